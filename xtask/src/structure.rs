@@ -1,8 +1,7 @@
 //! `cargo xtask structure`: how the crates are built, in figures.
 //!
 //! Per crate: files and lines outside tests, function lengths, circles of files that import each other, and how many
-//! files the most far-reaching file reaches. A circle can only be read as a whole; the rule `circles` of tidy keeps
-//! them small.
+//! files the most far-reaching file reaches. A circle can only be read as a whole.
 
 pub(crate) mod imports;
 

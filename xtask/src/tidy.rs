@@ -3,7 +3,6 @@
 //! Every rule reads the tree as text and tokens, without a build, so that the whole check takes a
 //! second. Rules look at tokens, never at raw text: a word in a comment or a string is not a call.
 
-mod circles;
 mod edges;
 mod floors;
 pub(crate) mod layout;
@@ -51,7 +50,6 @@ pub fn check(root: &Path) -> anyhow::Result<Report> {
         problems.extend(words::check(file));
     }
     problems.extend(words::check_type_names(&layout.sources));
-    problems.extend(circles::check(root, &layout.sources)?);
     problems.extend(floors::check(root, &layout.sources)?);
     problems.extend(links::check(&layout));
     problems.sort();

@@ -116,41 +116,6 @@ fn pure_crates_depend_on_no_clock_or_socket() {
     check_edges(&[("http1", "[dev-dependencies]\nrand = \"0.9\"\n")], &[]);
 }
 
-/// A circle of the crate's files `0` to `files - 1`, each of which uses the next.
-fn circle(name: &str, files: usize) -> Vec<(String, String)> {
-    let file = |at: usize| {
-        let next = (at + 1) % files;
-        (format!("crates/{name}/src/f{at}.rs"), format!("use crate::f{next}::F{next};\npub struct F{at};\n"))
-    };
-    (0..files).map(file).collect()
-}
-
-/// A crate with a circle of so many files, what is written of circles, and the problems expected.
-#[track_caller]
-fn check_circle(name: &str, files: usize, written: &str, expected: &[&str]) {
-    let mut files = circle(name, files);
-    files.push(("xtask/circles.toml".to_owned(), written.to_owned()));
-    let tree: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    check(&tree, expected);
-}
-
-#[test]
-fn circles_have_two_files() {
-    check_circle("store", 2, "", &[]);
-    check_circle("store", 3, "", &["crates/store/src/f0.rs:1: circles"]);
-    check_circle("engine", 9, "", &[]);
-}
-
-#[test]
-fn circles_that_are_written_down_only_shrink() {
-    check_circle("store", 4, "# so many\nstore = 4\n", &[]);
-    check_circle("store", 5, "# so many\nstore = 4\n", &["crates/store/src/f0.rs:1: circles"]);
-    check_circle("store", 3, "# so many\nstore = 4\n", &["xtask/circles.toml:2: circles"]);
-    check_circle("store", 2, "store = 2\n", &["xtask/circles.toml:1: circles"]);
-    check_circle("store", 2, "gateway = 3\n", &["xtask/circles.toml:1: circles"]);
-    check_circle("engine", 9, "engine = 9\n", &["xtask/circles.toml:1: circles"]);
-}
-
 /// A crate whose room `above` uses `below`, and `below/part.rs` uses `above` where it says so; what is written of floors, and the problems expected.
 #[track_caller]
 fn check_floors(part: &str, written: &str, expected: &[&str]) {
@@ -214,10 +179,10 @@ fn pure_crates_read_no_clock_and_do_no_io() {
 
 #[test]
 fn pure_files_of_crates_that_act_are_as_pure() {
-    let decide = "crates/gateway/src/cache/decide.rs";
+    let decide = "crates/gateway/src/request/decide.rs";
     for text in ["\nuse crate::worker::Worker;\n", "\nfn now() { tokio::time::Instant::now() }\n"] {
-        check(&[(decide, text)], &["crates/gateway/src/cache/decide.rs:2: pure"]);
-        check(&[("crates/gateway/src/cache/lookup.rs", text)], &[]);
+        check(&[(decide, text)], &["crates/gateway/src/request/decide.rs:2: pure"]);
+        check(&[("crates/gateway/src/request/lookup.rs", text)], &[]);
     }
 }
 
@@ -390,7 +355,7 @@ fn tiers_stand_behind_the_facade() {
     let text = "use store::{Budget, Memory};\nfn f(memory: &store::Memory<u8>, budget: &Budget) {}\n";
     let outside = "crates/gateway/src/request/steps/look_up.rs";
     check(&[(outside, text)], &[&format!("{outside}:1: tiers"), &format!("{outside}:2: tiers")]);
-    check(&[("crates/gateway/src/cache/mod.rs", text), ("crates/store/src/lib.rs", text)], &[]);
+    check(&[("crates/cache/src/cache.rs", text), ("crates/store/src/lib.rs", text)], &[]);
 }
 
 #[test]

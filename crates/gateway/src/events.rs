@@ -5,10 +5,10 @@
 
 use std::net::IpAddr;
 
+use message::clock::now;
 use origin::OriginError;
 use tracing::Level;
 
-use crate::clock::now;
 use crate::routing::LiveSite;
 
 /// The log target of site events.

@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use caching::CacheName;
+use fleet::counts::TierCounts;
+use fleet::{StartTier, TIER_WRITERS};
 use futures_util::future::join_all;
+use message::clock::now;
 use origin::{OriginStats, Upstreams};
 use store::Usage;
 use store::backing::Health;
@@ -21,22 +24,18 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::active::ActiveConfig;
-use crate::cache::tiers::counts::TierCounts;
-use crate::cache::tiers::{StartTier, TIER_WRITERS};
-use crate::clock::now;
+use crate::compression::Compressor;
 use crate::config::{CacheRule, Config, ListenerConfig, ServerTiming, Site, StoreIndex};
-use crate::fleet;
+use crate::connection_table::ConnectionTable;
 use crate::loops::Instance;
-use crate::observe::explain;
 use crate::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
-use crate::request::compression::Compressor;
 use crate::routing::{LiveSite, Routes};
-use crate::server::connection_table::ConnectionTable;
 use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConnections, SocketOwner};
 use crate::server::tls::{self, ServedCertificate};
 use crate::stores::Stores;
 use crate::worker::{Drain, Shared, Worker};
+use crate::{explain, in_step};
 
 /// Everything that a gateway is started with.
 pub struct Start<'a> {
@@ -212,7 +211,8 @@ impl Gateway {
             }
         }
         let left = self.drain_limit.saturating_sub(begun.elapsed()).max(TIER_DRAIN_MIN);
-        let drains = self.shared.stores.iter().map(|store| store.cache.drain(left, &store.name));
+        let drains =
+            self.shared.stores.iter().filter_map(|store| Some(store.tier.as_ref()?.drain(left, &store.name)));
         self.background.block_on(join_all(drains));
     }
 }
@@ -295,7 +295,7 @@ impl GatewayControl {
     pub fn stop_reusing(&self) {
         let mut config = self.shared.live.load().config.clone();
         let stores = &self.shared.stores;
-        for site in config.sites.iter_mut().filter(|site| !stores.of(site).cache.has_tier()) {
+        for site in config.sites.iter_mut().filter(|site| stores.of(site).tier.is_none()) {
             let site = Arc::make_mut(site);
             site.rules.push(CacheRule::built_in(site.profile));
             site.rules.iter_mut().for_each(|rule| rule.caching.enabled = false);
@@ -327,8 +327,8 @@ impl GatewayControl {
         self.shared.stores.iter().map(|store| StoreMeasures {
             name: store.given_name(),
             usage: store.cache.usage(),
-            tier: store.cache.tier_counts(),
-            health: store.cache.tier_health(),
+            tier: store.tier.as_ref().map(|tier| tier.counts()),
+            health: store.tier.as_ref().map(|tier| tier.health()),
         })
     }
 
@@ -365,10 +365,11 @@ fn check_origins(shared: &Shared) {
 fn keep(shared: &Arc<Shared>, store: StoreIndex, background: &Handle) {
     let swept = Arc::clone(shared);
     background.spawn(async move { swept.stores.at(store).cache.sweep().await });
-    background.spawn(fleet::keep_in_step(Arc::clone(shared), store));
+    let Some(tier) = &shared.stores.at(store).tier else { return };
+    background.spawn(in_step::keep_in_step(Arc::clone(shared), store));
     for _ in 0..TIER_WRITERS {
-        let written = Arc::clone(shared);
-        background.spawn(async move { written.stores.at(store).cache.write_behind().await });
+        let tier = Arc::clone(tier);
+        background.spawn(async move { tier.write_behind().await });
     }
 }
 

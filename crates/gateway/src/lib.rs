@@ -16,22 +16,20 @@
 
 mod active;
 mod allowances;
-mod cache;
-mod clock;
+mod compression;
 pub mod config;
+mod connection_table;
 pub mod events;
-mod fleet;
+mod explain;
 mod gateway;
+mod in_step;
 mod loops;
 #[cfg(test)]
 mod model;
-mod observe;
 mod pace;
 mod protection;
 mod purge;
 mod question;
-#[cfg(test)]
-mod record_tests;
 mod request;
 mod rewrite;
 mod routing;
@@ -39,9 +37,6 @@ mod server;
 mod stores;
 mod worker;
 
-pub use cache::tiers::counts::TierCounts;
-pub use cache::tiers::leases::LeaseLimits;
-pub use cache::tiers::{Coherence, MemoryUse, StartTier};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError, StoreMeasures};
 pub use http1::{BodyError, RequestError};
 pub use purge::{InstanceReach, PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, PurgeReach, SiteUrls};

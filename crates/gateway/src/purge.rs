@@ -33,16 +33,16 @@ use message::head::Scheme;
 
 use self::url::split_url;
 use crate::active::ActiveConfig;
-use crate::cache::Cache;
-use crate::cache::inflight::table::Waiter;
-use crate::cache::record::stored::{CacheEntry, StoredResponse};
-use crate::cache::tiers::load::Asker;
-use crate::clock::now;
 use crate::config::Site;
 use crate::question::{ExplainJob, Question};
 use crate::routing::key::key_of;
 use crate::stores::Store;
 use crate::worker::Shared;
+use cache::Cache;
+use cache::collapse::table::Waiter;
+use cache::entry::stored::{CacheEntry, StoredResponse};
+use fleet::tier::load::Asker;
+use message::clock::now;
 
 /// Outcome of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -163,7 +163,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
 /// Purges a selection, at a cost that doesn't depend on what is stored.
 async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> PurgeOutcome {
     let is_counted =
-        stores.iter().all(|Store { cache, .. }| cache.fleet_log().is_none() && cache.epochs().lacks(&what));
+        stores.iter().all(|Store { cache, tier, .. }| tier.is_none() && cache.epochs().lacks(&what));
     let record = record(what, mode);
     let doomed = stores.iter().map(|Store { cache, .. }| {
         let kept = cache.note_purge(record.clone(), &[]);
@@ -225,7 +225,7 @@ impl OfUrl<'_> {
             let (_loaded, said) = tokio::join!(loads, heard::said(&stores));
             self.apply(&stores, &said, &places).await
         };
-        join_all(places.iter().map(|place| place.cache.written(&place.key))).await;
+        join_all(places.iter().map(UrlLocation::written)).await;
         let hints = (outcome.keys_matched == 0).then(|| PurgeHints { sites: sites(live) });
         Ok(PurgeOutcome { hints, ..outcome })
     }
@@ -237,17 +237,21 @@ impl OfUrl<'_> {
         let asked = asked_as(scheme, authority, &self.live.config);
         let mut places = Vec::with_capacity(sites.len() * asked.len());
         for site in sites {
-            places.extend(asked.iter().map(|(scheme, authority)| UrlLocation {
-                site: &site.config,
-                cache: self.shared.cache(site),
-                key: key_of(site, *scheme, authority, path_and_query),
-                url: format!("{}://{authority}{path_and_query}", scheme.as_str()),
-                asker: Asker {
-                    rule: site.rule_at(site.rule("GET", path_and_query)),
-                    groups_max: self.live.config.store(&site.config).groups_max,
-                    site_key: None,
-                },
-                is_own: own.is_some_and(|own| Arc::ptr_eq(own, site)),
+            places.extend(asked.iter().map(|(scheme, authority)| {
+                UrlLocation {
+                    site: &site.config,
+                    store: self.shared.stores.of(&site.config),
+                    key: key_of(site, *scheme, authority, path_and_query),
+                    url: format!("{}://{authority}{path_and_query}", scheme.as_str()),
+                    asker: Asker {
+                        rules: self
+                            .live
+                            .config
+                            .storage_rules(&site.config, site.rule_at(site.rule("GET", path_and_query))),
+                        site_key: None,
+                    },
+                    is_own: own.is_some_and(|own| Arc::ptr_eq(own, site)),
+                }
             }));
         }
         places
@@ -264,7 +268,7 @@ impl OfUrl<'_> {
         let mut outcome = PurgeOutcome { id: Some(record.id.to_string()), ..PurgeOutcome::default() };
         let mut stale = Vec::new();
         for Store { cache, .. } in stores {
-            let here = places.iter().filter(|place| ptr::eq(place.cache, cache));
+            let here = places.iter().filter(|place| ptr::eq(&place.store.cache, cache));
             let keys: Vec<&[u8]> = here.clone().map(|place| &place.key[..]).collect();
             // A store that a reload has left may have the response under any key of the URL.
             let any = [&places[0].key[..]];
@@ -288,7 +292,7 @@ impl OfUrl<'_> {
 
     fn count(&self, places: &[UrlLocation<'_>]) -> PurgeOutcome {
         let what = What::Url(self.url.to_owned());
-        let count = |UrlLocation { cache, key, .. }: &UrlLocation<'_>| {
+        let count = |UrlLocation { store: Store { cache, .. }, key, .. }: &UrlLocation<'_>| {
             let reach = cache.epochs().reach(&what, &[key]);
             let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
             let fills_doomed = cache.fetches().count(|key, head| count::doom(&reach, key, head));
@@ -310,7 +314,7 @@ impl OfUrl<'_> {
 /// Key under which a response for a URL may be stored.
 struct UrlLocation<'a> {
     site: &'a Site,
-    cache: &'a Cache,
+    store: &'a Store,
     key: Vec<u8>,
     /// URL as clients ask for it.
     url: String,
@@ -321,7 +325,16 @@ struct UrlLocation<'a> {
 
 impl UrlLocation<'_> {
     async fn load(&self) {
-        let _answer = self.cache.load(&self.key, self.asker).await;
+        if let Some(tier) = &self.store.tier {
+            let _answer = tier.load(&self.key, self.asker).await;
+        }
+    }
+
+    /// Waits a short time until the tier behind memory knows about the changes.
+    async fn written(&self) {
+        if let Some(tier) = &self.store.tier {
+            tier.written(&self.key).await;
+        }
     }
 }
 

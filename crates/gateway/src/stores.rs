@@ -1,11 +1,15 @@
 //! Stores of a process. Each has its own memory, tier and purges, and doesn't affect the sites of another.
 
 use std::iter;
+use std::sync::Arc;
 
-use crate::cache::Cache;
-use crate::cache::readers::Readers;
-use crate::cache::tiers::StartTier;
-use crate::config::{Config, DEFAULT_STORE, Site, StoreIndex};
+use cache::entry::stored::CacheEntry;
+use cache::invalidation::{Invalidations, Purgers};
+use cache::readers::Readers;
+use cache::{Cache, RemoteTier};
+use fleet::{StartTier, Tier};
+
+use crate::config::{Config, DEFAULT_STORE, Site, StoreConfig, StoreIndex};
 
 /// All stores, in the order of the configuration. They last as long as the process.
 pub(crate) struct Stores(Box<[Store]>);
@@ -14,6 +18,8 @@ pub(crate) struct Stores(Box<[Store]>);
 pub(crate) struct Store {
     pub(crate) name: String,
     pub(crate) cache: Cache,
+    /// Tier behind memory, if any.
+    pub(crate) tier: Option<Arc<Tier>>,
     /// Clients that don't read on, and so hold memory of this store.
     pub(crate) readers: Readers,
 }
@@ -22,11 +28,7 @@ impl Stores {
     /// Creates empty stores. If there are fewer tiers than stores, the others have none.
     pub(crate) fn new(config: &Config, tiers: Vec<Option<StartTier>>) -> Self {
         let tiers = tiers.into_iter().chain(iter::repeat_with(|| None));
-        let stores = config.stores.iter().zip(tiers).map(|(store, tier)| Store {
-            name: store.name.clone(),
-            cache: Cache::new(store.memory_bytes_max, config.file_use(), tier),
-            readers: Readers::default(),
-        });
+        let stores = config.stores.iter().zip(tiers).map(|(store, tier)| Store::new(config, store, tier));
         Self(stores.collect())
     }
 
@@ -53,8 +55,38 @@ impl Stores {
 }
 
 impl Store {
+    fn new(config: &Config, store: &StoreConfig, tier: Option<StartTier>) -> Self {
+        let memory = Arc::new(cache::memory(store.memory_bytes_max, config.file_use()));
+        let purgers = if tier.is_some() { Purgers::Several } else { Purgers::This };
+        let epochs = Arc::new(Invalidations::new(purgers));
+        let tier = tier.map(|tier| Arc::new(Tier::new(tier, Arc::clone(&memory), Arc::clone(&epochs))));
+        let remote = tier.clone().map(|tier| tier as Arc<dyn RemoteTier>);
+        let cache = Cache::new(memory, epochs, remote);
+        Self { name: store.name.clone(), cache, tier, readers: Readers::default() }
+    }
+
     /// Name, for output about several stores; `None` for the default one.
     pub(crate) fn given_name(&self) -> Option<&str> {
         (self.name != DEFAULT_STORE).then_some(&self.name)
+    }
+
+    /// Whether the tier may have an entry that memory lacks, or another version of `entry`, which memory has.
+    #[inline]
+    pub(crate) fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
+        self.tier.as_ref().is_some_and(|tier| match entry {
+            None => tier.may_have(key),
+            Some(entry) => tier.is_suspect(entry) || tier.log().is_out_of_touch(),
+        })
+    }
+
+    /// Whether the origin must be asked about an entry in memory, because another instance may have changed it unnoticed.
+    #[inline]
+    pub(crate) fn needs_verification(&self, entry: &CacheEntry) -> bool {
+        self.tier.as_ref().is_some_and(|tier| tier.needs_verification(entry))
+    }
+
+    /// Correction of a response's time of arrival, for its age at that time.
+    pub(crate) fn clock_ahead_ms(&self) -> i64 {
+        self.tier.as_ref().map_or(0, |tier| tier.clock_ahead_ms())
     }
 }

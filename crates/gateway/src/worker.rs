@@ -11,7 +11,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use cache::Cache;
 use caching::{Timestamp, date};
+use message::clock::now;
 use origin::Upstreams;
 use parking_lot::Mutex;
 use store::Budget;
@@ -20,15 +22,12 @@ use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
 use tokio::sync::{Notify, mpsc};
 
 use crate::active::ActiveConfig;
-use crate::cache::Cache;
-use crate::clock::now;
+use crate::compression::Compressor;
 use crate::config::ClientLimits;
+use crate::connection_table::ConnectionTable;
 use crate::loops::Instance;
 use crate::question::ExplainJob;
-use crate::request::compression::Compressor;
-use crate::request::reply::Account;
 use crate::routing::LiveSite;
-use crate::server::connection_table::ConnectionTable;
 use crate::stores::{Store, Stores};
 
 /// State of all workers.
@@ -50,15 +49,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Cache for the responses of a site.
-    #[inline]
-    pub(crate) fn cache(&self, site: &LiveSite) -> &Cache {
-        &self.stores.of(&site.config).cache
-    }
-
-    /// Store of the site that replied, or the first store.
-    pub(crate) fn store_of(&self, reply: &Account) -> &Store {
-        match &reply.site {
+    /// Store of a site that replied, or the first store.
+    pub(crate) fn store_of(&self, site: Option<&LiveSite>) -> &Store {
+        match site {
             Some(site) => self.stores.of(&site.config),
             None => self.stores.first(),
         }
@@ -71,16 +64,22 @@ impl Shared {
 }
 
 impl Worker {
+    /// Store for the responses of a site.
+    #[inline]
+    pub(crate) fn store(&self, site: &LiveSite) -> &Store {
+        self.shared.stores.of(&site.config)
+    }
+
     /// Cache for the responses of a site.
     #[inline]
     pub(crate) fn cache(&self, site: &LiveSite) -> &Cache {
-        self.shared.cache(site)
+        &self.store(site).cache
     }
 
     /// Makes room for a response of a site: a client that leaves too much unread loses a reader.
     pub(crate) fn make_room(&self, site: &LiveSite, limits: &ClientLimits) {
         let percent = limits.client_share_percent as u64;
-        let Store { cache, readers, .. } = self.shared.stores.of(&site.config);
+        let Store { cache, readers, .. } = self.store(site);
         // At 100 percent no client exceeds its share, even if small bodies took more than the half that fills may have.
         if percent < 100 {
             readers.make_room(cache.budget().filling_bytes_max() / 100 * percent);

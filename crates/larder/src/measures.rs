@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, UNIX_EPOCH};
 
-use gateway::{GatewayControl, ServedCertificate, StoreMeasures, TierCounts};
+use fleet::counts::TierCounts;
+use gateway::{GatewayControl, ServedCertificate, StoreMeasures};
 use kv::CommandMeasures;
 use origin::{BreakerStats, ServerState, ServerStats};
 use parking_lot::Mutex;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use gateway::{Coherence, LeaseLimits, MemoryUse, StartTier};
+use fleet::leases::LeaseLimits;
+use fleet::{Coherence, MemoryUse, StartTier};
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines, Guarded};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use fleet::{MemoryUse, StartTier};
 use gateway::config::DEFAULT_STORE;
-use gateway::{MemoryUse, StartTier};
 use store::backing::Guarded;
 use store::remote::Remote;
 

@@ -4,6 +4,7 @@
 //! Nothing here opens a connection or reads a configuration.
 
 pub mod client;
+pub mod clock;
 pub mod explain_record;
 pub mod fields;
 pub mod head;

@@ -12,7 +12,7 @@ use super::problem::Problem;
 use super::purity::{IMPURE_DEPENDENCIES, PURE_CRATES};
 
 /// Every crate of the house, as in the table.
-pub(super) const OUR_CRATES: [&str; 21] = [
+pub(super) const OUR_CRATES: [&str; 23] = [
     "breaker",
     "caching",
     "http1",
@@ -24,6 +24,8 @@ pub(super) const OUR_CRATES: [&str; 21] = [
     "store",
     "larder-message",
     "larder-origin",
+    "larder-cache",
+    "larder-fleet",
     "gateway",
     "kv",
     "admin",
@@ -37,7 +39,7 @@ pub(super) const OUR_CRATES: [&str; 21] = [
 ];
 
 /// The crates that each crate may use.
-const ALLOWED_EDGES: [(&str, &[&str]); 21] = [
+const ALLOWED_EDGES: [(&str, &[&str]); 23] = [
     ("breaker", &[]),
     ("caching", &[]),
     ("http1", &[]),
@@ -49,7 +51,21 @@ const ALLOWED_EDGES: [(&str, &[&str]); 21] = [
     ("store", &["breaker", "telemetry"]),
     ("larder-message", &["caching", "http1", "store", "telemetry"]),
     ("larder-origin", &["breaker", "caching", "http1", "larder-message", "store", "telemetry"]),
-    ("gateway", &["caching", "http1", "larder-message", "larder-origin", "store", "telemetry"]),
+    ("larder-cache", &["caching", "http1", "larder-message", "larder-origin", "store", "telemetry"]),
+    ("larder-fleet", &["caching", "larder-cache", "larder-message", "store", "telemetry"]),
+    (
+        "gateway",
+        &[
+            "caching",
+            "http1",
+            "larder-cache",
+            "larder-fleet",
+            "larder-message",
+            "larder-origin",
+            "store",
+            "telemetry",
+        ],
+    ),
     ("kv", &["resp", "engine", "telemetry"]),
     ("admin", &["caching", "gateway", "kv", "store", "telemetry"]),
     ("bench", &["resp", "telemetry"]),
@@ -64,6 +80,8 @@ const ALLOWED_EDGES: [(&str, &[&str]); 21] = [
             "telemetry",
             "terminal",
             "breaker",
+            "larder-cache",
+            "larder-fleet",
             "larder-message",
             "larder-origin",
             "store",

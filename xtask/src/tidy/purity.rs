@@ -9,9 +9,9 @@ pub(super) const PURE_CRATES: [&str; 4] = ["breaker", "caching", "http1", "resp"
 
 /// Files that decide and never act, of crates that act.
 const PURE_FILES: [&str; 4] = [
-    "crates/gateway/src/cache/decide.rs",
-    "crates/gateway/src/cache/inflight/next_move.rs",
-    "crates/gateway/src/cache/inflight/turns.rs",
+    "crates/gateway/src/request/decide.rs",
+    "crates/gateway/src/request/steps/collapse/next_move.rs",
+    "crates/cache/src/collapse/turns.rs",
     "crates/gateway/src/protection/rate.rs",
 ];
 

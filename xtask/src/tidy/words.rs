@@ -8,16 +8,19 @@ use super::problem::Problem;
 use super::source::{Kind, Source};
 
 /// Crates whose doc comments name the thing first.
-const DOC_CRATES: [&str; 7] = ["breaker", "gateway", "message", "mock-origin", "origin", "store", "testkit"];
+const DOC_CRATES: [&str; 9] =
+    ["breaker", "cache", "fleet", "gateway", "message", "mock-origin", "origin", "store", "testkit"];
 
 /// Openings of a riddle: a person, or a clause in place of a noun.
 const RIDDLES: [&str; 8] = ["It", "Of", "That", "Those", "What", "Who", "Whoever", "Whose"];
 
 /// Crates whose predicates answer yes or no.
-const PREDICATE_CRATES: [&str; 15] = [
+const PREDICATE_CRATES: [&str; 17] = [
     "admin",
     "breaker",
+    "cache",
     "caching",
+    "fleet",
     "gateway",
     "http1",
     "larder-bench",
@@ -36,7 +39,7 @@ const PREDICATE_CRATES: [&str; 15] = [
 const PREDICATES: [&str; 3] = ["can_", "has_", "is_"];
 
 /// Crates in which a type name means one thing.
-const TYPE_NAME_CRATES: [&str; 4] = ["gateway", "message", "origin", "store"];
+const TYPE_NAME_CRATES: [&str; 6] = ["cache", "fleet", "gateway", "message", "origin", "store"];
 
 /// A type and a part of it in a private module may share a name; a third has no excuse.
 const DECLARATIONS_MAX: usize = 2;

@@ -6,7 +6,6 @@
 
 mod answer;
 mod compression;
-mod imprint;
 mod protection;
 mod rule;
 #[cfg(test)]
@@ -22,7 +21,6 @@ use std::time::Duration;
 
 pub use answer::{Cors, CorsHeaders, CorsOrigins, ErrorPage, Maintenance, Page, Sharing};
 pub use compression::{Compression, Levels, PersonalResponses};
-pub use imprint::Imprint;
 pub use ipnet::IpNet;
 pub use protection::{
     ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
@@ -42,6 +40,7 @@ pub use transform::{
     Transforms,
 };
 
+use cache::settings::{CollapseLimits, FileUse, StorageRules};
 use message::client::{TrustedProxies, is_within};
 use message::head::Version;
 use origin::settings::{OriginConfig, OriginTimeouts};
@@ -111,14 +110,6 @@ pub struct StoreConfig {
     pub groups_max: usize,
 }
 
-/// Whether large bodies lie in files, from which the kernel sends them: that only helps clients without TLS, and costs the others
-/// a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileUse {
-    LargeBodies,
-    None,
-}
-
 /// Name of the store for sites that name none.
 pub const DEFAULT_STORE: &str = "default";
 
@@ -130,6 +121,11 @@ impl Config {
     pub(crate) fn file_use(&self) -> FileUse {
         let is_plain = self.listeners.iter().any(|listener| listener.tls.is_none());
         if is_plain { FileUse::LargeBodies } else { FileUse::None }
+    }
+
+    /// Rules for what is stored by a rule of a site.
+    pub(crate) fn storage_rules<'a>(&self, site: &Site, rule: &'a CacheRule) -> StorageRules<'a> {
+        rule.storage(self.store(site).groups_max)
     }
 
     /// Settings of a site's store.
@@ -477,19 +473,6 @@ pub enum Collapse {
     Fleet(CollapseLimits),
 }
 
-/// Bounds on waiting for another request's forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CollapseLimits {
-    /// Longest wait for the response head before one waiter forwards again, for all.
-    pub wait_max: Duration,
-    /// Waiters per forward; more are forwarded on their own.
-    pub waiters_max: usize,
-    /// How waiters go on when the forward fails.
-    pub on_failure: LeaderFailure,
-    /// How long a key that turned out uncacheable is remembered and not collapsed.
-    pub uncacheable_for: Duration,
-}
-
 impl Collapse {
     /// Bounds on waiting; `None` if requests do not wait for each other.
     pub(crate) fn limits(self) -> Option<CollapseLimits> {
@@ -504,15 +487,6 @@ impl Collapse {
         let remembered = self.limits().map(|limits| limits.uncacheable_for.as_millis());
         remembered.map_or(0, |ms| i64::try_from(ms).unwrap_or(i64::MAX))
     }
-}
-
-/// How waiters go on when the forward that they wait for fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaderFailure {
-    /// All get the error of the failed forward: spares an origin in trouble.
-    Share,
-    /// One of them forwards again, once; the others wait for it, and share its failure.
-    HandOver,
 }
 
 /// Destination of the access log; kept beside the data plane's configuration because the data plane writes it.

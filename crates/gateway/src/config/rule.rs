@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cache::imprint::Imprint;
+use cache::settings::StorageRules;
 use caching::tags::TagRules;
 use caching::{Codings, FieldLine, KeyRules, Profile, Selecting};
 use regex::Regex;
 
 use super::compression::Compression;
-use super::imprint::Imprint;
 use super::protection::RuleProtection;
 
 /// Decisions of the operator for the requests that match.
@@ -163,6 +164,18 @@ impl CacheRule {
     fn has_method(&self, method: &str) -> bool {
         self.methods.contains(method)
             || self.spelling == Spelling::Lenient && self.methods.contains(&method.to_ascii_uppercase())
+    }
+
+    /// Rules for what is stored, at a store with this maximum number of groups of a response.
+    pub(crate) fn storage(&self, groups_max: usize) -> StorageRules<'_> {
+        StorageRules {
+            caching: &self.caching,
+            tags: &self.tags,
+            codings: &self.codings,
+            object_bytes_max: self.object_bytes_max,
+            imprint: self.imprint,
+            groups_max,
+        }
     }
 
     /// Selection among stored responses by the fields of a request.

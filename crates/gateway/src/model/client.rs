@@ -4,7 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cache::collapse::table::LeaderGuard;
+use cache::entry::stored::{Hit, StoredHead};
+use cache::fill::CompleteBody;
 use caching::{ExchangeTimes, FieldLine, RequestFacts, ResponseFacts};
+use fleet::tier::load::Asker;
+use message::clock::now;
 use message::fields::PackedFields;
 use message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
 use origin::{OriginBody, OriginResponse};
@@ -17,11 +22,6 @@ use super::origin::{Answered, Origin, body};
 use super::process::Process;
 use super::urls::{HOST, URLS, key};
 use crate::active::ActiveConfig;
-use crate::cache::inflight::fill::CompleteBody;
-use crate::cache::inflight::table::LeaderGuard;
-use crate::cache::record::stored::{Hit, StoredHead};
-use crate::cache::tiers::load::Asker;
-use crate::clock::now;
 use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::job::Job;
 use crate::request::invalidate;
@@ -29,6 +29,7 @@ use crate::request::lookup::{Found, Lookup};
 use crate::request::plan::{ForwardMode, Plan};
 use crate::rewrite::reading::{self, Inbound, Terms};
 use crate::routing::{LiveSite, RuleMatch};
+use crate::stores::Store;
 
 /// Time that the origin takes.
 #[derive(Clone, Copy, Debug)]
@@ -106,9 +107,11 @@ impl Client {
             key.clear();
             match lookup.run(&mut key) {
                 Found::Load => {
-                    let groups_max = read.live.config.store(&read.site.config).groups_max;
-                    let asker = Asker { rule: read.site.rule_at(read.rule), groups_max, site_key: None };
-                    held = worker.shared.stores.first().cache.load(&key, asker).await.entry;
+                    let rule = read.site.rule_at(read.rule);
+                    let rules = read.live.config.storage_rules(&read.site.config, rule);
+                    let store = worker.shared.stores.first();
+                    let remote = store.tier.as_ref().expect("all instances share one");
+                    held = remote.load(&key, Asker { rules, site_key: None }).await.entry;
                     tier = Tier::Asked;
                 }
                 Found::Use(hit, _) => return self.served((url, &key), (asked, tier), &hit),
@@ -139,7 +142,7 @@ impl Client {
         let found: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.into_bytes().unwrap()).collect();
         let version = number("x-version").expect("all have one");
         assert!(found == body(url, version), "{url}: bytes of another version than {version}");
-        let cache = &self.process.worker.shared.stores.first().cache;
+        let Store { cache, tier: remote, .. } = self.process.worker.shared.stores.first();
         Some(Served {
             instance: self.process.wire.index,
             url,
@@ -153,7 +156,7 @@ impl Client {
             ),
             fetch: number("x-fetch").expect("all have one") as FetchId,
             body: number("x-body").expect("all have one") as FetchId,
-            is_pending: cache.tiers.as_ref().is_some_and(|tiers| tiers.is_pending(key)),
+            is_pending: remote.as_ref().is_some_and(|tier| tier.is_pending(key)),
         })
     }
 
@@ -239,7 +242,7 @@ impl Client {
         let facts = ResponseFacts::parse(200, &lines, times, &job.rule().caching);
         let Ok(storable) = job.storable(&facts, &response, times) else { unreachable!("it may be stored") };
         let publication = job.publication(leader);
-        let made = publication.freshening().made(&storable, (&lines, times), &response);
+        let made = job.head_maker().made(&storable, &lines, job.arrived(&response, times));
         let Ok((head, _)) = made else { unreachable!("it varies by nothing") };
         let head: Arc<StoredHead> = Arc::new(head);
         let _ = publication.store(&head, CompleteBody::Inline(body));

@@ -14,8 +14,9 @@ mod process;
 mod urls;
 mod wire;
 
-use std::cell::Cell;
 use std::time::Duration;
+
+use fleet::faults::TRUSTS_SUSPECTS;
 
 use self::history::{Ending, History};
 
@@ -59,19 +60,10 @@ const RULES: &[(Rule, &str, u64)] = &[
 ];
 const HISTORIES_MAX: u64 = 1000;
 
-thread_local! {
-    static PLANTED: Cell<Option<Rule>> = const { Cell::new(None) };
-}
-
-/// Returns whether the history on this thread has the rule switched off.
-pub(super) fn is_planted(rule: Rule) -> bool {
-    PLANTED.get() == Some(rule)
-}
-
 fn play(seed: u64, planted: Option<Rule>) -> Ending {
-    PLANTED.set(planted);
+    TRUSTS_SUSPECTS.set(planted == Some(Rule::SuspectsAreReadAgain));
     let ending = History::play(seed, planted);
-    PLANTED.set(None);
+    TRUSTS_SUSPECTS.set(false);
     ending
 }
 

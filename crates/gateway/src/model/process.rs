@@ -9,6 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use caching::Timestamp;
+use fleet::leases::LeaseLimits;
+use fleet::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
+use message::clock::test::{WALL, Wall};
 use parking_lot::Mutex;
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines, Guarded};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -16,11 +19,8 @@ use tokio::time::Instant;
 
 use super::wire::{Line, Wire};
 use super::{Rule, VERIFICATION};
-use crate::cache::tiers::leases::LeaseLimits;
-use crate::cache::tiers::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
-use crate::clock::test::{WALL, Wall};
 use crate::config::{CacheRule, StoreIndex, sample};
-use crate::fleet;
+use crate::in_step;
 use crate::worker::{self, Worker};
 
 /// An instance with its connection, clock and tasks.
@@ -57,7 +57,7 @@ impl Process {
         };
         let worker = worker(tier);
         if let (Some(Rule::LogIsReadFirst), Some(log)) =
-            (planted, worker.shared.stores.first().cache.fleet_log())
+            (planted, worker.shared.stores.first().tier.as_ref().map(|tier| tier.log()))
         {
             log.pretend_to_be_in_step();
         }
@@ -68,10 +68,10 @@ impl Process {
             stop: Stop::default(),
             tasks: Mutex::default(),
         });
-        process.spawn(fleet::keep_in_step(Arc::clone(&process.worker.shared), StoreIndex::default()));
+        process.spawn(in_step::keep_in_step(Arc::clone(&process.worker.shared), StoreIndex::default()));
         for _ in 0..TIER_WRITERS {
-            let shared = Arc::clone(&process.worker.shared);
-            process.spawn(async move { shared.stores.first().cache.write_behind().await });
+            let tier = process.worker.shared.stores.first().tier.clone().expect("all instances share one");
+            process.spawn(async move { tier.write_behind().await });
         }
         process
     }

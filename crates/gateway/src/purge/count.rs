@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::cache::Cache;
-use crate::cache::epochs::membership::Membership;
-use crate::cache::epochs::{Reach, Verdict};
-use crate::cache::inflight::table::Doom;
-use crate::cache::record::stored::{CacheEntry, StoredHead};
+use cache::Cache;
+use cache::collapse::table::Doom;
+use cache::entry::stored::{CacheEntry, StoredHead};
+use cache::invalidation::{Reach, Verdict};
+use cache::membership::Membership;
 
 /// Result of a count.
 #[derive(Debug, Default)]

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use cache::Cache;
+use fleet::Tier;
+use fleet::purge_log::FleetLog;
 use futures_util::future::join_all;
+use message::clock::now;
 use message::head::Scheme;
 use serde::Serialize;
 use store::backing::{BackingError, Continuity, LastRecord, LogCursor, LogOffset, LogPart, LogRecord};
@@ -13,9 +17,6 @@ use super::count::doom;
 use super::record;
 use super::url::split_url;
 use crate::active::ActiveConfig;
-use crate::cache::Cache;
-use crate::cache::tiers::fleet::FleetLog;
-use crate::clock::now;
 use crate::config::path_of;
 use crate::routing::host_of;
 use crate::routing::key::{key_of, key_without_site};
@@ -86,9 +87,9 @@ impl InstanceReach {
 /// If the tier fails.
 pub(crate) async fn read_on(
     shared: &Shared,
-    (cache, log): (&Cache, &FleetLog),
+    (cache, tier): (&Cache, &Tier),
 ) -> Result<LogCursor, BackingError> {
-    let epochs = cache.epochs();
+    let (epochs, log) = (cache.epochs(), tier.log());
     loop {
         let from = match epochs.log_read() {
             Some(from) => from,
@@ -112,7 +113,7 @@ pub(crate) async fn read_on(
         let end = records.last().map_or(from.offset, |record| record.end);
         let mut begins = from.offset;
         for record in &records {
-            apply((shared, cache), record);
+            apply(shared, (cache, tier), record);
             epochs.record_read(LastRecord::new(begins, record));
             begins = record.end;
         }
@@ -143,7 +144,7 @@ async fn read_behind(
     Ok((part, continuity))
 }
 
-fn apply((shared, cache): (&Shared, &Cache), LogRecord { bytes, end }: &LogRecord) {
+fn apply(shared: &Shared, (cache, tier): (&Cache, &Tier), LogRecord { bytes, end }: &LogRecord) {
     let record = PurgeRecord::decode(bytes).unwrap_or_else(|error| {
         tracing::warn!(%error, "a record of the purge log can't be read: everything older counts as purged");
         unknown()
@@ -152,17 +153,17 @@ fn apply((shared, cache): (&Shared, &Cache), LogRecord { bytes, end }: &LogRecor
         What::Url(url) => match keys_of_url(&shared.live.load(), url) {
             Some(keys) => {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                heard(cache, record, &keys, *end);
+                heard((cache, tier), record, &keys, *end);
             }
             None => cache.epochs().hear_nothing(*end),
         },
-        What::Selected(_) | What::Everything => heard(cache, record, &[], *end),
+        What::Selected(_) | What::Everything => heard((cache, tier), record, &[], *end),
     }
 }
 
-fn heard(cache: &Cache, record: PurgeRecord, keys: &[&[u8]], end: LogOffset) {
+fn heard((cache, tier): (&Cache, &Tier), record: PurgeRecord, keys: &[&[u8]], end: LogOffset) {
     let Some(kept) = cache.epochs().hear(record, keys, end) else { return };
-    cache.heard_purge();
+    tier.heard_purge();
     cache.fetches().purge(|key, head| doom(&kept.reach, key, head));
 }
 
@@ -184,8 +185,8 @@ fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
 
 /// Places up to which all instances say that they have read, in each of these stores. Must be asked before a purge is told.
 pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
-    let said = stores.iter().map(async |store| match store.cache.fleet_log() {
-        Some(log) => log.said().await.unwrap_or_default(),
+    let said = stores.iter().map(async |store| match &store.tier {
+        Some(tier) => tier.log().said().await.unwrap_or_default(),
         None => Vec::new(),
     });
     join_all(said).await
@@ -199,7 +200,7 @@ pub(super) async fn tell(
     record: &PurgeRecord,
 ) -> Option<PurgeReach> {
     let told = stores.iter().zip(said).map(async |(store, said)| {
-        let log = store.cache.fleet_log()?;
+        let log = store.tier.as_ref()?.log();
         Some(PurgeReach::of(store, tell_in((&store.cache, log), said, record).await))
     });
     join_all(told).await.into_iter().flatten().reduce(PurgeReach::and)
@@ -253,16 +254,16 @@ pub(crate) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
 /// Both happen in one turn, so that the log has the invalidations by requests in the order of their numbers here. In another order, no
 /// place in the log would be behind the invalidation by a POST and not behind the next one, and the stored response to that POST, which
 /// is as old as its place, would be lost.
-pub(crate) fn in_turn(cache: &Cache, record: &PurgeRecord, take: impl FnOnce()) {
-    let Some(log) = cache.fleet_log() else { return take() };
+pub(crate) fn in_turn(store: &Store, record: &PurgeRecord, take: impl FnOnce()) {
+    let Some(log) = store.tier.as_ref().map(|tier| tier.log()) else { return take() };
     let _turn = log.numbered();
     take();
-    cache.epochs().record_posted(record.id, log.post(record));
+    store.cache.epochs().record_posted(record.id, log.post(record));
 }
 
 /// Waits until the log has the invalidations of an unsafe request, but not for long, and not for other instances.
 pub(crate) async fn tell_briefly(stores: &[&Store]) {
-    let sends = stores.iter().filter_map(|store| Some(store.cache.fleet_log()?.send()));
+    let sends = stores.iter().filter_map(|store| Some(store.tier.as_ref()?.log().send()));
     // Records that aren't written in time are written by the task that keeps in step.
     let _ = tokio::time::timeout(TELL_WAIT_MAX, join_all(sends)).await;
 }

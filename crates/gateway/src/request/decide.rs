@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use cache::entry::stored::{CacheEntry, Hit, Uncacheable};
 use caching::{
     FwdReason, MethodClass, Miss, NotReused, RequestFacts, Reuse, Timestamp, on_miss, refresh_ahead, reuse,
     reuse_in_doubt, was_shared_lately,
@@ -11,7 +12,6 @@ use caching::{
 use message::reason::Reason;
 use twox_hash::XxHash3_64;
 
-use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::config::{CacheRule, PreconditionMiss};
 use crate::request::fetch::fetch_spec::Sharing;
 use crate::request::plan::ForwardReason;

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use caching::date;
+use cache::entry::stored::{CacheEntry, Hit, StoredHead};
+use cache::failure::FailureCause;
 use caching::explain::{self, Finding};
 use caching::partial::HoleAnswer;
-use caching::{NotStored, Rules, Selecting, Storable, Timestamp};
+use caching::{NotStored, Rules, Selecting, Storable, Timestamp, date};
+use fleet::answer::Said;
 use message::reason::Detail;
-
 use store::purge::{PurgeMode, PurgeRecord};
 
-use crate::cache::failure::FailureCause;
-use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
-use crate::cache::tiers::answer::Said;
 use crate::request::reply::Reply;
 use crate::request::using::Use;
 use crate::rewrite::reading;

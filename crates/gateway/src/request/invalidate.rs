@@ -3,21 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cache::Cache;
+use cache::collapse::table::Waiter;
+use cache::entry::provenance::Provenance;
+use cache::entry::stored::StoredHead;
 use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, Target, invalidated};
 use caching::{FieldLine, GroupsInvalidated, fields, groups, target};
+use fleet::tier::load::Asker;
 use futures_util::future::join_all;
 use message::client::address_of;
 use message::head::RequestHead;
 use origin::OriginResponse;
 
-use crate::cache::Cache;
-use crate::cache::inflight::table::Waiter;
-use crate::cache::record::provenance::Provenance;
-use crate::cache::record::stored::StoredHead;
-use crate::cache::tiers::load::Asker;
-use crate::config::path_of;
-use crate::config::{Phase, StoreIndex};
+use crate::config::{Phase, StoreIndex, path_of};
 use crate::purge::{asked_as, heard, invalidate_keys};
 use crate::request::plan::Plan;
 use crate::rewrite::shape::{self, Shape};
@@ -60,9 +59,9 @@ fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mu
     let request = plan.request();
     let record = heard::of_host(tags, &request.authority);
     for index in plan.live.routes.stores_of_host(&request.authority) {
-        let cache = &worker.shared.stores.at(index).cache;
-        heard::in_turn(cache, &record, || {
-            cache.invalidate_groups(groups, &plan.request.target(), Some(record.id));
+        let store = worker.shared.stores.at(index);
+        heard::in_turn(store, &record, || {
+            store.cache.invalidate_groups(groups, &plan.request.target(), Some(record.id));
         });
         changed.insert(index);
     }
@@ -132,19 +131,23 @@ async fn invalidate_place(
     let keys: Vec<_> =
         asked.iter().map(|(scheme, authority)| key_of(site, *scheme, authority, path_and_query)).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let cache = worker.cache(site);
+    let store = worker.store(site);
+    let cache = &store.cache;
     if plan.site.rule_at(plan.rule).caching.groups_invalidated == GroupsInvalidated::Shared {
         // Only the stored response tells which groups it belongs to.
         let rule = site.rule_at(site.rule("GET", path_and_query));
-        let groups_max = plan.live.config.store(&site.config).groups_max;
-        let loads = keys.iter().map(|key| cache.load(key, Asker { rule, groups_max, site_key: None }));
-        let _loaded = join_all(loads).await;
+        let rules = plan.live.config.storage_rules(&site.config, rule);
+        let groups_max = rules.groups_max;
+        if let Some(tier) = &store.tier {
+            let _loaded =
+                join_all(keys.iter().map(|key| tier.load(key, Asker { rules, site_key: None }))).await;
+        }
         for groups in keys.iter().flat_map(|key| shared_groups(cache, key, groups_max)) {
             invalidate_groups(worker, plan, &groups, changed);
         }
     }
     let record = heard::of_url(request.scheme, &request.authority, path_and_query);
-    heard::in_turn(cache, &record, || invalidate_keys(cache, &keys, record.id, spared));
+    heard::in_turn(store, &record, || invalidate_keys(cache, &keys, record.id, spared));
     changed.insert(site.config.store);
     worker.recorder.invalidation("url");
 }

@@ -3,6 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::Cache;
+use cache::entry::stored::{CacheEntry, Hit, StoredHead};
+use cache::entry::usage::Owner;
+use cache::failure::FailureCause;
+use cache::membership::{LookUp, Stamp};
 use caching::explain::{self, Finding};
 use caching::{
     FwdReason, KeyParts, MethodClass, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp,
@@ -14,11 +19,6 @@ use message::head::{Content, Nominations, RequestHead};
 use message::reason::Reason;
 
 use crate::active::ActiveConfig;
-use crate::cache::Cache;
-use crate::cache::epochs::membership::{LookUp, Stamp};
-use crate::cache::failure::FailureCause;
-use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
-use crate::cache::record::usage::Owner;
 use crate::config::Site;
 use crate::request::decide::{AskedFor, Asking, Decision, ReuseInput, Standing};
 use crate::request::fetch::fetch_spec::{Fetch, Sharing, Tier};
@@ -103,7 +103,7 @@ impl Lookup<'_> {
     /// Whether to ask the tier for a record that memory lacks, or may have in another version.
     fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tier == Tier::Unasked
-            && self.cache().may_load(entry, key)
+            && self.worker.store(self.site).may_load(entry, key)
             && self.facts.method.is_reusing()
             && self.site.rule_at(self.rule).caching.enabled
     }
@@ -150,7 +150,7 @@ impl Lookup<'_> {
         let cache = self.cache();
         match cache.is_invalidated(key, &hit.head) {
             true => Standing::Invalidated,
-            false if cache.needs_verification(entry) => Standing::Unverified,
+            false if self.worker.store(self.site).needs_verification(entry) => Standing::Unverified,
             false => Standing::Valid,
         }
     }

@@ -1,6 +1,6 @@
 //! A request on its way: the loop and its steps, the call to its origin, replies and their bodies.
 
-pub(crate) mod compression;
+pub(crate) mod account;
 pub(crate) mod decide;
 pub(crate) mod exchange;
 pub(crate) mod fetch;
@@ -9,10 +9,12 @@ pub(crate) mod interims;
 pub(crate) mod invalidate;
 pub(crate) mod lookup;
 pub(crate) mod origin_call;
+pub(crate) mod otel;
 pub(crate) mod overlay;
 pub(crate) mod plan;
 pub(crate) mod private;
 pub(crate) mod probing;
+pub(crate) mod pump;
 pub(crate) mod refresh;
 pub(crate) mod reply;
 pub(crate) mod respond;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cache::entry::stored::StoredHead;
 use caching::Asked;
 use caching::explain::{Finding, seconds};
 use futures_util::future::{self, Either};
@@ -23,7 +24,6 @@ use telemetry::OriginAnswer;
 use telemetry::trace::{TraceContext, TraceFlags};
 use tokio::time::Instant;
 
-use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, TraceFields};
 use crate::events::{self, Event};
 use crate::request::overlay;

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use cache::entry::stored::StoredHead;
 use http::HeaderName;
 use message::head::RequestHead;
 use origin::OriginResponse;
 
-use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, TransformRule};
 use crate::request::reply::{OwnHead, Reply, ReplyHead};
 use crate::rewrite::cors;

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::collapse::table::Waiter;
+use cache::entry::stored::{CacheEntry, Hit};
+use cache::failure::FailureCause;
+use cache::membership::LookUp;
 use caching::RequestFacts;
 use message::client::Client;
 use message::fields::PackedFields;
@@ -12,10 +16,6 @@ use origin::RequestBody;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
-use crate::cache::epochs::membership::LookUp;
-use crate::cache::failure::FailureCause;
-use crate::cache::inflight::table::Waiter;
-use crate::cache::record::stored::{CacheEntry, Hit};
 use crate::pace::BodyLimits;
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::reply::Reply;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use caching::partial::received_part;
 use caching::{CacheStatus, FwdReason, Outcome};
+use message::clock::now;
 use message::fields::PackedFields;
 use message::head::Version;
 use message::reason::Reason;
 use origin::{BodyFraming, OriginResponse};
 use telemetry::{CacheResult, RuleId};
 
-use crate::clock::now;
 use crate::request::plan::{ForwardMode, ForwardReason, Plan};
 use crate::request::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead, has_no_content, x_cache};
 use crate::request::respond::{self, Problem};

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use cache::entry::stored::Hit;
+use cache::failure::FailureCause;
+use cache::membership::LookUp;
 use caching::explain::Finding;
 use caching::{FwdReason, Outcome, may_serve_stale};
 use message::explain_record::note;
@@ -10,18 +13,14 @@ use origin::{OriginError, Probe};
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
-use crate::cache::epochs::membership::LookUp;
-use crate::cache::failure::FailureCause;
-use crate::cache::record::stored::Hit;
 use crate::events::{self, Event};
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::lookup::Lookup;
-use crate::request::origin_call;
 use crate::request::plan::{ForwardMode, StandIn};
 use crate::request::reply::Reply;
 use crate::request::serve::Serving;
 use crate::request::using::Use;
-use crate::request::{findings, refresh};
+use crate::request::{findings, origin_call, refresh};
 
 const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };
 

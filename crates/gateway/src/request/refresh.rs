@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cache::collapse::answer::Answer;
+use cache::collapse::table::{Asker, Join, LeaderGuard};
+use cache::entry::stored::Hit;
+use cache::membership::Stamp;
+use cache::revalidation_backoff::InVain;
+use cache::settings::{CollapseLimits, LeaderFailure};
 use message::client::{Client, named_address_of};
+use message::clock::now;
 use message::explain_record::Record;
 use message::head::RequestHead;
 use origin::Probe;
 
-use crate::cache::epochs::membership::Stamp;
-use crate::cache::inflight::answer::Answer;
-use crate::cache::inflight::table::{Asker, Join, LeaderGuard};
-use crate::cache::record::stored::Hit;
-use crate::cache::revalidation_backoff::InVain;
-use crate::clock::now;
-use crate::config::{CollapseLimits, LeaderFailure};
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::fleet_fetch::Awaiting;
 use crate::request::fetch::job::Job;

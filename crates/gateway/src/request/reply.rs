@@ -9,6 +9,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::entry::stored::{Hit, StoredBody, StoredHead};
+use cache::fill::ahead::read_ahead;
+use cache::fill::ranges::FillRanges;
+use cache::fill::{Aborted, FillReader};
+use cache::readers::HeldBody;
 use caching::partial::is_of_one_message;
 use caching::{CacheName, CacheStatus};
 use http::HeaderMap;
@@ -16,15 +21,9 @@ use message::fields::{Fields, PackedFields};
 use message::piece::PieceMax;
 use message::trailers;
 use origin::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
-use store::Budget;
-use store::Slice;
+use store::{Budget, Slice};
 use telemetry::{CacheResult, RuleId};
 
-use crate::cache::inflight::ahead::read_ahead;
-use crate::cache::inflight::fill::ranges::FillRanges;
-use crate::cache::inflight::fill::{Aborted, FillReader};
-use crate::cache::readers::HeldBody;
-use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
 use crate::routing::LiveSite;
 

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::entry::stored::Hit;
+use cache::failure;
 use caching::{CacheStatus, Outcome};
 use message::fields::PackedFields;
 use message::reason::Reason;
@@ -11,8 +13,6 @@ use origin::OriginError;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
-use crate::cache::failure;
-use crate::cache::record::stored::Hit;
 use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page, PathSpellings};
 use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
 use crate::routing::{Ambiguity, LiveSite};

@@ -4,6 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::collapse::answer::Filling;
+use cache::entry::stored::{Hit, StoredBody, StoredHead};
+use cache::failure::FailureCause;
+use cache::fill::FillReader;
+use cache::fill::ranges::FillRanges;
 use caching::compression::{self, Coding};
 use caching::multipart::Multipart;
 use caching::partial::single_range;
@@ -20,11 +25,6 @@ use message::reason::Reason;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
-use crate::cache::failure::FailureCause;
-use crate::cache::inflight::answer::Filling;
-use crate::cache::inflight::fill::FillReader;
-use crate::cache::inflight::fill::ranges::FillRanges;
-use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{CacheRule, Compression, PersonalResponses};
 use crate::request::findings;
 use crate::request::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};

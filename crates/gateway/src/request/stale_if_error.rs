@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use cache::entry::stored::Hit;
+use cache::failure::FailureCause;
 use caching::{Outcome, may_serve_stale};
 use message::explain_record::note;
 use origin::{OriginError, OriginResponse};
 use telemetry::CacheResult;
 
-use crate::cache::failure::FailureCause;
-use crate::cache::record::stored::Hit;
 use crate::request::findings;
 use crate::request::plan::{ForwardMode, Plan, StandIn};
 use crate::request::reply::Reply;

@@ -3,11 +3,11 @@
 //! Preflights are answered here. Other responses, stored or not, get the fields when they are delivered, so that the fields for one
 //! origin are never stored for another; `Vary: Origin` tells the same to caches between here and the client.
 
-use super::edit::nominate;
-use crate::config::{Cors, CorsHeaders, CorsOrigins, Sharing};
-
 use caching::{FieldLine, fields};
 use message::fields::PackedFields;
+
+use super::edit::nominate;
+use crate::config::{Cors, CorsHeaders, CorsOrigins, Sharing};
 
 /// Whether a request is a preflight, by its method and the fields of one.
 pub(crate) fn is_preflight(method: &str, lines: &[FieldLine<'_>]) -> bool {

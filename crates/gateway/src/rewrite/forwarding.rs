@@ -19,8 +19,7 @@ use caching::forwarded::{Hop, Node, NodeName};
 use caching::unkeyed::{FieldClass, SchemeForm, class_of, is_spelled_oddly};
 use caching::{FieldLine, authority, fields};
 use http1::Authority;
-use message::client::Route;
-use message::client::TrustedProxies;
+use message::client::{Route, TrustedProxies};
 use message::fields::PackedFields;
 use message::head::{Peer, RequestHead, Scheme, Trust, Version};
 

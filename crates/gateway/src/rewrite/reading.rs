@@ -24,6 +24,7 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use cache::head_maker::ForwardedRequest;
 use caching::forwarded::{Hop, Node};
 use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
@@ -72,6 +73,20 @@ impl Deref for Inbound {
     /// Returns the request as the client sent it.
     fn deref(&self) -> &OwnedRequest {
         &self.client
+    }
+}
+
+impl ForwardedRequest for Inbound {
+    fn received(&self) -> &OwnedRequest {
+        &self.client
+    }
+
+    fn sent(&self) -> &PackedFields {
+        self.sent()
+    }
+
+    fn place_wanted(&self) -> &SetOnce<()> {
+        &self.place_wanted
     }
 }
 

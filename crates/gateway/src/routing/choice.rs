@@ -5,8 +5,10 @@
 //! transformation rules, nothing is stored, no stored response answers, and the limits of all these rules apply. The same goes for a
 //! spelling that is refused unless the rule allows it.
 
+use cache::imprint::Imprint;
+
 use super::spelling::{READINGS_MAX, Readings};
-use crate::config::{Action, CacheRule, Conditions, Imprint, PathSpellings, Phase, Site, Spelling, path_of};
+use crate::config::{Action, CacheRule, Conditions, PathSpellings, Phase, Site, Spelling, path_of};
 
 /// Position of a request's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
 
 use self::choice::Chooser;
+
 pub(crate) use self::choice::{Routed, RuleMatch};
 use self::sites::SiteIndex;
 pub(crate) use self::spelling::{Readings, spelled_part};

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ::http1::proxy_protocol::{ClientTransport, ProxiedPeer, ProxyHeader, parse_proxy_header};
 use message::client::{Client, is_within};
+use message::clock::now;
 use message::head::{ClientEnd, Peer, Scheme, Trust};
 use message::read_ahead::ReadAhead;
 use rustix::net::sockopt::socket_acceptconn;
@@ -24,14 +25,13 @@ use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 
 use super::client_socket::ClientSocket;
-use super::connection_table::{Holder, OpenConnection, SlotKey, WaitingAtDoor};
 use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
 use crate::active::ActiveConfig;
-use crate::clock::now;
 use crate::config::{ClientLimits, Config, Http2, ProxyProtocol};
-use crate::observe::account;
+use crate::connection_table::{Holder, OpenConnection, SlotKey, WaitingAtDoor};
+use crate::request::account;
 use crate::request::respond::Problem;
 use crate::worker::{IdleEnd, Worker};
 

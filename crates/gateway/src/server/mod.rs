@@ -1,7 +1,6 @@
 //! The client side: connections in, responses out.
 
 mod client_socket;
-pub(crate) mod connection_table;
 mod deadline;
 mod http1;
 mod http2;

@@ -5,18 +5,18 @@ use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
 use caching::CacheName;
+use fleet::StartTier;
 use origin::Upstreams;
 use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
 use tokio::runtime::Handle;
 
 use super::{Drain, Shared, Worker};
 use crate::active::ActiveConfig;
-use crate::cache::tiers::StartTier;
+use crate::compression::Compressor;
 use crate::config::{ClientLimits, Site, sample};
+use crate::connection_table::ConnectionTable;
 use crate::loops::Instance;
-use crate::request::compression::Compressor;
 use crate::routing::{LiveSite, Routes};
-use crate::server::connection_table::ConnectionTable;
 use crate::stores::Stores;
 
 /// Worker of a gateway that has this site alone.

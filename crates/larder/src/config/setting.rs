@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use cache::settings::CollapseLimits;
 use caching::QueryOrder;
 use gateway::config::{
-    ClientLimits, CollapseLimits, Enforcement, ErrorExposure, Http2, PersonalResponses, PrefixHandling,
-    ProxyProtocol, RangeMiss, Sharing, XCache,
+    ClientLimits, Enforcement, ErrorExposure, Http2, PersonalResponses, PrefixHandling, ProxyProtocol,
+    RangeMiss, Sharing, XCache,
 };
 use kv::ProtectedMode;
 use origin::settings::{AdmissionConfig, OriginTimeouts, RetryConfig};

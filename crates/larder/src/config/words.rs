@@ -1,10 +1,11 @@
 //! Types that have a word for each of their values: what the option table allows, and what it stands for.
 
+use cache::settings::LeaderFailure;
 use caching::{GroupsInvalidated, HeuristicFor, Negotiation, StoredCredentialed, StoredErrors, TypeMismatch};
-use gateway::Coherence;
+use fleet::Coherence;
 use gateway::config::{
-    AcceptParent, CloseDelimited, CountedRequests, InterimResponses, LeaderFailure, OverrideFields, Phase,
-    PreconditionMiss, QuotaFields, ServerTiming, UnderscoreFields,
+    AcceptParent, CloseDelimited, CountedRequests, InterimResponses, OverrideFields, Phase, PreconditionMiss,
+    QuotaFields, ServerTiming, UnderscoreFields,
 };
 use kv::{DebugCommands, TextProtocol};
 use origin::settings::{AddressFamily, Balance, OriginProtocol};

@@ -16,25 +16,24 @@ mod tests;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use cache::collapse::answer::{Answer, Filling};
+use cache::collapse::table::{LeaderGuard, Learned, News, Waiter, Waiting};
+use cache::entry::segmented::{Absent, Segmented};
+use cache::entry::stored::Hit;
+use cache::fill::FillReader;
+use cache::readers::HeldBody;
 use caching::partial::{Description, is_described_alike, may_combine, same_complete_length};
 use caching::{ByteRange, ContentRange};
 use message::piece::PieceMax;
 use store::{Segment, Slice};
 
-use crate::cache::inflight::answer::{Answer, Filling};
-use crate::cache::inflight::fill::FillReader;
-use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
-use crate::cache::readers::HeldBody;
-use crate::cache::record::segmented::{Absent, Segmented};
-use crate::cache::record::stored::Hit;
+use self::from_tier::{FromTier, Turn};
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::fetch::job::Job;
 use crate::request::fetch::joining::{Part, join_or_lead};
 use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::reply::{BodySource, BrokenBody, NextData, RestFailed};
 use crate::request::using::Extent;
-
-use self::from_tier::{FromTier, Turn};
 
 /// A body in parts.
 pub(crate) struct Assembly {
@@ -265,7 +264,8 @@ impl Assembly {
 /// Loads segments from the tier, in a task of its own: other requests may wait for the same segments, and this client may pause.
 fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
     let (worker, site, place) = (Arc::clone(&job.worker), Arc::clone(&job.site), job.place());
-    let load =
-        tokio::spawn(async move { worker.cache(&site).segments()?.load_together(&absent, place).await });
+    let load = tokio::spawn(async move {
+        worker.store(&site).tier.as_ref()?.segments().load_together(&absent, place).await
+    });
     async move { load.await.ok().flatten() }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::entry::stored::{CacheEntry, Hit, Uncacheable};
+use cache::membership::LookUp;
 use caching::NotReused;
 use origin::RequestBody;
 
-use crate::cache::epochs::membership::LookUp;
-use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::request::fetch::scope::FetchScope;
 
 /// A fetch to make.

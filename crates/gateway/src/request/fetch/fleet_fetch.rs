@@ -7,22 +7,23 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 
+use cache::collapse::answer::Answer;
+use cache::collapse::table::{InFlight, LeaderGuard};
+use cache::entry::stored::{CacheEntry, Hit, StoredHead};
 use caching::explain::Finding;
 use caching::{Reuse, StoredFacts, reuse, sharing};
+use fleet::Tier;
+use fleet::answer::Answer as Looked;
+use fleet::leases::{HeldLease, WantedLease};
+use fleet::tier::load::Asker;
+use fleet::tier::taking::{Holder, LeaseWaited, Taking, Variant};
+use fleet::turn::{self, Found, LeaseAction, LeaseEvent, Patience};
+use message::clock::now;
 use message::timeline::{Stage, measure};
 use store::backing::Version;
 use telemetry::trace::TraceContext;
 use tokio::time::Instant;
 
-use crate::cache::inflight::answer::Answer;
-use crate::cache::inflight::table::{InFlight, LeaderGuard};
-use crate::cache::inflight::turn::{self, Found, LeaseAction, LeaseEvent, Patience};
-use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
-use crate::cache::tiers::answer::Answer as Looked;
-use crate::cache::tiers::leases::{HeldLease, WantedLease};
-use crate::cache::tiers::load::Asker;
-use crate::cache::tiers::taking::{Holder, LeaseWaited, Taking, Variant};
-use crate::clock::now;
 use crate::config::Collapse;
 use crate::request::fetch::fetch_spec::Sharing;
 use crate::request::fetch::job::Job;
@@ -49,6 +50,7 @@ enum LeaseOutcome {
 /// A forward that waits for its turn.
 struct LeaseWait<'a> {
     job: &'a Job,
+    tier: &'a Tier,
     awaiting: Awaiting,
     end: Instant,
     /// Version of the record that turned out useless.
@@ -79,7 +81,7 @@ impl Job {
     /// Returns whether this forward takes its turn among those of other instances.
     pub(crate) fn takes_turn(&self, sharing: Sharing, awaiting: Awaiting) -> bool {
         let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
-            && self.cache().has_tier()
+            && self.tier().is_some()
             && matches!(self.fetch.scope, FetchScope::Whole)
             && self.may_be_for_all();
         let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
@@ -102,7 +104,8 @@ impl Job {
 
     /// Runs as [`Self::run`] does, once it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
-        match LeaseWait::new(&self, awaiting).turn().await {
+        let Some(tier) = self.tier() else { return self.run(leader).await };
+        match LeaseWait::new(&self, tier, awaiting).turn().await {
             LeaseOutcome::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
             LeaseOutcome::Own(lease) => {
                 // The origin has not been asked yet, so purges during the wait don't concern its response.
@@ -132,14 +135,15 @@ fn is_never_fresh(facts: &StoredFacts) -> bool {
 }
 
 impl<'a> LeaseWait<'a> {
-    fn new(job: &'a Job, awaiting: Awaiting) -> Self {
+    fn new(job: &'a Job, tier: &'a Tier, awaiting: Awaiting) -> Self {
         let loaded = job.fetch.in_use.clone();
         let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
-        let end = Instant::now() + job.cache().lease_wait_max();
+        let end = Instant::now() + tier.lease_wait_max();
         let variant = job.fetch.variant.clone();
         let others = OtherVariants::Awaited;
         Self {
             job,
+            tier,
             awaiting,
             end,
             seen,
@@ -189,10 +193,10 @@ impl<'a> LeaseWait<'a> {
         let (taking, looked) = match self.awaiting {
             Awaiting::Answer => {
                 let site_key = self.site_key();
-                job.cache().take_lease_and_look(wanted, self.asker(site_key.as_deref())).await
+                self.tier.take_lease_and_look(wanted, self.asker(site_key.as_deref())).await
             }
             // The response there may be fresh; refreshing it must not make others doubt it.
-            Awaiting::News => (job.cache().take_lease(wanted).await, None),
+            Awaiting::News => (self.tier.take_lease(wanted).await, None),
         };
         match taking {
             Taking::Taken(lease) => {
@@ -224,7 +228,7 @@ impl<'a> LeaseWait<'a> {
         let job = self.job;
         let mut waiting = measure(job.request.timeline.as_ref(), Stage::Lease);
         waiting.iter_mut().for_each(|waiting| waiting.linked(self.awaited_trace));
-        match job.cache().await_other(&job.fetch.key, self.seen, limit).await {
+        match self.tier.await_other(&job.fetch.key, self.seen, limit).await {
             LeaseWaited::Changed(version) => {
                 self.seen = version;
                 LeaseEvent::Changed
@@ -241,11 +245,7 @@ impl<'a> LeaseWait<'a> {
     }
 
     fn asker<'b>(&'b self, site_key: Option<&'b [u8]>) -> Asker<'b> {
-        Asker {
-            rule: self.job.rule(),
-            groups_max: self.job.live.config.store(&self.job.site.config).groups_max,
-            site_key,
-        }
+        Asker { rules: self.job.storage_rules(), site_key }
     }
 
     /// Reads the tier again, if its contents may have changed. Returns whether it did.
@@ -259,7 +259,7 @@ impl<'a> LeaseWait<'a> {
             Some(looked) => looked,
             None => {
                 let site_key = self.site_key();
-                self.job.cache().load_anew(&self.job.fetch.key, self.asker(site_key.as_deref())).await
+                self.tier.load_anew(&self.job.fetch.key, self.asker(site_key.as_deref())).await
             }
         };
         if let Some(lease) = &self.lease {

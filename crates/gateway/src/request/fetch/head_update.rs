@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
+use cache::collapse::order::{Exchanged, Sequence};
+use cache::collapse::table::FetchTable;
+use cache::entry::provenance::KeepInputs;
+use cache::entry::stored::{CacheEntry, StoredHead, StoredResponse};
+use cache::head_maker::{Arrived, HeadMaker};
+use cache::invalidation::Invalidations;
+use cache::membership::Stamp;
 use caching::head_update::{self, Stored};
 use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, StoredFacts, sharing};
+use message::clock::now;
 use origin::OriginResponse;
 use store::Change;
 
-use crate::cache::epochs::Invalidations;
-use crate::cache::epochs::membership::Stamp;
-use crate::cache::inflight::order::{Exchanged, Sequence};
-use crate::cache::inflight::table::FetchTable;
-use crate::cache::record::provenance::KeepInputs;
-use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse};
-use crate::clock::now;
-use crate::request::fetch::freshen::FreshenedHead;
+use crate::request::fetch::job::arrived;
 use crate::request::plan::Plan;
-use crate::routing::key::{Keyed, write_site_key};
+use crate::routing::key::{Keyed, site_key, write_site_key};
 use crate::worker::Worker;
 
 /// A HEAD on its way to the origin, with the responses stored when it was sent. A purge or an invalidation that comes meanwhile may be
@@ -112,10 +113,10 @@ impl Update<'_> {
     /// Keeps running fetches from storing responses that are older than this answer and of another representation.
     fn supersede(&self, fetches: &FetchTable, news: &ResponseFacts) {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
-        let freshening = self.freshening(self.epochs.stamp());
-        let fields = freshening.end_to_end(self.response, self.times.response);
+        let maker = self.head_maker(self.epochs.stamp());
+        let fields = self.arrived().end_to_end;
         let facts = StoredFacts::new(self.facts, news, rules);
-        let Ok(head) = freshening.head(facts, fields, None, None) else { return };
+        let Ok(head) = maker.head(facts, fields, None, None) else { return };
         let head = Arc::new(head);
         let request = self.plan.request.sent().to_lines();
         let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
@@ -125,18 +126,21 @@ impl Update<'_> {
         });
     }
 
-    fn freshening(&self, stamp: Stamp) -> FreshenedHead<'_> {
+    fn head_maker(&self, stamp: Stamp) -> HeadMaker<'_> {
         let plan = self.plan;
-        FreshenedHead {
-            live: &plan.live,
-            site: &plan.site,
-            rule: plan.rule,
-            request: &plan.request,
+        HeadMaker {
+            rules: plan.live.config.storage_rules(&plan.site.config, plan.site.rule_at(plan.rule)),
+            request: &*plan.request,
             facts: self.facts,
+            site_key: site_key(&plan.site, &plan.request, self.facts),
             epochs: self.epochs,
             stamp,
             inputs: self.inputs,
         }
+    }
+
+    fn arrived(&self) -> Arrived<'_> {
+        arrived(&self.plan.live, &self.plan.site, self.response, self.times)
     }
 
     /// Returns all variants under the key, updated; `None` if nothing changes.
@@ -181,8 +185,7 @@ impl Update<'_> {
 
     fn freshened(&self, stored: &StoredHead) -> Changed {
         // A HEAD without validators says little: an invalidated response stays so until a GET is answered.
-        let freshening = self.freshening(stored.checked().stamp());
-        let freshened = freshening.freshen(stored, self.response, self.times);
+        let freshened = self.head_maker(stored.checked().stamp()).freshen(stored, &self.arrived());
         match freshened.storable {
             Ok(_) => Changed::To(Arc::new(freshened.head)),
             Err(reason) if reason.is_of_request() => Changed::No,

@@ -2,24 +2,30 @@
 
 use std::sync::Arc;
 
+use cache::Cache;
+use cache::fill::FillLimits;
+use cache::head_maker::{Arrived, HeadMaker};
+use cache::membership::Stamp;
+use cache::settings::StorageRules;
 use caching::explain::Finding;
-use caching::{RefusalScope, RequestFacts};
+use caching::{ExchangeTimes, RefusalScope, RequestFacts};
+use fleet::Tier;
+use fleet::leases::HeldLease;
 use message::explain_record::{OpenRecord, Record, note};
 use message::head::{Scheme, Version};
 use message::reason::Detail;
-use origin::OriginError;
+use origin::{OriginError, OriginResponse};
 use store::Place;
 
 use crate::active::ActiveConfig;
-use crate::cache::Cache;
-use crate::cache::epochs::membership::Stamp;
-use crate::cache::inflight::fill::FillLimits;
-use crate::cache::tiers::leases::HeldLease;
 use crate::config::CacheRule;
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::plan::Plan;
+use crate::rewrite;
 use crate::rewrite::reading::Inbound;
+use crate::routing::key::site_key;
 use crate::routing::{LiveSite, RuleMatch};
+use crate::stores::Store;
 use crate::worker::Worker;
 
 /// A fetch with all it needs to run on its own.
@@ -61,6 +67,37 @@ impl Job {
     /// Returns the cache of the site.
     pub(crate) fn cache(&self) -> &Cache {
         self.worker.cache(&self.site)
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        self.worker.store(&self.site)
+    }
+
+    /// Returns the tier behind memory, if any.
+    pub(crate) fn tier(&self) -> Option<&Tier> {
+        self.store().tier.as_deref()
+    }
+
+    pub(crate) fn storage_rules(&self) -> StorageRules<'_> {
+        self.live.config.storage_rules(&self.site.config, self.rule())
+    }
+
+    /// Returns what makes heads that are stored of the responses to this request.
+    pub(crate) fn head_maker(&self) -> HeadMaker<'_> {
+        HeadMaker {
+            rules: self.storage_rules(),
+            request: &*self.request,
+            facts: &self.facts,
+            site_key: site_key(&self.site, &self.request, &self.facts),
+            epochs: self.cache().epochs(),
+            stamp: self.stamp,
+            inputs: self.cache().keeps_inputs(),
+        }
+    }
+
+    /// Returns a response with the fields that go on from here.
+    pub(crate) fn arrived<'a>(&self, response: &'a OriginResponse, times: ExchangeTimes) -> Arrived<'a> {
+        arrived(&self.live, &self.site, response, times)
     }
 
     pub(crate) fn note(&self, finding: impl FnOnce() -> Finding) {
@@ -108,4 +145,17 @@ impl Job {
         };
         RefusalScope::of(&self.facts, stored)
     }
+}
+
+/// Returns a response with the fields that a site passes on.
+pub(crate) fn arrived<'a>(
+    live: &ActiveConfig,
+    site: &LiveSite,
+    response: &'a OriginResponse,
+    times: ExchangeTimes,
+) -> Arrived<'a> {
+    let (received, server_name) = (Version::received(response.version), &live.config.server_name);
+    let fields = response.fields.clone();
+    let end_to_end = rewrite::response_fields(fields, &site.config, received, server_name, || times.response);
+    Arrived { response, end_to_end, times }
 }

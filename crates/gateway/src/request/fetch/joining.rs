@@ -1,10 +1,8 @@
 //! Joins requests to forwards.
 
-use std::sync::Arc;
-
+use cache::collapse::table::{Asker, Join, Waiter, Waiting};
 use message::client::Client;
 
-use crate::cache::inflight::table::{Asker, Join, Waiter, Waiting};
 use crate::request::fetch::job::Job;
 
 /// Role of a request in the forward that it waits for.
@@ -30,7 +28,7 @@ pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
         Some(limits) => {
             let place = (&*job.fetch.key, &*variant_and_scope);
             let client = Client::of_request(&job.request, &job.live.config.trusted_proxies);
-            let asker = Asker { client, request: Some(Arc::clone(&job.request)) };
+            let asker = Asker { client, request: Some(job.request.clone()) };
             fetch_table.join(place, (asker, limits), now, |began| cache.record_overtaken(began))
         }
     };

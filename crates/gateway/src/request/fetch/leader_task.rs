@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use cache::collapse::answer::Answer;
+use cache::collapse::table::{InFlight, LeaderGuard, News, Waiter};
 use message::client::Client;
 use origin::Upstream;
 use tokio::runtime::Handle;
 
-use crate::cache::inflight::answer::Answer;
-use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
 use crate::request::fetch::fleet_fetch::Awaiting;
 use crate::request::fetch::job::Job;
 use crate::rewrite::reading::Inbound;

@@ -3,7 +3,6 @@
 pub(crate) mod assembly;
 pub(crate) mod fetch_spec;
 pub(crate) mod fleet_fetch;
-pub(crate) mod freshen;
 pub(crate) mod head_update;
 pub(crate) mod job;
 pub(crate) mod joining;

@@ -2,6 +2,13 @@
 
 use std::sync::Arc;
 
+use cache::collapse::answer::{Answer, Filling};
+use cache::collapse::table::LeaderGuard;
+use cache::entry::segmented::{CELLS_MAX, cut, first_piece_bytes};
+use cache::entry::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse};
+use cache::fill::{CompleteBody, Fill, FillLimits};
+use cache::head_maker::{reason, split};
+use cache::portable;
 use caching::explain::Finding;
 use caching::partial::{
     self, Description, HoleAnswer, if_range_value, is_described_alike, is_of_one_message, may_combine,
@@ -15,14 +22,7 @@ use message::reason::{Detail, Reason};
 use origin::OriginResponse;
 use store::{Applied, Change, Segment};
 
-use crate::cache::inflight::answer::{Answer, Filling};
-use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
-use crate::cache::inflight::table::LeaderGuard;
-use crate::cache::record::portable;
-use crate::cache::record::segmented::{CELLS_MAX, cut, first_piece_bytes};
-use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
-use crate::request::fetch::freshen::{reason, split};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::publication::{NotTaken, Publication, Replaced};
 use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
@@ -216,18 +216,18 @@ impl Publication<'_> {
             return Err(Reason::TooLarge.into());
         }
         let filter = StorageFilter::of(&received, rules);
-        let freshening = self.freshening();
-        let end_to_end = freshening.end_to_end(response, times.response);
+        let maker = self.job.head_maker();
+        let end_to_end = self.job.arrived(response, times).end_to_end;
         let end_to_end = end_to_end.lines().filter(|(name, _)| !is_of_one_message(name));
         let (stored, unshared) = split(PackedFields::from_lines(end_to_end), |name| filter.keeps(name));
         let head = match part.base {
             Some(base) => self.combined_head(base, part)?,
             None => {
                 let phrase = reason(response, storable.facts.status);
-                let head = freshening.head(storable.facts, stored, phrase, part.range.complete_bytes);
+                let head = maker.head(storable.facts, stored, phrase, part.range.complete_bytes);
                 let head = head.map_err(|_| Detail::from(NotStored::VaryUnusable))?;
-                let head = head.with_membership(freshening.membership(&received));
-                freshening.remember(head, &received, times.request)
+                let head = head.with_membership(maker.membership(&received));
+                maker.remember(head, &received, times.request)
             }
         };
         if !portable::may_hold(&head, Some(&self.job.fetch.key)) {
@@ -263,7 +263,8 @@ impl Publication<'_> {
         if !self.job.is_for_begun_reply() && self.job.cache().is_removed(&self.job.fetch.key, &base.head) {
             return Err(Reason::Outdated.into());
         }
-        let freshened = self.freshening().freshen(&base.head, part.response, part.times);
+        let freshened =
+            self.job.head_maker().freshen(&base.head, &self.job.arrived(part.response, part.times));
         freshened.storable?;
         let declared_bytes = base.body.complete_bytes().or(part.range.complete_bytes);
         let of_whole = freshened.head.fields.lines().filter(|(name, _)| !is_of_one_message(name));

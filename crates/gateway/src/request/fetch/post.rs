@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::collapse::table::{LeaderGuard, Waiter};
 use caching::post::may_store_for_get;
 use caching::{ExchangeTimes, NotReused, ResponseFacts};
 use origin::OriginResponse;
 
-use crate::cache::inflight::table::{LeaderGuard, Waiter};
 use crate::config::OverrideFields;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing, Tier};
 use crate::request::fetch::job::Job;

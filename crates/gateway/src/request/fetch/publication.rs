@@ -3,20 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use cache::collapse::answer::Filling;
+use cache::collapse::table::InFlight;
+use cache::entry::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
+use cache::entry::usage::{self, Mark, Owner};
+use cache::fill::{CompleteBody, Fill, FillLimits};
 use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
 use message::client::Client;
+use message::clock::now;
 use message::reason::{Detail, Reason};
 use origin::OriginResponse;
 use store::{Applied, Change};
 
-use crate::cache::inflight::answer::Filling;
-use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
-use crate::cache::inflight::table::InFlight;
-use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
-use crate::cache::record::usage::{self, Mark, Owner};
-use crate::clock::now;
-use crate::request::fetch::freshen::FreshenedHead;
 use crate::request::fetch::job::Job;
 
 /// Right to change the record under one key, on behalf of one forward.
@@ -54,7 +53,8 @@ impl Publication<'_> {
         promised: &Arc<AtomicUsize>,
         limits: FillLimits,
     ) -> Result<Filling, VaryUnusable> {
-        let (head, unshared) = self.freshening().made(storable, (lines, times), response)?;
+        let (head, unshared) =
+            self.job.head_maker().made(storable, lines, self.job.arrived(response, times))?;
         let budget = Arc::clone(self.job.cache().budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
@@ -214,14 +214,18 @@ impl Publication<'_> {
         &self,
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
-        let place = (&*self.job.fetch.key, self.job.lease.as_ref());
-        self.job.cache().update_under(place, |current| {
+        let decide = |current: Option<&Arc<CacheEntry>>| {
             // Checked under the key's turn: a purge that invalidates this fetch afterwards removes the response put now.
             if self.in_flight.is_invalidated() {
                 return Change::Keep;
             }
             decide(current)
-        })
+        };
+        let key = &*self.job.fetch.key;
+        match (self.job.tier(), &self.job.lease) {
+            (Some(tier), Some(lease)) => tier.update_under((key, Some(lease)), decide),
+            (None, _) | (_, None) => self.job.cache().update(key, decide),
+        }
     }
 
     /// Freshens the stored responses that a 304 identifies, and returns the first for the request that asked. The first may be one that
@@ -246,7 +250,7 @@ impl Publication<'_> {
     }
 
     /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response answers this once and is
-    /// removed; if the request does, it answers this once and stays as it was. No other request gets it then ([`FreshenedHead::freshen`]).
+    /// removed; if the request does, it answers this once and stays as it was. No other request gets it then ([`cache::head_maker::HeadMaker::freshen`]).
     /// Returns the reason, too, if it isn't stored.
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(
@@ -260,7 +264,7 @@ impl Publication<'_> {
         if cache.is_removed(&self.job.fetch.key, &stale.head) {
             return Err(Outgrown);
         }
-        let freshened = self.freshening().freshen(&stale.head, response, times);
+        let freshened = self.job.head_maker().freshen(&stale.head, &self.job.arrived(response, times));
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
         match freshened.storable {
             Ok(_) => {
@@ -297,20 +301,6 @@ impl Publication<'_> {
         });
         if !is_known {
             self.job.cache().remove_unknown(&self.job.fetch.key);
-        }
-    }
-
-    pub(crate) fn freshening(&self) -> FreshenedHead<'_> {
-        let job = self.job;
-        FreshenedHead {
-            live: &job.live,
-            site: &job.site,
-            rule: job.rule,
-            request: &job.request,
-            facts: &job.facts,
-            epochs: job.cache().epochs(),
-            stamp: job.stamp,
-            inputs: job.cache().keeps_inputs(),
         }
     }
 }

@@ -3,24 +3,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::collapse::answer::{Answer, Failed, Filling, PrivateAnswer};
+use cache::collapse::table::LeaderGuard;
+use cache::entry::stored::{Hit, Uncacheable};
+use cache::failure::FailureCause;
+use cache::fill::{Fill, NotKept, Writer, Written};
+use cache::portable;
 use caching::explain::Finding;
-use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
     Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, file_type,
-    may_serve_stale, may_store,
+    may_serve_stale, may_store, partial,
 };
+use message::clock::now;
 use message::reason::{Detail, Reason};
 use origin::{BodyFrame, BodyFraming, OriginBody, OriginError, OriginResponse, Probe};
 use telemetry::FillState;
 
-use crate::cache::failure::FailureCause;
-use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
-use crate::cache::inflight::fill::{Fill, NotKept, Writer, Written};
-use crate::cache::inflight::table::LeaderGuard;
-use crate::cache::record::portable;
-use crate::cache::record::stored::{Hit, Uncacheable};
-use crate::clock::now;
 use crate::config::CloseDelimited;
 use crate::events::{self, Event};
 use crate::request::fetch::job::Job;
@@ -108,7 +107,7 @@ impl Job {
         }
         Ok((
             response,
-            ExchangeTimes { request, response: now(), clock_ahead_ms: self.cache().clock_ahead_ms() },
+            ExchangeTimes { request, response: now(), clock_ahead_ms: self.store().clock_ahead_ms() },
         ))
     }
 
@@ -354,7 +353,7 @@ impl Job {
             match frame {
                 Some(Ok(BodyFrame::Data(data))) => match self.pass((&body, &filling), data, &leader).await {
                     Some(Written::All) if has_length => {
-                        storing = self.store(&filling, &leader);
+                        storing = self.store_filled(&filling, &leader);
                         fill.release();
                     }
                     None | Some(Written::Kept | Written::All | Written::NoLongerKept(_)) => {}
@@ -381,7 +380,7 @@ impl Job {
             Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length", leader),
             Ok(()) => {
                 if storing == Storing::ToDo {
-                    self.store(&filling, &leader);
+                    self.store_filled(&filling, &leader);
                 }
                 fill.complete(trailers);
             }
@@ -435,7 +434,7 @@ impl Job {
     }
 
     /// Stores a body that has arrived, if it may be stored.
-    fn store(&self, filling: &Filling, leader: &LeaderGuard) -> Storing {
+    fn store_filled(&self, filling: &Filling, leader: &LeaderGuard) -> Storing {
         if let Some(reason) = filling.refused {
             self.not_stored(reason.into());
             return Storing::Done;

@@ -1,13 +1,13 @@
 //! Scopes of fetches: the whole response, a range, or the bytes that a stored response lacks.
 
+use cache::entry::segmented::Segmented;
+use cache::entry::stored::Hit;
 use caching::partial::{self, Wanted};
 use caching::range::{RangeSpec, write_range};
 use caching::{ByteRange, FieldLine, MethodClass, RequestFacts};
 use message::fields::PackedFields;
 use message::head::OwnedRequest;
 
-use crate::cache::record::segmented::Segmented;
-use crate::cache::record::stored::Hit;
 use crate::config::{CacheRule, RangeMiss};
 use crate::request::serve::Serving;
 use crate::request::using::Extent;

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use cache::entry::stored::Hit;
 use caching::{MethodClass, Miss, NotReused, Reuse, on_miss};
 use message::reason::{Detail, Reason};
 
-use crate::cache::record::stored::Hit;
 use crate::request::fetch::assembly::Assembly;
 use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::job::Job;
@@ -81,11 +81,11 @@ impl Assembling<'_> {
 
     /// Loads all bytes that this request needs.
     async fn loaded(&self) -> Option<Hit> {
-        let (hit, cache) = (&self.asked.hit, self.worker.cache(&self.plan.site));
+        let (hit, store) = (&self.asked.hit, self.worker.store(&self.plan.site));
         let wanted = self.with_serving(|serving| serving.wanted(hit));
         let place = Job::new(self.worker, self.plan, Arc::clone(&self.asked.fetch)).place();
-        let body = cache.segments()?.complete(hit.body.segmented()?, &wanted, place).await?;
-        hit.with_body(cache.budget(), body).ok()
+        let body = store.tier.as_ref()?.segments().complete(hit.body.segmented()?, &wanted, place).await?;
+        hit.with_body(store.cache.budget(), body).ok()
     }
 
     fn described(&self, reply: Option<Reply>) -> Next {

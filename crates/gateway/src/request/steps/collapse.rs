@@ -5,6 +5,9 @@ mod participant;
 
 use std::sync::Arc;
 
+use cache::collapse::answer::{Answer, Failed};
+use cache::collapse::table::{LeaderGuard, Learned, News, Waiter, Waiting};
+use cache::entry::stored::Hit;
 use caching::explain::Finding;
 use caching::{NotReused, Outcome};
 use message::explain_record::note;
@@ -13,24 +16,19 @@ use message::timeline::{Stage, measure};
 use telemetry::CacheResult;
 
 use self::next_move::{Again, Ask, Attempts};
-use crate::cache::inflight::answer::{Answer, Failed};
-use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
-use crate::cache::record::stored::Hit;
+use self::participant::{Participant, WaiterAction, WantedAnswer};
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::fleet_fetch::Awaiting;
 use crate::request::fetch::joining::{Part, Role, join_or_lead};
 use crate::request::fetch::leader_task::LeaderTask;
 use crate::request::fetch::scope::FetchScope;
-use crate::request::findings;
 use crate::request::interims::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
-use crate::request::private;
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::request::using::Use;
+use crate::request::{findings, private};
 use crate::worker::Worker;
-
-use self::participant::{Participant, WaiterAction, WantedAnswer};
 
 /// Why an attempt brought no reply, and the target of the next one.
 type Retry = (Again, WantedAnswer);

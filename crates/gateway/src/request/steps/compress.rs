@@ -12,6 +12,9 @@
 
 use std::sync::Arc;
 
+use cache::entry::forms::{Form, Forms};
+use cache::entry::stored::StoredHead;
+use cache::fill::{Fill, FillLimits, FillReader, Writer};
 use caching::compression::{self, Coding, NotEncoded};
 use caching::explain::Finding;
 use caching::{MethodClass, Outcome, RequestFacts, fields};
@@ -24,12 +27,9 @@ use message::trailers;
 use store::Place as SegmentPlace;
 
 use crate::active::ActiveConfig;
-use crate::cache::inflight::fill::{Fill, FillLimits, FillReader, Writer};
-use crate::cache::record::forms::{Form, Forms};
-use crate::cache::record::stored::StoredHead;
+use crate::compression::encoder::{Encoder, Task};
 use crate::config::{CacheRule, Compression, PersonalResponses};
-use crate::request::compression::encoder::{Encoder, Task};
-use crate::request::compression::pump::Pump;
+use crate::request::pump::Pump;
 use crate::request::reply::{Body, Length, Reply, ReplyHead};
 use crate::request::serve::is_for_one;
 use crate::routing::LiveSite;

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use caching::{Asked, ExchangeTimes, MethodClass};
+use message::clock::now;
 use origin::{Interim, OriginError, RequestBody};
 
-use crate::clock::now;
 use crate::request::fetch::head_update;
 use crate::request::fetch::post::PostStore;
 use crate::request::interims::Interims;
 use crate::request::origin_call::{OriginCall, unasked};
 use crate::request::plan::{ForwardReason, Next, Plan};
-use crate::request::private;
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
-use crate::request::{invalidate, stale_if_error};
+use crate::request::{invalidate, private, stale_if_error};
 use crate::rewrite::Purpose;
 use crate::worker::Worker;
 
@@ -51,7 +50,7 @@ pub(crate) async fn run(
             let times = ExchangeTimes {
                 request: sent,
                 response: now(),
-                clock_ahead_ms: worker.cache(&plan.site).clock_ahead_ms(),
+                clock_ahead_ms: worker.store(&plan.site).clock_ahead_ms(),
             };
             let spared = written.as_ref().map(PostStore::waiter);
             if plan.facts.method == MethodClass::Unsafe {

@@ -3,25 +3,24 @@
 
 use std::sync::Arc;
 
+use cache::collapse::order::Sequence;
+use cache::collapse::table::{Invalidations, LeaderGuard};
+use cache::entry::stored::Uncacheable;
+use cache::failure::FailureCause;
 use caching::{Asked, ExchangeTimes, ResponseFacts, may_store_by_directives};
+use message::clock::now;
 use message::reason::Detail;
 use origin::{OriginError, OriginResponse};
 
-use crate::cache::failure::FailureCause;
-use crate::cache::inflight::order::Sequence;
-use crate::cache::inflight::table::{Invalidations, LeaderGuard};
-use crate::cache::record::stored::Uncacheable;
-use crate::clock::now;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::scope::FetchScope;
-use crate::request::findings;
 use crate::request::interims::Interims;
 use crate::request::origin_call::{OriginCall, unasked};
 use crate::request::plan::{ForwardReason, Next, Plan};
-use crate::request::private;
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
+use crate::request::{findings, private};
 use crate::rewrite::Purpose;
 use crate::worker::Worker;
 
@@ -67,7 +66,7 @@ impl<'a> HitForMiss<'a> {
                 let times = ExchangeTimes {
                     request: asked_at,
                     response: now(),
-                    clock_ahead_ms: self.job.cache().clock_ahead_ms(),
+                    clock_ahead_ms: self.job.store().clock_ahead_ms(),
                 };
                 match self.judge(&response, times) {
                     Err(reason) => Next::Reply(self.refused(response, reason, times)),

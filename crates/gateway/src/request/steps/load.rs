@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use caching::Outcome;
+use fleet::answer::{Answer, Said};
+use fleet::tier::load::Asker;
 use message::explain_record::note;
 use message::reason::Reason;
 use message::timeline::{Stage, measure};
 
-use crate::cache::tiers::answer::{Answer, Said};
-use crate::cache::tiers::load::Asker;
 use crate::request::fetch::fetch_spec::Tier;
 use crate::request::findings;
 use crate::request::plan::{Content, ForwardMode, Next, Plan};
@@ -25,12 +25,14 @@ pub(crate) async fn run(
 ) -> (Box<Plan>, Next) {
     let site_key = site_key(&plan.site, &plan.request, &plan.facts);
     let asker = Asker {
-        rule: plan.site.rule_at(plan.rule),
-        groups_max: plan.live.config.store(&plan.site.config).groups_max,
+        rules: plan.live.config.storage_rules(&plan.site.config, plan.site.rule_at(plan.rule)),
         site_key: site_key.as_deref(),
     };
     let mut asking = measure(plan.request.timeline.as_ref(), Stage::Store);
-    let Answer { entry, said, .. } = worker.cache(&plan.site).load(key, asker).await;
+    let Answer { entry, said, .. } = match &worker.store(&plan.site).tier {
+        Some(tier) => tier.load(key, asker).await,
+        None => Answer::UNASKED,
+    };
     asking.iter_mut().for_each(|asking| asking.with("larder.store.result", said.word()));
     drop(asking);
     note(plan.request.record.as_ref(), || findings::tier(said, plan.started.elapsed()));

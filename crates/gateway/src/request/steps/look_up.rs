@@ -16,9 +16,8 @@ use crate::request::lookup::{Found, Lookup};
 use crate::request::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
 use crate::request::probing::{self, Candidate};
 use crate::request::reply::Reply;
-use crate::request::respond;
 use crate::request::serve::Serving;
-use crate::request::{findings, refresh};
+use crate::request::{findings, refresh, respond};
 use crate::worker::Worker;
 
 /// Looks a request up, and replies if a stored response answers.

@@ -8,8 +8,8 @@ use message::head::ClientEnd;
 
 use super::response::{Chunking, Wanted};
 use crate::active::ActiveConfig;
+use crate::connection_table::OpenConnection;
 use crate::request::plan::Plan;
-use crate::server::connection_table::OpenConnection;
 use crate::server::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::worker::{IdleEnd, Worker};
 

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 
+use cache::readers::WaitingReader;
 use http::HeaderMap;
 use http1::{Persistence, encode};
 use message::client::Client;
@@ -13,8 +14,7 @@ use super::connection::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use super::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped, Rest};
 use super::response::{BodyFraming, Chunk, Chunking, Http1Head, Wanted, write_framing};
 use crate::active::ActiveConfig;
-use crate::cache::readers::WaitingReader;
-use crate::observe::account::{self, Delivered, LoggedRequest};
+use crate::request::account::{self, Delivered, LoggedRequest};
 use crate::request::reply::{Body, BrokenBody, Reply};
 use crate::server::at_once;
 use crate::server::tunnel::{self, TunnelEnd};
@@ -196,7 +196,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let chunk = Chunk::around(data.len(), framing, &mut chunk_head);
         let request = self.asked.request;
         let before_waiting = || {
-            let (store, body) = (worker.shared.store_of(&reply.account), &mut reply.body);
+            let (store, body) = (worker.shared.store_of(reply.account.site.as_deref()), &mut reply.body);
             body.wait_for_client(store.cache.budget());
             let client = Client::of_request(request, &live.config.trusted_proxies);
             Some(store.readers.wait(client?, body.held()?))

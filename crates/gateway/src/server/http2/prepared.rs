@@ -6,12 +6,12 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
+use cache::entry::stored::StoredHead;
 use caching::CacheStatus;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::response::Http2Head;
 use crate::active::ActiveConfig;
-use crate::cache::record::stored::StoredHead;
 use crate::request::reply::{Length, Reply, ReplyHead};
 
 /// Heads that a thread keeps: a power of two. A head takes about 2 KiB.

@@ -9,10 +9,9 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::fill::INLINE_BODY_BYTES_MAX;
 use store::{Budget, Charge, Slice};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
 
 /// Largest body sent without a charge. A charged piece costs more than such a body takes, and all streams of a connection
 /// together hold little of them.

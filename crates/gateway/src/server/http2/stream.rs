@@ -26,8 +26,8 @@ use super::response::{self, Follows, Http2Head, Wanted, follows};
 use super::send_memory::{Counted, SendMemory};
 use crate::active::ActiveConfig;
 use crate::config::ErrorExposure;
-use crate::observe::account::{self, Delivered, LoggedRequest, Sent};
 use crate::pace::Pace;
+use crate::request::account::{self, Delivered, LoggedRequest, Sent};
 use crate::request::exchange;
 use crate::request::interims::{Awaited, Coming, Interims};
 use crate::request::plan::Plan;
@@ -373,7 +373,7 @@ impl Open {
         pump: &mut BodyPump,
     ) -> Result<Bytes, Broken> {
         let worker = Arc::clone(&self.worker);
-        let readers = &worker.shared.store_of(&self.reply.account).readers;
+        let readers = &worker.shared.store_of(self.reply.account.site.as_deref()).readers;
         let waiting = client.zip(self.reply.body.held()).map(|(client, body)| readers.wait(client, body));
         let dismissed = async {
             match &waiting {
@@ -397,7 +397,7 @@ impl Open {
         let piece = match at_once(cut.as_mut()).await {
             Some(piece) => piece,
             None => {
-                let store = self.worker.shared.store_of(&self.reply.account);
+                let store = self.worker.shared.store_of(self.reply.account.site.as_deref());
                 self.reply.body.wait_for_client(store.cache.budget());
                 timeout(self.pace.patience(limits), cut).await.map_err(|_| Broken::Stalled)?
             }
@@ -415,7 +415,7 @@ impl Open {
         if at_once > 0 {
             return Ok(at_once);
         }
-        let store = self.worker.shared.store_of(&self.reply.account);
+        let store = self.worker.shared.store_of(self.reply.account.site.as_deref());
         self.reply.body.wait_for_client(store.cache.budget());
         let (since, limits) = (Instant::now(), limits.write_pace());
         let room = poll_fn(|context| self.stream.poll_capacity(context));

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use gateway::{Coherence, LeaseLimits};
+use fleet::Coherence;
+use fleet::leases::LeaseLimits;
 use origin::settings::OriginProtocol;
 use origin::tls::Verification;
 use rustls::ClientConfig;
@@ -10,10 +11,9 @@ use store::backing::{BreakerOptions, BreakerSettings, Deadlines};
 use store::fleet::NAME_BYTES_MAX;
 use store::remote::{Address, RemoteSettings, Secret, Word};
 
-use super::breaker;
 use super::scope::Scope;
 use super::server::millis;
-use super::tls;
+use super::{breaker, tls};
 use crate::config::tree::Table;
 
 /// A server of the Redis protocol behind memory, and how long it is waited for.

@@ -1,9 +1,9 @@
 //! Keys of sites and their cache rules.
 
+use cache::settings::LeaderFailure;
 use caching::{GroupsInvalidated, HeuristicFor, Negotiation, StoredCredentialed, StoredErrors, TypeMismatch};
 use gateway::config::{
-    CloseDelimited, InterimResponses, LeaderFailure, OverrideFields, PreconditionMiss, ServerTiming,
-    UnderscoreFields,
+    CloseDelimited, InterimResponses, OverrideFields, PreconditionMiss, ServerTiming, UnderscoreFields,
 };
 
 use super::answer::{CORS, ERROR_PAGE, MAINTENANCE};

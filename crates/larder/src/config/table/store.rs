@@ -1,6 +1,6 @@
 //! Where responses are stored: the keys of memory, and of the tier behind it.
 
-use gateway::Coherence;
+use fleet::Coherence;
 
 use super::section::*;
 

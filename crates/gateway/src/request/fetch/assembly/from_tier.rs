@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
+use cache::entry::segmented::{Absent, KnownFrom, Segmented};
 use caching::ByteRange;
+use fleet::segments::LOAD_BYTES_MAX;
 use store::{Segment, SegmentId, Slice};
-
-use crate::cache::record::segmented::{Absent, KnownFrom, Segmented};
-use crate::cache::tiers::segments::LOAD_BYTES_MAX;
 
 /// Source of the byte at a position.
 #[derive(Debug)]

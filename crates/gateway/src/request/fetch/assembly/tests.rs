@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cache::entry::segmented::Segmented;
+use cache::entry::segmented::sample::{COMPLETE_BYTES, content, memory, read};
 use caching::ByteRange;
+use fleet::segments::{LOAD_BYTES_MAX, TierSegments};
 use proptest::prelude::*;
 use store::backing::Backing;
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
@@ -11,9 +14,6 @@ use store::format::{Layout, Run, SegmentFrame, encode_segment};
 use store::{Budget, FillId, Place, SegmentId};
 
 use super::from_tier::{FromTier, Turn};
-use crate::cache::record::segmented::Segmented;
-use crate::cache::record::segmented::sample::{COMPLETE_BYTES, content, memory, read};
-use crate::cache::tiers::segments::{LOAD_BYTES_MAX, TierSegments};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

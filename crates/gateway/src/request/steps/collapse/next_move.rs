@@ -237,7 +237,7 @@ mod tests {
     use testkit::decision_table::{Column, compare, table};
 
     use super::*;
-    use crate::cache::record::stored::Uncacheable;
+    use cache::entry::stored::Uncacheable;
 
     const WHY: Detail = Detail::Here(Reason::TooLarge);
     const CAME: [(&str, OutcomeKind); 13] = [

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
+use cache::Cache;
+use cache::collapse::answer::{Answer, Failed, Filling, PrivateAnswer};
+use cache::entry::stored::{Hit, StoredHead};
+use cache::failure::FailureCause;
 use caching::{
     ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, StoredFacts, Timestamp, range, reuse,
     was_shared_lately,
 };
+use message::clock::now;
 use message::head::RequestHead;
 use message::reason::{Detail, Reason};
 use origin::OriginResponse;
 use telemetry::CacheResult;
 
-use crate::cache::Cache;
-use crate::cache::failure::FailureCause;
-use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
-use crate::cache::record::stored::{Hit, StoredHead};
-use crate::clock::now;
 use crate::request::fetch::assembly::{Arriving, Assembly};
 use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::job::Job;

@@ -17,11 +17,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::ClientLimits;
+
 pub(in crate::server::http2) use crate::config::sample::limits;
 use message::head::{ClientEnd, Peer, Scheme, Trust};
 
 use crate::config::sample::site;
-use crate::server::connection_table::{Holder, OpenConnection};
+use crate::connection_table::{Holder, OpenConnection};
 use crate::server::wire::Stream;
 use crate::worker::{self, Worker};
 

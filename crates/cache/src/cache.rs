@@ -1,0 +1,361 @@
+//! The façade of a store's cache.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use caching::groups::Groups;
+use caching::invalidation::Target;
+use message::clock::now;
+use origin::ARRIVING_BYTES_MAX;
+use store::purge::{PurgeId, PurgeRecord};
+use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment, Usage, Walk};
+
+use crate::collapse::table::{FetchTable, Waiter};
+use crate::entry::provenance::KeepInputs;
+use crate::entry::segmented::Segmented;
+use crate::entry::stored::{CacheEntry, StoredHead, StoredResponse};
+use crate::fill::{CompleteBody, INLINE_BODY_BYTES_MAX};
+use crate::invalidation::{Invalidations, PurgeEntry, Verdict};
+use crate::membership::{LookUp, Stamp};
+use crate::remote_tier::{MemoryAlone, RemoteTier};
+use crate::revalidation_backoff::RevalidationBackoff;
+use crate::settings::FileUse;
+
+/// Cache of one store, shared by all workers: the one way to look up, publish, invalidate, purge and count.
+///
+/// A record changes in [`Cache::update`] alone, under its key's turn. [`Cache::fetches`] has the fetches in progress, and
+/// [`Cache::is_invalidated`] tells what was invalidated by other than its key.
+pub struct Cache {
+    memory: Arc<Memory<CacheEntry>>,
+    tier: Arc<dyn RemoteTier>,
+    /// Whether other instances get what is stored here.
+    inputs: KeepInputs,
+    epochs: Arc<Invalidations>,
+    fetches: Arc<FetchTable>,
+    backoff: RevalidationBackoff,
+}
+
+/// Size from which a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
+const FILE_SEGMENT_BYTES_MIN: usize = INLINE_BODY_BYTES_MAX + 1;
+/// Records looked at per step when expired ones are removed.
+const SWEEP_ENTRIES: usize = 1_000;
+const SWEEP_STEP: Duration = Duration::from_millis(20);
+const SWEEP_PAUSE: Duration = Duration::from_secs(10);
+
+impl Cache {
+    /// Creates the cache over a memory, with the tier behind it, if any.
+    pub fn new(
+        memory: Arc<Memory<CacheEntry>>,
+        epochs: Arc<Invalidations>,
+        tier: Option<Arc<dyn RemoteTier>>,
+    ) -> Self {
+        Self {
+            inputs: if tier.is_some() { KeepInputs::Yes } else { KeepInputs::No },
+            tier: tier.unwrap_or_else(|| Arc::new(MemoryAlone(Arc::clone(&memory)))),
+            memory,
+            epochs,
+            fetches: Arc::new(FetchTable::new()),
+            backoff: RevalidationBackoff::new(),
+        }
+    }
+
+    /// Returns the entry under a key, if it is at hand.
+    #[inline]
+    pub fn look_up(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+        let entry = self.at_hand(key)?;
+        if entry.variants().iter().all(|variant| self.epochs.is_checked(&variant.head)) {
+            return Some(entry);
+        }
+        self.look_up_purged(key, entry)
+    }
+
+    #[inline]
+    fn at_hand(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+        self.memory.get(key).or_else(|| self.tier.pending(key))
+    }
+
+    /// Entry under a key, held by a caller that may change it, since memory may evict it meanwhile. `None` without a tier.
+    pub fn kept_in_use(&self, entry: Option<&Arc<CacheEntry>>) -> Option<Arc<CacheEntry>> {
+        entry.filter(|_| self.inputs == KeepInputs::Yes).cloned()
+    }
+
+    /// Changes the entry under a key as `decide` says, which sees the current entry. No other change happens meanwhile.
+    pub fn update(
+        &self,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
+    ) -> Applied {
+        let mut decide = Some(decide);
+        self.tier.update(key, &mut |current| decide.take().map_or(Change::Keep, |decide| decide(current)))
+    }
+
+    /// Replaces the entry under a key with one that has the same responses and another note; in memory alone.
+    pub fn annotate(
+        &self,
+        key: &[u8],
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Option<Arc<CacheEntry>>,
+    ) {
+        let mut decide = Some(decide);
+        self.tier.annotate(key, &mut |current| {
+            decide.take().and_then(|decide| decide(current)).map_or(Change::Keep, Change::Put)
+        });
+    }
+
+    /// Invalidates the entry under a key and the fetches for it; `change` says what remains of the entry. `spared` is a forward that
+    /// may still store its response. Fetches come first: their responses are delivered, but not stored. Returns the number of fetches.
+    //= RFC 9111 section 4.4: invalidating stored responses
+    pub fn invalidate(
+        &self,
+        key: &[u8],
+        spared: Option<&Waiter>,
+        change: impl FnOnce(&Arc<CacheEntry>) -> Change<CacheEntry>,
+    ) -> usize {
+        let fetches = self.invalidate_known(key, spared, change);
+        self.remove_unknown(key);
+        fetches
+    }
+
+    /// Like [`Self::invalidate`], for entries known here. Other entries of the tier are judged by their key.
+    pub fn invalidate_known(
+        &self,
+        key: &[u8],
+        spared: Option<&Waiter>,
+        change: impl FnOnce(&Arc<CacheEntry>) -> Change<CacheEntry>,
+    ) -> usize {
+        let fetches = self.fetches.invalidate(key, spared);
+        let applied = self.update(key, |current| current.map_or(Change::Keep, change));
+        debug_assert!(applied != Applied::Absent);
+        fetches
+    }
+
+    /// Removes the tier's record under a key, a part of which is out of use, if nothing is known of it here.
+    pub fn remove_unknown(&self, key: &[u8]) {
+        self.tier.remove_unknown(key);
+    }
+
+    /// Notes a purge, which takes effect when responses are looked up. `keys` are those of a URL; [`Self::invalidate`] changes the
+    /// entries under them.
+    pub fn note_purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<PurgeEntry> {
+        self.epochs.purge(record, keys)
+    }
+
+    /// Prepares for a reload that may give URLs other keys. Must be called before the reload is in force.
+    pub fn urls_move(&self) {
+        self.epochs.urls_move();
+    }
+
+    /// Walk over all entries in memory.
+    pub fn walk(&self) -> Walk<'_, CacheEntry> {
+        self.memory.walk()
+    }
+
+    /// Invalidates the responses of groups.
+    pub fn invalidate_groups(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
+        self.epochs.invalidate(groups, target, id);
+    }
+
+    /// Whether the stored response under a key was invalidated, by other than its key, since it was found.
+    pub fn is_invalidated(&self, key: &[u8], head: &StoredHead) -> bool {
+        self.epochs.judge(key, head) != Verdict::Current
+    }
+
+    /// Whether the response answers a request that began with this look-up, and waited for it.
+    pub fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
+        self.epochs.answers(look_up, key, head)
+    }
+
+    /// Verdict on the stored response under a key.
+    pub fn verdict(&self, key: &[u8], head: &StoredHead) -> Verdict {
+        self.epochs.judge(key, head)
+    }
+
+    /// Whether the response counts as never stored.
+    pub fn is_removed(&self, key: &[u8], head: &StoredHead) -> bool {
+        matches!(self.epochs.judge(key, head), Verdict::Removed(_))
+    }
+
+    /// Whether the response that a look-up found may still stand in, stale, for an origin that fails.
+    pub fn may_stand_in(&self, key: &[u8], look_up: LookUp, head: &StoredHead) -> bool {
+        matches!(self.epochs.judge(key, head), Verdict::Current | Verdict::Stale(_))
+            && !self.is_taken_away(look_up)
+    }
+
+    /// Whether the entry that a look-up found was removed since: it must be neither used nor validated.
+    pub fn is_taken_away(&self, look_up: LookUp) -> bool {
+        self.epochs.is_taken_away(look_up)
+    }
+
+    /// Whether a request with this look-up is older than an invalidation of its URL.
+    pub fn record_overtaken(&self, look_up: LookUp) -> bool {
+        self.epochs.record_overtaken(look_up)
+    }
+
+    /// Current place in the order of invalidations. Must be taken before an origin is asked, and before a look-up.
+    pub fn stamp(&self) -> Stamp {
+        self.epochs.stamp()
+    }
+
+    /// Notes that some responses lie under keys that have more than a URL.
+    pub fn watch_keys(&self) {
+        self.epochs.watch_keys();
+    }
+
+    /// Whether the inputs to the judgement of a response are kept with it.
+    pub fn keeps_inputs(&self) -> KeepInputs {
+        self.inputs
+    }
+
+    pub fn epochs(&self) -> &Invalidations {
+        &self.epochs
+    }
+
+    /// Memory, also for segments: these are found by their group alone.
+    pub fn memory(&self) -> &Memory<CacheEntry> {
+        &self.memory
+    }
+
+    /// Creates the body of a new representation, of which nothing is stored yet.
+    pub fn open_body(&self, complete_bytes: Option<u64>) -> Segmented {
+        let group = Arc::new(self.memory.open_group());
+        let body = Segmented::new(group, self.segment_bytes_max(), complete_bytes);
+        match self.inputs {
+            KeepInputs::Yes => body.followed(),
+            KeepInputs::No => body,
+        }
+    }
+
+    /// Keeps a body without a key of its own: the response that it is a form of holds it, and takes it along. `None` if memory doesn't
+    /// take all of it.
+    pub fn keep_beside(&self, body: CompleteBody) -> Option<Segmented> {
+        let segments = match body {
+            CompleteBody::Inline(data) => vec![Segment::copy(self.budget(), Place::Heap, &data).ok()?],
+            CompleteBody::Segments(segments) => segments,
+        };
+        let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
+        let group = Arc::new(self.memory.open_group());
+        Segmented::new(group, self.segment_bytes_max(), Some(bytes)).filled(&segments)
+    }
+
+    /// Waits after validations in vain.
+    pub fn backoff(&self) -> &RevalidationBackoff {
+        &self.backoff
+    }
+
+    /// Fetches in progress.
+    pub fn fetches(&self) -> &Arc<FetchTable> {
+        &self.fetches
+    }
+
+    /// Budget that counts every live byte.
+    pub fn budget(&self) -> &Arc<Budget> {
+        self.memory.budget()
+    }
+
+    pub fn segment_bytes_max(&self) -> usize {
+        self.memory.segment_bytes_max()
+    }
+
+    pub fn body_bytes_max(&self) -> u64 {
+        self.memory.body_bytes_max(ARRIVING_BYTES_MAX as u64)
+    }
+
+    pub fn usage(&self) -> Usage {
+        self.memory.usage()
+    }
+
+    /// Removes expired records, a few at a time, for ever.
+    pub async fn sweep(&self) {
+        loop {
+            tokio::time::sleep(SWEEP_PAUSE).await;
+            let mut sweep = self.memory.sweep();
+            let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
+            while !sweep.step(now_ms, SWEEP_ENTRIES).end {
+                tokio::time::sleep(SWEEP_STEP).await;
+            }
+        }
+    }
+}
+
+/// Application of purges to the entries that look-ups find.
+impl Cache {
+    /// Returns what purges leave of an entry, and changes the record so that this is done once.
+    #[cold]
+    fn look_up_purged(&self, key: &[u8], found: Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
+        if !self.has_purged(key, &found) {
+            return Some(found);
+        }
+        let mut left = None;
+        self.tier.apply_purge(key, &mut |current| {
+            let Some(entry) = current else { return Change::Keep };
+            if !self.has_purged(key, entry) {
+                left = Some(Arc::clone(entry));
+                return Change::Keep;
+            }
+            let change = self.left_of(key, entry);
+            // Held here: a memory that keeps nothing would have dropped it already.
+            if let Change::Put(entry) = &change {
+                left = Some(Arc::clone(entry));
+            }
+            change
+        });
+        left
+    }
+
+    /// Purge that took the entry under a key, if known. Must be called before the look-up, which applies the purge and so hides it.
+    pub fn purge_behind(&self, key: &[u8]) -> Option<Arc<PurgeEntry>> {
+        let entry = self.at_hand(key);
+        let heads = entry.iter().flat_map(|entry| entry.variants()).map(|variant| &variant.head);
+        let number = heads.clone().find_map(|head| match self.epochs.judge(key, head) {
+            Verdict::Stale(number) | Verdict::Removed(number) => Some(number),
+            Verdict::Current | Verdict::Invalidated => None,
+        });
+        if number.is_some() {
+            return self.epochs.purge_of(number?);
+        }
+        // Purges applied before are told by time: a newer response was not purged.
+        let newest_ms = heads.map(|head| head.facts.response_time.as_ms()).max().unwrap_or(i64::MIN);
+        let last = self.epochs.last_purge_of(key)?;
+        i64::try_from(last.record.at_ms).is_ok_and(|at_ms| at_ms >= newest_ms).then_some(last)
+    }
+
+    fn has_purged(&self, key: &[u8], entry: &CacheEntry) -> bool {
+        entry.variants().iter().any(|variant| {
+            matches!(self.epochs.judge(key, &variant.head), Verdict::Stale(_) | Verdict::Removed(_))
+        })
+    }
+
+    fn left_of(&self, key: &[u8], entry: &Arc<CacheEntry>) -> Change<CacheEntry> {
+        let left: Vec<_> =
+            entry.variants().iter().filter_map(|variant| self.left_of_response(key, variant)).collect();
+        if left.is_empty() {
+            return Change::Remove;
+        }
+        let rest = CacheEntry::new(self.budget(), left, entry.uncacheable());
+        rest.map_or(Change::Remove, |rest| Change::Put(Arc::new(rest)))
+    }
+
+    fn left_of_response(&self, key: &[u8], response: &StoredResponse) -> Option<StoredResponse> {
+        let (epochs, upto) = (&self.epochs, self.epochs.stamp());
+        match epochs.judge(key, &response.head) {
+            Verdict::Removed(_) => None,
+            Verdict::Current | Verdict::Invalidated => Some(response.clone()),
+            Verdict::Stale(number) => {
+                let since = epochs.stale_since(number, &response.head);
+                let head = response.head.purged(since, (upto, epochs.place_of(upto)));
+                Some(StoredResponse { head: Arc::new(head), body: response.body.clone() })
+            }
+        }
+    }
+}
+
+/// Creates the memory of a store.
+pub fn memory(bytes_max: u64, files: FileUse) -> Memory<CacheEntry> {
+    let memory = Memory::new(MemoryConfig {
+        file_bytes_min: (files == FileUse::LargeBodies).then_some(FILE_SEGMENT_BYTES_MIN),
+        ..MemoryConfig::with_bytes_max(bytes_max)
+    });
+    if let Some(reason) = memory.files_unavailable() {
+        tracing::warn!(%reason, "large bodies are sent without sendfile");
+    }
+    memory
+}

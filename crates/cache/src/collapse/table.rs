@@ -1,0 +1,592 @@
+//! Collapses requests (RFC 9111 section 4): one forward per key, with any number of waiters.
+//!
+//! A forward belongs to no connection (see `driven` for how it runs), so a client that leaves stops no other. Waiters are woken when the
+//! response head arrives and then follow the fill; nothing is polled. A request that can't use the answer (another variant, uncacheable)
+//! leaves and forwards alone. If a forward fails, other waiters of its crowd go in turn (`turns`).
+//!
+//! Locks, in order: a shard, a crowd, the progress of a forward.
+
+mod crowd;
+mod purge;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use telemetry::trace::TraceContext;
+use tokio::sync::Notify;
+
+use self::crowd::Crowd;
+
+pub use self::crowd::{Asker, Learned, Waiting};
+pub use self::purge::Doom;
+
+use origin::Interim;
+
+use crate::collapse::answer::{Answer, Filling};
+use crate::collapse::order::{Exchanged, Order, Sequence};
+use crate::collapse::turns::{Effect, Ended};
+use crate::entry::stored::StoredHead;
+use crate::fill::Fill;
+use crate::membership::LookUp;
+use crate::settings::CollapseLimits;
+
+/// Most interim responses of one forward kept for its waiters: they are hints, and an origin may send them without end.
+const INTERIMS_KEPT_MAX: usize = 32;
+
+/// Fetches in progress, by cache key, variant and scope.
+pub struct FetchTable {
+    shards: Box<[Shard]>,
+    /// Invalidation counts, by hash of the key.
+    invalidations: Box<[AtomicU64]>,
+    hasher: RandomState,
+    turns: AtomicU64,
+}
+
+type Shard = Mutex<Listed>;
+
+#[derive(Default)]
+struct Listed {
+    /// Forwards whose answer may be stored, listed so that they can be invalidated.
+    forwards: HashMap<Sequence, Arc<InFlight>>,
+    /// Crowds that can be joined, by cache key, variant and scope.
+    crowds: HashMap<Box<[u8]>, Arc<Crowd>>,
+}
+
+/// One forward in progress.
+pub struct InFlight {
+    /// Cache key.
+    primary: Box<[u8]>,
+    /// Turn at which the forward began; unique.
+    began: Sequence,
+    /// Its waiters; `None` if requests can't join.
+    crowd: Option<Arc<Crowd>>,
+    /// Trace of the leading request, if recorded.
+    trace: OnceLock<TraceContext>,
+    progress: Mutex<Progress>,
+    changed: Notify,
+    waiters: Arc<AtomicUsize>,
+    invalidated: AtomicBool,
+    personal: AtomicBool,
+}
+
+#[derive(Default)]
+struct Progress {
+    interims: Vec<Arc<Interim>>,
+    answer: Option<Answer>,
+    answered: Sequence,
+    rival: Option<Arc<StoredHead>>,
+}
+
+/// Role of a request in a forward.
+pub enum Join {
+    /// The request must start the forward.
+    Lead(Waiter),
+    /// The request waits for a forward under way.
+    Wait(Waiting),
+    /// Too many requests wait already.
+    Full,
+}
+
+const SHARDS: usize = 64;
+const INVALIDATION_COUNTS: usize = 1024;
+
+/// Invalidation count of a key and of the keys that share its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invalidations(u64);
+
+impl FetchTable {
+    pub fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let invalidations = (0..INVALIDATION_COUNTS).map(|_| AtomicU64::new(0)).collect();
+        let hasher = RandomState::new();
+        Self { shards, invalidations, hasher, turns: AtomicU64::new(0) }
+    }
+
+    /// Takes the next turn. If a forward is listed only once its response has arrived, take the turn before sending the request.
+    pub fn turn(&self) -> Sequence {
+        Sequence::new(self.turns.fetch_add(1, Ordering::AcqRel))
+    }
+
+    /// Joins the waiters for `primary` + `variant`, or becomes the leader of a new forward. A forward makes room if an invalidation of
+    /// its URL has overtaken it: one URL has more keys than [`Self::invalidate`] knows.
+    pub fn join(
+        self: &Arc<Self>,
+        (primary, variant): (&[u8], &[u8]),
+        (asker, limits): (Asker, CollapseLimits),
+        now: LookUp,
+        record_overtaken: impl Fn(LookUp) -> bool,
+    ) -> Join {
+        let key = [primary, variant].concat();
+        let mut shard = self.shard(primary).lock();
+        if let Some(crowd) =
+            shard.crowds.get(key.as_slice()).filter(|crowd| !crowd.makes_room(&record_overtaken))
+        {
+            return match crowd.is_full() {
+                true => Join::Full,
+                false => Join::Wait(Waiting::enter(crowd, self, asker)),
+            };
+        }
+        let crowd = Crowd::new((primary, key.into_boxed_slice()), now, limits);
+        shard.crowds.insert(crowd.key().into(), Arc::clone(&crowd));
+        let in_flight = self.begin(&mut shard, &crowd, asker);
+        Join::Lead(Waiter::new(&in_flight))
+    }
+
+    /// Lists another forward for a crowd.
+    fn begin(&self, shard: &mut Listed, crowd: &Arc<Crowd>, asker: Asker) -> Arc<InFlight> {
+        let in_flight = InFlight::new(crowd.primary(), self.turn());
+        let in_flight = Arc::new(InFlight { crowd: Some(Arc::clone(crowd)), ..in_flight });
+        shard.forwards.insert(in_flight.began, Arc::clone(&in_flight));
+        crowd.begins(&in_flight, asker);
+        in_flight
+    }
+
+    /// Gives turns to the waiters of a crowd that may ask alongside the running forwards.
+    fn hand_on(self: &Arc<Self>, crowd: &Arc<Crowd>) {
+        let undelivered = self.hand_on_in(&mut self.shard(crowd.primary()).lock(), crowd);
+        drop(undelivered);
+    }
+
+    /// Withdraws a body that was promised to a crowd and does not come: others go in turn.
+    fn withdraw(self: &Arc<Self>, crowd: &Arc<Crowd>, fill: &Arc<Fill>) -> Effect {
+        let effect = crowd.withdraw(fill);
+        if effect == Effect::NextGoes {
+            self.hand_on(crowd);
+        }
+        effect
+    }
+
+    /// Gives out turns. Returns those of waiters that have just left: the caller drops them once the shard is unlocked, which gives them
+    /// up.
+    fn hand_on_in(self: &Arc<Self>, shard: &mut Listed, crowd: &Arc<Crowd>) -> Vec<LeaderGuard> {
+        let mut undelivered = Vec::new();
+        while let Some((asker, turn)) = crowd.next() {
+            let in_flight = self.begin(shard, crowd, asker);
+            let leader = LeaderGuard { in_flight, fetch_table: Arc::clone(self) };
+            undelivered.extend(turn.send(leader).err());
+        }
+        if crowd.is_deserted() {
+            shard.close(crowd);
+        }
+        undelivered
+    }
+
+    /// Closes a crowd to new requests: they start a new one.
+    fn close(&self, crowd: &Arc<Crowd>) {
+        self.shard(crowd.primary()).lock().close(crowd);
+    }
+
+    /// Returns the bytes that a running forward of a complete response has brought; `None` without such a forward.
+    pub fn arrived_bytes(&self, primary: &[u8], variant: &[u8]) -> Option<u64> {
+        let crowd = self.shard(primary).lock().crowds.get([primary, variant].concat().as_slice()).cloned()?;
+        match crowd.answer() {
+            None => Some(0),
+            Some(Answer::Filling(filling)) => Some(filling.fill.arrived_bytes()),
+            Some(_) => None,
+        }
+    }
+
+    /// Lists a forward that can't be joined. It is listed so that it can be invalidated.
+    pub fn alone(&self, primary: &[u8]) -> Waiter {
+        self.list_alone(primary, self.turn())
+    }
+
+    fn list_alone(&self, primary: &[u8], began: Sequence) -> Waiter {
+        let in_flight = Arc::new(InFlight::new(primary, began));
+        self.shard(primary).lock().forwards.insert(began, Arc::clone(&in_flight));
+        Waiter::new(&in_flight)
+    }
+
+    /// Returns the invalidation count of a key. If a forward is listed only once its response has arrived, take the count before sending
+    /// the request.
+    pub fn invalidations(&self, primary: &[u8]) -> Invalidations {
+        Invalidations(self.invalidation_count(primary).load(Ordering::Acquire))
+    }
+
+    /// Lists a forward that can't be joined and that began at this turn. It is invalidated if the count has changed since.
+    pub fn alone_since(&self, primary: &[u8], began: Sequence, invalidations: Invalidations) -> Waiter {
+        let waiter = self.list_alone(primary, began);
+        if self.invalidations(primary) != invalidations {
+            waiter.in_flight.invalidated.store(true, Ordering::Release);
+        }
+        waiter
+    }
+
+    /// Forbids all running forwards for `primary` except `spared` to store their responses, and hides them from new requests. Returns
+    /// their number.
+    pub fn invalidate(&self, primary: &[u8], spared: Option<&Waiter>) -> usize {
+        let mut shard = self.shard(primary).lock();
+        self.invalidation_count(primary).fetch_add(1, Ordering::AcqRel);
+        shard.remove(|in_flight| {
+            let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.in_flight, in_flight));
+            let hit = *in_flight.primary == *primary && !is_spared;
+            if hit {
+                in_flight.doom();
+            }
+            hit
+        })
+    }
+
+    /// Invalidates and hides running forwards, bodies included, that a newer response replaces. A client that has read from both has seen
+    /// the newer one last, and must not get the older one again. Forwards that may be older or newer get the response as their rival.
+    //= RFC 9111 section 4: the most recent of several
+    pub fn supersede(
+        &self,
+        (primary, by): (&[u8], Exchanged),
+        rival: &Arc<StoredHead>,
+        is_replaced: impl Fn(&Arc<StoredHead>) -> bool,
+    ) {
+        let mut shard = self.shard(primary).lock();
+        shard.remove(|in_flight| {
+            // The forward that brings the response has no order with itself.
+            if *in_flight.primary != *primary || in_flight.began == by.began {
+                return false;
+            }
+            let mut progress = in_flight.progress.lock();
+            let answered = match &progress.answer {
+                Some(Answer::Filling(filling)) if is_replaced(&filling.head) => Some(progress.answered),
+                Some(_) => return false,
+                None => None,
+            };
+            match (Exchanged { began: in_flight.began, answered }).order(by) {
+                Order::Before => in_flight.invalidated.store(true, Ordering::Release),
+                Order::Unknown => progress.rival = Some(Arc::clone(rival)),
+                Order::After => {}
+            }
+            in_flight.is_invalidated()
+        });
+    }
+
+    /// Returns the number of running forwards whose answer may be stored.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().forwards.len()).sum()
+    }
+
+    /// Lists a forward again after a purge. If a newer forward or crowd has taken its place, that stays listed.
+    fn list_again(&self, in_flight: &Arc<InFlight>) {
+        let mut shard = self.shard(&in_flight.primary).lock();
+        if shard.forwards.contains_key(&in_flight.began) || !in_flight.is_invalidated() {
+            return;
+        }
+        in_flight.invalidated.store(false, Ordering::Release);
+        shard.forwards.insert(in_flight.began, Arc::clone(in_flight));
+        if let Some(crowd) = &in_flight.crowd {
+            shard.crowds.entry(crowd.key().into()).or_insert_with(|| Arc::clone(crowd));
+        }
+    }
+
+    /// Hides a forward: its response is not stored any more, and no request joins it.
+    fn hide(&self, in_flight: &InFlight) {
+        let mut shard = self.shard(&in_flight.primary).lock();
+        shard.forwards.remove(&in_flight.began);
+        in_flight.crowd.iter().for_each(|crowd| shard.close(crowd));
+    }
+
+    /// Ends a forward: its waiters get its result, or go in turn.
+    fn ended(self: &Arc<Self>, in_flight: &Arc<InFlight>, answer: &Answer) {
+        let mut shard = self.shard(&in_flight.primary).lock();
+        shard.forwards.remove(&in_flight.began);
+        let Some(crowd) = &in_flight.crowd else { return };
+        let undelivered = match crowd.ended(in_flight, answer) {
+            Some(Effect::NextGoes) => self.hand_on_in(&mut shard, crowd),
+            Some(Effect::AllGetIt) => {
+                shard.close(crowd);
+                return;
+            }
+            None => return,
+        };
+        drop(shard);
+        drop(undelivered);
+    }
+
+    fn invalidation_count(&self, primary: &[u8]) -> &AtomicU64 {
+        &self.invalidations[self.hasher.hash_one(primary) as usize % INVALIDATION_COUNTS]
+    }
+
+    fn shard(&self, primary: &[u8]) -> &Shard {
+        &self.shards[self.hasher.hash_one(primary) as usize % SHARDS]
+    }
+}
+
+impl Listed {
+    /// Removes forwards from the list and closes their crowds. Returns their number.
+    fn remove(&mut self, mut is_such: impl FnMut(&Arc<InFlight>) -> bool) -> usize {
+        let Self { forwards, crowds } = self;
+        let before = forwards.len();
+        forwards.retain(|_, in_flight| {
+            let is_such = is_such(in_flight);
+            if is_such && let Some(crowd) = &in_flight.crowd {
+                close(crowds, crowd);
+            }
+            !is_such
+        });
+        before - forwards.len()
+    }
+
+    fn close(&mut self, crowd: &Arc<Crowd>) {
+        close(&mut self.crowds, crowd);
+    }
+}
+
+fn close(crowds: &mut HashMap<Box<[u8]>, Arc<Crowd>>, crowd: &Arc<Crowd>) {
+    if crowds.get(crowd.key()).is_some_and(|open| Arc::ptr_eq(open, crowd)) {
+        crowds.remove(crowd.key());
+    }
+}
+
+impl InFlight {
+    fn new(primary: &[u8], began: Sequence) -> Self {
+        Self {
+            primary: primary.into(),
+            began,
+            crowd: None,
+            trace: OnceLock::new(),
+            progress: Mutex::default(),
+            changed: Notify::new(),
+            waiters: Arc::default(),
+            invalidated: AtomicBool::new(false),
+            personal: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the trace of the leading request, if it is recorded.
+    pub fn set_leader(&self, trace: Option<TraceContext>) {
+        if let Some(trace) = trace {
+            let _ = self.trace.set(trace);
+        }
+    }
+
+    /// Returns the turns at which the forward began and was answered.
+    pub fn exchanged(&self) -> Exchanged {
+        let progress = self.progress.lock();
+        Exchanged { began: self.began, answered: progress.answer.as_ref().map(|_| progress.answered) }
+    }
+
+    /// Returns a response that others received meanwhile, and that may be newer.
+    pub fn rival(&self) -> Option<Arc<StoredHead>> {
+        self.progress.lock().rival.clone()
+    }
+
+    /// Returns whether the result is for the leader alone and says nothing about what others would get.
+    pub fn is_answered_in_vain(&self) -> bool {
+        let progress = self.progress.lock();
+        let is_private = matches!(&progress.answer, Some(Answer::Private(_)));
+        let ended = progress.answer.as_ref().map(|answer| crowd::end_of(answer).0);
+        is_private || ended == Some(Ended::Failed)
+    }
+
+    /// Returns whether a purge, an invalidation or a newer response has come since the forward began.
+    pub fn is_invalidated(&self) -> bool {
+        self.invalidated.load(Ordering::Acquire)
+    }
+
+    /// Forbids storing the response, from now on.
+    fn doom(&self) {
+        self.invalidated.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// Resolves when the forward is invalidated.
+    pub async fn doomed(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.is_invalidated() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Marks the answer as possibly personal until its head has arrived: interim responses go to the leader only.
+    pub fn make_personal(&self) {
+        self.personal.store(true, Ordering::Release);
+    }
+
+    /// Returns the count of requests that wait for the answer, for the fill.
+    pub fn promised(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.waiters)
+    }
+
+    /// Keeps an interim response for the waiters, and for those that join later, up to a limit.
+    //= RFC 8297 section 2: 103 says nothing about the final response
+    pub fn push_interim(&self, interim: Interim) {
+        let interim = Arc::new(interim);
+        let mut progress = self.progress.lock();
+        if progress.interims.len() < INTERIMS_KEPT_MAX {
+            progress.interims.push(Arc::clone(&interim));
+            drop(progress);
+            self.changed.notify_waiters();
+        }
+        // Hints with a cookie, or in response to credentials, are for the leader only.
+        let is_personal =
+            self.personal.load(Ordering::Acquire) || interim.fields.value("set-cookie").is_some();
+        self.crowd.iter().filter(|_| !is_personal).for_each(|crowd| crowd.push_interim(&interim));
+    }
+
+    /// Resolves when no request waits for an answer that has not arrived.
+    pub async fn nobody_waits(&self) {
+        self.until(|own, others, is_answered| own + others == 0 && !is_answered).await;
+    }
+
+    /// Resolves when the leading client has left before the answer.
+    pub async fn client_left(&self) {
+        self.until(|own, _, is_answered| own == 0 && !is_answered).await;
+    }
+
+    /// Resolves when a request waits, or the answer has arrived.
+    pub async fn somebody_waits(&self) {
+        self.until(|own, others, is_answered| own + others > 0 || is_answered).await;
+    }
+
+    async fn until(&self, holds: impl Fn(usize, usize, bool) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let is_answered = self.progress.lock().answer.is_some();
+            let waiting = self.crowd.as_ref().map_or(0, |crowd| crowd.count());
+            if holds(self.waiters.load(Ordering::Acquire), waiting, is_answered) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn settle(&self, answer: Answer, turn: Sequence) {
+        let mut progress = self.progress.lock();
+        if progress.answer.is_none() {
+            (progress.answer, progress.answered) = (Some(answer), turn);
+        }
+        drop(progress);
+        self.changed.notify_waiters();
+    }
+}
+
+/// Handle of the leader of a fetch: however its task ends, the waiters are told and the table is cleared.
+pub struct LeaderGuard {
+    in_flight: Arc<InFlight>,
+    fetch_table: Arc<FetchTable>,
+}
+
+impl LeaderGuard {
+    pub fn new(waiter: &Waiter, fetch_table: &Arc<FetchTable>) -> Self {
+        Self { in_flight: Arc::clone(&waiter.in_flight), fetch_table: Arc::clone(fetch_table) }
+    }
+
+    pub fn in_flight(&self) -> &InFlight {
+        &self.in_flight
+    }
+
+    /// Returns the fetch in progress, to be cloned.
+    pub fn shared_in_flight(&self) -> &Arc<InFlight> {
+        &self.in_flight
+    }
+
+    /// Lists the forward again before it asks the origin. Until now it has only waited, so earlier purges don't concern its response;
+    /// later ones find it.
+    pub fn begins_now(&self) {
+        self.fetch_table.list_again(&self.in_flight);
+    }
+
+    /// Creates a waiter for the leader itself.
+    pub fn waiter(&self) -> Waiter {
+        Waiter::new(&self.in_flight)
+    }
+
+    /// Announces the answer; the fetch stays open for others to join.
+    pub fn announce(&self, answer: Answer) {
+        if let Some(crowd) = &self.in_flight.crowd {
+            crowd.answered(&self.in_flight, &answer);
+        }
+        self.in_flight.settle(answer, self.fetch_table.turn());
+    }
+
+    /// Notes that the body has begun: no request waits for the body of another forward any more.
+    pub fn begun(&self, filling: &Filling) {
+        if let Some(crowd) = &self.in_flight.crowd {
+            crowd.begun(&self.in_flight, filling);
+        }
+    }
+
+    /// Hides the fetch from later requests; its waiters still get the answer.
+    pub fn hide(&self) {
+        self.fetch_table.hide(&self.in_flight);
+    }
+
+    /// Announces the answer and closes the fetch: later requests look into the store or start a new forward.
+    pub fn land(self, answer: Answer) {
+        self.end(answer);
+    }
+
+    fn end(&self, answer: Answer) {
+        self.fetch_table.ended(&self.in_flight, &answer);
+        self.in_flight.settle(answer, self.fetch_table.turn());
+    }
+}
+
+impl Drop for LeaderGuard {
+    fn drop(&mut self) {
+        self.end(Answer::GivenUp);
+    }
+}
+
+/// A request that takes part in a fetch.
+pub struct Waiter {
+    in_flight: Arc<InFlight>,
+    interims_seen: usize,
+}
+
+/// News for a waiter.
+pub enum News {
+    Interim(Arc<Interim>),
+    Answer(Answer),
+}
+
+impl Waiter {
+    fn new(in_flight: &Arc<InFlight>) -> Self {
+        if in_flight.waiters.fetch_add(1, Ordering::AcqRel) == 0 {
+            in_flight.changed.notify_waiters();
+        }
+        Self { in_flight: Arc::clone(in_flight), interims_seen: 0 }
+    }
+
+    /// Returns the next interim response, or the answer. May be dropped and called again.
+    pub async fn news(&mut self) -> News {
+        let in_flight = Arc::clone(&self.in_flight);
+        loop {
+            let changed = in_flight.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(news) = self.poll_news() {
+                return news;
+            }
+            changed.await;
+        }
+    }
+
+    /// Returns the next news, if it has arrived.
+    pub fn poll_news(&mut self) -> Option<News> {
+        let progress = self.in_flight.progress.lock();
+        if let Some(interim) = progress.interims.get(self.interims_seen) {
+            self.interims_seen += 1;
+            return Some(News::Interim(Arc::clone(interim)));
+        }
+        progress.answer.clone().map(News::Answer)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if self.in_flight.waiters.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.in_flight.changed.notify_waiters();
+        }
+        if let Some(Answer::Filling(filling)) = &self.in_flight.progress.lock().answer {
+            filling.fill.promise_kept();
+        }
+    }
+}

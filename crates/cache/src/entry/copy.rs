@@ -1,0 +1,186 @@
+//! State of an entry in memory as a copy of a record in the tier.
+//!
+//! A copy is *own* until the tier has acknowledged it; *followed* when the tier will report its next change; *alone* when the tier has
+//! no record for its key any more. A reader notes what it found before anybody can report a later change, so a later mark of suspicion
+//! stays: see `cache/tiers/copies.rs`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use store::backing::{Source, Standing, Version};
+
+/// State of a copy. Part of an entry, and changed while it is shared: 16 bytes.
+#[derive(Debug, Default)]
+pub struct TierCopy {
+    /// Generation (32 bits), flush (24), suspicion (1), state (7).
+    word: AtomicU64,
+    /// Version of the tier's record, if the copy is followed.
+    version: AtomicU64,
+}
+
+/// Whether a copy can be relied upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reliance {
+    /// The copy is current, or the tier has nothing to say about it.
+    Trusted,
+    /// The tier may have another record, and can be asked.
+    Suspect,
+    /// The tier may have another record, and can't be asked.
+    Unverified,
+}
+
+/// Number of reports that everything may have changed, of which the lowest 24 bits count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flush(u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CopyState {
+    Own,
+    Followed,
+    Alone,
+}
+
+const SUSPECT: u64 = 0x80;
+const STATE: u64 = 0x7f;
+const FLUSH_BITS: u32 = 24;
+
+impl Flush {
+    pub fn of_count(count: u32) -> Self {
+        Self(count & ((1 << FLUSH_BITS) - 1))
+    }
+}
+
+impl TierCopy {
+    /// Reliance on the copy, asked for every hit. `standing` is only called for a copy with a source.
+    pub fn reliance(&self, flush: Flush, standing: impl FnOnce(Source) -> Standing) -> Reliance {
+        let word = self.word.load(Ordering::Acquire);
+        let is_marked = word & SUSPECT != 0 || flush_of(word) != flush;
+        match state_of(word) {
+            CopyState::Own => Reliance::Trusted,
+            CopyState::Alone if !is_marked => Reliance::Trusted,
+            CopyState::Followed | CopyState::Alone => match standing(source_of(word)) {
+                Standing::Verified if !is_marked => Reliance::Trusted,
+                Standing::Verified | Standing::Ended => Reliance::Suspect,
+                Standing::Unverified => Reliance::Unverified,
+            },
+        }
+    }
+
+    /// Marks the copy as followed: the tier has this record, and will report its next change.
+    pub fn follow(&self, source: Source, flush: Flush, version: Version) {
+        self.version.store(version.0, Ordering::Release);
+        self.set(CopyState::Followed, source, flush);
+    }
+
+    /// Marks the copy as alone: the tier has no record for the key.
+    pub fn leave_alone(&self, source: Source, flush: Flush) {
+        self.set(CopyState::Alone, source, flush);
+    }
+
+    /// Marks the copy as suspect, because the tier has a newer record.
+    pub fn overtaken(&self, source: Source, flush: Flush) {
+        // No record has this version.
+        self.follow(source, flush, Version(0));
+        self.suspect();
+    }
+
+    /// Marks a copy that the tier will not get, so that nobody will report when the tier has another record.
+    pub fn give_up(&self) {
+        self.word.store(SUSPECT | CopyState::Alone as u64, Ordering::Release);
+    }
+
+    /// Marks the copy as suspect, because the tier has reported a change.
+    pub fn suspect(&self) {
+        self.word.fetch_or(SUSPECT, Ordering::AcqRel);
+    }
+
+    /// Takes over the state of the copy that this one replaces, with the same responses.
+    pub fn take_over(&self, before: &Self) {
+        self.version.store(before.version.load(Ordering::Acquire), Ordering::Release);
+        self.word.store(before.word.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Version of the tier's record, if the copy is followed.
+    pub fn version(&self) -> Option<Version> {
+        let is_followed = state_of(self.word.load(Ordering::Acquire)) == CopyState::Followed;
+        is_followed.then(|| Version(self.version.load(Ordering::Acquire)))
+    }
+
+    fn set(&self, state: CopyState, source: Source, flush: Flush) {
+        let word = u64::from(source.generation) << 32 | u64::from(flush.0) << 8 | state as u64;
+        self.word.store(word, Ordering::Release);
+    }
+}
+
+fn state_of(word: u64) -> CopyState {
+    match word & STATE {
+        0 => CopyState::Own,
+        1 => CopyState::Followed,
+        _ => CopyState::Alone,
+    }
+}
+
+fn flush_of(word: u64) -> Flush {
+    Flush::of_count((word >> 8) as u32)
+}
+
+/// Source of a copy. Tiers have one node.
+fn source_of(word: u64) -> Source {
+    Source { node: 0, generation: (word >> 32) as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: Source = Source { node: 0, generation: 7 };
+
+    fn check(copy: &TierCopy, flush: u32, expected: [Reliance; 3]) {
+        let standings = [Standing::Verified, Standing::Ended, Standing::Unverified];
+        let found = standings.map(|standing| {
+            copy.reliance(Flush::of_count(flush), |source| {
+                assert_eq!(source, SOURCE);
+                standing
+            })
+        });
+        assert_eq!(found, expected, "{copy:?} at flush {flush}");
+    }
+
+    #[test]
+    fn copies_are_relied_upon_as_far_as_the_tier_vouches_for_them() {
+        use Reliance::{Suspect, Trusted, Unverified};
+        let flush = Flush::of_count(1);
+        let own = TierCopy::default();
+        check(&own, 1, [Trusted; 3]);
+        own.suspect();
+        check(&own, 1, [Trusted; 3]);
+        let followed = TierCopy::default();
+        followed.follow(SOURCE, flush, Version(9));
+        check(&followed, 1, [Trusted, Suspect, Unverified]);
+        check(&followed, 2, [Suspect, Suspect, Unverified]);
+        assert_eq!(followed.version(), Some(Version(9)));
+        followed.suspect();
+        check(&followed, 1, [Suspect, Suspect, Unverified]);
+        followed.follow(SOURCE, flush, Version(10));
+        check(&followed, 1, [Trusted, Suspect, Unverified]);
+        let alone = TierCopy::default();
+        alone.leave_alone(SOURCE, flush);
+        assert_eq!(alone.version(), None);
+        check(&alone, 1, [Trusted; 3]);
+        check(&alone, 2, [Suspect, Suspect, Unverified]);
+        alone.suspect();
+        check(&alone, 1, [Suspect, Suspect, Unverified]);
+        let given_up = TierCopy::default();
+        given_up.give_up();
+        let none = Source { node: 0, generation: 0 };
+        for (standing, expected) in [(Standing::Ended, Suspect), (Standing::Unverified, Unverified)] {
+            let found =
+                given_up.reliance(flush, |source| if source == none { standing } else { Standing::Verified });
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn flushes_wrap() {
+        assert_eq!(Flush::of_count(1 << FLUSH_BITS), Flush::of_count(0));
+    }
+}

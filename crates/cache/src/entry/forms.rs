@@ -1,0 +1,126 @@
+//! Forms of a stored response: its body in other content codings, beside the body as the origin has it.
+//!
+//! A form is made once, on request, and is held by the head of the response: anything that takes the head out of use takes the forms
+//! too. Their bytes are segments of a group of their own, so that memory may evict one and keep the response; it is then made again.
+//! Freshening makes a new head of the same body, which takes over the forms.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use caching::compression::Coding;
+use once_cell::race::OnceBox;
+use parking_lot::Mutex;
+use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, SegmentGroup, Slice, allocated_bytes};
+
+use crate::entry::segmented::Segmented;
+use crate::fill::Fill;
+
+/// Forms of a head: one word, and no allocation for most responses.
+#[derive(Default)]
+pub struct FormsCell(OnceBox<Arc<Forms>>);
+
+impl Clone for FormsCell {
+    fn clone(&self) -> Self {
+        let copy = Self::default();
+        if let Some(forms) = self.0.get() {
+            let _ = copy.0.set(Box::new(Arc::clone(forms)));
+        }
+        copy
+    }
+}
+
+impl fmt::Debug for FormsCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FormsCell").field(&self.0.get()).finish()
+    }
+}
+
+impl FormsCell {
+    pub(super) fn known(&self) -> Option<&Forms> {
+        self.0.get().map(|forms| &**forms)
+    }
+
+    /// # Errors
+    /// When the memory budget has no room for the forms.
+    pub(super) fn get(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
+        let forms = self.0.get_or_try_init(|| Forms::new(budget).map(|forms| Box::new(Arc::new(forms))));
+        forms.map(Arc::clone)
+    }
+}
+
+/// Forms of one body.
+#[derive(Debug)]
+pub struct Forms {
+    slots: Mutex<[Slot; Coding::ALL.len()]>,
+    /// Last field: dropped after the memory that it counts.
+    _charge: Charge,
+}
+
+#[derive(Debug, Default)]
+enum Slot {
+    #[default]
+    Absent,
+    Underway(Weak<Fill>),
+    Kept(Box<Segmented>),
+    NoGain,
+}
+
+/// State of a body's form in one coding.
+pub enum Form {
+    Absent,
+    /// Being made.
+    Underway(Arc<Fill>),
+    Kept {
+        pieces: VecDeque<Slice>,
+        bytes: u64,
+    },
+    /// Would be no smaller.
+    NoGain,
+}
+
+impl Forms {
+    fn new(budget: &Arc<Budget>) -> Result<Self, OverBudget> {
+        let each = allocated_bytes(size_of::<Segmented>())
+            + allocated_bytes(size_of::<SegmentGroup>() + ARC_HEADER_BYTES);
+        let own = allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES);
+        let charge = budget.reserve_record(own + each * Coding::ALL.len())?;
+        Ok(Self { slots: Mutex::default(), _charge: charge })
+    }
+
+    /// State of the form in a coding. A form that memory has evicted in part is absent, and so is one whose fill was aborted.
+    pub fn find(&self, coding: Coding) -> Form {
+        match &self.slots.lock()[coding as usize] {
+            Slot::Absent => Form::Absent,
+            Slot::NoGain => Form::NoGain,
+            Slot::Underway(fill) => match fill.upgrade().filter(|fill| fill.may_be_stored()) {
+                Some(fill) => Form::Underway(fill),
+                None => Form::Absent,
+            },
+            Slot::Kept(body) => {
+                let bytes = body.complete_bytes.unwrap_or(0);
+                body.pieces(0, bytes).map_or(Form::Absent, |pieces| Form::Kept { pieces, bytes })
+            }
+        }
+    }
+
+    /// Notes that a form is being made.
+    pub fn begin(&self, coding: Coding, fill: &Arc<Fill>) {
+        self.put(coding, Slot::Underway(Arc::downgrade(fill)));
+    }
+
+    /// Stores a form.
+    pub fn keep(&self, coding: Coding, body: Segmented) {
+        self.put(coding, Slot::Kept(Box::new(body)));
+    }
+
+    /// Notes that a form would be no smaller.
+    pub fn record_no_gain(&self, coding: Coding) {
+        self.put(coding, Slot::NoGain);
+    }
+
+    fn put(&self, coding: Coding, slot: Slot) {
+        // The previous value is dropped outside the lock.
+        let _before = std::mem::replace(&mut self.slots.lock()[coding as usize], slot);
+    }
+}

@@ -1,0 +1,9 @@
+//! Stored responses: head, body, and the variants of one key.
+
+pub mod cold_fields;
+pub mod copy;
+pub mod forms;
+pub mod provenance;
+pub mod segmented;
+pub mod stored;
+pub mod usage;

@@ -1,0 +1,271 @@
+//! Inputs of the decisions about a stored response: facts of it and of its request, for readers that judge it by rules of their own
+//! (`docs/design/record-format.md`). Kept only if a tier behind memory may hold the response.
+
+use caching::invalidation::Target;
+use caching::tags::names_tags;
+use caching::{FieldLine, RequestFacts, Rules, Timestamp, fields};
+use message::fields::{KeptFields, PackedFields};
+use store::backing::LogCursor;
+use store::format::RequestMarks;
+use store::{FillId, allocated_bytes};
+
+use crate::imprint::Imprint;
+
+/// Whether inputs are kept with stored responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepInputs {
+    No,
+    Yes,
+}
+
+/// Inputs that are not in the stored head.
+#[derive(Clone, Debug)]
+pub struct Provenance {
+    /// Id of this response in tiers, where the content under a name never changes: drawn whenever a head is made.
+    pub id: FillId,
+    /// Id of the body, for one that is part of the record in memory and too large for that in a tier.
+    pub body: FillId,
+    /// Position in the invalidation log of the process that asked for it, at the time of the request; `None` if unknown.
+    pub asked_at: Option<LogCursor>,
+    /// Time when the request was sent.
+    pub request_time: Timestamp,
+    /// Time from which on it is stale whatever its fields say.
+    pub stale_since: Option<Timestamp>,
+    pub marks: RequestMarks,
+    /// Method and target URI, separated by a space.
+    request_line: Box<str>,
+    /// Fields of the request, without private values.
+    request: KeptFields,
+    /// Field lines of the response that decisions depend on, if they were received in another form than they are stored.
+    judged: KeptFields,
+}
+
+/// Parts of a request by which its response is judged.
+#[derive(Clone, Copy)]
+pub struct SeenRequest<'a> {
+    pub method: &'a str,
+    pub target: Target<'a>,
+    /// Fields as the client sent them.
+    pub fields: &'a PackedFields,
+    /// Fields as the origin got them.
+    pub sent: &'a PackedFields,
+    pub facts: &'a RequestFacts,
+    pub asked_at: LogCursor,
+    pub sent_at: Timestamp,
+}
+
+impl Provenance {
+    /// Creates inputs of a response to this request that brings a body of its own.
+    pub fn new(request: &SeenRequest<'_>, judged: PackedFields) -> Self {
+        Self {
+            id: FillId::next(),
+            body: FillId::next(),
+            asked_at: Some(request.asked_at),
+            request_time: request.sent_at,
+            stale_since: None,
+            marks: RequestMarks {
+                had_credentials: request.facts.has_credentials,
+                had_content: request.facts.has_content,
+            },
+            request_line: request_line(request.method, &target_text(&request.target)),
+            request: request_lines(request).into(),
+            judged: judged.into(),
+        }
+    }
+
+    /// Restores inputs from a tier: `request_line` as [`request_line`] writes it, `request` as [`request_lines`].
+    pub(crate) fn read(read: ReadInputs<'_>) -> Self {
+        let ReadInputs { id, body, asked_at, request_time, stale_since, marks, .. } = read;
+        Self {
+            id,
+            body,
+            asked_at,
+            request_time,
+            stale_since,
+            marks,
+            request_line: request_line(read.method, read.target),
+            request: read.request.into(),
+            judged: read.judged.into(),
+        }
+    }
+
+    /// Takes over the id of the body from the response that was freshened.
+    #[must_use]
+    pub fn of_same_body(self, before: &Self) -> Self {
+        Self { body: before.body, ..self }
+    }
+
+    /// Returns inputs of the same response, stale from `now` on.
+    pub fn expired(&self, now: Timestamp) -> Self {
+        let since = self.stale_since.map_or(now, |since| since.min(now));
+        Self { id: FillId::next(), stale_since: Some(since), ..self.clone() }
+    }
+
+    /// Marks invalidations up to a position as applied.
+    pub(crate) fn good_up_to(self, place: LogCursor) -> Self {
+        Self { asked_at: Some(place), ..self }
+    }
+
+    pub(crate) fn method(&self) -> &str {
+        self.request_line.split_once(' ').map_or("", |(method, _)| method)
+    }
+
+    pub(crate) fn target(&self) -> &str {
+        self.request_line.split_once(' ').map_or("", |(_, target)| target)
+    }
+
+    /// Fields of the request by name; `None` if the value is private.
+    pub(crate) fn request(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
+        self.request.lines().map(|(name, value)| (name, has_public_value(name).then_some(value)))
+    }
+
+    pub fn judged(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> {
+        self.judged.lines()
+    }
+
+    /// Heap bytes in use.
+    pub fn heap_bytes(&self) -> usize {
+        allocated_bytes(self.request_line.len()) + self.request.heap_bytes() + self.judged.heap_bytes()
+    }
+}
+
+/// Parts of [`Provenance`] that were read from a tier.
+pub(crate) struct ReadInputs<'a> {
+    pub(crate) id: FillId,
+    pub(crate) body: FillId,
+    pub(crate) asked_at: Option<LogCursor>,
+    pub(crate) request_time: Timestamp,
+    pub(crate) stale_since: Option<Timestamp>,
+    pub(crate) marks: RequestMarks,
+    pub(crate) method: &'a str,
+    pub(crate) target: &'a str,
+    pub(crate) request: PackedFields,
+    pub(crate) judged: PackedFields,
+}
+
+/// Lines of a response that decisions depend on and that differ in `stored`, as they were received. An empty value stands for a field
+/// that was received without being stored (`Set-Cookie`, whose value is private), or stored without having been received (`Date`, which
+/// the gateway adds).
+pub fn judged(received: &[FieldLine<'_>], stored: &KeptFields, rules: &Rules) -> PackedFields {
+    let stored = stored.to_lines();
+    let mut judged = PackedFields::default();
+    for (name, value) in received {
+        if !decides(name, rules) || is_same(received, &stored, name) {
+            continue;
+        }
+        match name.eq_ignore_ascii_case("set-cookie") {
+            false => judged.push(name, value),
+            true if judged.value(name).is_none() => judged.push(name, b""),
+            true => {}
+        }
+    }
+    for (name, _) in &stored {
+        if decides(name, rules) && !fields::contains(received, name) && judged.value(name).is_none() {
+            judged.push(name, b"");
+        }
+    }
+    judged
+}
+
+/// Pseudo-field among judged lines: the imprint of the site's configuration in the stored response. No response has a field of this
+/// name there.
+pub const IMPRINT: &str = "larder-imprint";
+
+/// Adds the imprint, if there is one.
+pub fn with_imprint(mut judged: PackedFields, imprint: Option<Imprint>) -> PackedFields {
+    if let Some(imprint) = imprint {
+        judged.push(IMPRINT, imprint.to_string().as_bytes());
+    }
+    judged
+}
+
+/// Lines of a stored response that decisions depend on, after it was freshened. Judgement then goes by the fields that are stored now
+/// and by the `Age` of the news. Earlier lines stay if they neither bear on that judgement nor were received again.
+pub fn judged_after(
+    before: Option<&Provenance>,
+    (received, news): (&[FieldLine<'_>], &[FieldLine<'_>]),
+    stored: &KeptFields,
+    rules: &Rules,
+) -> PackedFields {
+    let stored = stored.to_lines();
+    let mut judged = PackedFields::default();
+    let ages = news.iter().filter(|(name, _)| name.eq_ignore_ascii_case("age"));
+    let groups = received.iter().filter(|(name, _)| names_tags(name) && !is_same(received, &stored, name));
+    ages.chain(groups).for_each(|(name, value)| judged.push(name, value));
+    let is_of_others = |name: &str| names_tags(name) || (is_targeted(name) && !is_one_of(rules, name));
+    for (name, value) in before.into_iter().flat_map(Provenance::judged) {
+        if is_of_others(name) && !fields::contains(received, name) {
+            judged.push(name, value);
+        }
+    }
+    judged
+}
+
+/// Whether decisions depend on a response field, by these rules or others. `Content-Length` has a place of its own in a stored head.
+fn decides(name: &str, rules: &Rules) -> bool {
+    const NAMES: [&str; 9] = [
+        "cache-control",
+        "age",
+        "content-location",
+        "date",
+        "expires",
+        "etag",
+        "last-modified",
+        "set-cookie",
+        "vary",
+    ];
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    NAMES.into_iter().any(is) || names_tags(name) || is_targeted(name) || is_one_of(rules, name)
+}
+
+/// Whether the name is one of a targeted field (RFC 9213).
+fn is_targeted(name: &str) -> bool {
+    const END: &[u8] = b"-cache-control";
+    let name = name.as_bytes();
+    name.len() > END.len() && name[name.len() - END.len()..].eq_ignore_ascii_case(END)
+}
+
+fn is_one_of(rules: &Rules, name: &str) -> bool {
+    let named = rules.targeted_fields.iter().chain(&rules.store_only_with);
+    named.into_iter().any(|field| field.eq_ignore_ascii_case(name))
+}
+
+fn is_same(received: &[FieldLine<'_>], stored: &[FieldLine<'_>], name: &str) -> bool {
+    fields::values(received, name).eq(fields::values(stored, name))
+}
+
+/// Whether the value of a request field may be shared, because it is about the exchange and not about the user.
+pub(crate) fn has_public_value(name: &str) -> bool {
+    name.eq_ignore_ascii_case("cache-control") || name.eq_ignore_ascii_case("pragma")
+}
+
+/// Fields that the client sent and the origin got. Fields that the gateway added tell nothing of the client, and fields that it dropped
+/// cannot have changed the response.
+fn request_lines(request: &SeenRequest<'_>) -> PackedFields {
+    let mut lines = PackedFields::default();
+    for (name, value) in request.fields.lines() {
+        if request.sent.value(name).is_none() {
+            continue;
+        }
+        match has_public_value(name) {
+            true => lines.push_lowercase(name, value),
+            false if lines.value(name).is_none() => lines.push_lowercase(name, b""),
+            false => {}
+        }
+    }
+    lines
+}
+
+fn request_line(method: &str, target: &str) -> Box<str> {
+    format!("{method} {target}").into()
+}
+
+fn target_text(target: &Target<'_>) -> String {
+    let parts = [target.scheme, b"://", target.authority, target.path];
+    let mut text = parts.concat();
+    if let Some(query) = target.query {
+        text.push(b'?');
+        text.extend_from_slice(query);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}

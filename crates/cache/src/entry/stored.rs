@@ -1,0 +1,611 @@
+//! Records under cache keys: stored responses that differ by nominated fields.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use caching::compression::Coding;
+use caching::partial::may_combine;
+use caching::validation::{self, Known};
+use caching::{
+    Matching, NominatedFields, NominatedValues, RefusalScope, RequestFacts, Selecting, StoredFacts,
+    StoredValidators, Timestamp, Validators,
+};
+use message::fields::{KeptFields, PackedFields};
+use message::reason::Detail;
+use store::backing::LogCursor;
+use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
+
+use crate::entry::cold_fields::ColdFields;
+use crate::entry::copy::TierCopy;
+use crate::entry::forms::{Form, Forms, FormsCell};
+use crate::entry::provenance::Provenance;
+use crate::entry::segmented::Segmented;
+use crate::entry::usage::{Mark, Owner, Usage};
+use crate::membership::{Checked, Membership, Stamp};
+
+/// Everything about a stored response except its body. Immutable: freshening makes a new one.
+///
+/// Each stored response has one: `docs/design/memory.md` says what it costs and why.
+#[derive(Clone, Debug)]
+pub struct StoredHead {
+    pub facts: StoredFacts,
+    validators: StoredValidators,
+    /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
+    pub fields: KeptFields,
+    /// [`UNDECLARED`] if the origin did not declare it.
+    declared_bytes: u64,
+    /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
+    checked: Checked,
+    /// `None` if there are none.
+    particulars: Option<Box<ColdFields>>,
+    /// Forms in other codings that were requested.
+    forms: FormsCell,
+}
+
+const UNDECLARED: u64 = u64::MAX;
+
+impl StoredHead {
+    pub fn new(
+        facts: StoredFacts,
+        fields: PackedFields,
+        declared_bytes: Option<u64>,
+        particulars: ColdFields,
+        asked_at: Stamp,
+    ) -> Self {
+        let validators = Validators::parse(&fields.to_lines(), facts.response_time).into();
+        Self {
+            facts,
+            validators,
+            fields: fields.into(),
+            declared_bytes: declared_bytes.unwrap_or(UNDECLARED),
+            checked: Checked::at(asked_at),
+            particulars: particulars.boxed(),
+            forms: FormsCell::default(),
+        }
+    }
+
+    /// Forms of the body in other codings.
+    ///
+    /// # Errors
+    /// When the memory budget has no room for the forms.
+    pub fn forms(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
+        self.forms.get(budget)
+    }
+
+    /// Whether this coding is known to make the body no smaller.
+    pub fn record_no_gain(&self, coding: Coding) -> bool {
+        self.forms.known().is_some_and(|forms| matches!(forms.find(coding), Form::NoGain))
+    }
+
+    /// Takes over the forms of another head of the same body.
+    pub fn with_forms_of(self, other: &Self) -> Self {
+        Self { forms: other.forms.clone(), ..self }
+    }
+
+    fn particulars(&self) -> &ColdFields {
+        static NONE: LazyLock<ColdFields> = LazyLock::new(ColdFields::default);
+        self.particulars.as_deref().unwrap_or_else(|| &NONE)
+    }
+
+    fn with_particulars(self, change: impl FnOnce(ColdFields) -> ColdFields) -> Self {
+        let particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
+        Self { particulars: change(particulars).boxed(), ..self }
+    }
+
+    pub fn with_membership(self, membership: Option<Membership>) -> Self {
+        self.with_particulars(|particulars| particulars.with_membership(membership))
+    }
+
+    pub fn with_inputs(self, inputs: Option<Provenance>) -> Self {
+        self.with_particulars(|particulars| particulars.with_inputs(inputs))
+    }
+
+    /// Takes over the nominated values of `other`, if both nominate the same fields.
+    pub fn for_requests_of(self, other: &Self) -> Self {
+        if self.nominated() != other.nominated() {
+            return self;
+        }
+        let nominated_values = other.nominated_values().clone();
+        self.with_particulars(|mut particulars| {
+            particulars.nominated_values = nominated_values;
+            particulars
+        })
+    }
+
+    /// Replaces the fields and the declared length.
+    pub fn with_fields(self, fields: PackedFields, declared_bytes: Option<u64>) -> Self {
+        let particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
+        Self::new(self.facts, fields, declared_bytes, particulars, self.checked.stamp())
+    }
+
+    /// Returns the head as stale from `now` on.
+    pub fn expired(&self, now: Timestamp) -> Self {
+        let expired = Self { facts: self.facts.expired(now), ..self.clone() };
+        match self.inputs() {
+            None => expired,
+            Some(inputs) => expired.with_inputs(Some(inputs.expired(now))),
+        }
+    }
+
+    /// Returns the head as stale since a purge, with all invalidations up to `place` applied.
+    pub fn purged(&self, since: Timestamp, (stamp, place): (Stamp, LogCursor)) -> Self {
+        let expired = self.expired(since);
+        let inputs = expired.inputs().map(|inputs| inputs.clone().good_up_to(place));
+        let expired = if inputs.is_some() { expired.with_inputs(inputs) } else { expired };
+        Self { checked: Checked::at(stamp), ..expired }
+    }
+
+    pub fn nominated(&self) -> &NominatedFields {
+        &self.particulars().nominated
+    }
+
+    /// Whether a nominated field may reach the origin in another form than the client sent; `None` if none is nominated.
+    pub fn nominates_rewritten(&self) -> Option<bool> {
+        let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
+        particulars.map(ColdFields::nominates_rewritten)
+    }
+
+    /// Use of the variant; `None` for a response that nominates no fields, which answers every request.
+    pub fn usage(&self) -> Option<&Usage> {
+        let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
+        particulars.map(ColdFields::usage)
+    }
+
+    /// Mark of the use, for comparison with others under the same key.
+    pub fn mark(&self) -> Mark {
+        self.usage().map_or(Mark::ALWAYS, Usage::mark)
+    }
+
+    pub fn nominated_values(&self) -> &NominatedValues {
+        &self.particulars().nominated_values
+    }
+
+    /// Reason phrase; `None` for the usual one of the status.
+    pub fn reason(&self) -> Option<&[u8]> {
+        self.particulars.as_ref()?.reason.as_deref()
+    }
+
+    /// Groups, tags and key by which it can be invalidated, if any.
+    pub fn membership(&self) -> Option<&Membership> {
+        self.particulars.as_ref()?.membership()
+    }
+
+    /// Inputs of the decision to store it, if they are kept.
+    pub fn inputs(&self) -> Option<&Provenance> {
+        self.particulars.as_ref()?.inputs()
+    }
+
+    /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
+    pub fn checked(&self) -> &Checked {
+        &self.checked
+    }
+
+    /// Body length, if the origin declared it.
+    pub fn declared_bytes(&self) -> Option<u64> {
+        (self.declared_bytes != UNDECLARED).then_some(self.declared_bytes)
+    }
+
+    /// Validators of the response.
+    pub fn validators(&self) -> Validators<'_> {
+        self.validators.view(|name| self.fields.value(name))
+    }
+
+    /// Time of the response according to its `Date` field.
+    pub fn date(&self) -> Option<Timestamp> {
+        self.fields.value("date").and_then(|date| caching::date::parse(date, self.facts.response_time))
+    }
+
+    /// Whether validators prove that both are of one representation: equal tags, weak or strong, or strong dates.
+    pub fn is_same_representation(&self, other: &Self) -> bool {
+        let (own, others) = (self.validators(), other.validators());
+        let is_tag_equal = own.entity_tag().is_some_and(|tag| others.entity_tag() == Some(tag));
+        is_tag_equal || may_combine(&own, &others)
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
+            + self.fields.heap_bytes()
+            + self.particulars.as_deref().map_or(0, ColdFields::heap_bytes)
+    }
+
+    /// Whether the request's nominated fields select this response.
+    //= RFC 9111 section 4.1: all nominated fields match
+    //= RFC 9111 section 4: nominated fields match
+    pub fn is_selected_by(&self, request: Selecting<'_>) -> bool {
+        let Some(particulars) = &self.particulars else { return true };
+        let ColdFields { nominated, nominated_values, .. } = &**particulars;
+        nominated.is_empty() || nominated.matches(nominated_values, request)
+    }
+
+    /// Whether the origin is certain to choose this response for the request too.
+    fn is_certain_for(&self, request: Selecting<'_>) -> bool {
+        self.nominated().is_certain(self.nominated_values(), request, &self.fields.to_lines())
+    }
+
+    /// Whether `newer` answers the requests that this one answers too, with the same coding.
+    pub fn is_covered_by(&self, newer: &Self, selecting: Selecting<'_>) -> bool {
+        let coding = |head: &Self| head.fields.value("content-encoding").map(<[u8]>::to_ascii_lowercase);
+        !self.nominated().is_empty()
+            && self.nominated() == newer.nominated()
+            && coding(self) == coding(newer)
+            && newer.nominated().covers(
+                newer.nominated_values(),
+                self.nominated_values(),
+                selecting,
+                &newer.fields.to_lines(),
+            )
+    }
+
+    fn matching(&self) -> Matching<'_> {
+        Matching { facts: &self.facts, nominated: self.nominated() }
+    }
+
+    /// Whether both answer the same requests, so that one replaces the other.
+    pub fn is_same_variant(&self, other: &Self) -> bool {
+        self.nominated() == other.nominated() && self.nominated_values() == other.nominated_values()
+    }
+}
+
+/// A stored response, complete or incomplete.
+#[derive(Clone, Debug)]
+pub struct StoredResponse {
+    pub head: Arc<StoredHead>,
+    pub body: StoredBody,
+}
+
+/// A stored body.
+#[derive(Clone, Debug)]
+pub enum StoredBody {
+    /// Complete, inside the record.
+    Inline(Bytes),
+    /// In segments, any of which may be missing. Boxed, because most bodies are small.
+    Segments(Box<Segmented>),
+}
+
+impl From<Segmented> for StoredBody {
+    /// Converts a body for a record: a small one that has become complete is stored inline.
+    //= RFC 9110 section 15.3.7.3: what is whole is a 200
+    fn from(body: Segmented) -> Self {
+        body.small_whole().map_or_else(|| Self::Segments(Box::new(body)), Self::Inline)
+    }
+}
+
+impl StoredBody {
+    /// Length of the representation, if known.
+    pub fn complete_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Inline(data) => Some(data.len() as u64),
+            Self::Segments(segmented) => segmented.complete_bytes,
+        }
+    }
+
+    /// Whether no byte is missing: each is held, or known to a tier.
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Self::Inline(_) => true,
+            Self::Segments(body) => {
+                body.complete_bytes.is_some_and(|bytes| body.first_hole(0, bytes).is_none())
+            }
+        }
+    }
+
+    pub fn segmented(&self) -> Option<&Segmented> {
+        match self {
+            Self::Inline(_) => None,
+            Self::Segments(segmented) => Some(segmented),
+        }
+    }
+}
+
+impl StoredResponse {
+    fn known(&self, may_name: impl Fn(&StoredHead) -> bool) -> Known<'_> {
+        let is_encoded = self.head.fields.value("content-encoding").is_some();
+        let of_codings = is_encoded || self.head.nominated().has("accept-encoding");
+        let is_only_for_selected = of_codings || !may_name(&self.head);
+        Known { validators: self.head.validators(), is_only_for_selected }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let body_bytes = match &self.body {
+            StoredBody::Inline(data) => allocated_bytes(data.len()) + SHARED_BYTES,
+            StoredBody::Segments(body) => allocated_bytes(size_of::<Segmented>()) + body.heap_bytes(),
+        };
+        self.head.heap_bytes() + body_bytes
+    }
+}
+
+/// Hit-for-miss note: responses for a key are not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uncacheable {
+    pub until: Timestamp,
+    pub because: Detail,
+    /// Requests that the note is about.
+    pub scope: RefusalScope,
+}
+
+impl Uncacheable {
+    /// Whether this note still holds and is about more requests than `note`.
+    pub fn says_more_than(&self, note: &Self, now: Timestamp) -> bool {
+        now < self.until && self.scope > note.scope
+    }
+
+    /// Whether a new note would say the same for hardly any longer, and is not worth a new record.
+    pub fn is_renewed_enough(&self, by: &Self, now: Timestamp) -> bool {
+        let left_ms = |note: &Self| note.until.as_ms().saturating_sub(now.as_ms());
+        (self.because, self.scope) == (by.because, by.scope)
+            && left_ms(self).saturating_mul(8) >= left_ms(by).saturating_mul(7)
+    }
+}
+
+/// Record under a cache key. Shared and immutable: each change makes a new one.
+#[derive(Debug)]
+pub struct CacheEntry {
+    variants: Variants,
+    /// Note that keeps requests for this key from being collapsed.
+    uncacheable: Option<Box<Uncacheable>>,
+    /// [`NEVER`] if the record does not expire.
+    expires_at_ms: u64,
+    copy: TierCopy,
+    /// Last field: dropped after the memory that it counts.
+    charge: Charge,
+}
+
+/// Stored responses, the newest first.
+#[derive(Debug)]
+enum Variants {
+    /// One response, the usual case, in the record itself.
+    One(StoredResponse),
+    /// None, or several.
+    List(Box<[StoredResponse]>),
+}
+
+impl Variants {
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::One(response) => response.heap_bytes(),
+            Self::List(list) => {
+                let each = list.iter().map(StoredResponse::heap_bytes).sum::<usize>();
+                allocated_bytes(size_of_val(&**list)) + each
+            }
+        }
+    }
+}
+
+impl From<Vec<StoredResponse>> for Variants {
+    fn from(mut responses: Vec<StoredResponse>) -> Self {
+        match (responses.pop(), responses.is_empty()) {
+            (Some(only), true) => Self::One(only),
+            (last, _) => {
+                responses.extend(last);
+                Self::List(responses.into())
+            }
+        }
+    }
+}
+
+const NEVER: u64 = u64::MAX;
+
+/// Allocation that [`Bytes`] makes to share an inline body, when it is first sent.
+const SHARED_BYTES: usize = 32;
+
+impl CacheEntry {
+    /// # Errors
+    /// When the memory budget has no room for the record.
+    pub fn new(
+        budget: &Arc<Budget>,
+        variants: Vec<StoredResponse>,
+        uncacheable: Option<Uncacheable>,
+    ) -> Result<Self, OverBudget> {
+        let expires_at_ms = expires_at_ms(&variants, uncacheable).unwrap_or(NEVER);
+        let variants = Variants::from(variants);
+        let bytes = allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
+            + uncacheable.map_or(0, |_| allocated_bytes(size_of::<Uncacheable>()))
+            + variants.heap_bytes();
+        let charge = budget.reserve_record(bytes)?;
+        Ok(Self {
+            variants,
+            uncacheable: uncacheable.map(Box::new),
+            expires_at_ms,
+            copy: TierCopy::default(),
+            charge,
+        })
+    }
+
+    /// State of this record as a copy of one in the tier.
+    pub fn copy(&self) -> &TierCopy {
+        &self.copy
+    }
+
+    pub fn variants(&self) -> &[StoredResponse] {
+        match &self.variants {
+            Variants::One(response) => std::slice::from_ref(response),
+            Variants::List(responses) => responses,
+        }
+    }
+
+    /// Stored responses: the newest, then the others from the most used.
+    pub fn by_use(&self) -> Vec<&StoredResponse> {
+        let mut variants: Vec<_> = self.variants().iter().collect();
+        if let Some((_, others)) = variants.split_first_mut() {
+            others.sort_by_key(|variant| Reverse(variant.head.mark().score()));
+        }
+        variants
+    }
+
+    /// Copies the use of variants from the record that memory had before this one was read.
+    pub fn keep_usage(&self, before: Option<&Self>, now: Timestamp) {
+        for head in self.variants().iter().map(|variant| &variant.head) {
+            let Some(usage) = head.usage() else { continue };
+            let before = before.map(Self::variants).unwrap_or_default().iter();
+            let known = before.map(|before| &before.head).find(|before| before.is_same_variant(head));
+            known.and_then(|known| known.usage()).into_iter().for_each(|known| usage.copy(known));
+            usage.begin(now, Owner::SEVERAL);
+        }
+    }
+
+    /// Note about such a request, as long as it lasts.
+    pub fn uncacheable_for(&self, request: &RequestFacts, now: Timestamp) -> Option<Uncacheable> {
+        self.uncacheable().filter(|uncacheable| now < uncacheable.until && uncacheable.scope.has(request))
+    }
+
+    pub fn uncacheable(&self) -> Option<Uncacheable> {
+        self.uncacheable.as_deref().copied()
+    }
+
+    /// Stored response that the request's nominated fields select.
+    pub fn select(self: &Arc<Self>, request: Selecting<'_>) -> Option<Hit> {
+        let index = self
+            .best_of(|head| head.is_selected_by(request))
+            .or_else(|| self.best_of(|head| head.is_certain_for(request)))?;
+        Some(Hit { entry: Arc::clone(self), index })
+    }
+
+    //= RFC 9111 section 4.1: the most recent of several matching responses
+    fn best_of(&self, is_match: impl Fn(&StoredHead) -> bool) -> Option<usize> {
+        let matching = self.variants().iter().enumerate().filter(|(_, variant)| is_match(&variant.head));
+        let goes_before = |one: &StoredResponse, other: &StoredResponse| {
+            one.head.matching().goes_before(&other.head.matching())
+        };
+        let best = matching.reduce(|best, next| if goes_before(next.1, best.1) { next } else { best });
+        best.map(|(index, _)| index)
+    }
+
+    /// Stored responses that a validation names: the selected one first, then others that it may name.
+    pub fn candidates(
+        self: &Arc<Self>,
+        selected: Option<&Hit>,
+        max: usize,
+        may_name: impl Fn(&StoredHead) -> bool,
+    ) -> Vec<Hit> {
+        if self.variants().is_empty() {
+            return Vec::new();
+        }
+        let stored: Vec<Known<'_>> = self.variants().iter().map(|variant| variant.known(&may_name)).collect();
+        let named = validation::candidates(selected.map(|hit| hit.index), &stored, max);
+        named.iter().map(|index| Hit { entry: Arc::clone(self), index: *index }).collect()
+    }
+}
+
+fn expires_at_ms(variants: &[StoredResponse], uncacheable: Option<Uncacheable>) -> Option<u64> {
+    let of_variant = |variant: &StoredResponse| {
+        let facts = &variant.head.facts;
+        let useful_ms = facts.freshness_lifetime_ms().saturating_add(facts.useful_when_stale_ms());
+        facts.response_time.as_ms().saturating_add_unsigned(useful_ms)
+    };
+    let marker = uncacheable.map(|uncacheable| uncacheable.until.as_ms());
+    let last_ms = variants.iter().map(of_variant).chain(marker).max()?;
+    Some(u64::try_from(last_ms).unwrap_or(0))
+}
+
+impl Record for CacheEntry {
+    fn charge(&self) -> &Charge {
+        &self.charge
+    }
+
+    fn expires_at_ms(&self) -> Option<u64> {
+        (self.expires_at_ms != NEVER).then_some(self.expires_at_ms)
+    }
+
+    fn responses(&self) -> u64 {
+        self.variants().len() as u64
+    }
+}
+
+/// A stored response in use. Holds its record, so that its bytes stay counted until the response is delivered.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    entry: Arc<CacheEntry>,
+    index: usize,
+}
+
+impl Deref for Hit {
+    type Target = StoredResponse;
+
+    fn deref(&self) -> &StoredResponse {
+        &self.entry.variants()[self.index]
+    }
+}
+
+impl Hit {
+    /// This response and others under the same key, as a validation names them.
+    pub fn with_candidates(&self, max: usize, may_name: impl Fn(&StoredHead) -> bool) -> Vec<Self> {
+        self.entry.candidates(Some(self), max, may_name)
+    }
+
+    /// Newest variant of a record that was just written.
+    pub fn newest(entry: Arc<CacheEntry>) -> Option<Self> {
+        (!entry.variants().is_empty()).then_some(Self { entry, index: 0 })
+    }
+
+    /// Returns the response with another body, for one reply.
+    ///
+    /// # Errors
+    /// When the memory budget has no room.
+    pub fn with_body(&self, budget: &Arc<Budget>, body: Segmented) -> Result<Self, OverBudget> {
+        let body = StoredBody::Segments(Box::new(body));
+        let response = StoredResponse { head: Arc::clone(&self.head), body };
+        let entry = CacheEntry::new(budget, vec![response], None)?;
+        Ok(Self { entry: Arc::new(entry), index: 0 })
+    }
+
+    /// Bytes from `start` to `end`; `None` if some of them are not held.
+    pub fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Slice>> {
+        match &self.body {
+            StoredBody::Inline(data) => {
+                Some(VecDeque::from([data.slice(start as usize..end as usize).into()]))
+            }
+            StoredBody::Segments(segmented) => segmented.pieces(start, end),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use caching::{ExchangeTimes, ResponseFacts, Rules};
+    use store::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig};
+
+    use super::*;
+
+    /// Record and head, with the headers of their `Arc`s, fill size classes of the allocator.
+    #[test]
+    fn what_each_response_has_stays_small() {
+        assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 128);
+        assert_eq!(size_of::<CacheEntry>() + ARC_HEADER_BYTES, 112);
+    }
+
+    /// Bytes counted for a record with these fields, beyond a body of 1 KiB and a key of up to 64 bytes.
+    fn overhead_bytes(lines: &[caching::FieldLine<'_>]) -> usize {
+        let at = Timestamp::from_seconds(1_800_000_000);
+        let times = ExchangeTimes { request: at, response: at, clock_ahead_ms: 0 };
+        let rules = Rules::default();
+        let response = ResponseFacts::parse(200, lines, times, &rules);
+        let facts = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
+        let nominated = NominatedFields::parse(lines).unwrap();
+        let particulars = ColdFields::new(nominated, NominatedValues::default(), None);
+        let fields = PackedFields::from_lines(lines.iter().copied());
+        let head = Arc::new(StoredHead::new(facts, fields, Some(1024), particulars, Stamp::OLDEST));
+        let body = StoredBody::Inline(Bytes::copy_from_slice(&[0; 1024]));
+        let memory = Memory::<CacheEntry>::new(MemoryConfig::with_bytes_max(64 << 20));
+        let record = CacheEntry::new(memory.budget(), vec![StoredResponse { head, body }], None).unwrap();
+        record.charge().bytes() - 1024 + ENTRY_OVERHEAD_BYTES as usize + 64
+    }
+
+    /// The real memory use is measured by `a_stored_response_takes_little_beyond_its_body` of the binary.
+    #[test]
+    fn a_typical_response_costs_less_than_its_budget() {
+        let lines: [caching::FieldLine<'_>; 5] = [
+            ("Date", b"Sat, 21 Nov 2026 12:00:00 GMT"),
+            ("Content-Type", b"text/plain"),
+            ("Cache-Control", b"max-age=3600"),
+            ("ETag", b"\"one\""),
+            ("Via", b"1.1 larder"),
+        ];
+        assert_eq!(overhead_bytes(&lines), 592);
+        let with_vary = [&lines[..], &[("Vary", b"Accept-Encoding")]].concat();
+        // The `Vary` line takes the fields into the next size class; particulars and the name are allocated.
+        assert_eq!(overhead_bytes(&with_vary), 592 + 32 + 96 + 16);
+    }
+}

@@ -1,0 +1,120 @@
+//! Readers of a body on its way.
+
+use std::sync::Arc;
+
+use caching::ByteRange;
+use http::HeaderMap;
+use message::piece::PieceMax;
+use store::Slice;
+
+use super::Fill;
+use super::state::{End, Reading, Retention};
+
+/// The body broke off: its readers must make that visible to their clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response body broke off")]
+pub struct Aborted {
+    /// Reason, if it isn't reported elsewhere.
+    pub because: Option<&'static str>,
+}
+
+/// A reader of a fill, from one position to another.
+#[derive(Debug)]
+pub struct FillReader {
+    pub(super) fill: Arc<Fill>,
+    pub(super) slot: usize,
+    pub(super) position: u64,
+    pub(super) end: Option<u64>,
+}
+
+impl FillReader {
+    /// Returns the next bytes; `None` at the end of the body (or of the range).
+    ///
+    /// # Errors
+    /// Returns an error if the body broke off before that.
+    pub async fn chunk(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
+        loop {
+            if self.end.is_some_and(|end| self.position >= end) {
+                return Ok(None);
+            }
+            let fill = Arc::clone(&self.fill);
+            let arrived = fill.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            if let Some(next) = self.poll_next(piece_max) {
+                return next;
+            }
+            arrived.await;
+        }
+    }
+
+    /// Returns the bytes or the end available now, or `None` to wait.
+    fn poll_next(&mut self, piece_max: PieceMax) -> Option<Result<Option<Slice>, Aborted>> {
+        let mut state = self.fill.state.lock();
+        if state.readers[self.slot].is_some_and(|reading| reading.is_cut_off) {
+            return Some(Err(Aborted { because: Some("write-timeout") }));
+        }
+        if let Some(mut data) = state.bytes_at(self.position) {
+            if let Some(end) = self.end {
+                data.truncate((end - self.position).min(data.len() as u64) as usize);
+            }
+            let data = piece_max.limit(data);
+            self.position += data.len() as u64;
+            state.note_reading(self.slot, data.len());
+            let retention = state.retention;
+            drop(state);
+            if retention == Retention::Window {
+                self.fill.read.notify_one();
+            }
+            return Some(Ok(Some(data)));
+        }
+        match state.end {
+            End::Filling => {
+                if state.begins_to_wait(self.slot) {
+                    drop(state);
+                    self.fill.read.notify_one();
+                }
+                None
+            }
+            // A range that begins or ends beyond the end of the body can't be served in full.
+            End::Complete(_) if self.end.is_some() => Some(Err(Aborted { because: None })),
+            End::Complete(_) => Some(Ok(None)),
+            End::Aborted => Some(Err(Aborted { because: state.because })),
+        }
+    }
+
+    /// Skips to `range`, which must not begin before the current position.
+    pub fn skip_to(&mut self, range: ByteRange) {
+        debug_assert!(range.first >= self.position, "what is behind may be gone");
+        self.position = range.first;
+        self.end = Some(range.last + 1);
+        self.fill.state.lock().readers[self.slot] = Some(Reading::from(range.first));
+        self.fill.read.notify_one();
+    }
+
+    /// Returns the fill that it reads.
+    pub fn fill(&self) -> &Arc<Fill> {
+        &self.fill
+    }
+
+    /// Returns the trailers of a complete body.
+    pub fn trailers(&self) -> Option<Arc<HeaderMap>> {
+        match &self.fill.state.lock().end {
+            End::Complete(trailers) => trailers.clone(),
+            End::Filling | End::Aborted => None,
+        }
+    }
+}
+
+impl Drop for FillReader {
+    fn drop(&mut self) {
+        let mut state = self.fill.state.lock();
+        state.readers[self.slot] = None;
+        let is_left = self.fill.is_left_to_the_promised(&state);
+        drop(state);
+        self.fill.read.notify_one();
+        if is_left {
+            self.fill.arrived.notify_waiters();
+        }
+    }
+}

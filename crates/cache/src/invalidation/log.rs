@@ -1,0 +1,142 @@
+//! The last purges, which explain what became of a response.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use caching::Timestamp;
+use parking_lot::Mutex;
+use store::purge::{Clause, Name, Place, PurgeIndex, PurgeRecord, What};
+
+/// A purge that was noted.
+#[derive(Debug)]
+pub struct PurgeEntry {
+    /// Number among the invalidations of this process.
+    pub number: u64,
+    /// Time at which it took effect here, by the clock of this process. The record has the time by the clock of the purging instance.
+    pub noted_at: Timestamp,
+    pub record: PurgeRecord,
+    pub reach: Reach,
+}
+
+/// Number of keys that a URL has had since the process began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UrlKeys {
+    /// One, beside those with more than the URL.
+    One,
+    /// A reload may have given the URL another site, or other rules for its query.
+    Several,
+}
+
+/// Reach of a purge, in terms of this process.
+#[derive(Debug)]
+pub enum Reach {
+    /// Entries under these cache keys, and under those that differ in scheme and port alone. There are several if rules of several
+    /// sites may have written the URL.
+    Keys(Box<[Box<[u8]>]>),
+    /// Entries under this key, and under those of the same URL in another site or with another query.
+    Url(Box<[u8]>),
+    /// Entries that one of these clauses takes.
+    Clauses(Vec<Clause>),
+}
+
+impl Reach {
+    /// Reach of a purge. `keys` are those of the URL: one without a site stands for those of all sites.
+    pub(super) fn of(what: &What, (keys, known): (&[&[u8]], UrlKeys), index: &PurgeIndex) -> Self {
+        match what {
+            What::Url(_) => {
+                let first = keys.first().copied().unwrap_or_default();
+                let are_all = known == UrlKeys::One && !place_of_key(first).site.is_empty();
+                if are_all {
+                    Self::Keys(keys.iter().map(|key| (*key).into()).collect())
+                } else {
+                    Self::Url(first.into())
+                }
+            }
+            What::Selected(_) | What::Everything => Self::Clauses(index.clauses(what)),
+        }
+    }
+
+    /// Whether the purge takes a response with these tags under this key. `None` stands for the tags of any purge.
+    pub fn takes(&self, key: &[u8], tags: Option<&[Name]>) -> bool {
+        match self {
+            Self::Keys(all) => {
+                let place = place_of_key(key);
+                all.iter().any(|own| is_of_url(&place_of_key(own), &place))
+            }
+            Self::Url(own) => place_of_key(own).is_same_url(&place_of_key(key)),
+            Self::Clauses(clauses) => {
+                let place = place_of_key(key);
+                clauses.iter().any(|clause| clause.takes(&place, tags))
+            }
+        }
+    }
+}
+
+/// Whether a key begins with that of a URL, whatever its scheme and port. Method and more follow the URL in a key.
+fn is_of_url(own: &Place<'_>, other: &Place<'_>) -> bool {
+    let query = own.rest.strip_suffix(b"\x03GET\0").unwrap_or(own.rest);
+    own.site == other.site && own.is_same_url(other) && other.rest.starts_with(query)
+}
+
+/// Parts of a key. Bytes that aren't a key have no place, and only a purge of everything takes them.
+pub(super) fn place_of_key(key: &[u8]) -> Place<'_> {
+    let Some(place) = caching::key::place(key) else { return Place { rest: key, ..Place::default() } };
+    Place {
+        site: place.site,
+        scheme: place.scheme,
+        authority: place.authority,
+        path: place.path,
+        rest: place.rest,
+    }
+}
+
+/// The last purges, the newest last.
+#[derive(Default)]
+pub(super) struct Recent {
+    kept: Mutex<VecDeque<Arc<PurgeEntry>>>,
+}
+
+/// Limits that keep the memory for it small: a purge has 16 KiB for the longest URL, and usually a hundred bytes.
+const KEPT_MAX: usize = 256;
+const KEPT_BYTES_MAX: usize = 256 << 10;
+
+impl Recent {
+    pub(super) fn keep(&self, kept: PurgeEntry) -> Arc<PurgeEntry> {
+        let kept = Arc::new(kept);
+        let mut list = self.kept.lock();
+        list.push_back(Arc::clone(&kept));
+        while list.len() > KEPT_MAX || bytes(&list) > KEPT_BYTES_MAX {
+            list.pop_front();
+        }
+        kept
+    }
+
+    pub(super) fn numbered(&self, number: u64) -> Option<Arc<PurgeEntry>> {
+        let list = self.kept.lock();
+        let index = list.binary_search_by_key(&number, |kept| kept.number).ok()?;
+        list.get(index).cloned()
+    }
+
+    pub(super) fn last(&self, is_it: impl Fn(&PurgeEntry) -> bool) -> Option<Arc<PurgeEntry>> {
+        self.kept.lock().iter().rev().find(|kept| is_it(kept)).cloned()
+    }
+}
+
+fn bytes(list: &VecDeque<Arc<PurgeEntry>>) -> usize {
+    list.iter().map(|kept| kept.bytes()).sum()
+}
+
+impl PurgeEntry {
+    fn bytes(&self) -> usize {
+        let of_what = match &self.record.what {
+            What::Url(url) => 2 * url.len(),
+            What::Everything => 0,
+            What::Selected(selection) => {
+                let texts = selection.site.iter().chain(&selection.host).chain(&selection.prefix);
+                let tags = selection.tags.iter();
+                2 * tags.chain(texts).map(|text| text.len() + size_of::<String>()).sum::<usize>()
+            }
+        };
+        size_of::<Self>() + of_what
+    }
+}

@@ -1,0 +1,361 @@
+//! Invalidations by other than a response's own key: purges by operators, and groups that unsafe requests invalidate (RFC 9875). They
+//! don't search for the responses; a look-up that finds one asks here.
+//!
+//! Invalidations are numbered: the number is the place of a record in the log of purges, which is in this process for now
+//! (`docs/design/purge-log.md`). A stored response keeps the number up to which it is known to be good. If that is the last one, the
+//! response is current: one comparison. If not, [`store::purge::PurgeIndex`] and a table of groups are asked, and if nothing
+//! invalidates the response, its number moves on.
+
+mod log;
+mod log_positions;
+pub mod shared;
+mod tags_seen;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use caching::Timestamp;
+use caching::groups::{Group, Groups, write_identity};
+use caching::invalidation::Target;
+use parking_lot::Mutex;
+use store::backing::{LogCursor, LogId, LogOffset};
+use store::purge::{
+    Force, Name, NameTable, PurgeId, PurgeIndex, PurgeMode, PurgeRecord, Selection, Subject, TagsMatch, What,
+};
+
+pub use self::log::{PurgeEntry, Reach, UrlKeys};
+
+use self::log::{Recent, place_of_key};
+use crate::entry::stored::StoredHead;
+use crate::membership::{LookUp, Membership, Stamp};
+use message::clock::now;
+
+/// Invalidations so far, by number.
+pub struct Invalidations {
+    /// Identifies this list of invalidations among those of other processes, and of this one before a restart.
+    log: LogId,
+    /// Number of the last invalidation. Moves only when all that it counts can be found.
+    count: AtomicU64,
+    /// Serialises additions.
+    turn: Mutex<()>,
+    purges: PurgeIndex,
+    groups: NameTable,
+    tags_seen: tags_seen::TagsSeen,
+    /// Whether any response may depend on a key other than its own.
+    keys_watched: AtomicBool,
+    /// Whether a URL may have had another key than it has now.
+    urls_moved: AtomicBool,
+    recent: Recent,
+    purgers: Purgers,
+    shared: shared::Shared,
+    hasher: RandomState,
+}
+
+/// Instances that purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purgers {
+    /// This instance alone. The purge of a URL changes the records under its keys, unless the URL was asked for with a port.
+    This,
+    /// Several instances, and the tier has responses of earlier times. The entry under a key is judged by purges of its URL.
+    Several,
+}
+
+/// Result of the invalidations of a stored response since it was last looked at. The numbers are those of purges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No invalidation.
+    Current,
+    /// Purged softly: stale.
+    Stale(u64),
+    /// Invalidated by an unsafe request, through a group: used only after validation.
+    Invalidated,
+    /// Purged: no validation makes it usable, and no part completes it.
+    Removed(u64),
+}
+
+impl Invalidations {
+    pub fn new(purgers: Purgers) -> Self {
+        let drawn = || u128::from(RandomState::new().hash_one(0));
+        Self {
+            log: LogId((drawn() << 64 | drawn()).to_le_bytes()),
+            count: AtomicU64::new(0),
+            turn: Mutex::new(()),
+            purges: PurgeIndex::default(),
+            groups: NameTable::default(),
+            tags_seen: tags_seen::TagsSeen::default(),
+            keys_watched: AtomicBool::new(false),
+            urls_moved: AtomicBool::new(false),
+            recent: Recent::default(),
+            purgers,
+            shared: shared::Shared::default(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Returns the stamp of now. Must be taken before a request is sent: invalidations while it is under way are newer than its
+    /// response.
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.count.load(Ordering::Acquire))
+    }
+
+    /// Stamp in the form in which it is kept with a response.
+    pub fn place_of(&self, stamp: Stamp) -> LogCursor {
+        LogCursor { id: self.log, offset: LogOffset(stamp.0) }
+    }
+
+    /// Place in the log that several instances share, once that has been read this far.
+    pub fn shared_place(&self, place: LogCursor) -> LogCursor {
+        let shared = if place.id == self.log { self.shared.place_of(place.offset.0) } else { None };
+        shared.unwrap_or(place)
+    }
+
+    /// Stamp of a response that was asked for at this place; all later invalidations have greater ones. `None` if later invalidations
+    /// aren't known here: the place is in the list of another process, or in a part of the log that is gone.
+    pub fn stamp_at(&self, place: LogCursor) -> Option<Stamp> {
+        match self.purgers {
+            _ if place.id == self.log => Some(Stamp(place.offset.0)),
+            Purgers::Several => self.shared.number_at(place).map(Stamp),
+            // Written by an earlier run of this process, and older than everything known here.
+            Purgers::This => Some(Stamp::OLDEST),
+        }
+    }
+
+    /// Whether no invalidation at all came since a response was last looked at.
+    #[inline]
+    pub fn is_checked(&self, head: &StoredHead) -> bool {
+        head.checked().stamp() >= self.stamp()
+    }
+
+    /// Judges the response under a key by the invalidations since it was last looked at. Allocates nothing.
+    #[inline]
+    pub fn judge(&self, key: &[u8], head: &StoredHead) -> Verdict {
+        if self.is_checked(head) { Verdict::Current } else { self.look_closer(key, head) }
+    }
+
+    /// Whether a response answers a request that began with this look-up. Invalidations since then concern later requests.
+    pub fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
+        head.checked().stamp() >= look_up.stamp || self.judge(key, head) == Verdict::Current
+    }
+
+    #[cold]
+    fn look_closer(&self, key: &[u8], head: &StoredHead) -> Verdict {
+        // Invalidations that arrive meanwhile count next time.
+        let (upto, since) = (self.stamp(), head.checked().stamp());
+        let verdict = self.judge_since(key, head.membership(), since);
+        if verdict == Verdict::Current {
+            head.checked().0.fetch_max(upto.0, Ordering::Relaxed);
+        }
+        verdict
+    }
+
+    fn judge_since(&self, key: &[u8], membership: Option<&Membership>, since: Stamp) -> Verdict {
+        let judged = self.purges.judge(&self.subject(key, membership), since.0);
+        let is_outdated = |groups: &[Name]| groups.iter().any(|name| self.groups.last(*name) > since.0);
+        if judged.hard > 0 {
+            Verdict::Removed(judged.hard)
+        } else if membership.is_some_and(|membership| is_outdated(&membership.groups)) {
+            Verdict::Invalidated
+        } else if judged.last > 0 {
+            Verdict::Stale(judged.last)
+        } else {
+            Verdict::Current
+        }
+    }
+
+    /// Groups and tags of a response to a request for `target`; `None` if it has none.
+    pub fn membership(&self, groups: &Groups, tags: &Groups, target: &Target<'_>) -> Option<Membership> {
+        let name = |group: Group<'_>| self.group(target, group);
+        let groups = match groups {
+            Groups::Named(names) if names.is_empty() => Box::default(),
+            Groups::Named(names) => {
+                let named = names.iter().map(|named| name(Group::Named(named)));
+                std::iter::once(name(Group::All)).chain(named).collect()
+            }
+            Groups::TooMany => Box::new([name(Group::Any)]) as Box<[Name]>,
+        };
+        let tags: Option<Box<[Name]>> = match tags {
+            Groups::Named(tags) => Some(tags.iter().map(|tag| self.purges.tag(tag)).collect()),
+            Groups::TooMany => None,
+        };
+        self.tags_seen.see(tags.as_deref());
+        let is_none = groups.is_empty() && tags.as_ref().is_some_and(|tags| tags.is_empty());
+        (!is_none).then_some(Membership { groups, tags, key: None })
+    }
+
+    /// Whether no response stored here can have the tags that a purge names. `false` if other instances store responses too.
+    pub fn lacks(&self, what: &What) -> bool {
+        let What::Selected(Selection { tags, tags_match, .. }) = what else { return false };
+        let is_absent = |tag: &String| !self.tags_seen.may_have(self.purges.tag(tag));
+        let is_lacking = match tags_match {
+            TagsMatch::Any => tags.iter().all(is_absent),
+            TagsMatch::All => tags.iter().any(is_absent),
+        };
+        self.purgers == Purgers::This && !tags.is_empty() && is_lacking
+    }
+
+    /// Adds a cache key to a membership: its invalidation outdates the response too. For responses of the same URI that lie under other
+    /// keys, of which there is no list. [`Self::watch_keys`] comes first.
+    pub fn with_key(&self, membership: Option<Membership>, key: &[u8]) -> Membership {
+        Membership { key: Some(self.name(key)), ..membership.unwrap_or_default() }
+    }
+
+    /// Look-up under the cache key of a URL, or under one that has this one as a part. The stamp is one from before it.
+    pub fn look_up(&self, url_key: &[u8], stamp: Stamp) -> LookUp {
+        LookUp { url: self.name(url_key), stamp }
+    }
+
+    /// Whether the entry that the look-up found counts as never stored.
+    pub fn is_taken_away(&self, look_up: LookUp) -> bool {
+        self.purges.last_of_key(look_up.url).hard > look_up.stamp.0
+    }
+
+    /// Whether the key of the look-up was invalidated since, which outdates requests of that time.
+    pub fn record_overtaken(&self, look_up: LookUp) -> bool {
+        self.purges.last_of_key(look_up.url).last > look_up.stamp.0
+    }
+
+    /// Notes that responses depend on keys. Must be called before the stamp of the first such response.
+    pub fn watch_keys(&self) {
+        self.keys_watched.store(true, Ordering::Release);
+    }
+
+    /// Whether any response may depend on a key beside its own.
+    pub fn watches_keys(&self) -> bool {
+        self.keys_watched.load(Ordering::Acquire)
+    }
+
+    /// Invalidates responses that depend on the cache key of a URL, whatever its scheme and port. With an id, other instances are told.
+    pub fn invalidate_key(&self, key: &[u8], force: Force, id: Option<PurgeId>) {
+        if self.watches_keys() || force == Force::Hard {
+            self.note(|number| {
+                self.begin_own(id, number);
+                self.purges.mark_key(self.name(key), force, number);
+            });
+        }
+    }
+
+    /// Notes that the entry under an invalidated key is gone now. Look-ups since the invalidation was noted may have found it, unless
+    /// they judge entries by their key.
+    pub fn key_is_removed(&self, key: &[u8]) {
+        if self.purgers == Purgers::This {
+            self.invalidate_key(key, Force::Hard, None);
+        }
+    }
+
+    /// Notes a purge. `keys` are those of a URL; the caller changes the entries under them.
+    pub fn purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<PurgeEntry> {
+        self.purge_at(record, keys, None)
+    }
+
+    /// Like [`Self::purge`], for a record that may end at a place in the log that several instances share.
+    fn purge_at(&self, record: PurgeRecord, keys: &[&[u8]], end: Option<LogOffset>) -> Arc<PurgeEntry> {
+        let force = if record.mode == PurgeMode::Hard { Force::Hard } else { Force::Soft };
+        let reach = self.reach(&record.what, keys);
+        self.note(|number| {
+            match &reach {
+                Reach::Keys(keys) => {
+                    keys.iter().for_each(|key| self.purges.mark_key(self.name(key), force, number));
+                }
+                Reach::Url(key) => {
+                    self.purges.mark_key(self.name(key), force, number);
+                    self.purges.mark_url(&place_of_key(key), force, number);
+                }
+                Reach::Clauses(clauses) => {
+                    clauses.iter().for_each(|clause| self.purges.add(clause.clone(), force, number));
+                }
+            }
+            match end {
+                Some(_) => self.note_place(end, number),
+                None => self.begin_own(Some(record.id), number),
+            }
+            self.recent.keep(PurgeEntry { number, noted_at: now(), record, reach })
+        })
+    }
+
+    /// Reach of a purge.
+    pub fn reach(&self, what: &What, keys: &[&[u8]]) -> Reach {
+        Reach::of(what, (keys, self.url_keys()), &self.purges)
+    }
+
+    /// Notes that a reload gives URLs other keys. Entries under the earlier keys come back if another reload restores these.
+    pub fn urls_move(&self) {
+        self.urls_moved.store(true, Ordering::Release);
+    }
+
+    fn url_keys(&self) -> UrlKeys {
+        if self.urls_moved.load(Ordering::Acquire) { UrlKeys::Several } else { UrlKeys::One }
+    }
+
+    /// Purge with this number, as long as it is remembered.
+    pub fn purge_of(&self, number: u64) -> Option<Arc<PurgeEntry>> {
+        self.recent.numbered(number)
+    }
+
+    /// Last purge that took everything under a key, as far as the key tells.
+    pub fn last_purge_of(&self, key: &[u8]) -> Option<Arc<PurgeEntry>> {
+        self.recent.last(|kept| kept.reach.takes(key, Some(&[])))
+    }
+
+    /// Time since when a softly purged response is stale: that of the purge, or of the response if the purge is forgotten. If the
+    /// purging instance's clock is ahead, the time at which the purge took effect here counts.
+    pub fn stale_since(&self, number: u64, head: &StoredHead) -> Timestamp {
+        let purged = self.purge_of(number).and_then(|kept| {
+            let at_ms = i64::try_from(kept.record.at_ms).ok()?;
+            Some(Timestamp::from_ms(at_ms).min(kept.noted_at))
+        });
+        purged.unwrap_or(head.facts.response_time).max(head.facts.response_time)
+    }
+
+    /// Invalidates these groups of the target's origin. With an id, other instances are told.
+    pub fn invalidate(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
+        let names: Vec<Name> = match groups {
+            Groups::Named(names) if names.is_empty() => return,
+            Groups::Named(names) => names.iter().map(|name| self.group(target, Group::Named(name))).collect(),
+            Groups::TooMany => vec![self.group(target, Group::All)],
+        };
+        self.mark_groups(&names, target, id);
+    }
+
+    fn mark_groups(&self, names: &[Name], target: &Target<'_>, id: Option<PurgeId>) {
+        let any = self.group(target, Group::Any);
+        self.note(|number| {
+            self.begin_own(id, number);
+            names.iter().chain([&any]).for_each(|name| self.groups.mark(*name, number));
+        });
+    }
+
+    fn group(&self, target: &Target<'_>, group: Group<'_>) -> Name {
+        let mut identity = Vec::new();
+        write_identity(target, group, &mut identity);
+        Name(self.hasher.hash_one(identity))
+    }
+
+    /// Stored response as purges see it.
+    fn subject<'a>(&self, key: &'a [u8], membership: Option<&'a Membership>) -> Subject<'a> {
+        let tags = membership.map_or(Some(&[][..]), Membership::tags);
+        let of_url = membership.and_then(|membership| membership.key);
+        let place = place_of_key(key);
+        // The purge of a URL can't list the ports for which the URL may have been stored.
+        let has_port = place.authority.len() > place.host().len();
+        let own = || (has_port || self.purgers == Purgers::Several).then(|| self.purges.key(&place));
+        Subject { place, tags, key: of_url.or_else(own) }
+    }
+
+    fn name(&self, key: &[u8]) -> Name {
+        self.purges.key(&place_of_key(key))
+    }
+
+    /// Assigns the next number. It counts once all that it stands for can be found; a response that is judged meanwhile keeps its
+    /// number.
+    fn note<T>(&self, mark: impl FnOnce(u64) -> T) -> T {
+        let _turn = self.turn.lock();
+        let number = self.count.load(Ordering::Relaxed) + 1;
+        let marked = mark(number);
+        self.count.store(number, Ordering::Release);
+        marked
+    }
+}
+
+#[cfg(test)]
+mod tests;

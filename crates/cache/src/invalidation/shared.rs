@@ -1,0 +1,170 @@
+//! The log that several instances share, in numbers of this instance.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use store::backing::{LastRecord, LogCursor, LogId, LogOffset};
+use store::purge::{Clause, Force, PurgeId, PurgeRecord};
+
+use super::log_positions::LogPositions;
+use super::{Invalidations, PurgeEntry, Purgers};
+
+/// Number of a purge among those that this instance has for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Posted(pub u64);
+
+/// Places in the log, and the records that this instance has written there itself.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    places: Mutex<LogPositions>,
+    own: Mutex<VecDeque<Own>>,
+    last: Mutex<Option<LastRecord>>,
+}
+
+/// A purge of this instance, which has taken effect here before it was written into the log.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    id: PurgeId,
+    number: u64,
+    /// Set once it is on its way to the log.
+    posted: Option<Posted>,
+    is_read: bool,
+}
+
+/// Own purges that are remembered. An older one takes effect once more when it is read in the log: too much is purged then.
+const OWN_MAX: usize = 1024;
+
+impl Shared {
+    pub(super) fn place_of(&self, number: u64) -> Option<LogCursor> {
+        self.places.lock().place_of(number)
+    }
+
+    pub(super) fn number_at(&self, place: LogCursor) -> Option<u64> {
+        self.places.lock().number_at(place)
+    }
+
+    /// Begins to read a log. Own purges that were not read yet come behind all that is in it.
+    fn begin(&self, from: LogCursor, number: u64) {
+        let outstanding = self.outstanding(None);
+        self.places.lock().begin(from, number, outstanding);
+        *self.last.lock() = None;
+    }
+
+    fn own(&self, id: PurgeId) -> Option<u64> {
+        self.own.lock().iter().find(|own| own.id == id).map(|own| own.number)
+    }
+
+    /// Notes that an own purge was read. It stays known, because the log may have it twice.
+    fn mark_read(&self, id: PurgeId) {
+        self.own.lock().iter_mut().filter(|own| own.id == id).for_each(|own| own.is_read = true);
+    }
+
+    /// Least number of an own purge, other than this one, that was not read in the log yet.
+    fn outstanding(&self, but: Option<PurgeId>) -> Option<u64> {
+        let own = self.own.lock();
+        own.iter().filter(|own| !own.is_read && Some(own.id) != but).map(|own| own.number).min()
+    }
+}
+
+impl Invalidations {
+    /// Notes that an own purge is on its way to the log.
+    pub fn record_posted(&self, id: PurgeId, posted: Posted) {
+        let mut own = self.shared.own.lock();
+        own.iter_mut().filter(|own| own.id == id).for_each(|own| own.posted = Some(posted));
+    }
+
+    /// Registers an own purge in the turn in which it gets its number. Records that are read meanwhile come before it.
+    pub(super) fn begin_own(&self, id: Option<PurgeId>, number: u64) {
+        let Some(id) = id.filter(|_| self.purgers == Purgers::Several) else { return };
+        let mut own = self.shared.own.lock();
+        if own.len() == OWN_MAX {
+            own.pop_front();
+        }
+        own.push_back(Own { id, number, posted: None, is_read: false });
+    }
+
+    /// End of the part of the log that was read.
+    pub fn log_read(&self) -> Option<LogCursor> {
+        self.shared.places.lock().read()
+    }
+
+    /// Last record of that part.
+    pub fn last_record(&self) -> Option<LastRecord> {
+        *self.shared.last.lock()
+    }
+
+    /// Notes the last record that was read and applied.
+    pub fn record_read(&self, record: LastRecord) {
+        *self.shared.last.lock() = Some(record);
+    }
+
+    /// Place up to which the current log was read before it was set back: farther than it goes. Otherwise `from`, which is in another
+    /// log.
+    pub fn read_before(&self, there: LogId, from: LogCursor) -> LogCursor {
+        match there == from.id || self.shared.places.lock().mark_left(there) {
+            true => LogCursor { id: there, offset: LogOffset(u64::MAX) },
+            false => from,
+        }
+    }
+
+    /// Begins to read the log here. Purges before it aren't known.
+    pub fn log_begins(&self, from: LogCursor) {
+        let _turn = self.turn.lock();
+        self.shared.begin(from, self.stamp().0);
+    }
+
+    /// Notes that the log was lost, or a part of it that was not read. All older responses may have been purged, and are stale.
+    pub fn log_was_lost(&self, from: LogCursor) {
+        self.note(|number| {
+            self.purges.add(Clause::default(), Force::Soft, number);
+            self.shared.begin(from, number);
+        });
+    }
+
+    /// Applies a record that ends at `end`, and returns the purge. `None` for an own purge, which took effect when it was made. `keys`
+    /// are those of a URL.
+    pub fn hear(&self, record: PurgeRecord, keys: &[&[u8]], end: LogOffset) -> Option<Arc<PurgeEntry>> {
+        if self.is_known_already(record.id, end) {
+            return None;
+        }
+        Some(self.purge_at(record, keys, Some(end)))
+    }
+
+    /// Notes a record that concerns nothing here.
+    pub fn hear_nothing(&self, end: LogOffset) {
+        self.note(|number| self.note_place(Some(end), number));
+    }
+
+    /// Whether a purge is an own one: the record then stands for the number that it has.
+    fn is_known_already(&self, id: PurgeId, end: LogOffset) -> bool {
+        let Some(number) = self.shared.own(id) else { return false };
+        let _turn = self.turn.lock();
+        let outstanding = self.shared.outstanding(Some(id));
+        self.shared.places.lock().note(end, number, outstanding);
+        // It is no longer outstanding: places from now on include it.
+        self.shared.mark_read(id);
+        true
+    }
+
+    /// Notes that all own purges posted up to there were read in the log, or never will be, in which case one purge of everything
+    /// stands for them.
+    pub fn own_are_read(&self, upto: Posted) {
+        let mut own = self.shared.own.lock();
+        let read = own.iter_mut().filter(|own| own.posted.is_some_and(|posted| posted <= upto));
+        read.for_each(|own| own.is_read = true);
+    }
+
+    /// Whether the log has all own purges from before a place in this instance's list. Until then, other instances would apply them to
+    /// responses that were asked for there.
+    pub fn is_settled(&self, place: LogCursor) -> bool {
+        place.id != self.log || self.shared.outstanding(None).is_none_or(|number| number > place.offset.0)
+    }
+
+    pub(super) fn note_place(&self, end: Option<LogOffset>, number: u64) {
+        if let Some(end) = end {
+            let outstanding = self.shared.outstanding(None);
+            self.shared.places.lock().note(end, number, outstanding);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Data of a stored response that tells whether it was invalidated.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use store::purge::Name;
+
+/// Number of invalidations so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(pub(super) u64);
+
+impl Stamp {
+    /// Before the first invalidation.
+    pub const OLDEST: Self = Self(0);
+}
+
+/// Key and time of a look-up. Entries that were removed since count as not found.
+#[derive(Clone, Copy, Debug)]
+pub struct LookUp {
+    pub(super) url: Name,
+    pub(super) stamp: Stamp,
+}
+
+impl LookUp {
+    /// Copy of this look-up at another time.
+    pub fn at(self, stamp: Stamp) -> Self {
+        Self { stamp, ..self }
+    }
+}
+
+/// Stamp up to which a stored response is known to be good. Moves on as the response is looked at.
+#[derive(Debug)]
+pub struct Checked(pub(super) AtomicU64);
+
+impl Checked {
+    pub fn at(stamp: Stamp) -> Self {
+        Self(AtomicU64::new(stamp.0))
+    }
+
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Clone for Checked {
+    fn clone(&self) -> Self {
+        Self::at(self.stamp())
+    }
+}
+
+/// Groups, tags and key of a stored response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Groups that the response names, and before them the one for all, or any, of its origin.
+    pub(super) groups: Box<[Name]>,
+    /// `None` if there are more than are told apart.
+    pub(super) tags: Option<Box<[Name]>>,
+    pub(super) key: Option<Name>,
+}
+
+impl Default for Membership {
+    fn default() -> Self {
+        Self { groups: Box::default(), tags: Some(Box::default()), key: None }
+    }
+}
+
+impl Membership {
+    /// Adds the tags of `other`. More than `tags_max` are no longer told apart.
+    #[must_use]
+    pub fn with_tags_of(mut self, other: &Self, tags_max: usize) -> Self {
+        self.tags = self.tags.zip(other.tags.as_deref()).and_then(|(own, others)| {
+            let more = others.iter().filter(|tag| !own.contains(tag));
+            let all: Box<[Name]> = own.iter().chain(more).copied().collect();
+            (all.len() <= tags_max).then_some(all)
+        });
+        self
+    }
+
+    /// Replaces the groups with those of `other`.
+    #[must_use]
+    pub fn with_groups_of(self, other: &Self) -> Self {
+        Self { groups: other.groups.clone(), ..self }
+    }
+
+    /// Tags; `None` if there are more than are told apart.
+    pub fn tags(&self) -> Option<&[Name]> {
+        self.tags.as_deref()
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val::<[Name]>(&self.groups) + self.tags.as_deref().map_or(0, size_of_val::<[Name]>)
+    }
+}

@@ -1,0 +1,136 @@
+//! Decoding of records for memory.
+
+use bytes::Bytes;
+use caching::Timestamp;
+use message::reason::Detail;
+use store::format::{
+    FormatError, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record,
+};
+use store::{FillId, Memory};
+
+use super::{bodies, encode, judge};
+use crate::entry::segmented::Absent;
+use crate::entry::stored::{CacheEntry, StoredResponse, Uncacheable};
+use crate::invalidation::Invalidations;
+use crate::settings::StorageRules;
+
+/// A primary record, with the responses apart from it that were found.
+pub struct Decoded<'a> {
+    record: Record<'a>,
+    keys: Option<&'a TagKeys>,
+    /// Size of the record and of the responses that were added.
+    bytes: usize,
+}
+
+/// Context of a reader.
+#[derive(Clone, Copy)]
+pub struct Reader<'a> {
+    /// Memory for the body's segments.
+    pub memory: &'a Memory<CacheEntry>,
+    pub epochs: &'a Invalidations,
+    /// Rule of the request that asks for the key.
+    pub rules: StorageRules<'a>,
+    /// Cache key of the target URI alone, if the requested key has more parts: for QUERY, and if fields are part of it. Keys are
+    /// watched then ([`Invalidations::watch_keys`]).
+    pub site_key: Option<&'a [u8]>,
+    /// Lead of the tier's clock over the clock of this process.
+    pub clock_ahead_ms: i64,
+    /// Responses that were written up to this time, by the clock of the tier, are ignored.
+    pub outdated_to_ms: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// Converts a time of the tier to the clock of this process.
+    pub(super) fn at(&self, tier_ms: u64) -> Timestamp {
+        let tier_ms = i64::try_from(tier_ms).unwrap_or(i64::MAX);
+        Timestamp::from_ms(tier_ms.saturating_sub(self.clock_ahead_ms))
+    }
+}
+
+/// Decodes the primary record of a key.
+///
+/// # Errors
+/// When the bytes are no primary record of this key; [`FormatError::meaning`] says what to do.
+pub fn decode<'a>(
+    bytes: &'a [u8],
+    key: &[u8],
+    keys: Option<&'a TagKeys>,
+) -> Result<Decoded<'a>, FormatError> {
+    let record = decode_record(bytes, RecordKind::Primary, key, keys)?;
+    Ok(Decoded { record, keys, bytes: bytes.len() })
+}
+
+impl<'a> Decoded<'a> {
+    /// Ids of the responses stored apart that were not added yet, the newest first.
+    pub fn apart(&self) -> impl Iterator<Item = FillId> {
+        self.record.variants.iter().filter(|variant| variant.response.is_none()).map(|variant| variant.id)
+    }
+
+    /// Adds a response that is stored apart. One that is not added counts as missing.
+    ///
+    /// # Errors
+    /// When the bytes are no record of this response.
+    pub fn add_apart(&mut self, id: FillId, bytes: &'a [u8]) -> Result<(), FormatError> {
+        let apart = decode_record(bytes, RecordKind::Response, self.record.key, self.keys)?;
+        let found = apart.variants.into_iter().find(|variant| variant.id == id).ok_or(FormatError::Other)?;
+        if let Some(listed) = self.record.variants.iter_mut().find(|variant| variant.id == id) {
+            *listed = found;
+            self.bytes += bytes.len();
+        }
+        Ok(())
+    }
+
+    /// Small bodies, whose segments are needed before the record can be used.
+    pub fn small_bodies(&self) -> impl Iterator<Item = Absent> {
+        let responses = self.record.variants.iter().filter_map(|variant| variant.response.as_deref());
+        responses.filter_map(|response| bodies::small(&response.body))
+    }
+
+    /// Makes the record for this reader: without responses that it would not have stored, and those whose small bodies are not
+    /// complete. `small` has the small bodies that were found, by fill, each with all its segments in one. `None` if nothing is left,
+    /// or the memory budget has no room.
+    pub fn entry(&self, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<CacheEntry> {
+        let small_bytes = small.iter().map(|(_, data)| data.len()).sum::<usize>();
+        // The bytes exist twice for a moment; the record in memory makes its own reservation.
+        let _room = reader.memory.budget().reserve(self.bytes + small_bytes).ok()?;
+        let variants: Vec<_> =
+            self.record.variants.iter().filter_map(|variant| stored(variant, small, reader)).collect();
+        let note = self.record.note.as_ref().and_then(|note| read_note(note, reader));
+        if variants.is_empty() && note.is_none() {
+            return None;
+        }
+        CacheEntry::new(reader.memory.budget(), variants, note).ok()
+    }
+}
+
+/// Response inside the record, if this reader may use it.
+fn believed<'a>(variant: &'a Variant<'a>, reader: &Reader<'_>) -> Option<&'a Response<'a>> {
+    let response = variant.response.as_deref()?;
+    let is_too_large = |bytes: u64| bytes > reader.rules.object_bytes_max;
+    let is_outdated = response.store_time_ms <= reader.outdated_to_ms;
+    (!is_outdated && !response.body.complete_bytes.is_some_and(is_too_large)).then_some(response)
+}
+
+fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<StoredResponse> {
+    let response = believed(variant, reader)?;
+    let head = judge::head(variant, response, reader)?;
+    let found = |fill| {
+        let (_, data) = small.iter().find(|(found, _)| *found == fill)?;
+        // A copy, because it may be part of a larger answer.
+        Some(Bytes::copy_from_slice(data))
+    };
+    let body = bodies::read(&response.body, reader.memory, found)?;
+    Some(StoredResponse { head: head.into(), body })
+}
+
+/// Reads a note; `None` if it is of another kind than those under a key in memory, or only newer versions understand it.
+fn read_note(note: &Note<'_>, reader: &Reader<'_>) -> Option<Uncacheable> {
+    match note.kind {
+        NoteKind::NotShared => Some(Uncacheable {
+            until: reader.at(note.until_ms),
+            because: Detail::of_note(note.because)?,
+            scope: encode::scope_of(note.scope)?,
+        }),
+        NoteKind::GaveUp => None,
+    }
+}

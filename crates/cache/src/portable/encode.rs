@@ -1,0 +1,376 @@
+//! Encoding of a record in memory.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::{RefusalScope, Timestamp};
+use store::backing::{KEY_BYTES_MAX, RECORD_BYTES_MAX};
+use store::format::{
+    Body, FieldLine, INLINE_BYTES_MAX, Layout, Meaning, Note, NoteKind, Record, RecordKind, Response,
+    TagKeys, Variant, decode_record, encode_record,
+};
+use store::{FillId, SegmentId};
+
+use super::bodies;
+use crate::entry::provenance::Provenance;
+use crate::entry::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse, Uncacheable};
+use crate::invalidation::Invalidations;
+
+/// Context of an encoding.
+#[derive(Clone, Copy)]
+pub struct Writing<'a> {
+    /// Full cache key.
+    pub key: &'a [u8],
+    /// Keys to tag the record with, and to check the tier's record.
+    pub keys: Option<&'a TagKeys>,
+    /// Layouts of segmented bodies that the tier has. A response whose body has none here is left out.
+    pub given: &'a [Layout],
+    /// Translates positions in this process's log to the shared log; `None` leaves them as they are.
+    pub epochs: Option<&'a Invalidations>,
+    /// Current time by the clock of this process.
+    pub now: Timestamp,
+    /// Lead of the tier's clock over the clock of this process.
+    pub clock_ahead_ms: i64,
+}
+
+/// Other responses under the key in the tier.
+#[derive(Clone, Copy, Default)]
+pub struct Merge<'a> {
+    /// Primary record that the tier has. One that can't be read is ignored; the caller detects one that must not be written over
+    /// ([`Meaning::Leave`]).
+    pub theirs: Option<&'a [u8]>,
+    /// Responses in that record that are out of use.
+    pub dropped: &'a [FillId],
+}
+
+/// Encoded record with its parts.
+#[derive(Debug)]
+pub struct Encoded {
+    /// Primary record.
+    pub primary: Vec<u8>,
+    /// Responses stored apart from it, by id, as far as their bytes are known here. Includes those that were written before.
+    pub apart: Vec<(FillId, Vec<u8>)>,
+    /// Bodies that are part of the record in memory, and in segments in the tier.
+    pub segments: Vec<SegmentBytes>,
+    pub ours: Ours,
+}
+
+/// State of this instance's responses after merging with the tier's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ours {
+    Written,
+    /// All were written, and the tier has others beside them: a reader that needs one of those reads the record again.
+    Joined,
+    /// The tier has newer versions of some, which were fetched while ours waited to be written.
+    Overtaken,
+}
+
+/// Segment to be written.
+#[derive(Debug)]
+pub struct SegmentBytes {
+    pub id: SegmentId,
+    /// Size of the cell that it fills, or is the last part of.
+    pub cell_bytes: u32,
+    pub data: Bytes,
+}
+
+/// Encodes the record of a key; `None` if it has nothing that a tier could hold. The newest response is inside the primary record if it
+/// fits. This instance's responses come first, then the tier's, except those that are dropped and those that answer the same requests.
+/// Of two that do, the tier's stays if it is known to be newer.
+///
+/// A response whose inputs were not kept is left out, and so is one that fits in no record. The body of a response stored apart is
+/// described as it is now; all else under its id stays the same, so it is enough to write it once.
+pub fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
+    let theirs = merge
+        .theirs
+        .and_then(|bytes| decode_record(bytes, RecordKind::Primary, writing.key, writing.keys).ok());
+    let known: Vec<Known<'_>> =
+        entry.by_use().into_iter().filter_map(|stored| Known::of(stored, writing.given)).collect();
+    let mut variants: Vec<Variant<'_>> = known.iter().map(|known| known.variant(writing)).collect();
+    let theirs = theirs.iter().flat_map(|record| &record.variants);
+    let theirs: Vec<_> = theirs.filter(|their| !merge.dropped.contains(&their.id)).collect();
+    let count = variants.len();
+    variants.retain(|our| !theirs.iter().any(|their| overtakes(their, our, writing.tier_ms(writing.now))));
+    let record_overtaken = variants.len() < count;
+    let kept: Vec<_> =
+        theirs.into_iter().filter(|their| !variants.iter().any(|our| is_same(their, our))).cloned().collect();
+    let ours = match (record_overtaken, kept.is_empty()) {
+        (true, _) => Ours::Overtaken,
+        (false, false) => Ours::Joined,
+        (false, true) => Ours::Written,
+    };
+    variants.extend(kept);
+    let note = entry.uncacheable().filter(|note| writing.now < note.until);
+    let note = note.as_ref().map(|note| written_note(note, writing));
+    let Placed { primary, apart, ids } = place(writing, note, variants)?;
+    if ids.is_empty() && note.is_none() {
+        return None;
+    }
+    let segments = known.iter().filter(|known| ids.contains(&known.inputs.id)).filter_map(Known::segment);
+    let segments = segments.collect();
+    Some(Encoded { primary, apart, segments, ours })
+}
+
+/// Encodes a record of nothing, which keeps its place from being empty. `None` if the key fits in no record.
+pub fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let record = Record { key, note: None, variants: Vec::new() };
+    encode_record(&record, RecordKind::Primary, keys, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Whether a tier can hold a response with this head, whatever is held of its body. `true` without a tier, or for a key that is too
+/// long for one, because the tier is then not asked.
+pub fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
+    let key_bytes = key.map(<[u8]>::len);
+    let Some(inputs) = head.inputs().filter(|_| key_bytes.is_none_or(|bytes| bytes < KEY_BYTES_MAX)) else {
+        return true;
+    };
+    // The key of a freshened response is its target URI and little more.
+    let key_bytes = key_bytes.unwrap_or_else(|| inputs.target().len() + KEY_BEYOND_TARGET_BYTES);
+    let count = head.fields.lines().len() + inputs.request().count() + inputs.judged().len();
+    if count <= LINES_SURELY && key_bytes + head.heap_bytes() + inputs.heap_bytes() <= BYTES_SURELY {
+        return true;
+    }
+    let body = StoredBody::Inline(Bytes::new());
+    let stored = StoredResponse { head: Arc::new(head.clone()), body };
+    let now = head.facts.response_time;
+    let key = vec![0; key_bytes];
+    let writing = Writing { key: &key, keys: None, given: &[], epochs: None, now, clock_ahead_ms: 0 };
+    let bytes = Known::of(&stored, &[])
+        .and_then(|known| writing.sealed(RecordKind::Response, None, vec![known.variant(&writing)]));
+    bytes.is_some_and(|bytes| bytes.len() + body_bytes(head) <= RECORD_BYTES_MAX)
+}
+
+/// Most bytes that a record has for the body of a response with this head: its content if it is small, else its layout.
+fn body_bytes(head: &StoredHead) -> usize {
+    match head.declared_bytes().map(usize::try_from) {
+        Some(Ok(bytes @ ..=INLINE_BYTES_MAX)) => bytes,
+        Some(_) => LAYOUT_BYTES,
+        None => INLINE_BYTES_MAX,
+    }
+}
+
+/// Note on a fetch that brought no response to share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseNote {
+    /// Another instance should try.
+    GaveUp,
+    /// Other instances get no response from it, either.
+    NotShared(Uncacheable),
+    /// Nothing was fetched: the record there is good enough.
+    Unchanged,
+}
+
+/// Encodes the tier's record with a last word beside it. `now` is by the clock of this process, and `clock_ahead_ms` the lead of the
+/// tier's clock. `None` if the record does not fit, or must not be written over.
+pub fn with_word(
+    key: &[u8],
+    theirs: Option<&[u8]>,
+    word: ReleaseNote,
+    (now, clock_ahead_ms): (Timestamp, i64),
+) -> Option<Vec<u8>> {
+    let writing = Writing { key, keys: None, given: &[], epochs: None, now, clock_ahead_ms };
+    let variants = match theirs.map(|bytes| decode_record(bytes, RecordKind::Primary, key, None)) {
+        None => Vec::new(),
+        Some(Ok(record)) => record.variants,
+        Some(Err(error)) if error.meaning() == Meaning::Leave => return None,
+        Some(Err(_)) => Vec::new(),
+    };
+    let note = match &word {
+        ReleaseNote::NotShared(note) => written_note(note, &writing),
+        ReleaseNote::GaveUp | ReleaseNote::Unchanged => Note {
+            kind: NoteKind::GaveUp,
+            scope: scope_number(RefusalScope::All),
+            until_ms: writing.tier_ms(now),
+            because: b"",
+        },
+    };
+    writing.sealed(RecordKind::Primary, Some(note), variants)
+}
+
+/// Whether both are the same response, or answer the same requests.
+fn is_same(their: &Variant<'_>, our: &Variant<'_>) -> bool {
+    our.id == their.id || our.nominated == their.nominated
+}
+
+/// Whether the tier's response replaces ours: it was requested later, and before now. The time of the request counts, because a late
+/// answer to an older request is older than one that a reload has brought meanwhile. A request time in the future comes from a clock
+/// that was wrong. The time of a response stored apart is unknown here.
+fn overtakes(their: &Variant<'_>, our: &Variant<'_>, now_ms: u64) -> bool {
+    let asked = |variant: &Variant<'_>| variant.response.as_ref().map(|response| response.request_time_ms);
+    our.id != their.id
+        && our.nominated == their.nominated
+        && asked(their).zip(asked(our)).is_some_and(|(their, our)| (our + 1..=now_ms).contains(&their))
+}
+
+impl Writing<'_> {
+    fn tier_ms(&self, at: Timestamp) -> u64 {
+        u64::try_from(at.plus_ms(self.clock_ahead_ms).as_ms()).unwrap_or(0)
+    }
+
+    fn sealed(
+        &self,
+        kind: RecordKind,
+        note: Option<Note<'_>>,
+        variants: Vec<Variant<'_>>,
+    ) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let record = Record { key: self.key, note, variants };
+        encode_record(&record, kind, self.keys, &mut bytes).ok()?;
+        Some(bytes)
+    }
+}
+
+/// A stored response with everything that a record needs of it.
+struct Known<'a> {
+    stored: &'a StoredResponse,
+    inputs: &'a Provenance,
+    content_length: Option<String>,
+    body: Body<'a>,
+}
+
+impl<'a> Known<'a> {
+    fn of(stored: &'a StoredResponse, given: &[Layout]) -> Option<Self> {
+        let inputs = stored.head.inputs()?;
+        let content_length = stored.head.declared_bytes().map(|bytes| bytes.to_string());
+        let body = bodies::written(&stored.body, inputs.body, given)?;
+        Some(Self { stored, inputs, content_length, body })
+    }
+
+    fn variant(&self, writing: &Writing<'_>) -> Variant<'_> {
+        let head = &self.stored.head;
+        let nominated = head.nominated().lines(head.nominated_values()).into_iter();
+        Variant {
+            nominated: nominated.map(|(name, value)| (name.as_bytes(), value)).collect(),
+            id: self.inputs.id,
+            response: Some(Box::new(self.response(writing))),
+        }
+    }
+
+    fn response(&self, writing: &Writing<'_>) -> Response<'_> {
+        let Self { stored, inputs, content_length, body } = self;
+        let head = &stored.head;
+        let length = content_length.iter().map(|text| (CONTENT_LENGTH.as_bytes(), text.as_bytes()));
+        Response {
+            status: head.facts.status,
+            marks: inputs.marks,
+            request_time_ms: writing.tier_ms(inputs.request_time),
+            response_time_ms: writing.tier_ms(head.facts.response_time),
+            store_time_ms: writing.tier_ms(writing.now),
+            stale_since_ms: inputs.stale_since.map(|since| writing.tier_ms(since)),
+            log: inputs
+                .asked_at
+                .map(|place| writing.epochs.map_or(place, |epochs| epochs.shared_place(place))),
+            method: inputs.method().as_bytes(),
+            target: inputs.target().as_bytes(),
+            reason: head.reason(),
+            head: head.fields.lines().map(as_bytes).collect(),
+            judged: inputs.judged().map(as_bytes).chain(length).collect(),
+            request: inputs.request().map(|(name, value)| (name.as_bytes(), value)).collect(),
+            body: body.clone(),
+        }
+    }
+
+    fn segment(&self) -> Option<SegmentBytes> {
+        let id = SegmentId { fill: self.inputs.body, index: 0 };
+        let data = bodies::apart(&self.stored.body)?.clone();
+        Some(SegmentBytes { id, cell_bytes: bodies::SMALL_CELL_BYTES, data })
+    }
+}
+
+fn as_bytes<'a>((name, value): caching::FieldLine<'a>) -> FieldLine<'a> {
+    (name.as_bytes(), value)
+}
+
+fn written_note<'a>(note: &Uncacheable, writing: &Writing<'_>) -> Note<'a> {
+    Note {
+        kind: NoteKind::NotShared,
+        scope: scope_number(note.scope),
+        until_ms: writing.tier_ms(note.until),
+        because: note.because.as_str().as_bytes(),
+    }
+}
+
+fn scope_number(scope: RefusalScope) -> u8 {
+    match scope {
+        RefusalScope::Authorization => 0,
+        RefusalScope::Credentials => 1,
+        RefusalScope::All => 2,
+    }
+}
+
+/// Scope of a number that [`scope_number`] gives.
+pub(super) fn scope_of(number: u8) -> Option<RefusalScope> {
+    let all = [RefusalScope::Authorization, RefusalScope::Credentials, RefusalScope::All];
+    all.into_iter().find(|scope| scope_number(*scope) == number)
+}
+
+/// Encoded primary record, with the responses apart from it.
+struct Placed {
+    primary: Vec<u8>,
+    apart: Vec<(FillId, Vec<u8>)>,
+    /// Ids of all responses that the record lists.
+    ids: Vec<FillId>,
+}
+
+/// A variant stored apart, with its bytes unless they are already written.
+struct Apart<'a> {
+    listed: Variant<'a>,
+    bytes: Option<Vec<u8>>,
+}
+
+impl<'a> Apart<'a> {
+    /// Encodes a variant; `None` if it does not fit in a record.
+    fn of(variant: Variant<'a>, writing: &Writing<'_>) -> Option<Self> {
+        let listed = Variant { response: None, nominated: variant.nominated.clone(), id: variant.id };
+        let bytes = match variant.response {
+            None => None,
+            Some(_) => Some(writing.sealed(RecordKind::Response, None, vec![variant])?),
+        };
+        Some(Self { listed, bytes })
+    }
+}
+
+/// Places the newest inside if it fits, and apart if not. The least used are left out if even the list does not fit.
+fn place(writing: &Writing<'_>, note: Option<Note<'_>>, variants: Vec<Variant<'_>>) -> Option<Placed> {
+    let mut variants = variants.into_iter().take(VARIANTS_MAX);
+    let newest = variants.next();
+    let mut apart: Vec<Apart<'_>> = variants.filter_map(|variant| Apart::of(variant, writing)).collect();
+    let primary = |newest: Option<&Variant<'_>>, apart: &[Apart<'_>]| {
+        let listed = apart.iter().map(|apart| apart.listed.clone());
+        writing.sealed(RecordKind::Primary, note, newest.cloned().into_iter().chain(listed).collect())
+    };
+    if let Some(bytes) = primary(newest.as_ref(), &apart) {
+        return Some(Placed::new(bytes, newest.as_ref(), apart));
+    }
+    if let Some(newest) = newest.and_then(|newest| Apart::of(newest, writing)) {
+        apart.insert(0, newest);
+    }
+    loop {
+        if let Some(bytes) = primary(None, &apart) {
+            return Some(Placed::new(bytes, None, apart));
+        }
+        apart.pop()?;
+    }
+}
+
+impl Placed {
+    fn new(primary: Vec<u8>, inside: Option<&Variant<'_>>, apart: Vec<Apart<'_>>) -> Self {
+        let ids = inside.into_iter().chain(apart.iter().map(|apart| &apart.listed)).map(|variant| variant.id);
+        let ids = ids.collect();
+        let apart = apart.into_iter().filter_map(|apart| Some((apart.listed.id, apart.bytes?))).collect();
+        Self { primary, apart, ids }
+    }
+}
+
+/// Limits of lines and bytes below which a head fits without being encoded.
+const LINES_SURELY: usize = 256;
+const BYTES_SURELY: usize = 32 << 10;
+/// Size of a layout with some twenty runs; a whole body has one.
+const LAYOUT_BYTES: usize = 256;
+/// Length of a key beyond the target: site, method, and keyed fields.
+const KEY_BEYOND_TARGET_BYTES: usize = 1 << 10;
+/// Most variants that a record lists.
+const VARIANTS_MAX: usize = 32;
+pub(super) const CONTENT_LENGTH: &str = "content-length";

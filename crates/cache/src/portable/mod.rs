@@ -1,0 +1,26 @@
+//! Portable format of the records under cache keys, for other processes: `docs/design/record-format.md`.
+//!
+//! Records contain inputs, never results: the facts of each response and of its request. A reader decides anew, by rules of its own,
+//! and skips responses that it would not have stored.
+//!
+//! Pure except for reservations in the budget. Callers ask the tier, in these steps:
+//!
+//! 1. [`decode`] the primary record.
+//! 2. Load the responses stored [`Decoded::apart`], and [`Decoded::add_apart`] each that was there.
+//! 3. Load the segments of [`Decoded::small_bodies`].
+//! 4. [`Decoded::entry`] makes the record for memory.
+//!
+//! To write: [`encode`], put the segments, put the responses apart, put the primary record.
+
+mod bodies;
+mod decode;
+mod encode;
+mod judge;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::decode::{Decoded, Reader, decode};
+pub use self::encode::{
+    Encoded, Merge, Ours, ReleaseNote, SegmentBytes, Writing, encode, may_hold, nothing, with_word,
+};

@@ -1,0 +1,3 @@
+mod merging;
+mod round_trip;
+mod trust;

@@ -1,0 +1,178 @@
+//! Back-off from background validations that left the stored response as it was.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+
+use caching::Timestamp;
+use message::client::Client;
+use parking_lot::Mutex;
+
+/// Waits after validations in vain. Hits begin such validations, thousands a second for a hot key; an origin that fails is asked less
+/// often.
+///
+/// A validation has the fields of the request that caused it, so it may be in vain because of that request alone. Its client waits
+/// longer than others, which leaves the next attempt to another client. A client that is refused for [`REFUSALS_MAX`] keys waits
+/// whatever the key.
+///
+/// Memory is bounded: a wait takes one of [`SLOTS`] slots and gives way to the next one there, so that an attempt may come sooner. The
+/// hash has a secret, so that nobody can choose keys that share a slot.
+pub struct RevalidationBackoff {
+    waits: Slots,
+    refusals: Slots,
+}
+
+/// Why a validation left the stored response as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InVain {
+    /// The origin failed, or the client is unknown.
+    ForAll,
+    /// The origin answered this client, but with nothing that replaces the stored response.
+    For(Client),
+}
+
+/// Slots of a table: 128 KiB.
+const SLOTS: usize = 1 << 12;
+/// Wait after a failure: long enough for an overloaded origin, and short beside the lifetimes that are worth a validation ahead.
+const WAIT_MS: i64 = 500;
+/// Wait of other clients after a refusal: the origin is able to answer, but not every client should find out that it refuses everybody.
+const WAIT_OF_OTHERS_MS: i64 = 50;
+/// Wait of the client that was refused: longer than several such clients in turn keep the origin busy with one key.
+const WAIT_OF_REFUSED_MS: i64 = 1_500;
+/// Keys that a client may be refused for at once; a crowd behind one address shouldn't reach it.
+const REFUSALS_MAX: i64 = 64;
+/// Time after which one refusal is forgotten.
+const REFUSAL_MS: i64 = 125;
+const REFUSALS_MAX_MS: i64 = REFUSALS_MAX * REFUSAL_MS;
+
+impl RevalidationBackoff {
+    pub fn new() -> Self {
+        Self { waits: Slots::new(), refusals: Slots::new() }
+    }
+
+    /// Whether a client must not begin a validation of a key now.
+    pub fn holds_back(&self, key: &[u8], client: Option<Client>, now: Timestamp) -> bool {
+        let waits = |who: Option<Client>| self.waits.left_ms((key, who), now) > 0;
+        let is_refused = |client| self.refusals.left_ms(client, now) > REFUSALS_MAX_MS;
+        waits(None) || client.is_some_and(|client| waits(Some(client)) || is_refused(client))
+    }
+
+    /// Notes a validation in vain.
+    pub fn begin(&self, key: &[u8], why: InVain, now: Timestamp) {
+        let none: Option<Client> = None;
+        match why {
+            InVain::ForAll => self.waits.set((key, none), WAIT_MS, now),
+            InVain::For(client) => {
+                self.waits.set((key, none), WAIT_OF_OTHERS_MS, now);
+                self.waits.set((key, Some(client)), WAIT_OF_REFUSED_MS, now);
+                let refusals_ms = self.refusals.left_ms(client, now) + REFUSAL_MS;
+                self.refusals.set(client, refusals_ms.min(2 * REFUSALS_MAX_MS), now);
+            }
+        }
+    }
+}
+
+/// Remaining waits, each under the hash of what waits.
+struct Slots {
+    slots: Box<[Mutex<Slot>]>,
+    hasher: RandomState,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    hash: u64,
+    began_ms: i64,
+    wait_ms: i64,
+}
+
+impl Slots {
+    fn new() -> Self {
+        Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+    }
+
+    /// Rest of a wait: zero if the clock was set back to before it began.
+    fn left_ms(&self, who: impl Hash, now: Timestamp) -> i64 {
+        let hash = self.hasher.hash_one(who);
+        let slot = *self.slot(hash).lock();
+        let passed_ms = now.as_ms() - slot.began_ms;
+        if slot.hash == hash && passed_ms >= 0 { (slot.wait_ms - passed_ms).max(0) } else { 0 }
+    }
+
+    fn set(&self, who: impl Hash, wait_ms: i64, now: Timestamp) {
+        let hash = self.hasher.hash_one(who);
+        *self.slot(hash).lock() = Slot { hash, began_ms: now.as_ms(), wait_ms };
+    }
+
+    fn slot(&self, hash: u64) -> &Mutex<Slot> {
+        &self.slots[hash as usize % SLOTS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const BEGAN: Timestamp = Timestamp::from_seconds(1_790_000_000);
+
+    fn client(number: u8) -> Option<Client> {
+        Some(Client::of(Ipv4Addr::new(192, 0, 2, number).into()))
+    }
+
+    #[test]
+    fn a_key_is_left_alone_for_half_a_second_if_the_origin_fails() {
+        let backoff = RevalidationBackoff::new();
+        assert!(!backoff.holds_back(b"key", client(1), BEGAN));
+        backoff.begin(b"key", InVain::ForAll, BEGAN);
+        for who in [client(1), client(2), None] {
+            let after = |ms| backoff.holds_back(b"key", who, BEGAN.plus_ms(ms));
+            assert_eq!([-1, 0, 499, 500].map(after), [false, true, true, false]);
+        }
+        assert!(!backoff.holds_back(b"another key", client(1), BEGAN));
+        let others = (0..8 * SLOTS).map(|number| number.to_string().into_bytes());
+        others.for_each(|other| backoff.begin(&other, InVain::ForAll, BEGAN));
+        assert!(!backoff.holds_back(b"key", client(1), BEGAN), "it has given way");
+    }
+
+    #[test]
+    fn others_are_left_alone_for_less_long_than_the_client_that_was_refused() {
+        let backoff = RevalidationBackoff::new();
+        backoff.begin(b"key", InVain::For(client(1).unwrap()), BEGAN);
+        for (who, expected) in [
+            (client(1), [true, true, true, true, false]),
+            (client(2), [true, true, false, false, false]),
+            (None, [true, true, false, false, false]),
+        ] {
+            let after = |ms| backoff.holds_back(b"key", who, BEGAN.plus_ms(ms));
+            assert_eq!([0, 49, 50, 1_499, 1_500].map(after), expected, "{who:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_is_refused_for_many_keys_waits_whatever_the_key() {
+        let backoff = RevalidationBackoff::new();
+        let refuse = |refusals: i64, now| {
+            let keys = (0..refusals).map(|number| number.to_string().into_bytes());
+            keys.for_each(|key| backoff.begin(&key, InVain::For(client(1).unwrap()), now));
+        };
+        let check = |after_ms, expected| {
+            let now = BEGAN.plus_ms(after_ms);
+            let found = [client(1), client(2), None].map(|who| backoff.holds_back(b"another key", who, now));
+            assert_eq!(found, [expected, false, false], "after {after_ms} ms");
+        };
+        refuse(REFUSALS_MAX, BEGAN);
+        check(0, false);
+        refuse(1, BEGAN);
+        check(0, true);
+        check(124, true);
+        check(125, false);
+        refuse(2, BEGAN.plus_ms(125));
+        check(374, true);
+        check(375, false);
+        refuse(10 * REFUSALS_MAX, BEGAN.plus_ms(1000));
+        check(1000, true);
+        check(8999, true);
+        check(9000, false);
+        // The clock was set back.
+        check(-3_600_000, false);
+    }
+}

@@ -1,0 +1,144 @@
+//! Returning leases, with a last word on the fetch.
+//!
+//! Other instances wait for that word, so a missing answer is retried until the lease has expired.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cache::entry::stored::CacheEntry;
+use cache::portable::{self, ReleaseNote};
+use message::clock::now;
+use store::backing::{Expected, Lease, Loaded, Put, Write};
+use store::{Record as _, Refusal};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::answer::RemoteState;
+use crate::counts::Event;
+use crate::leases::Leases;
+use crate::names;
+
+/// A lease to return.
+pub(super) struct Unneeded {
+    pub(super) lease: Lease,
+    /// Record that was read under the lease.
+    pub(super) there: RemoteState,
+    /// Time for which that record is of use, as far as this instance knows.
+    pub(super) useful: Duration,
+    pub(super) word: ReleaseNote,
+}
+
+/// Limits on leases that are being returned: in all, and at a time.
+pub(super) struct Rooms {
+    all: Arc<Semaphore>,
+    at_once: Semaphore,
+}
+
+/// Result of returning a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Freed {
+    /// The lease is free.
+    Yes,
+    /// The record could not be written over: the lease ends with its time.
+    No,
+    /// The lease had ended, or another instance has taken it.
+    Lost,
+    /// As [`Freed::Lost`], or an attempt without an answer has freed it.
+    Unknown,
+}
+
+/// Most leases that are being returned; others end with their time.
+const UNNEEDED_MAX: usize = 1000;
+/// Returns at a time. Twice the number of connections for it, so that renewals of other leases don't wait long.
+const AT_ONCE_MAX: usize = 8;
+/// Pause between attempts. A lost connection is either back soon or gone for a long time.
+const PAUSE: Duration = Duration::from_millis(20);
+/// From this delay on, a return counts as late: waiting instances notice it.
+const LATE: Duration = Duration::from_millis(100);
+/// Lifetime of a note without a record. Waiting instances see it at once, and requests within this time need not ask.
+const NOTE_TIME: Duration = Duration::from_secs(5);
+/// Lifetime of a record if this instance doesn't know how long it is of use.
+const UNKNOWN_TIME: Duration = Duration::from_secs(60);
+
+impl Default for Rooms {
+    fn default() -> Self {
+        Self { all: Arc::new(Semaphore::new(UNNEEDED_MAX)), at_once: Semaphore::new(AT_ONCE_MAX) }
+    }
+}
+
+impl Leases {
+    pub(super) fn give_back(self: &Arc<Self>, unneeded: Unneeded, runtime: &Handle) {
+        let Ok(room) = Arc::clone(&self.rooms.all).try_acquire_owned() else {
+            return self.counts.add(Event::LeaseNotReleased);
+        };
+        let leases = Arc::clone(self);
+        drop(runtime.spawn(async move {
+            leases.free(unneeded).await;
+            drop(room);
+        }));
+    }
+
+    /// Returns a lease, and counts the result. Stops after the lifetime of a lease, because the last renewal was before.
+    async fn free(&self, unneeded: Unneeded) {
+        let began = Instant::now();
+        let freed = timeout(self.limits.time, self.freed(unneeded)).await;
+        match freed {
+            Ok(Freed::Yes) if began.elapsed() < LATE => {}
+            Ok(Freed::Yes) => self.counts.add(Event::LeaseReleasedLate),
+            Ok(Freed::Lost) => self.counts.add(Event::LeaseLost),
+            Ok(Freed::No | Freed::Unknown) | Err(_) => self.counts.add(Event::LeaseNotReleased),
+        }
+    }
+
+    async fn freed(&self, mut unneeded: Unneeded) -> Freed {
+        let mut lost = Freed::Lost;
+        loop {
+            let Ok(_turn) = self.rooms.at_once.acquire().await else { return Freed::No };
+            let Some(write) = self.written(&unneeded) else { return Freed::No };
+            match self.backing.give_lease_back(&unneeded.lease, write).await {
+                Ok(Put::Stored(_)) => return Freed::Yes,
+                Ok(Put::NotStored(Refusal::OverBudget)) => return Freed::Yes,
+                Ok(Put::NotStored(_)) => return Freed::No,
+                Ok(Put::LeaseLost) => return lost,
+                Ok(Put::Conflict(other)) => {
+                    unneeded.there = other.map_or(RemoteState::Nothing, RemoteState::Record)
+                }
+                Err(_) => {
+                    lost = Freed::Unknown;
+                    // A lease that waits for long keeps no record in memory.
+                    unneeded.there = RemoteState::Unread;
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// The write that returns the lease. If the record was not read, it expects none: the answer then brings the record.
+    fn written<'a>(&self, unneeded: &'a Unneeded) -> Option<Write<'a>> {
+        let key = names::key_of(&unneeded.lease.key)?;
+        let there = match &unneeded.there {
+            RemoteState::Unread | RemoteState::Nothing => None,
+            RemoteState::Record(record) => Some(record),
+        };
+        let bytes = match (unneeded.word, there) {
+            (ReleaseNote::Unchanged, Some(there)) => there.bytes.clone(),
+            (word, there) => {
+                let at = (now(), self.backing.clock_ahead_ms().unwrap_or(0));
+                Bytes::from(portable::with_word(key, there.map(|there: &Loaded| &there.bytes[..]), word, at)?)
+            }
+        };
+        let ttl = if there.is_some() { unneeded.useful } else { NOTE_TIME };
+        let ttl = self.doubt.outlasted(ttl, Instant::now());
+        let expected = there.map_or(Expected::Absent, Expected::Is);
+        Some(Write { bytes, expected, ttl, lease: None })
+    }
+}
+
+/// Time for which an unchanged record is of use.
+pub(super) fn useful_for(known: Option<&CacheEntry>) -> Duration {
+    let Some(end_ms) = known.and_then(CacheEntry::expires_at_ms) else { return UNKNOWN_TIME };
+    let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
+    Duration::from_millis(end_ms.saturating_sub(now_ms)).max(NOTE_TIME)
+}

@@ -1,0 +1,23 @@
+//! Coordination of instances over a tier that they share: look-ups and writes behind memory, leases, and the log of purges.
+//!
+//! Nobody opens this crate to understand one instance: `cache` works alike without it. [`Tier`] is the tier behind a memory, and the
+//! cache's [`cache::Tier`].
+
+pub mod answer;
+mod backoff;
+pub mod counts;
+#[cfg(feature = "test-double")]
+pub mod faults;
+mod late_write_guard;
+pub mod leases;
+mod names;
+pub mod purge_log;
+mod queue;
+pub mod segments;
+mod single_flight;
+pub mod tier;
+mod touch;
+pub mod turn;
+mod write_behind;
+
+pub use self::tier::{Coherence, Left, MemoryUse, StartTier, TIER_WRITERS, Tier};

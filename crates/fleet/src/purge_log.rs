@@ -1,0 +1,387 @@
+//! Purge log that instances share: this instance's writes to it, and its reports of how far it has read.
+
+use std::collections::VecDeque;
+use std::error::Error as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cache::invalidation::shared::Posted;
+use parking_lot::{Mutex, MutexGuard};
+use store::FillId;
+use store::backing::{
+    Appended, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogPart, LogState, Source,
+};
+use store::fleet::{Fleet, InstanceId, Reached};
+use store::purge::{PurgeMode, PurgeRecord, What};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::touch::Touch;
+
+/// Purge log of the tier, and the membership of this instance.
+pub struct FleetLog {
+    backing: Arc<dyn Backing>,
+    fleet: Fleet,
+    verification: Duration,
+    touch: Touch,
+    /// Whether other instances find this one when they wait for a purge to be read.
+    is_listed: AtomicBool,
+    /// Whether the log has been read since this instance was listed: until then, purges of the tier's records are unknown.
+    is_read: AtomicBool,
+    /// Generation of the connection over which the log was read last.
+    read_over: AtomicU32,
+    /// Whether the log is read in time, as other instances expect. A server may go on reporting changed records, and be too slow for
+    /// the log, or refuse it: then purges are unknown here.
+    is_followed: AtomicBool,
+    /// Last error of the tier in place of the log.
+    refusal: Mutex<Option<String>>,
+    /// Purges to be written.
+    outbox: Mutex<Outbox>,
+    /// Held from the time that a purge gets its number until it is in the outbox.
+    numbered: Mutex<()>,
+    /// Serialises appends to the purge log.
+    turn: tokio::sync::Mutex<()>,
+    /// Signals a purge to be written.
+    waiting: Notify,
+}
+
+#[derive(Default)]
+struct Outbox {
+    records: VecDeque<Bytes>,
+    bytes: usize,
+    /// Number of purges taken out so far; `put` counts those put in.
+    taken: u64,
+    put: u64,
+}
+
+/// State of this instance's record in the tier before a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beat {
+    /// There was none, or it may have expired: purges may be complete that this instance has not read.
+    First,
+    /// There was one all the time, so other instances have waited for this one.
+    Next,
+}
+
+/// Limit of the outbox while the tier is away. Beyond it, one purge of everything replaces the pending ones.
+const OUTBOX_BYTES_MAX: usize = 256 << 10;
+/// Length from which the log is trimmed, to half of it.
+const LOG_BYTES_MAX: u64 = 1 << 20;
+
+impl FleetLog {
+    pub(super) fn new(backing: Arc<dyn Backing>, name: &str, verification: Duration) -> Self {
+        let FillId { process, sequence } = FillId::next();
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&process.to_be_bytes());
+        id[8..].copy_from_slice(&sequence.to_be_bytes());
+        Self {
+            fleet: Fleet::new(Arc::clone(&backing), InstanceId(id), name, verification),
+            backing,
+            verification,
+            touch: Touch::new(Instant::now(), verification),
+            is_listed: AtomicBool::new(false),
+            is_read: AtomicBool::new(false),
+            read_over: AtomicU32::new(0),
+            is_followed: AtomicBool::new(false),
+            refusal: Mutex::default(),
+            outbox: Mutex::default(),
+            numbered: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            waiting: Notify::new(),
+        }
+    }
+
+    pub fn verification(&self) -> Duration {
+        self.verification
+    }
+
+    /// Number of instances known to share the tier.
+    pub fn instances(&self) -> usize {
+        self.fleet.known()
+    }
+
+    pub fn is_read(&self) -> bool {
+        self.is_read.load(Ordering::Acquire)
+    }
+
+    pub fn is_listed(&self) -> bool {
+        self.is_listed.load(Ordering::Acquire)
+    }
+
+    /// Current connection.
+    pub fn source(&self) -> Source {
+        self.backing.source()
+    }
+
+    /// Notes that the log was read to its end over this connection, or a later one.
+    pub fn record_read_over(&self, source: Source) {
+        self.read_over.store(source.generation, Ordering::Release);
+        if self.is_listed() {
+            self.is_read.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the log was read over this connection, so that purges from the time without one are known.
+    pub fn was_read_over(&self, source: Source) -> bool {
+        self.is_read() && self.read_over.load(Ordering::Acquire) == source.generation
+    }
+
+    /// Whether this instance knows purges of others before they are complete.
+    pub fn is_followed(&self) -> bool {
+        self.is_followed.load(Ordering::Acquire)
+    }
+
+    /// Pretends that other instances know this one, and that it knows all purges.
+    #[cfg(any(test, feature = "test-double"))]
+    pub fn pretend_to_be_in_step(&self) {
+        self.is_followed.store(true, Ordering::Release);
+        self.is_listed.store(true, Ordering::Release);
+        self.is_read.store(true, Ordering::Release);
+        self.touch.told(Instant::now(), Duration::from_secs(3600));
+    }
+
+    /// Locks the numbering of purges: while held, no other purge gets a number and enters the outbox.
+    pub fn numbered(&self) -> MutexGuard<'_, ()> {
+        self.numbered.lock()
+    }
+
+    /// Puts a purge into the outbox.
+    pub fn post(&self, record: &PurgeRecord) -> Posted {
+        let posted = self.outbox.lock().post(record);
+        self.waiting.notify_one();
+        posted
+    }
+
+    /// Waits until there may be a purge to write.
+    pub async fn posted(&self) {
+        self.waiting.notified().await;
+    }
+
+    /// Writes all purges of the outbox. Returns the end of the log behind them; `None` if there were none.
+    ///
+    /// # Errors
+    /// The error of the tier. Purges that were not written are kept.
+    pub async fn send(&self) -> Result<Option<LogCursor>, BackingError> {
+        let _turn = self.turn.lock().await;
+        let mut end = None;
+        loop {
+            let records = self.outbox.lock().next();
+            if records.is_empty() {
+                return Ok(end);
+            }
+            let Appended::Taken { state, .. } = self.backing.append_log(&records).await? else {
+                // A server without memory: unwritten purges reach nobody.
+                return Err(BackingError::Full);
+            };
+            end = Some(state.cursor());
+            self.outbox.lock().sent(records.len());
+            self.trim(state).await;
+        }
+    }
+
+    /// Last position up to which all purges were written.
+    pub fn sent(&self) -> Posted {
+        Posted(self.outbox.lock().taken)
+    }
+
+    /// Whether a purge was written.
+    pub fn is_sent(&self, posted: Posted) -> bool {
+        self.sent() >= posted
+    }
+
+    /// Trims a log that is too long. A failure is no concern of the caller.
+    async fn trim(&self, state: LogState) {
+        let length = state.end.0.saturating_sub(state.floor.0);
+        if length > LOG_BYTES_MAX {
+            let floor = store::backing::LogOffset(state.end.0 - LOG_BYTES_MAX / 2);
+            let _ = self.backing.trim_log(LogCursor { id: state.id, offset: floor }).await;
+        }
+    }
+
+    /// State of the log in the tier.
+    pub async fn state(&self) -> Result<LogState, BackingError> {
+        self.backing.log_state().await
+    }
+
+    pub async fn read(&self, from: LogCursor) -> Result<LogPart, BackingError> {
+        self.backing.read_log(from).await
+    }
+
+    /// Gives the log a new id because it has lost its end, so that positions that were read before are not taken for positions in the
+    /// log as it goes on.
+    pub async fn rename(&self, read: LogCursor) -> Result<LogState, BackingError> {
+        self.backing.rename_log(read).await
+    }
+
+    /// Reports to other instances how far this one has read.
+    pub async fn beat(&self, read: LogCursor) -> Result<Beat, BackingError> {
+        let sent = Instant::now();
+        self.fleet.beat(read).await?;
+        if !self.touch.listed((sent, Instant::now()), self.fleet.lifetime()) {
+            return Ok(Beat::First);
+        }
+        if self.is_listed() {
+            self.touch.told(sent, self.fleet.lifetime());
+            if !self.is_followed.swap(true, Ordering::AcqRel) {
+                tracing::info!("the purge log of the shared store is read");
+            }
+        }
+        Ok(Beat::Next)
+    }
+
+    /// Notes that an append, a read or a heartbeat which began at `begun` has failed.
+    pub fn failed(&self, begun: Instant, error: &BackingError) {
+        let now = Instant::now();
+        self.touch.failed(silent_since(error, (begun, now)), now);
+        let mut refusal = self.refusal.lock();
+        // An open circuit breaker says nothing about the cause.
+        if !matches!(error, BackingError::Open { .. }) {
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            *refusal = Some(format!("{error}{cause}"));
+        }
+        if !self.touch.is_told(now) && self.is_followed.swap(false, Ordering::AcqRel) {
+            let error = refusal.take().unwrap_or_else(|| error.to_string());
+            tracing::warn!(
+                error,
+                "the purge log of the shared store can't be read: purges of other instances are not known here"
+            );
+        }
+    }
+
+    /// Whether purges may have completed without this instance, unless the tier is known to be away.
+    pub fn is_out_of_touch(&self) -> bool {
+        !self.touch.holds(Instant::now())
+    }
+
+    /// Waits until this instance is in touch again, but not for long.
+    pub async fn in_touch(&self) {
+        if self.is_out_of_touch() {
+            self.touch.restored().await;
+        }
+    }
+
+    pub async fn enlist(&self) -> Result<(), BackingError> {
+        self.fleet.enlist().await?;
+        self.is_listed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub async fn leave(&self) -> Result<(), BackingError> {
+        self.fleet.leave().await
+    }
+
+    /// Positions up to which all instances report to have read.
+    pub async fn said(&self) -> Result<Vec<LogCursor>, BackingError> {
+        self.fleet.said().await
+    }
+
+    /// Waits until all instances have read up to a position, for at most the verification time and a second.
+    pub async fn reach(&self, place: LogCursor) -> Reached {
+        self.fleet.reach(place, self.verification + Duration::from_secs(1)).await
+    }
+}
+
+/// Time since which the tier has not answered, according to a failure. A timeout concerns the last of several operations, which waited
+/// no longer than its deadline: a process that was suspended meanwhile has not waited. Any other error is an answer at the time when it
+/// came.
+fn silent_since(error: &BackingError, (begun, now): (Instant, Instant)) -> Instant {
+    match error {
+        BackingError::TimedOut { after } => now.checked_sub(*after).map_or(begun, |since| since.max(begun)),
+        _ => now,
+    }
+}
+
+impl Outbox {
+    fn post(&mut self, record: &PurgeRecord) -> Posted {
+        self.put += 1;
+        // A purge that exceeds a limit of the log becomes a purge of everything.
+        let bytes = record.encode().or_else(|_| everything(record).encode()).unwrap_or_default();
+        self.push(bytes.into());
+        if self.bytes > OUTBOX_BYTES_MAX {
+            let count = self.records.len() as u64;
+            self.records.clear();
+            self.bytes = 0;
+            self.taken += count - 1;
+            self.push(everything(record).encode().unwrap_or_default().into());
+        }
+        Posted(self.put)
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.bytes += bytes.len();
+        self.records.push_back(bytes);
+    }
+
+    /// Purges from the front that fit in one append.
+    fn next(&self) -> Vec<Bytes> {
+        let mut bytes = 0;
+        let fits = |record: &&Bytes| {
+            bytes += record.len();
+            bytes <= LOG_APPEND_BYTES_MAX
+        };
+        self.records.iter().take_while(fits).cloned().collect()
+    }
+
+    fn sent(&mut self, count: usize) {
+        for record in self.records.drain(..count.min(self.records.len())) {
+            self.bytes -= record.len();
+            self.taken += 1;
+        }
+    }
+}
+
+fn everything(record: &PurgeRecord) -> PurgeRecord {
+    PurgeRecord { what: What::Everything, mode: PurgeMode::Soft, ..record.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::purge::PurgeId;
+
+    use super::*;
+
+    fn record(url: &str) -> PurgeRecord {
+        PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Url(url.to_owned()) }
+    }
+
+    #[test]
+    fn a_failure_tells_of_no_longer_than_its_deadline() {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let timed_out = BackingError::TimedOut { after: Duration::from_millis(500) };
+        for (now_ms, since_ms) in [(300, 0), (500, 0), (700, 200), (10_000, 9_500)] {
+            assert_eq!(silent_since(&timed_out, (begun, at(now_ms))), at(since_ms), "{now_ms}");
+        }
+        assert_eq!(silent_since(&BackingError::Full, (begun, at(10_000))), at(10_000));
+    }
+
+    #[test]
+    fn what_was_posted_is_sent_in_order() {
+        let mut outbox = Outbox::default();
+        let first = outbox.post(&record("http://a/1"));
+        let second = outbox.post(&record("http://a/2"));
+        let next = outbox.next();
+        let decoded: Vec<_> = next.iter().map(|bytes| PurgeRecord::decode(bytes).unwrap()).collect();
+        assert_eq!(decoded, [record("http://a/1"), record("http://a/2")]);
+        outbox.sent(1);
+        assert!(outbox.taken >= first.0 && outbox.taken < second.0);
+        outbox.sent(1);
+        assert!(outbox.taken >= second.0 && outbox.bytes == 0 && outbox.next().is_empty());
+    }
+
+    #[test]
+    fn what_is_too_much_becomes_one_purge_of_everything() {
+        let mut outbox = Outbox::default();
+        let long = format!("http://a/{}", "x".repeat(10_000));
+        let last = (0..100).map(|_| outbox.post(&record(&long))).max().unwrap();
+        assert!(outbox.bytes <= OUTBOX_BYTES_MAX + 10_100);
+        let first = PurgeRecord::decode(&outbox.records[0]).unwrap();
+        assert_eq!((first.what, first.mode), (What::Everything, PurgeMode::Soft));
+        while !outbox.next().is_empty() {
+            outbox.sent(outbox.next().len());
+        }
+        assert_eq!(Posted(outbox.taken), last);
+    }
+}

@@ -1,0 +1,281 @@
+//! Bodies in a tier behind memory: segments by fill and index, loaded when a reply reaches them and written before the record that
+//! names them.
+//!
+//! The tier has its own deadlines and circuit breaker. Whatever it answers, a missing byte is a hole and no error.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cache::entry::segmented::{Absent, Segmented};
+use caching::ByteRange;
+use store::backing::{Backing, BackingError};
+use store::format::{Fragment, Layout, Meaning, Run, SegmentFrame, TagKeys, decode_segment, encode_segment};
+use store::{Budget, FillId, OverBudget, Place, Segment, SegmentId, SegmentPut};
+
+use crate::counts::{Counts, Event};
+use crate::single_flight::SingleFlight;
+
+/// Most bytes that one load requests, unless a single segment is larger: they must arrive within the deadline of one operation.
+pub const LOAD_BYTES_MAX: u64 = 2 << 20;
+
+/// Most bytes that are loaded before the head of a reply, if the reply must have all its bytes by then.
+pub const AHEAD_BYTES_MAX: u64 = 8 << 20;
+
+/// Size of the frame around a segment's data in the tier.
+const FRAME_BYTES: usize = store::backing::SEGMENT_FRAME_BYTES_MAX - store::SEGMENT_BYTES_MAX;
+
+/// Segments whose time to live one operation extends.
+const EXTENDED_AT_ONCE: usize = 256;
+
+/// Segments of all bodies.
+pub struct TierSegments {
+    backing: Arc<dyn Backing>,
+    budget: Arc<Budget>,
+    keys: Option<TagKeys>,
+    counts: Arc<Counts>,
+    loads: SingleFlight<(Absent, Place), Option<Vec<Option<Segment>>>>,
+    written: AtomicU64,
+}
+
+/// Error of loading or writing segments.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    #[error(transparent)]
+    Tier(#[from] BackingError),
+    #[error(transparent)]
+    NoRoom(#[from] OverBudget),
+}
+
+impl TierSegments {
+    /// Creates the segments of a tier. `backing` keeps deadlines; `keys` are the tag keys, if tags are required.
+    pub fn new(
+        backing: Arc<dyn Backing>,
+        budget: Arc<Budget>,
+        keys: Option<TagKeys>,
+        counts: Arc<Counts>,
+    ) -> Self {
+        Self { backing, budget, keys, counts, loads: SingleFlight::default(), written: AtomicU64::new(0) }
+    }
+
+    /// Number of segments that the tier has taken.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Loads missing segments of a body, once for all that lack the same at the same time. `None` without an answer. To be polled
+    /// without long pauses.
+    pub async fn load_together(&self, absent: &Absent, place: Place) -> Option<Vec<Option<Segment>>> {
+        self.loads.get((absent.clone(), place), async { self.load(absent, place).await.ok() }).await
+    }
+
+    /// Loads missing segments of a body, in order. They are counted in the budget, and in no group.
+    ///
+    /// # Errors
+    /// When the tier does not answer, or the budget has no room for the largest answer.
+    pub async fn load(&self, absent: &Absent, place: Place) -> Result<Vec<Option<Segment>>, Unavailable> {
+        let indexes: Vec<u32> = absent.segments.iter().map(|(index, _)| *index).collect();
+        let lens = absent.segments.iter().map(|(_, range)| range.len_bytes());
+        let cell_bytes = lens.clone().max().unwrap_or(0) as usize;
+        let mut loaded = self.load_indexes(absent.fill, &indexes, cell_bytes, place).await?;
+        // A segment whose length is not the record's counts as missing.
+        for (segment, len) in loaded.iter_mut().zip(lens) {
+            segment.take_if(|segment| segment.len() as u64 != len);
+        }
+        Ok(loaded)
+    }
+
+    /// Loads segments of at most `cell_bytes` each.
+    async fn load_indexes(
+        &self,
+        fill: FillId,
+        indexes: &[u32],
+        cell_bytes: usize,
+        place: Place,
+    ) -> Result<Vec<Option<Segment>>, Unavailable> {
+        let room = self.budget.reserve(indexes.len() * (cell_bytes + FRAME_BYTES))?;
+        let mut answer = self.backing.load_segments(fill, indexes).await?.into_iter();
+        let mut unusable = Vec::new();
+        let mut loaded = Vec::with_capacity(indexes.len());
+        for index in indexes {
+            let bytes = answer.next().flatten();
+            let decoded = bytes.map(|bytes| self.decode(SegmentId { fill, index: *index }, place, &bytes));
+            if matches!(decoded, Some(Err(Unusable::Remove))) {
+                unusable.push(*index);
+            }
+            loaded.push(decoded.and_then(Result::ok));
+        }
+        drop(room);
+        if !unusable.is_empty() {
+            // A segment that can't be removed now will be found again.
+            let _ = self.backing.remove_segments(fill, &unusable).await;
+        }
+        Ok(loaded)
+    }
+
+    fn decode(&self, id: SegmentId, place: Place, bytes: &[u8]) -> Result<Segment, Unusable> {
+        let frame = decode_segment(bytes, id, self.keys.as_ref()).map_err(|error| match error.meaning() {
+            Meaning::Corrupt => {
+                self.counts.add(Event::Corrupt);
+                Unusable::Remove
+            }
+            Meaning::Forged => {
+                self.counts.add(Event::Forged);
+                Unusable::Remove
+            }
+            Meaning::Leave | Meaning::Replace => Unusable::Leave,
+        })?;
+        Segment::copy(&self.budget, place, frame.data).map_err(|_| Unusable::Leave)
+    }
+
+    /// Loads all bytes of `ranges` and returns a body that holds them as long as it lives. Memory keeps them too, if it has room.
+    /// `None` if some are neither held nor in the tier, or if they exceed [`AHEAD_BYTES_MAX`].
+    pub async fn complete(&self, body: &Segmented, ranges: &[ByteRange], place: Place) -> Option<Segmented> {
+        let mut body = body.clone();
+        let mut left_bytes = AHEAD_BYTES_MAX;
+        for range in ranges {
+            let end = range.last + 1;
+            while let Some(position) = body.first_not_held(range.first, end) {
+                let absent = body.absent_at(position, end, LOAD_BYTES_MAX.min(left_bytes))?;
+                left_bytes = left_bytes.checked_sub(absent.bytes())?;
+                let loaded = self.load_together(&absent, place).await?;
+                body = with_all(body, &absent, loaded)?;
+            }
+        }
+        Some(body)
+    }
+
+    /// Writes the segments of a body that the tier lacks, and extends the life of all to `ttl` from now. Returns the layout of those
+    /// that the tier has acknowledged, for the record that is written afterwards: it leaves out segments that neither the tier nor
+    /// memory has. `None` for a body that is not followed.
+    ///
+    /// # Errors
+    /// When the tier does not answer, or the budget has no room for a segment on its way.
+    pub async fn store(&self, body: &Segmented, ttl: Duration) -> Result<Option<Layout>, Unavailable> {
+        let Some(layout) = body.layout() else { return Ok(None) };
+        let cell_bytes = layout.cell_bytes;
+        let mut runs = Vec::new();
+        let indexes: Vec<u32> = layout.runs.iter().flat_map(|run| run.first..run.first + run.count).collect();
+        for some in indexes.chunks(EXTENDED_AT_ONCE) {
+            let given = Given { source: Source::Body(body), fill: layout.fill, cell_bytes, ttl };
+            self.give(&given, some).await?.into_iter().for_each(|index| append(&mut runs, index));
+        }
+        let mut fragments: Vec<Fragment> = Vec::new();
+        for fragment in layout.fragments {
+            let given = Given { source: Source::Body(body), fill: fragment.fill, cell_bytes, ttl };
+            if !self.give(&given, &[0]).await?.is_empty() {
+                fragments.push(fragment);
+            }
+        }
+        Ok(Some(Layout { runs, fragments, ..layout }))
+    }
+
+    /// Writes a small body, which is one segment in the tier and none in memory. Returns whether it was acknowledged.
+    ///
+    /// # Errors
+    /// As for [`TierSegments::store`].
+    pub async fn store_small(
+        &self,
+        fill: FillId,
+        cell_bytes: u32,
+        data: &Bytes,
+        ttl: Duration,
+    ) -> Result<bool, Unavailable> {
+        let given = Given { source: Source::Bytes(data), fill, cell_bytes, ttl };
+        Ok(!self.give(&given, &[0]).await?.is_empty())
+    }
+
+    /// Writes segments that the tier lacks. Returns those that it has then, in order.
+    async fn give(&self, given: &Given<'_>, indexes: &[u32]) -> Result<Vec<u32>, Unavailable> {
+        let mut has = indexes.to_vec();
+        for index in self.lacking(given, indexes).await? {
+            if !self.put(given, index).await? {
+                has.retain(|held| *held != index);
+            }
+        }
+        Ok(has)
+    }
+
+    /// Extends the life of segments, and returns those that the tier lacks. The tier only counts those that it has: none of a new body,
+    /// all of an old one; otherwise each half is asked again.
+    async fn lacking(&self, given: &Given<'_>, indexes: &[u32]) -> Result<Vec<u32>, Unavailable> {
+        let mut lacking = Vec::new();
+        let mut open = vec![indexes];
+        while let Some(some) = open.pop() {
+            match self.backing.extend_segments(given.fill, some, given.ttl).await? {
+                0 => lacking.extend_from_slice(some),
+                count if count >= some.len() => {}
+                _ => {
+                    let (front, back) = some.split_at(some.len() / 2);
+                    open.extend([back, front]);
+                }
+            }
+        }
+        Ok(lacking)
+    }
+
+    async fn put(&self, given: &Given<'_>, index: u32) -> Result<bool, Unavailable> {
+        let id = SegmentId { fill: given.fill, index };
+        let Some(data) = given.source.bytes(id) else { return Ok(false) };
+        let _room = self.budget.reserve(data.len() + FRAME_BYTES)?;
+        let mut out = Vec::new();
+        let frame = SegmentFrame { id, cell_bytes: given.cell_bytes, data: &data };
+        if encode_segment(&frame, self.keys.as_ref(), &mut out).is_err() {
+            return Ok(false);
+        }
+        let put = self.backing.put_segment(id, Bytes::from(out), given.ttl).await?;
+        self.written.fetch_add(1, Ordering::Relaxed);
+        Ok(matches!(put, SegmentPut::Stored | SegmentPut::AlreadyThere))
+    }
+}
+
+/// Segments of one fill that are being written.
+struct Given<'a> {
+    source: Source<'a>,
+    fill: FillId,
+    cell_bytes: u32,
+    ttl: Duration,
+}
+
+/// Source of the bytes of segments.
+enum Source<'a> {
+    Body(&'a Segmented),
+    /// Bytes of the only segment.
+    Bytes(&'a Bytes),
+}
+
+impl Source<'_> {
+    fn bytes(&self, id: SegmentId) -> Option<Bytes> {
+        match self {
+            Self::Body(body) => body.held(id)?.to_bytes().ok(),
+            Self::Bytes(bytes) => Some(Bytes::clone(bytes)),
+        }
+    }
+}
+
+/// Action on bytes that are not the segment.
+enum Unusable {
+    Remove,
+    Leave,
+}
+
+fn with_all(body: Segmented, absent: &Absent, loaded: Vec<Option<Segment>>) -> Option<Segmented> {
+    let loaded: Option<Vec<Segment>> = loaded.into_iter().collect();
+    let ids = absent.segments.iter().map(|(index, _)| SegmentId { fill: absent.fill, index: *index });
+    let loaded: Vec<_> = ids.zip(loaded?).collect();
+    for (id, segment) in &loaded {
+        body.keep(*id, segment.clone());
+    }
+    Some(body.with_loaded(loaded))
+}
+
+fn append(runs: &mut Vec<Run>, index: u32) {
+    match runs.last_mut() {
+        Some(last) if last.first + last.count == index => last.count += 1,
+        _ => runs.push(Run { first: index, count: 1 }),
+    }
+}

@@ -1,0 +1,335 @@
+//! Write-behind: segments first, then the record that names them.
+
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cache::entry::stored::CacheEntry;
+use cache::portable::{self, Encoded, Merge, Ours, SegmentBytes, Writing};
+use message::clock::now;
+use store::backing::{BackingError, Expected, Loaded, Put, Tracking, Version, Write};
+use store::format::{Layout, Meaning};
+use store::{Record as _, Refusal};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
+
+use crate::answer::RemoteState;
+use crate::counts::Event;
+use crate::late_write_guard::LATE_MAX;
+use crate::leases::{HeldLease, Right};
+use crate::queue::{Pause, QueueTurn};
+use crate::segments::Unavailable;
+use crate::write_behind::{Claim, Covers, Numbered, Pending, Theirs};
+use crate::{Tier, names};
+
+/// Result of one operation.
+enum End {
+    /// Nothing is left to do.
+    Done,
+    /// The tier has this version of the record now.
+    Stored(Version),
+    /// The tier has a newer record, or one with more responses.
+    Overtaken,
+    /// The change failed, or the outcome is unknown: to be retried.
+    Failed,
+    /// The record can't be written: the one in the tier is removed instead.
+    Unfit,
+    /// A purge must reach the log first.
+    Early,
+    /// The tier was not asked, and must not be asked within this time.
+    NotAsked(Duration),
+}
+
+/// Attempts to write a record before the one in the tier is removed instead.
+const ATTEMPTS_TO_PUT: u32 = 5;
+/// Attempts within one operation on a record that other instances change at the same time.
+const ATTEMPTS_AT_ONCE: usize = 3;
+/// Lifetime of a record without an expiry of its own.
+const TTL_OF_ANY: Duration = Duration::from_secs(24 * 3600);
+/// Time by which segments outlive the record that names them.
+const MARGIN: Duration = Duration::from_secs(10);
+
+impl Tier {
+    /// Runs one writer, for ever. Several run, so that one slow write delays few others.
+    pub async fn write_behind(&self) {
+        loop {
+            self.rest.ended().await;
+            match self.working.next(Instant::now()) {
+                QueueTurn::Key(key) => self.settle(key).await,
+                QueueTurn::At(time) => tokio::select! {
+                    biased;
+                    () = self.wanted.notified() => {}
+                    () = sleep_until(time) => {}
+                },
+                QueueTurn::Nobody => self.wanted.notified().await,
+            }
+        }
+    }
+
+    /// Makes one attempt at the pending change to a key. A retry waits for the key's next turn, and holds no writer.
+    async fn settle(&self, key: Box<[u8]>) {
+        let Some(Numbered { pending, number }) = self.working.pending(&key) else { return };
+        match self.carry_out(&key, &pending).await {
+            End::Done => {
+                self.done(key, (&pending, number));
+            }
+            End::Stored(version) => {
+                let written = match &pending {
+                    Pending::Put { entry, .. } => Some((key.clone(), Arc::clone(entry))),
+                    Pending::Removed => None,
+                };
+                self.done(key, (&pending, number));
+                if let Some((key, entry)) = written {
+                    self.follow_written(&key, &entry, version).await;
+                }
+            }
+            End::Overtaken => {
+                if let Pending::Put { entry, .. } = &pending {
+                    self.record_overtaken(entry);
+                }
+                self.done(key, (&pending, number));
+            }
+            End::Unfit => {
+                self.give_up(&key, number);
+                self.working.again(key);
+            }
+            End::Failed => {
+                self.counts.add(Event::WriteFailed);
+                let failures = self.working.failed(&key, number);
+                if failures >= ATTEMPTS_TO_PUT && matches!(pending, Pending::Put { .. }) {
+                    self.give_up(&key, number);
+                }
+                self.working.pause(key, Pause::Failed, Instant::now());
+            }
+            End::Early => {
+                self.working.pause(key, Pause::Early, Instant::now());
+                // Nothing above waited. With so many early keys that the first is due again before the last has had a turn, the task
+                // that reads the log would never run.
+                yield_now().await;
+            }
+            End::NotAsked(retry) => {
+                self.working.again(key);
+                self.rest(retry);
+            }
+        }
+    }
+
+    fn done(&self, key: Box<[u8]>, (pending, number): (&Pending, u64)) {
+        self.rest.end();
+        self.doubt.answered(Instant::now());
+        self.count(pending);
+        match self.working.done(&key, number) {
+            true => self.settled.notify_waiters(),
+            false => self.working.again(key),
+        }
+    }
+
+    fn count(&self, pending: &Pending) {
+        self.counts.add(match pending {
+            Pending::Put { .. } => Event::Written,
+            Pending::Removed => Event::Removed,
+        });
+    }
+
+    /// Gives up a write. Other instances may have copies of the record that it was to replace, and would keep them if they found no
+    /// record, because no change was reported to them. So the place is not left empty, as after a put with an unknown outcome.
+    fn give_up(&self, key: &[u8], number: u64) {
+        self.counts.add(Event::GivenUp);
+        self.doubt.begin();
+        self.working.give_up(key, number);
+    }
+
+    /// Begins a back-off. If none was running, gives up pending records that have expired.
+    fn rest(&self, retry: Duration) {
+        if self.rest.begin(retry, Instant::now()) {
+            let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
+            (0..self.working.give_up_expired(now_ms)).for_each(|_| self.counts.add(Event::GivenUp));
+            self.settled.notify_waiters();
+        }
+    }
+
+    async fn carry_out(&self, key: &[u8], pending: &Pending) -> End {
+        let Some(name) = names::of_record(key) else { return End::Done };
+        let end = match pending {
+            Pending::Removed => self.remove(key, &name).await,
+            Pending::Put { entry, theirs, claim } => {
+                self.put((key, &name), entry, theirs, claim.as_ref()).await
+            }
+        };
+        end.unwrap_or_else(|unavailable| match unavailable {
+            Unavailable::Tier(BackingError::Open { retry }) => End::NotAsked(retry),
+            Unavailable::Tier(_) | Unavailable::NoRoom(_) => End::Failed,
+        })
+    }
+}
+
+impl Tier {
+    async fn remove(&self, key: &[u8], name: &[u8]) -> Result<End, Unavailable> {
+        if !self.doubt.holds(Instant::now()) || !self.bury(key, name).await? {
+            self.backing.remove(name).await?;
+        }
+        Ok(End::Done)
+    }
+
+    /// Writes a record of nothing, so that no earlier put takes effect. Returns whether it was stored.
+    async fn bury(&self, key: &[u8], name: &[u8]) -> Result<bool, Unavailable> {
+        let Some(bytes) = portable::nothing(key, None) else { return Ok(false) };
+        let write = Write { bytes: bytes.into(), expected: Expected::Any, ttl: LATE_MAX, lease: None };
+        Ok(matches!(self.backing.put(name, write).await?, Put::Stored(_)))
+    }
+}
+
+impl Tier {
+    /// Writes a record, together with the responses that other instances have stored under the key.
+    async fn put(
+        &self,
+        (key, name): (&[u8], &[u8]),
+        entry: &CacheEntry,
+        theirs: &Theirs,
+        claim: Option<&Claim>,
+    ) -> Result<End, Unavailable> {
+        let Some(ttl) = ttl(entry) else { return Ok(End::Unfit) };
+        let mut asked_at = entry.variants().iter().filter_map(|variant| variant.head.inputs()?.asked_at);
+        if !asked_at.all(|place| self.epochs.is_settled(place)) {
+            return Ok(End::Early);
+        }
+        let ttl = self.doubt.outlasted(ttl, Instant::now());
+        let given = self.put_segments(entry, ttl + MARGIN).await?;
+        let mut there = self.beneath(name, claim).await?;
+        for _ in 0..ATTEMPTS_AT_ONCE {
+            if there.as_ref().is_some_and(|there| is_of_newer(there, key)) {
+                return Ok(End::Done);
+            }
+            let clock_ahead_ms = self.clock_ahead_ms();
+            let writing = Writing {
+                key,
+                keys: None,
+                given: &given,
+                epochs: Some(&self.epochs),
+                now: now(),
+                clock_ahead_ms,
+            };
+            let Some(encoded) = portable::encode(&writing, entry, theirs.beside(there.as_ref())) else {
+                return Ok(End::Unfit);
+            };
+            if !self.put_beside(&encoded, ttl + MARGIN).await? {
+                return Ok(End::Unfit);
+            }
+            match self.put_record(name, encoded.primary, (there.as_ref(), claim), ttl).await? {
+                Put::Stored(_) if encoded.ours != Ours::Written => return Ok(End::Overtaken),
+                Put::Stored(version) => return Ok(End::Stored(version)),
+                Put::Conflict(other) => there = other,
+                Put::NotStored(_) => return Ok(End::Unfit),
+                Put::LeaseLost => return Ok(self.lease_lost(claim)),
+            }
+        }
+        Ok(End::Failed)
+    }
+
+    /// Record in the tier that the write replaces.
+    async fn beneath(&self, name: &[u8], claim: Option<&Claim>) -> Result<Option<Loaded>, BackingError> {
+        match claim.map_or(RemoteState::Unread, |claim| claim.held.take_beneath()) {
+            RemoteState::Unread => self.record(name, Tracking::Off).await,
+            RemoteState::Nothing => Ok(None),
+            RemoteState::Record(record) => Ok(Some(record)),
+        }
+    }
+
+    /// Writes the parts outside the record, before the record that names them. Returns `false` if a segment was not stored.
+    async fn put_beside(&self, encoded: &Encoded, ttl: Duration) -> Result<bool, Unavailable> {
+        for SegmentBytes { id, cell_bytes, data } in &encoded.segments {
+            if !self.segments.store_small(id.fill, *cell_bytes, data, ttl).await? {
+                return Ok(false);
+            }
+        }
+        for (id, bytes) in &encoded.apart {
+            let bytes = Bytes::copy_from_slice(bytes);
+            let write = Write { bytes, expected: Expected::Any, ttl, lease: None };
+            self.backing.put(&names::of_response(*id), write).await?;
+        }
+        Ok(true)
+    }
+
+    async fn put_record(
+        &self,
+        name: &[u8],
+        primary: Vec<u8>,
+        (there, claim): (Option<&Loaded>, Option<&Claim>),
+        ttl: Duration,
+    ) -> Result<Put, BackingError> {
+        let expected = there.map_or(Expected::Absent, Expected::Is);
+        let write = Write { bytes: primary.into(), expected, ttl, lease: None };
+        let put = match claim.map(|claim| (&claim.held, claim.held.right())) {
+            None | Some((_, Right::Freed)) => self.backing.put(name, write).await,
+            Some((held, Right::Held)) => self.release(held, write).await,
+            Some((_, Right::Lost)) => return Ok(Put::LeaseLost),
+        };
+        if !matches!(put, Ok(_) | Err(BackingError::Open { .. })) {
+            self.doubt.begin();
+        }
+        put
+    }
+}
+
+impl Tier {
+    /// Writes a record, and frees the lease under which it was fetched. A tier without memory for the record frees the lease all the
+    /// same.
+    async fn release(&self, held: &HeldLease, write: Write<'_>) -> Result<Put, BackingError> {
+        let put = self.backing.release_lease(held.lease(), write).await;
+        match put {
+            Ok(Put::Stored(_) | Put::NotStored(Refusal::OverBudget)) => held.becomes(Right::Freed),
+            Ok(Put::LeaseLost) => {
+                self.counts.add(Event::LeaseLost);
+                held.becomes(Right::Lost);
+            }
+            Ok(Put::Conflict(_) | Put::NotStored(Refusal::TooLarge)) | Err(_) => {}
+        }
+        put
+    }
+
+    /// Result for a record that was fetched under a lost lease: it is not written, because others may have fetched a newer one. If
+    /// another change was to be written with it, the record in the tier is removed, because nobody can say which of its responses are
+    /// still valid.
+    fn lease_lost(&self, claim: Option<&Claim>) -> End {
+        match claim.map(|claim| claim.covers) {
+            Some(Covers::All) => End::Overtaken,
+            Some(Covers::Part) | None => End::Unfit,
+        }
+    }
+}
+
+impl Theirs {
+    fn beside<'a>(&'a self, there: Option<&'a Loaded>) -> Merge<'a> {
+        match self {
+            Self::Kept { dropped } => Merge { theirs: there.map(|there| &there.bytes[..]), dropped },
+            Self::Gone => Merge::default(),
+        }
+    }
+}
+
+/// Whether a newer version of Larder wrote the record, for its like: it is not written over.
+fn is_of_newer(there: &Loaded, key: &[u8]) -> bool {
+    portable::decode(&there.bytes, key, None).is_err_and(|error| error.meaning() == Meaning::Leave)
+}
+
+/// Remaining useful life of a record; `None` if it has ended.
+fn ttl(entry: &CacheEntry) -> Option<Duration> {
+    let Some(expires_at_ms) = entry.expires_at_ms() else { return Some(TTL_OF_ANY) };
+    let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
+    let left_ms = expires_at_ms.checked_sub(now_ms).filter(|left_ms| *left_ms > 0)?;
+    Some(Duration::from_millis(left_ms))
+}
+
+impl Tier {
+    /// Writes the segments of all bodies of a record. Returns which of them the tier has then.
+    async fn put_segments(&self, entry: &CacheEntry, ttl: Duration) -> Result<Vec<Layout>, Unavailable> {
+        let mut given = Vec::new();
+        for body in entry.variants().iter().filter_map(|variant| variant.body.segmented()) {
+            given.extend(self.segments.store(body, ttl).await?);
+        }
+        Ok(given)
+    }
+}

@@ -1,0 +1,160 @@
+//! Coherence of copies in memory with the tier.
+//!
+//! A look-up that keeps a record in memory has the tier follow its key, and notes in the copy which version was read. A later report of
+//! a change makes the copy suspect: its next use reads the record again, once for all that need it. A change that is reported during
+//! the look-up is detected by the look-up's number (`write_behind.rs`), and the answer is discarded.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use cache::entry::copy::{Flush, Reliance};
+use cache::entry::stored::CacheEntry;
+use store::backing::{Loaded, Source, Standing, Tracking, Version, Watcher};
+
+use crate::counts::Event;
+use crate::names;
+use crate::tier::{Coherence, Tier};
+use crate::write_behind::{KeyWatch, KnownRecord};
+
+/// Number of reports that everything may have changed.
+#[derive(Debug, Default)]
+pub(super) struct Flushes(AtomicU32);
+
+/// State when a look-up was sent: its answer may be older than changes that are reported from then on.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    flush: Flush,
+    source: Source,
+}
+
+/// State of a key before the tier is asked.
+pub(super) enum Held {
+    /// The record, or its absence, is certain.
+    Sure(Option<Arc<CacheEntry>>),
+    /// The copy may be outdated.
+    Doubtful(Arc<CacheEntry>),
+    /// The tier's record is unknown.
+    Nothing,
+}
+
+/// Attempts to read a record that other instances keep changing.
+const ATTEMPTS: usize = 3;
+
+impl Flushes {
+    fn now(&self) -> Flush {
+        Flush::of_count(self.0.load(Ordering::Acquire))
+    }
+}
+
+impl Tier {
+    /// Whether the tier may have a newer record than the one in memory, and can be asked.
+    pub fn is_suspect(&self, entry: &CacheEntry) -> bool {
+        match entry.copy().reliance(self.flushes.now(), |source| self.standing(source)) {
+            Reliance::Trusted => false,
+            #[cfg(feature = "test-double")]
+            Reliance::Suspect if crate::faults::TRUSTS_SUSPECTS.get() => false,
+            Reliance::Suspect => true,
+            Reliance::Unverified => {
+                self.counts.add(Event::Unverified);
+                false
+            }
+        }
+    }
+
+    /// Standing of records that were read over a connection. A tier whose log can't be read vouches for nothing.
+    fn standing(&self, source: Source) -> Standing {
+        if self.log.is_followed() { self.backing.standing(source) } else { Standing::Unverified }
+    }
+
+    /// Whether a copy must be validated before use, because the tier could not vouch for it even if asked. Includes records of this
+    /// instance, while the tier is not heard and until the purges meanwhile are read: other instances may have changed the same.
+    pub fn needs_verification(&self, entry: &CacheEntry) -> bool {
+        let standing = |source| self.standing(source);
+        let source = self.backing.source();
+        self.coherence == Coherence::Strict
+            && (standing(source) != Standing::Verified
+                || !self.log.was_read_over(source)
+                || entry.copy().reliance(self.flushes.now(), standing) != Reliance::Trusted)
+    }
+
+    /// Registers `watcher` for messages that the tier sends unasked.
+    pub fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.backing.watch(watcher);
+    }
+
+    /// Marks records as suspect that the tier has reported as changed.
+    pub fn suspect(&self, names: &[&[u8]]) {
+        for key in names.iter().filter_map(|name| names::key_of(name)) {
+            self.counts.add(Event::Pushed);
+            let in_use = self.working.doubt(key);
+            let entries = [in_use, self.memory.get(key)];
+            entries.iter().flatten().for_each(|entry| entry.copy().suspect());
+        }
+    }
+
+    /// Marks all records as suspect, because everything in the tier may have changed.
+    pub fn all_suspect(&self) {
+        self.flushes.0.fetch_add(1, Ordering::AcqRel);
+        self.counts.add(Event::Flushed);
+    }
+
+    /// Current moment, to be taken before a look-up is sent.
+    pub(super) fn moment(&self) -> Moment {
+        Moment { flush: self.flushes.now(), source: self.backing.source() }
+    }
+
+    pub(super) fn held(&self, key: &[u8]) -> Held {
+        let entry = match self.working.known(key) {
+            KnownRecord::Nothing => return Held::Sure(None),
+            KnownRecord::Entry(entry) => Some(entry),
+            KnownRecord::Unknown => self.memory.get(key).filter(|entry| self.is_suspect(entry)),
+        };
+        match entry {
+            None => Held::Nothing,
+            Some(entry) if self.is_suspect(&entry) => Held::Doubtful(entry),
+            Some(entry) => Held::Sure(Some(entry)),
+        }
+    }
+
+    /// Marks a copy that is older than the tier's record: its next use reads that.
+    pub(super) fn record_overtaken(&self, entry: &CacheEntry) {
+        entry.copy().overtaken(self.moment().source, self.flushes.now());
+    }
+
+    /// Has the tier follow a record that was written here, so that it reports changes by others.
+    pub(super) async fn follow_written(&self, key: &[u8], entry: &Arc<CacheEntry>, version: Version) {
+        let Some(name) = names::of_record(key) else { return };
+        for _ in 0..ATTEMPTS {
+            let (asking, moment) = (self.working.ask(key), self.moment());
+            let there = self.record(&name, Tracking::UntilChanged).await;
+            let is_current = match there {
+                Ok(Some(there)) if there.version == version => moment.follow(&asking, entry, &there),
+                Ok(None) => moment.leave_alone(&asking, entry),
+                Ok(Some(_)) | Err(_) => break,
+            };
+            // If a newer write is pending, that one will be followed.
+            if is_current || self.working.pending(key).is_some() {
+                return;
+            }
+        }
+        entry.copy().follow(self.moment().source, self.flushes.now(), version);
+        entry.copy().suspect();
+    }
+}
+
+impl Moment {
+    /// Marks a copy with the version that was read. Returns whether nothing has changed since the look-up was sent.
+    pub(super) fn follow(self, asking: &KeyWatch<'_>, copy: &Arc<CacheEntry>, read: &Loaded) -> bool {
+        asking.found(copy, |mark| {
+            mark.follow(read.source, self.flush, read.version);
+            if read.tracking == Tracking::Off {
+                mark.suspect();
+            }
+        })
+    }
+
+    /// Marks a copy whose key has no record in the tier, so that nobody has changed it there.
+    pub(super) fn leave_alone(self, asking: &KeyWatch<'_>, copy: &Arc<CacheEntry>) -> bool {
+        asking.found(copy, |mark| mark.leave_alone(self.source, self.flush))
+    }
+}

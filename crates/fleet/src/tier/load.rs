@@ -1,0 +1,269 @@
+//! Look-ups in the tier, collapsed for all that need the same record at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Bytes, BytesMut};
+use cache::RemoteTier;
+use cache::entry::segmented::Absent;
+use cache::entry::stored::CacheEntry;
+use cache::portable::{self, Decoded, Reader};
+use cache::settings::StorageRules;
+use message::clock::{self, now};
+use store::backing::{BackingError, Loaded, Tracking};
+use store::format::{FormatError, Meaning};
+use store::{Change, FillId, Place};
+
+use crate::answer::{Answer, RemoteState, Said};
+use crate::counts::Event;
+use crate::names;
+use crate::tier::copies::{Held, Moment};
+use crate::tier::{MemoryUse, Tier};
+use crate::write_behind::KeyWatch;
+
+/// Rules by which a record that was read is judged.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    pub rules: StorageRules<'a>,
+    /// Key of the URL alone, if the key of the look-up has more parts.
+    pub site_key: Option<&'a [u8]>,
+}
+
+/// Result of reading a key in the tier.
+enum Read {
+    /// The tier did not answer.
+    Failed,
+    Nothing,
+    /// The version that the copy in memory has.
+    Same(Loaded),
+    /// A record that these rules don't allow to be stored, that is damaged, or that has no response.
+    Unusable(Loaded),
+    Found(Arc<CacheEntry>, Loaded),
+}
+
+/// Attempts if the key changes while the tier is asked.
+const ATTEMPTS: usize = 3;
+
+impl Read {
+    fn said(&self) -> Said {
+        match self {
+            Self::Failed => Said::Failed,
+            Self::Nothing => Said::Nothing,
+            Self::Same(_) => Said::Unchanged,
+            Self::Unusable(_) => Said::Unusable,
+            Self::Found(..) => Said::Found,
+        }
+    }
+
+    fn there(&self) -> RemoteState {
+        match self {
+            Self::Failed => RemoteState::Unread,
+            Self::Nothing => RemoteState::Nothing,
+            Self::Same(record) | Self::Unusable(record) | Self::Found(_, record) => {
+                RemoteState::Record(record.clone())
+            }
+        }
+    }
+}
+
+impl Tier {
+    /// Looks a key up in memory and in the tier.
+    pub async fn load(&self, key: &[u8], asker: Asker<'_>) -> Answer {
+        self.log.in_touch().await;
+        self.loads.get(key.into(), self.ask(key, asker)).await
+    }
+
+    /// Looks a key up without joining a look-up in progress, which may be answered with an earlier record.
+    pub async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Answer {
+        let known = self.memory.get(key).or_else(|| self.pending(key));
+        // Another instance may have written a moment ago, and the report of it be on its way.
+        known.iter().filter(|copy| copy.copy().version().is_some()).for_each(|copy| copy.copy().suspect());
+        self.ask(key, asker).await
+    }
+
+    pub(crate) fn reader<'a>(&'a self, asker: Asker<'a>) -> Reader<'a> {
+        let Asker { rules, site_key } = asker;
+        let clock_ahead_ms = self.tier_clock_ahead_ms();
+        let outdated_to_ms = self.outdated_to_ms.load(Ordering::Acquire);
+        Reader { memory: &self.memory, epochs: &self.epochs, rules, site_key, clock_ahead_ms, outdated_to_ms }
+    }
+
+    /// Lead of the tier's clock over the clock of this process.
+    pub(crate) fn tier_clock_ahead_ms(&self) -> i64 {
+        self.backing.clock_ahead_ms().unwrap_or(0)
+    }
+
+    /// Correction of a response's time of arrival, for its age at that time.
+    pub fn clock_ahead_ms(&self) -> i64 {
+        clock::corrected_by_ms(self.tier_clock_ahead_ms())
+    }
+
+    async fn ask(&self, key: &[u8], asker: Asker<'_>) -> Answer {
+        for _ in 0..ATTEMPTS {
+            let asking = self.working.ask(key);
+            let held = match self.held(key) {
+                Held::Sure(entry) => return Answer { entry, ..Answer::UNASKED },
+                Held::Doubtful(entry) => Some(entry),
+                Held::Nothing => None,
+            };
+            let moment = self.moment();
+            let read = self.read(key, held.as_deref(), &self.reader(asker)).await;
+            if let Some(answer) = self.answer((&asking, moment), held, read) {
+                return answer;
+            }
+            // The answer is outdated.
+        }
+        Answer { said: Said::Changing, ..Answer::UNASKED }
+    }
+
+    /// Answer from the result of reading the tier; `None` if it is outdated.
+    fn answer(
+        &self,
+        (asking, moment): (&KeyWatch<'_>, Moment),
+        held: Option<Arc<CacheEntry>>,
+        read: Read,
+    ) -> Option<Answer> {
+        let (said, there) = (read.said(), read.there());
+        let is_current = match (&read, &held) {
+            (Read::Failed, _) => true,
+            (Read::Nothing, None) => asking.is_current(),
+            (Read::Nothing, Some(held)) => moment.leave_alone(asking, held),
+            (Read::Same(record), Some(held)) => moment.follow(asking, held, record),
+            (Read::Found(entry, record), _) => {
+                self.take(asking, entry, || moment.follow(asking, entry, record))
+            }
+            (Read::Same(_) | Read::Unusable(_), _) => self.drop_copy(asking),
+        };
+        is_current.then(|| {
+            let entry = match read {
+                Read::Found(entry, _) => Some(entry),
+                Read::Unusable(_) => None,
+                Read::Failed | Read::Nothing | Read::Same(_) => held,
+            };
+            Answer { entry, said, there }
+        })
+    }
+
+    /// Puts a record into memory, if memory keeps the tier's records. Returns whether it is still current.
+    fn take(&self, asking: &KeyWatch<'_>, entry: &Arc<CacheEntry>, found: impl FnOnce() -> bool) -> bool {
+        let mut is_current = false;
+        self.memory.update(asking.key(), |current| {
+            entry.keep_usage(current.map(Arc::as_ref), now());
+            is_current = found();
+            match self.memory_use {
+                MemoryUse::Kept if is_current => Change::Put(Arc::clone(entry)),
+                // A note in memory must not hide the record.
+                MemoryUse::Forgotten if is_current => Change::Remove,
+                MemoryUse::Kept | MemoryUse::Forgotten => Change::Keep,
+            }
+        });
+        is_current
+    }
+
+    /// Removes the copy in memory, which is outdated, because the tier's record is of no use here. Returns whether that is still
+    /// current.
+    fn drop_copy(&self, asking: &KeyWatch<'_>) -> bool {
+        let mut is_current = false;
+        self.memory.update(asking.key(), |_| {
+            is_current = asking.gone();
+            if is_current { Change::Remove } else { Change::Keep }
+        });
+        is_current
+    }
+
+    async fn read(&self, key: &[u8], held: Option<&CacheEntry>, reader: &Reader<'_>) -> Read {
+        let Some(name) = names::of_record(key) else { return Read::Nothing };
+        if !self.log.is_read() {
+            // Purges of the tier's records are unknown until the log is read.
+            self.counts.add(Event::LoadFailed);
+            return Read::Failed;
+        }
+        let record = self.record(&name, Tracking::UntilChanged).await;
+        self.is_silent.store(record.is_err(), Ordering::Relaxed);
+        let read = match record {
+            Err(_) => Read::Failed,
+            Ok(None) => Read::Nothing,
+            Ok(Some(record)) if held.and_then(|held| held.copy().version()) == Some(record.version) => {
+                Read::Same(record)
+            }
+            Ok(Some(record)) => match self.entry(&record, key, reader).await {
+                Some(entry) => Read::Found(Arc::new(entry), record),
+                None => Read::Unusable(record),
+            },
+        };
+        self.counts.add(match read {
+            Read::Failed => Event::LoadFailed,
+            Read::Nothing | Read::Unusable(_) => Event::LoadMissed,
+            Read::Same(_) | Read::Found(..) => Event::LoadHit,
+        });
+        read
+    }
+
+    async fn entry(&self, record: &Loaded, key: &[u8], reader: &Reader<'_>) -> Option<CacheEntry> {
+        let apart = match portable::decode(&record.bytes, key, None) {
+            Ok(decoded) => self.apart(&decoded).await,
+            Err(error) => {
+                self.unusable(&error, key);
+                return None;
+            }
+        };
+        let mut decoded = portable::decode(&record.bytes, key, None).ok()?;
+        for (id, bytes) in &apart {
+            // An unusable response counts as missing.
+            let _ = decoded.add_apart(*id, bytes);
+        }
+        let bodies = self.bodies(&decoded).await;
+        decoded.entry(&bodies, reader)
+    }
+
+    /// Counts an unusable record. Removes a corrupt one, unless a change to its key is pending.
+    fn unusable(&self, error: &FormatError, key: &[u8]) {
+        tracing::debug!(%error, "a record of the tier can't be used");
+        match error.meaning() {
+            Meaning::Corrupt => {
+                self.counts.add(Event::Corrupt);
+                self.remove_unknown(key);
+            }
+            Meaning::Forged => self.counts.add(Event::Forged),
+            Meaning::Leave | Meaning::Replace => {}
+        }
+    }
+
+    pub(super) async fn record(
+        &self,
+        name: &[u8],
+        tracking: Tracking,
+    ) -> Result<Option<Loaded>, BackingError> {
+        let loaded = self.backing.load(&[name], tracking).await?;
+        Ok(loaded.into_iter().next().flatten())
+    }
+
+    /// Loads the responses that are stored apart from the record, as far as they are there.
+    async fn apart(&self, decoded: &Decoded<'_>) -> Vec<(FillId, Bytes)> {
+        let ids: Vec<FillId> = decoded.apart().collect();
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let names: Vec<Vec<u8>> = ids.iter().map(|id| names::of_response(*id)).collect();
+        let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+        let loaded = self.backing.load(&names, Tracking::Off).await.unwrap_or_default();
+        ids.into_iter().zip(loaded).filter_map(|(id, found)| Some((id, found?.bytes))).collect()
+    }
+
+    /// Loads the small bodies, which are part of the record in memory, as far as they are there.
+    async fn bodies(&self, decoded: &Decoded<'_>) -> Vec<(FillId, Bytes)> {
+        let mut bodies = Vec::new();
+        for small in decoded.small_bodies() {
+            bodies.extend(self.small_body(&small).await.map(|body| (small.fill, body)));
+        }
+        bodies
+    }
+
+    async fn small_body(&self, small: &Absent) -> Option<Bytes> {
+        let mut body = BytesMut::new();
+        for segment in self.segments.load(small, Place::Heap).await.ok()? {
+            body.extend_from_slice(&segment?.to_bytes().ok()?);
+        }
+        Some(body.freeze())
+    }
+}

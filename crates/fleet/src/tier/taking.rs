@@ -1,0 +1,138 @@
+//! Taking leases, and waiting while another instance holds one.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
+use telemetry::trace::TraceContext;
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+use crate::counts::Event;
+use crate::leases::{HeldLease, VARIANT_DIGITS, WantedLease};
+use crate::tier::load::Asker;
+use crate::{Tier, names};
+
+/// Result of taking a lease.
+pub enum Taking {
+    Taken(Arc<HeldLease>),
+    /// Another instance holds it.
+    Held(Holder),
+    /// The tier gave no answer, or was not asked.
+    Failed,
+}
+
+/// Note that the holder of a lease left beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub variant: Variant,
+    /// Trace of the holder's forward, if it is recorded.
+    pub trace: Option<TraceContext>,
+}
+
+/// Variant that a lease is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// The wanted one, or one that may turn out to be the same.
+    This,
+    Another,
+}
+
+/// Result of waiting for another instance's fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseWaited {
+    /// The record has changed; the version that is there now, if any.
+    Changed(Option<Version>),
+    /// The tier reported a change; the record was not read.
+    Told,
+    /// The lease is free, and the record is the same.
+    Free,
+    /// The limit has passed.
+    StillHeld,
+    /// The tier gave no answer, or the key is too long for a tier.
+    Failed,
+}
+
+impl Tier {
+    /// Takes the lease on a key if nobody holds it.
+    pub async fn take_lease(&self, wanted: WantedLease<'_>) -> Taking {
+        let name = names::of_record(wanted.key).filter(|_| self.may_give_leases());
+        let Some(name) = name else { return Taking::Failed };
+        let leases = &self.leases;
+        let note = leases.note(&wanted);
+        let (ttl, note_bytes) = (leases.limits().time, note.as_bytes());
+        let request = LeaseRequest { ttl, note: note_bytes, mode: LeaseMode::IfFree };
+        match self.backing.take_lease(&name, request).await {
+            Ok(Taken::Taken(lease)) => {
+                self.counts.add(Event::LeaseTaken);
+                Taking::Taken(Arc::new(HeldLease::new(leases, lease, wanted)))
+            }
+            Ok(Taken::Held { note: theirs, .. }) => Taking::Held(holder_of(&theirs, &note)),
+            Err(_) => {
+                self.counts.add(Event::LeaseFailed);
+                Taking::Failed
+            }
+        }
+    }
+
+    /// Takes the lease on a key and reads its record. The read is sent behind the request for the lease without waiting for the answer,
+    /// so it finds everything that was written before the lease was taken. If a tier answers the read first, the origin may get one
+    /// request too many.
+    pub async fn take_lease_and_look(
+        &self,
+        wanted: WantedLease<'_>,
+        asker: Asker<'_>,
+    ) -> (Taking, Option<Answer>) {
+        if !self.may_give_leases() {
+            return (Taking::Failed, None);
+        }
+        let (taking, looked) = tokio::join! {
+            biased;
+            self.take_lease(wanted),
+            self.load_anew(wanted.key, asker),
+        };
+        (taking, Some(looked))
+    }
+
+    fn may_give_leases(&self) -> bool {
+        self.log.is_read() && !self.is_silent()
+    }
+
+    /// Waits for another instance's fetch, as long as the record is the one that was `seen`.
+    pub async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> LeaseWaited {
+        let Some(name) = names::of_record(key) else { return LeaseWaited::Failed };
+        let began = Instant::now();
+        self.counts.add(Event::LeaseWaited);
+        let waited = self.backing.wait(&name, seen, limit).await;
+        self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
+        match waited {
+            Ok(Waited::Changed(there)) => LeaseWaited::Changed(there.map(|there| there.version)),
+            Ok(Waited::Told) => LeaseWaited::Told,
+            Ok(Waited::Free) => LeaseWaited::Free,
+            Ok(Waited::Expired) => {
+                self.counts.add(Event::LeaseExpired);
+                LeaseWaited::Free
+            }
+            Ok(Waited::StillHeld) => LeaseWaited::StillHeld,
+            Err(_) => {
+                self.counts.add(Event::LeaseFailed);
+                LeaseWaited::Failed
+            }
+        }
+    }
+
+    /// Longest wait for another instance's fetch.
+    pub fn lease_wait_max(&self) -> Duration {
+        self.leases.limits().wait_max
+    }
+}
+
+fn holder_of(theirs: &[u8], ours: &str) -> Holder {
+    let is_same = theirs.get(..VARIANT_DIGITS) == ours.as_bytes().get(..VARIANT_DIGITS);
+    let variant = if is_same { Variant::This } else { Variant::Another };
+    let trace = std::str::from_utf8(theirs).unwrap_or_default().split(' ').nth(2);
+    Holder { variant, trace: trace.and_then(|word| TraceContext::parse(word.as_bytes())) }
+}

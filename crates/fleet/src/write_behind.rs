@@ -1,0 +1,496 @@
+//! Changes that the tier does not have yet, and records that it has just returned: look-ups must see both although memory may have
+//! forgotten them.
+//!
+//! Each key has at most one operation that the tier has not acknowledged, and the record that is in use. Both go as soon as nobody
+//! needs them, so this is no second memory tier.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use cache::entry::copy::TierCopy;
+use cache::entry::stored::CacheEntry;
+use parking_lot::Mutex;
+use store::{FillId, Record as _};
+use tokio::time::Instant;
+
+use crate::leases::HeldLease;
+use crate::queue::{Pause, Queue, QueueTurn};
+
+/// Pending change to a record of the tier.
+#[derive(Clone, Debug)]
+pub(crate) enum Pending {
+    /// Writes the record.
+    Put { entry: Arc<CacheEntry>, theirs: Theirs, claim: Option<Claim> },
+    /// Removes the record.
+    Removed,
+}
+
+/// Lease under which a record is written.
+#[derive(Clone)]
+pub(crate) struct Claim {
+    pub(super) held: Arc<HeldLease>,
+    pub(super) covers: Covers,
+}
+
+/// Share of a pending write that was fetched under the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Covers {
+    All,
+    /// The key has another change too.
+    Part,
+}
+
+/// Treatment of the tier's responses that this instance has not seen, when a record is written.
+#[derive(Clone, Debug)]
+pub(crate) enum Theirs {
+    /// Keeps them, except those with these ids, which were replaced.
+    Kept { dropped: Vec<FillId> },
+    /// Drops them.
+    Gone,
+}
+
+/// State of a key, as far as it is known without asking the tier.
+#[derive(Clone, Debug)]
+pub(crate) enum KnownRecord {
+    /// The key has this record.
+    Entry(Arc<CacheEntry>),
+    /// The key has no record.
+    Nothing,
+    /// Only the tier knows.
+    Unknown,
+}
+
+/// Result of noting an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    Taken,
+    Refused,
+}
+
+/// Limits on pending changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub keys_max: usize,
+    pub bytes_max: usize,
+}
+
+/// A pending operation with its number among those on the key.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbered {
+    pub pending: Pending,
+    pub number: u64,
+}
+
+#[derive(Default)]
+struct KeySlot {
+    pending: Option<Pending>,
+    in_use: Weak<CacheEntry>,
+    /// Number of the last operation. A record that was requested before it is outdated.
+    number: u64,
+    /// Failed attempts at the pending operation.
+    failures: u32,
+    /// Changes that the tier has reported while a look-up was in progress.
+    doubts: u64,
+    /// Look-ups in progress. They keep the slot, and with it the number.
+    asking: usize,
+}
+
+/// Pending changes and records in use, by key.
+pub(crate) struct WriteBehind {
+    shards: Box<[Mutex<Slots>]>,
+    hasher: RandomState,
+    /// Number of keys with a pending change.
+    pending: AtomicUsize,
+    /// Memory that pending records take.
+    pending_bytes: AtomicUsize,
+    /// Keys with a pending change that no writer holds.
+    queue: Queue,
+}
+
+#[derive(Default)]
+struct Slots {
+    by_key: HashMap<Box<[u8]>, KeySlot>,
+    /// Number of slots at which idle ones are swept: nothing tells when a record goes out of use.
+    sweep_at: usize,
+}
+
+/// A look-up in progress. Notices any change to the key meanwhile.
+pub(crate) struct KeyWatch<'a> {
+    working: &'a WriteBehind,
+    key: &'a [u8],
+    number: u64,
+    doubts: u64,
+}
+
+/// Number of locks; enough that workers rarely wait for each other.
+const SHARDS: usize = 64;
+const SWEEP_SLOTS_MIN: usize = 64;
+
+impl Default for WriteBehind {
+    fn default() -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self {
+            shards,
+            hasher: RandomState::new(),
+            pending: AtomicUsize::new(0),
+            pending_bytes: AtomicUsize::new(0),
+            queue: Queue::default(),
+        }
+    }
+}
+
+impl WriteBehind {
+    /// State of a key, as far as it is known without asking the tier.
+    pub(crate) fn known(&self, key: &[u8]) -> KnownRecord {
+        self.shard(key).lock().by_key.get(key).map_or(KnownRecord::Unknown, KeySlot::known)
+    }
+
+    /// Record under a key, as far as it is known here.
+    pub(crate) fn entry(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+        match self.known(key) {
+            KnownRecord::Entry(entry) => Some(entry),
+            KnownRecord::Nothing | KnownRecord::Unknown => None,
+        }
+    }
+
+    /// Notes an operation, in place of the pending one. Refused if that would be one key too many: the change is then lost to the tier.
+    /// A record that would exceed the byte limit is not written, and the tier's record of its key is removed.
+    pub(crate) fn note(&self, key: &[u8], next: Pending, limits: Limits) -> Noted {
+        let mut shard = self.shard(key).lock();
+        let is_full = self.pending_keys() >= limits.keys_max;
+        let next = self.fitting(next, limits);
+        let slot = shard.slot(key);
+        slot.number += 1;
+        if is_full && slot.pending.is_none() {
+            next.mark_given_up();
+            slot.in_use = Weak::new();
+            shard.let_go(key);
+            return Noted::Refused;
+        }
+        slot.in_use = match &next {
+            Pending::Put { entry, .. } => Arc::downgrade(entry),
+            Pending::Removed => Weak::new(),
+        };
+        let before = slot.pending.take();
+        self.pending_bytes.fetch_add(next.bytes(), Ordering::Relaxed);
+        self.pending_bytes.fetch_sub(before.as_ref().map_or(0, Pending::bytes), Ordering::Relaxed);
+        let is_first = before.is_none();
+        slot.pending = Some(next.after(before));
+        slot.failures = 0;
+        if is_first {
+            self.pending.fetch_add(1, Ordering::Relaxed);
+            self.queue.push(key.into());
+        }
+        Noted::Taken
+    }
+
+    fn fitting(&self, next: Pending, limits: Limits) -> Pending {
+        let waiting = self.pending_bytes.load(Ordering::Relaxed);
+        if waiting.saturating_add(next.bytes()) <= limits.bytes_max {
+            return next;
+        }
+        next.mark_given_up();
+        Pending::Removed
+    }
+
+    /// Replaces a record by one with the same responses. A pending write goes on with the new record, and nothing is outdated.
+    pub(crate) fn replace(&self, key: &[u8], before: &Arc<CacheEntry>, after: &Arc<CacheEntry>) {
+        let mut shard = self.shard(key).lock();
+        let Some(slot) = shard.by_key.get_mut(key) else { return };
+        if let Some(Pending::Put { entry, .. }) = slot.pending.as_mut()
+            && Arc::ptr_eq(entry, before)
+        {
+            self.pending_bytes.fetch_add(after.charge().bytes(), Ordering::Relaxed);
+            self.pending_bytes.fetch_sub(entry.charge().bytes(), Ordering::Relaxed);
+            *entry = Arc::clone(after);
+        }
+        if slot.in_use.upgrade().is_some_and(|in_use| Arc::ptr_eq(&in_use, before)) {
+            slot.in_use = Arc::downgrade(after);
+        }
+    }
+
+    /// Forgets the record in use of a key.
+    pub(crate) fn out_of_use(&self, key: &[u8]) {
+        let mut shard = self.shard(key).lock();
+        if let Some(slot) = shard.by_key.get_mut(key) {
+            slot.in_use = Weak::new();
+        }
+        shard.let_go(key);
+    }
+
+    /// Next key for a writer. The writer puts it back, unless no change is pending any more.
+    pub(crate) fn next(&self, now: Instant) -> QueueTurn {
+        self.queue.next(now)
+    }
+
+    /// Queues a key again that a writer held.
+    pub(crate) fn again(&self, key: Box<[u8]>) {
+        self.queue.push(key);
+    }
+
+    /// Queues a key again after a pause.
+    pub(crate) fn pause(&self, key: Box<[u8]>, pause: Pause, now: Instant) {
+        self.queue.pause(key, pause, now);
+    }
+
+    /// Moves pending removals to the front, and ends all pauses.
+    pub(crate) fn removals_first(&self) {
+        let keys = self.queue.take().into_iter();
+        let (removals, others): (Vec<_>, Vec<_>) = keys.partition(|key| self.is_removal(key));
+        removals.into_iter().chain(others).for_each(|key| self.queue.push(key));
+    }
+
+    fn is_removal(&self, key: &[u8]) -> bool {
+        matches!(self.pending(key), Some(Numbered { pending: Pending::Removed, .. }))
+    }
+
+    /// Number of pending removals.
+    pub(crate) fn removals(&self) -> usize {
+        let is_removal = |slot: &&KeySlot| matches!(slot.pending, Some(Pending::Removed));
+        self.shards.iter().map(|shard| shard.lock().by_key.values().filter(is_removal).count()).sum()
+    }
+
+    /// Pending operation of a key.
+    pub(crate) fn pending(&self, key: &[u8]) -> Option<Numbered> {
+        let shard = self.shard(key).lock();
+        let slot = shard.by_key.get(key)?;
+        Some(Numbered { pending: slot.pending.clone()?, number: slot.number })
+    }
+
+    /// Removes an operation that took place. Returns whether the key has no other.
+    pub(crate) fn done(&self, key: &[u8], number: u64) -> bool {
+        let mut shard = self.shard(key).lock();
+        let Some(slot) = shard.by_key.get_mut(key) else { return true };
+        if slot.number != number {
+            return false;
+        }
+        if let Some(pending) = slot.pending.take() {
+            self.pending.fetch_sub(1, Ordering::Relaxed);
+            self.pending_bytes.fetch_sub(pending.bytes(), Ordering::Relaxed);
+        }
+        shard.let_go(key);
+        true
+    }
+
+    /// Counts a failed attempt. Returns the number of failures of the operation.
+    pub(crate) fn failed(&self, key: &[u8], number: u64) -> u32 {
+        let mut shard = self.shard(key).lock();
+        let slot = shard.by_key.get_mut(key).filter(|slot| slot.number == number);
+        slot.map_or(0, |slot| {
+            slot.failures += 1;
+            slot.failures
+        })
+    }
+
+    /// Turns an operation that can't take place into a removal, because the tier's record is older.
+    pub(crate) fn give_up(&self, key: &[u8], number: u64) {
+        let mut shard = self.shard(key).lock();
+        if let Some(slot) = shard.by_key.get_mut(key).filter(|slot| slot.number == number) {
+            let bytes = slot.give_up();
+            self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives up pending records that have expired. Returns how many.
+    pub(crate) fn give_up_expired(&self, now_ms: u64) -> usize {
+        let of_shard = |shard: &Mutex<Slots>| {
+            let mut shard = shard.lock();
+            let expired = shard.by_key.values_mut().filter(|slot| slot.has_expired(now_ms));
+            let bytes = expired.map(KeySlot::give_up);
+            bytes.map(|bytes| _ = self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed)).count()
+        };
+        self.shards.iter().map(of_shard).sum()
+    }
+
+    /// Begins a look-up in the tier; the guard is held until its answer is used.
+    pub(crate) fn ask<'a>(&'a self, key: &'a [u8]) -> KeyWatch<'a> {
+        let mut shard = self.shard(key).lock();
+        let slot = shard.slot(key);
+        slot.asking += 1;
+        KeyWatch { working: self, key, number: slot.number, doubts: slot.doubts }
+    }
+
+    /// Notes that the tier has reported a change to a key. Returns the record in use, if any.
+    pub(crate) fn doubt(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+        let mut shard = self.shard(key).lock();
+        let slot = shard.by_key.get_mut(key)?;
+        slot.doubts += 1;
+        slot.in_use.upgrade()
+    }
+
+    /// Number of keys with a pending change.
+    pub(crate) fn pending_keys(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, key: &[u8]) -> &Mutex<Slots> {
+        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+    }
+}
+
+impl KeyWatch<'_> {
+    pub(crate) fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    /// Makes the record that was found the one in use, unless it is outdated by now. `mark` notes in the record what it is a copy of,
+    /// before a later change can be reported.
+    pub(crate) fn found(&self, entry: &Arc<CacheEntry>, mark: impl FnOnce(&TierCopy)) -> bool {
+        let mut shard = self.working.shard(self.key).lock();
+        let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
+            return false;
+        };
+        slot.in_use = Arc::downgrade(entry);
+        mark(entry.copy());
+        true
+    }
+
+    /// Forgets the record in use: the tier has another, which is of no use here. Returns whether that is still current.
+    pub(crate) fn gone(&self) -> bool {
+        let mut shard = self.working.shard(self.key).lock();
+        let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
+            return false;
+        };
+        slot.in_use = Weak::new();
+        true
+    }
+
+    fn is_about(&self, slot: &KeySlot) -> bool {
+        slot.number == self.number && slot.doubts == self.doubts
+    }
+
+    /// Whether nothing has changed since the look-up began.
+    pub(crate) fn is_current(&self) -> bool {
+        let shard = self.working.shard(self.key).lock();
+        shard.by_key.get(self.key).is_some_and(|slot| self.is_about(slot))
+    }
+}
+
+impl Drop for KeyWatch<'_> {
+    fn drop(&mut self) {
+        let mut shard = self.working.shard(self.key).lock();
+        if let Some(slot) = shard.by_key.get_mut(self.key) {
+            slot.asking -= 1;
+        }
+        shard.let_go(self.key);
+    }
+}
+
+impl Slots {
+    fn slot(&mut self, key: &[u8]) -> &mut KeySlot {
+        if self.by_key.len() >= self.sweep_at.max(SWEEP_SLOTS_MIN) {
+            self.by_key.retain(|_, slot| !slot.is_idle());
+            self.sweep_at = 2 * self.by_key.len();
+        }
+        self.by_key.entry(key.into()).or_default()
+    }
+
+    fn let_go(&mut self, key: &[u8]) {
+        if self.by_key.get(key).is_some_and(KeySlot::is_idle) {
+            self.by_key.remove(key);
+        }
+    }
+}
+
+impl KeySlot {
+    fn known(&self) -> KnownRecord {
+        match &self.pending {
+            Some(Pending::Put { entry, .. }) => KnownRecord::Entry(Arc::clone(entry)),
+            Some(Pending::Removed) => KnownRecord::Nothing,
+            None => self.in_use.upgrade().map_or(KnownRecord::Unknown, KnownRecord::Entry),
+        }
+    }
+
+    /// Turns the pending operation into a removal. Returns the bytes that are no longer pending.
+    fn give_up(&mut self) -> usize {
+        self.number += 1;
+        self.failures = 0;
+        self.in_use = Weak::new();
+        let given_up = self.pending.replace(Pending::Removed);
+        given_up.iter().for_each(Pending::mark_given_up);
+        given_up.as_ref().map_or(0, Pending::bytes)
+    }
+
+    fn has_expired(&self, now_ms: u64) -> bool {
+        let Some(Pending::Put { entry, .. }) = &self.pending else { return false };
+        entry.expires_at_ms().is_some_and(|end_ms| end_ms <= now_ms)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.pending.is_none() && self.asking == 0 && self.in_use.strong_count() == 0
+    }
+}
+
+impl Pending {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Put { entry, .. } => entry.charge().bytes(),
+            Self::Removed => 0,
+        }
+    }
+
+    /// Marks a record that will not reach the tier: its next use asks the tier.
+    fn mark_given_up(&self) {
+        if let Self::Put { entry, .. } = self {
+            entry.copy().give_up();
+        }
+    }
+
+    fn claim(&self) -> Option<&Claim> {
+        match self {
+            Self::Put { claim, .. } => claim.as_ref(),
+            Self::Removed => None,
+        }
+    }
+
+    /// Combines the operation with an earlier one that was not carried out.
+    fn after(self, before: Option<Self>) -> Self {
+        match (self, before) {
+            (Self::Put { entry, theirs, claim }, Some(before)) => {
+                let claim = Claim::after(claim, before.claim());
+                let theirs = theirs.after(before);
+                Self::Put { entry, theirs, claim }
+            }
+            (own, _) => own,
+        }
+    }
+}
+
+impl Claim {
+    pub(super) fn of(held: &Arc<HeldLease>) -> Self {
+        Self { held: Arc::clone(held), covers: Covers::All }
+    }
+
+    /// Claim on a record that also contains an earlier change which was not written.
+    fn after(own: Option<Self>, before: Option<&Self>) -> Option<Self> {
+        let is_same =
+            own.as_ref().zip(before).is_some_and(|(own, before)| Arc::ptr_eq(&own.held, &before.held));
+        let claim = own.or_else(|| before.cloned())?;
+        Some(if is_same { claim } else { Self { covers: Covers::Part, ..claim } })
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Claim").field("covers", &self.covers).finish_non_exhaustive()
+    }
+}
+
+impl Theirs {
+    fn after(self, before: Pending) -> Self {
+        let Self::Kept { mut dropped } = self else { return Self::Gone };
+        match before {
+            Pending::Removed | Pending::Put { theirs: Self::Gone, .. } => Self::Gone,
+            Pending::Put { theirs: Self::Kept { dropped: earlier }, .. } => {
+                dropped.extend(earlier);
+                Self::Kept { dropped }
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Keeps this instance in step with those that share the tier behind memory, by notices of the tier and the log of purges.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use cache::Cache;
+use fleet::Tier;
+use fleet::purge_log::Beat;
+use store::backing::{BackingError, LogCursor, Source, Watcher};
+use tokio::sync::Notify;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use crate::config::StoreIndex;
+use crate::purge::heard;
+use crate::stores::Store;
+use crate::worker::Shared;
+
+/// Receives notices of the tier, on the thread that reads its connection.
+struct Hearing {
+    shared: Weak<Shared>,
+    store: StoreIndex,
+    log_changed: Notify,
+}
+
+impl Watcher for Hearing {
+    fn suspect(&self, names: &[&[u8]]) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.stores.at(self.store).tier.iter().for_each(|tier| tier.suspect(names));
+        }
+    }
+
+    fn all_suspect(&self, _source: Option<Source>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.stores.at(self.store).tier.iter().for_each(|tier| tier.all_suspect());
+        }
+    }
+
+    fn log_changed(&self) {
+        self.log_changed.notify_one();
+    }
+}
+
+/// Pause after a failure. No request waits for it.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Keeps in step with the instances that share the tier of a store, for ever. Returns at once without a tier.
+pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
+    let Store { cache, tier: Some(tier), .. } = shared.stores.at(store) else { return };
+    let log = tier.log();
+    let hearing = Arc::new(Hearing { shared: Arc::downgrade(&shared), store, log_changed: Notify::new() });
+    let watcher: Weak<Hearing> = Arc::downgrade(&hearing);
+    tier.watch(watcher);
+    // Twice per verification time, as a list of members requires.
+    let mut ticks = interval(log.verification() / 2);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = None;
+    loop {
+        let is_tick = tokio::select! {
+            // The order of events follows from the notices, and in tests from a seed.
+            biased;
+            _ = ticks.tick() => true,
+            () = hearing.log_changed.notified() => false,
+            () = log.posted() => false,
+        };
+        let begun = Instant::now();
+        let when = if is_tick { When::Tick } else { When::Told };
+        if let Err(error) = keep(&shared, (cache, tier), &mut told, when).await {
+            log.failed(begun, &error);
+            // The notice comes when there is a connection again.
+            let _ = timeout(RETRY, hearing.log_changed.notified()).await;
+            hearing.log_changed.notify_one();
+            continue;
+        }
+        tier.answers();
+    }
+}
+
+/// Reason to look at the log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Regular look.
+    Tick,
+    /// Something was told, or is to be told.
+    Told,
+}
+
+/// Keeps in step, and in the list of instances that share the tier: nobody finds one that isn't listed.
+async fn keep(
+    shared: &Shared,
+    (cache, tier): (&Cache, &Tier),
+    told: &mut Option<LogCursor>,
+    when: When,
+) -> Result<(), BackingError> {
+    step(shared, (cache, tier), told).await?;
+    let log = tier.log();
+    if !log.is_listed() {
+        // Purges were complete without this instance until now. The log has them, so it is read again before anything is used.
+        log.enlist().await?;
+        *told = None;
+        return step(shared, (cache, tier), told).await;
+    }
+    if when == When::Tick {
+        // The next tick tries again.
+        let _ = log.enlist().await;
+        *told = None;
+    }
+    Ok(())
+}
+
+/// Writes pending records, reads new ones, and tells the others how far it has read.
+async fn step(
+    shared: &Shared,
+    (cache, tier): (&Cache, &Tier),
+    told: &mut Option<LogCursor>,
+) -> Result<(), BackingError> {
+    let log = tier.log();
+    log.send().await?;
+    loop {
+        let (sent, source) = (log.sent(), log.source());
+        let read = heard::read_on(shared, (cache, tier)).await?;
+        log.record_read_over(source);
+        cache.epochs().own_are_read(sent);
+        if *told == Some(read) {
+            return Ok(());
+        }
+        *told = None;
+        // An instance that isn't listed yet reads on once it is.
+        if log.beat(read).await? == Beat::Next || !log.is_listed() {
+            *told = Some(read);
+            return Ok(());
+        }
+    }
+}

@@ -1,4 +1,0 @@
-mod merging;
-mod round_trip;
-mod trust;
-pub(crate) mod world;
