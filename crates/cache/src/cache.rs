@@ -54,8 +54,8 @@ impl Cache {
             tier: tier.unwrap_or_else(|| Arc::new(MemoryAlone(Arc::clone(&memory)))),
             memory,
             epochs,
-            fetches: Arc::new(FetchTable::new()),
-            backoff: RevalidationBackoff::new(),
+            fetches: Arc::default(),
+            backoff: RevalidationBackoff::default(),
         }
     }
 

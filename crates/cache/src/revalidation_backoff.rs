@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 ///
 /// Memory is bounded: a wait takes one of [`SLOTS`] slots and gives way to the next one there, so that an attempt may come sooner. The
 /// hash has a secret, so that nobody can choose keys that share a slot.
+#[derive(Default)]
 pub struct RevalidationBackoff {
     waits: Slots,
     refusals: Slots,
@@ -44,10 +45,6 @@ const REFUSAL_MS: i64 = 125;
 const REFUSALS_MAX_MS: i64 = REFUSALS_MAX * REFUSAL_MS;
 
 impl RevalidationBackoff {
-    pub fn new() -> Self {
-        Self { waits: Slots::new(), refusals: Slots::new() }
-    }
-
     /// Whether a client must not begin a validation of a key now.
     pub fn holds_back(&self, key: &[u8], client: Option<Client>, now: Timestamp) -> bool {
         let waits = |who: Option<Client>| self.waits.left_ms((key, who), now) > 0;
@@ -83,11 +80,13 @@ struct Slot {
     wait_ms: i64,
 }
 
-impl Slots {
-    fn new() -> Self {
+impl Default for Slots {
+    fn default() -> Self {
         Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
     }
+}
 
+impl Slots {
     /// Rest of a wait: zero if the clock was set back to before it began.
     fn left_ms(&self, who: impl Hash, now: Timestamp) -> i64 {
         let hash = self.hasher.hash_one(who);
@@ -120,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_key_is_left_alone_for_half_a_second_if_the_origin_fails() {
-        let backoff = RevalidationBackoff::new();
+        let backoff = RevalidationBackoff::default();
         assert!(!backoff.holds_back(b"key", client(1), BEGAN));
         backoff.begin(b"key", InVain::ForAll, BEGAN);
         for who in [client(1), client(2), None] {
@@ -135,7 +134,7 @@ mod tests {
 
     #[test]
     fn others_are_left_alone_for_less_long_than_the_client_that_was_refused() {
-        let backoff = RevalidationBackoff::new();
+        let backoff = RevalidationBackoff::default();
         backoff.begin(b"key", InVain::For(client(1).unwrap()), BEGAN);
         for (who, expected) in [
             (client(1), [true, true, true, true, false]),
@@ -149,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_client_that_is_refused_for_many_keys_waits_whatever_the_key() {
-        let backoff = RevalidationBackoff::new();
+        let backoff = RevalidationBackoff::default();
         let refuse = |refusals: i64, now| {
             let keys = (0..refusals).map(|number| number.to_string().into_bytes());
             keys.for_each(|key| backoff.begin(&key, InVain::For(client(1).unwrap()), now));

@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use crate::question::{ExplainJob, Explanation, Question};
-use crate::request::exchange;
 use crate::request::interims::Interims;
+use crate::request::pipeline;
 use crate::request::plan::Step;
 use crate::request::reply::Reply;
 use crate::worker::Worker;
@@ -64,11 +64,9 @@ async fn answer(worker: &Arc<Worker>, question: &Question) -> Explanation {
         timeline: None,
     };
     let started = Instant::now();
-    let mut reply = match exchange::begin(worker, &live, &request, &mut Vec::new(), started) {
+    let mut reply = match pipeline::begin(worker, &live, &request, &mut Vec::new(), started) {
         Step::Reply(reply) => reply,
-        Step::Forward(plan) => {
-            exchange::finish(worker, &plan, RequestBody::Empty, &Interims::default()).await
-        }
+        Step::Forward(plan) => pipeline::finish(&plan, RequestBody::Empty, &Interims::default()).await,
     };
     let complete = read_to_end(&mut reply).await;
     let _ = timeout(FORWARD_END_MAX, record.closed()).await;

@@ -351,7 +351,7 @@ impl GatewayControl {
 
     /// Number of forwards in progress that others can join.
     pub fn fetches_in_flight(&self) -> usize {
-        self.shared.stores.iter().map(|store| store.cache.fetches().len()).sum()
+        self.shared.stores.iter().map(|store| store.cache.fetches().running()).sum()
     }
 }
 

@@ -97,14 +97,16 @@ const INVALIDATION_COUNTS: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalidations(u64);
 
-impl FetchTable {
-    pub fn new() -> Self {
+impl Default for FetchTable {
+    fn default() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let invalidations = (0..INVALIDATION_COUNTS).map(|_| AtomicU64::new(0)).collect();
         let hasher = RandomState::new();
         Self { shards, invalidations, hasher, turns: AtomicU64::new(0) }
     }
+}
 
+impl FetchTable {
     /// Takes the next turn. If a forward is listed only once its response has arrived, take the turn before sending the request.
     pub fn turn(&self) -> Sequence {
         Sequence::new(self.turns.fetch_add(1, Ordering::AcqRel))
@@ -261,7 +263,7 @@ impl FetchTable {
     }
 
     /// Returns the number of running forwards whose answer may be stored.
-    pub fn len(&self) -> usize {
+    pub fn running(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().forwards.len()).sum()
     }
 

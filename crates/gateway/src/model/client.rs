@@ -22,6 +22,7 @@ use super::origin::{Answered, Origin, body};
 use super::process::Process;
 use super::urls::{HOST, URLS, key};
 use crate::active::ActiveConfig;
+use crate::request::context::{RequestContext, SiteContext};
 use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::job::Job;
 use crate::request::invalidate;
@@ -92,18 +93,9 @@ impl Client {
         let read = self.read(&head);
         let (mut key, mut tier, mut held) = (Vec::new(), Tier::Unasked, None);
         loop {
-            let lookup = Lookup {
-                worker,
-                live: &read.live,
-                site: &read.site,
-                rule: read.rule,
-                request: &head,
-                facts: &read.facts,
-                now: worker.now(),
-                stamp: worker.shared.stores.first().cache.stamp(),
-                content: None,
-                tier,
-            };
+            let at = SiteContext { worker, live: &read.live, site: &read.site, started: asked };
+            let context = RequestContext::new(at, read.rule, &head, &read.facts);
+            let lookup = Lookup { tier, ..Lookup::new(context) };
             key.clear();
             match lookup.run(&mut key) {
                 Found::Load => {
@@ -255,6 +247,7 @@ impl Client {
         let request = Arc::new(Inbound::new(&head, &live, &site, rule));
         let mode = ForwardMode::Query;
         let plan = Plan {
+            worker: Arc::clone(&self.process.worker),
             live,
             site,
             rule,
@@ -268,7 +261,7 @@ impl Client {
         };
         let news = group.map(|group| ("cache-group-invalidation".to_owned(), format!("\"{group}\"")));
         let response = response(200, news.as_slice(), 0);
-        invalidate::apply(&self.process.worker, &plan, &response, None).await;
+        invalidate::apply(&plan, &response, None).await;
     }
 
     /// Removes a URL from memory.

@@ -22,34 +22,33 @@ use crate::request::plan::Plan;
 use crate::rewrite::shape::{self, Shape};
 use crate::routing::LiveSite;
 use crate::routing::key::key_of;
-use crate::worker::Worker;
 
 /// Invalidates stored responses that an unsafe request has changed, as far as its response tells. `spared` is the forward of the
 /// request itself, whose response is newer than the invalidation.
 //= RFC 9111 section 4.4: invalidating stored responses
-pub(crate) async fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
+pub(crate) async fn apply(plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
     let method = plan.facts.method;
     let lines = response.fields.to_lines();
     let status = response.status.as_u16();
     let mut changed = BTreeSet::new();
     for (site, path_and_query) in places(plan, status, &lines) {
-        invalidate_place((worker, plan), (&site, &path_and_query), spared, &mut changed).await;
+        invalidate_place(plan, (&site, &path_and_query), spared, &mut changed).await;
     }
     //= RFC 9875 section 3: invalidation of the listed groups
     let groups_max = plan.live.config.store(&plan.site.config).groups_max;
     let groups = groups::invalidated(method, status, &lines, groups_max);
-    invalidate_groups(worker, plan, &groups, &mut changed);
+    invalidate_groups(plan, &groups, &mut changed);
     let named = match &groups {
         Groups::Named(names) => names.len(),
         Groups::TooMany => groups_max,
     };
-    (0..named).for_each(|_| worker.recorder.invalidation("group"));
-    let changed: Vec<_> = changed.into_iter().map(|index| worker.shared.stores.at(index)).collect();
+    (0..named).for_each(|_| plan.worker.recorder.invalidation("group"));
+    let changed: Vec<_> = changed.into_iter().map(|index| plan.worker.shared.stores.at(index)).collect();
     heard::tell_briefly(&changed).await;
 }
 
 /// Invalidates the responses of groups, here and elsewhere.
-fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreIndex>) {
+fn invalidate_groups(plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreIndex>) {
     let tags = match groups {
         Groups::Named(names) if names.is_empty() => return,
         Groups::Named(names) => names.clone(),
@@ -59,7 +58,7 @@ fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mu
     let request = plan.request();
     let record = heard::of_host(tags, &request.authority);
     for index in plan.live.routes.stores_of_host(&request.authority) {
-        let store = worker.shared.stores.at(index);
+        let store = plan.worker.shared.stores.at(index);
         heard::in_turn(store, &record, || {
             store.cache.invalidate_groups(groups, &plan.request.target(), Some(record.id));
         });
@@ -121,7 +120,7 @@ fn rewritten(plan: &Plan, site: &LiveSite, path_and_query: &str) -> String {
 /// Invalidates all responses for a path and query at a site, by the rule that a GET for them would have.
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
 async fn invalidate_place(
-    (worker, plan): (&Worker, &Plan),
+    plan: &Plan,
     (site, path_and_query): (&LiveSite, &str),
     spared: Option<&Waiter>,
     changed: &mut BTreeSet<StoreIndex>,
@@ -131,9 +130,9 @@ async fn invalidate_place(
     let keys: Vec<_> =
         asked.iter().map(|(scheme, authority)| key_of(site, *scheme, authority, path_and_query)).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let store = worker.store(site);
+    let store = plan.worker.store(site);
     let cache = &store.cache;
-    if plan.site.rule_at(plan.rule).caching.groups_invalidated == GroupsInvalidated::Shared {
+    if plan.rule().caching.groups_invalidated == GroupsInvalidated::Shared {
         // Only the stored response tells which groups it belongs to.
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let rules = plan.live.config.storage_rules(&site.config, rule);
@@ -143,13 +142,13 @@ async fn invalidate_place(
                 join_all(keys.iter().map(|key| tier.load(key, Asker { rules, site_key: None }))).await;
         }
         for groups in keys.iter().flat_map(|key| shared_groups(cache, key, groups_max)) {
-            invalidate_groups(worker, plan, &groups, changed);
+            invalidate_groups(plan, &groups, changed);
         }
     }
     let record = heard::of_url(request.scheme, &request.authority, path_and_query);
     heard::in_turn(store, &record, || invalidate_keys(cache, &keys, record.id, spared));
     changed.insert(site.config.store);
-    worker.recorder.invalidation("url");
+    plan.worker.recorder.invalidation("url");
 }
 
 //= RFC 9875 section 2.2.1: invalidation of a group

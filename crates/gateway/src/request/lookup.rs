@@ -1,25 +1,24 @@
 //! Looks up the stored response for a request, and decides how it may be used.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cache::Cache;
 use cache::entry::stored::{CacheEntry, Hit, StoredHead};
 use cache::entry::usage::Owner;
 use cache::failure::FailureCause;
 use cache::membership::{LookUp, Stamp};
 use caching::explain::{self, Finding};
 use caching::{
-    FwdReason, KeyParts, MethodClass, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp,
-    key::write_key, on_miss, query, sharing,
+    FwdReason, KeyParts, MethodClass, Miss, NotReused, Reuse, Selecting, Timestamp, key::write_key, on_miss,
+    query, sharing,
 };
-use message::client::{Client, named_address_of};
 use message::explain_record::{Record, note};
 use message::head::{Content, Nominations, RequestHead};
 use message::reason::Reason;
 
-use crate::active::ActiveConfig;
 use crate::config::Site;
+use crate::request::context::RequestContext;
 use crate::request::decide::{AskedFor, Asking, Decision, ReuseInput, Standing};
 use crate::request::fetch::fetch_spec::{Fetch, Sharing, Tier};
 use crate::request::fetch::scope::FetchScope;
@@ -29,17 +28,11 @@ use crate::request::serve::Serving;
 use crate::request::using::Use;
 use crate::rewrite::reading::{self, Inbound};
 use crate::routing::key::{Keyed, key_of, write_site_key};
-use crate::routing::{LiveSite, RuleMatch};
-use crate::worker::Worker;
 
 /// One look-up.
+#[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
-    pub(crate) worker: &'a Arc<Worker>,
-    pub(crate) live: &'a Arc<ActiveConfig>,
-    pub(crate) site: &'a Arc<LiveSite>,
-    pub(crate) rule: RuleMatch,
-    pub(crate) request: &'a RequestHead<'a>,
-    pub(crate) facts: &'a RequestFacts,
+    pub(crate) context: RequestContext<'a>,
     pub(crate) now: Timestamp,
     /// Taken before anything is looked up.
     pub(crate) stamp: Stamp,
@@ -64,10 +57,21 @@ pub(crate) enum Found {
     Load,
 }
 
-impl Lookup<'_> {
-    /// Cache of the site.
-    pub(crate) fn cache(&self) -> &Cache {
-        self.worker.cache(self.site)
+impl<'a> Deref for Lookup<'a> {
+    type Target = RequestContext<'a>;
+
+    #[inline]
+    fn deref(&self) -> &RequestContext<'a> {
+        &self.context
+    }
+}
+
+impl<'a> Lookup<'a> {
+    /// Prepares the look-up of a request without content.
+    #[inline]
+    pub(crate) fn new(context: RequestContext<'a>) -> Self {
+        let stamp = context.cache().stamp();
+        Self { context, now: context.worker.now(), stamp, content: None, tier: Tier::Unasked }
     }
 
     #[inline]
@@ -75,10 +79,9 @@ impl Lookup<'_> {
         if let Some(reason) = self.why_pass() {
             return Found::Forward(reason, None);
         }
-        let rule = self.site.rule_at(self.rule);
         match (self.facts.method, self.content) {
             (MethodClass::Query, Some(content)) => self.write_query_key(content, key),
-            (MethodClass::Query, None) if rule.caching.enabled => return Found::NeedContent,
+            (MethodClass::Query, None) if self.rule.caching.enabled => return Found::NeedContent,
             _ => self.write_key(key),
         }
         if let Some(record) = self.request.record {
@@ -92,9 +95,10 @@ impl Lookup<'_> {
         let (site, request) = (&self.site.config, self.request);
         match &entry {
             Some(record) if request.sent.is_none() && differs_for(record, request, site) => {
-                let inbound = Inbound::new(request, self.live, self.site, self.rule);
+                let inbound = Inbound::new(request, self.live, self.site, self.matched);
                 let request = RequestHead { sent: Some(&inbound.sent().to_lines()), ..*request };
-                Lookup { request: &request, ..*self }.decide(entry.as_ref(), key)
+                let context = RequestContext { request: &request, ..self.context };
+                Lookup { context, ..*self }.decide(entry.as_ref(), key)
             }
             _ => self.decide(entry.as_ref(), key),
         }
@@ -103,9 +107,9 @@ impl Lookup<'_> {
     /// Whether to ask the tier for a record that memory lacks, or may have in another version.
     fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tier == Tier::Unasked
-            && self.worker.store(self.site).may_load(entry, key)
+            && self.store().may_load(entry, key)
             && self.facts.method.is_reusing()
-            && self.site.rule_at(self.rule).caching.enabled
+            && self.rule.caching.enabled
     }
 
     /// Selects a stored response, decides about it, and returns what that means for the request.
@@ -135,28 +139,25 @@ impl Lookup<'_> {
     #[inline]
     fn note_use(&self, hit: &Hit) {
         let Some(usage) = hit.head.usage() else { return };
-        usage.note(self.now, || {
-            Owner::of(named_address_of(self.request, &self.live.config.trusted_proxies).map(Client::of))
-        });
+        usage.note(self.now, || Owner::of(self.client()));
     }
 
     fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>, key: &'b [u8]) -> ReuseInput<'b> {
-        let rule = self.site.rule_at(self.rule);
         let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
-        ReuseInput { facts: self.facts, rule, entry, key, lately_ms, now: self.now }
+        ReuseInput { facts: self.facts, rule: self.rule, entry, key, lately_ms, now: self.now }
     }
 
     fn standing(&self, entry: &CacheEntry, hit: &Hit, key: &[u8]) -> Standing {
         let cache = self.cache();
         match cache.is_invalidated(key, &hit.head) {
             true => Standing::Invalidated,
-            false if self.worker.store(self.site).needs_verification(entry) => Standing::Unverified,
+            false if self.store().needs_verification(entry) => Standing::Unverified,
             false => Standing::Valid,
         }
     }
 
     fn write_key(&self, key: &mut Vec<u8>) {
-        write_site_key(&self.keyed(), self.request.path_and_query, &self.site.rule_at(self.rule).query, key);
+        write_site_key(&self.keyed(), self.request.path_and_query, &self.rule.query, key);
     }
 
     fn keyed(&self) -> Keyed<'_> {
@@ -171,7 +172,7 @@ impl Lookup<'_> {
         let keyed = self.keyed();
         let extra = [keyed.fields, &metadata, content];
         let parts = KeyParts { method: query::METHOD, extra: &extra, ..keyed.parts(path_and_query) };
-        write_key(&parts, &self.site.rule_at(self.rule).query, key);
+        write_key(&parts, &self.rule.query, key);
     }
 
     fn tell(
@@ -183,7 +184,7 @@ impl Lookup<'_> {
         decision: Reuse,
     ) {
         let shown = caching::key::describe(key).unwrap_or_default();
-        let rules = &self.site.rule_at(self.rule).caching;
+        let rules = &self.rule.caching;
         let finding = Finding::new("key", "the cache key", "RFC 9111 section 2").with("key", shown, "");
         record.note(findings::keyed(finding, self.request.keyed, rules));
         let selection = findings::selection(entry, selected, self.selecting(), rules);
@@ -216,7 +217,7 @@ impl Lookup<'_> {
         let candidates = entry.map(|entry| entry.candidates(stale.as_ref(), max, may_name));
         let candidates = candidates.unwrap_or_default();
         let variant = self.variant_key(entry);
-        let range_miss = self.site.rule_at(self.rule).range_miss;
+        let range_miss = self.rule.range_miss;
         let scope = match asked_for {
             AskedFor::AsAsked => FetchScope::AsAsked,
             AskedFor::Whole => FetchScope::Whole,
@@ -255,7 +256,7 @@ impl Lookup<'_> {
 
     /// Whether a validation may name a stored response that this request did not select.
     fn may_name(&self, head: &StoredHead) -> bool {
-        let rules = &self.site.rule_at(self.rule).caching;
+        let rules = &self.rule.caching;
         sharing::may_name(self.facts, &head.facts, head.nominated(), rules)
     }
 
@@ -265,7 +266,7 @@ impl Lookup<'_> {
 
     pub(crate) fn selecting(&self) -> Selecting<'_> {
         let sent = self.request.sent.unwrap_or(self.request.fields);
-        self.site.rule_at(self.rule).selecting(sent)
+        self.rule.selecting(sent)
     }
 
     /// Variant key of the request, as far as the newest stored response tells the nominated fields.
@@ -287,7 +288,6 @@ impl Lookup<'_> {
         used: Use,
         key: &[u8],
     ) -> Option<ForwardMode> {
-        let rule = self.site.rule_at(self.rule);
         let reason = NotReused::Partial;
         if serving.is_within_reach(hit) {
             note(self.request.record, || {
@@ -295,12 +295,12 @@ impl Lookup<'_> {
             });
             return Some(self.loading(hit, used, None, key));
         }
-        let outcome = on_miss(self.facts, &rule.caching, Miss::Bytes);
+        let outcome = on_miss(self.facts, &self.rule.caching, Miss::Bytes);
         if matches!(outcome, Reuse::Unavailable(_)) {
             note(self.request.record, || explain::reuse(outcome, None, self.now));
             return None;
         }
-        let scope = FetchScope::for_rest(serving, hit, rule);
+        let scope = FetchScope::for_rest(serving, hit);
         let Some(scope) = scope.filter(|_| self.facts.method == MethodClass::Get) else {
             let reason = ForwardReason { fwd: reason.fwd(), detail: reason.into() };
             return Some(ForwardMode::Alone { reason, stale: None });

@@ -1,8 +1,8 @@
 //! A request on its way: the loop and its steps, the call to its origin, replies and their bodies.
 
 pub(crate) mod account;
+pub(crate) mod context;
 pub(crate) mod decide;
-pub(crate) mod exchange;
 pub(crate) mod fetch;
 pub(crate) mod findings;
 pub(crate) mod interims;
@@ -11,6 +11,7 @@ pub(crate) mod lookup;
 pub(crate) mod origin_call;
 pub(crate) mod otel;
 pub(crate) mod overlay;
+pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod private;
 pub(crate) mod probing;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::Cache;
 use cache::collapse::table::Waiter;
 use cache::entry::stored::{CacheEntry, Hit};
 use cache::failure::FailureCause;
@@ -10,18 +11,22 @@ use cache::membership::LookUp;
 use caching::RequestFacts;
 use message::client::Client;
 use message::fields::PackedFields;
-use message::head::OwnedRequest;
+use message::head::{OwnedRequest, RequestHead};
 use message::reason::Detail;
 use origin::RequestBody;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
+use crate::config::CacheRule;
 use crate::pace::BodyLimits;
+use crate::request::context::{RequestContext, SiteContext};
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::reply::Reply;
 use crate::request::using::Use;
 use crate::rewrite::reading::Inbound;
 use crate::routing::{LiveSite, RuleMatch};
+use crate::stores::Store;
+use crate::worker::Worker;
 
 /// Outcome of the first half of an exchange. A reply is not boxed: a hit allocates nothing.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]
@@ -32,6 +37,7 @@ pub(crate) enum Step {
 
 /// Remaining work for a request that can't be answered at once.
 pub(crate) struct Plan {
+    pub(crate) worker: Arc<Worker>,
     pub(crate) live: Arc<ActiveConfig>,
     pub(crate) site: Arc<LiveSite>,
     pub(crate) rule: RuleMatch,
@@ -145,6 +151,7 @@ impl Plan {
     /// Copies the plan with another mode, after the tier was asked.
     pub(crate) fn with(&self, mode: ForwardMode, loaded: Option<Arc<CacheEntry>>) -> Box<Self> {
         Box::new(Self {
+            worker: Arc::clone(&self.worker),
             live: Arc::clone(&self.live),
             site: Arc::clone(&self.site),
             rule: self.rule,
@@ -163,6 +170,21 @@ impl Plan {
         self.asked.as_deref().unwrap_or_else(|| self.request())
     }
 
+    /// Cache of the site.
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.store().cache
+    }
+
+    /// Store of the site.
+    pub(crate) fn store(&self) -> &Store {
+        self.worker.store(&self.site)
+    }
+
+    /// Cache rule of the request.
+    pub(crate) fn rule(&self) -> &CacheRule {
+        self.site.rule_at(self.rule)
+    }
+
     /// Client that the forward counts for.
     pub(crate) fn client(&self) -> Option<Client> {
         Client::of_request(&self.request, &self.live.config.trusted_proxies)
@@ -175,5 +197,12 @@ impl Plan {
 
     pub(crate) fn request(&self) -> &OwnedRequest {
         &self.request
+    }
+
+    /// Context of the request for steps that borrow it; `request` is the head of [`Self::request`].
+    pub(crate) fn context<'a>(&'a self, request: &'a RequestHead<'a>) -> RequestContext<'a> {
+        let at =
+            SiteContext { worker: &self.worker, live: &self.live, site: &self.site, started: self.started };
+        RequestContext::new(at, self.rule, request, &self.facts)
     }
 }

@@ -15,11 +15,10 @@ use crate::request::plan::{ForwardMode, ForwardReason, Plan};
 use crate::request::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead, has_no_content, x_cache};
 use crate::request::respond::{self, Problem};
 use crate::rewrite;
-use crate::worker::Worker;
 
 /// Reply without a response of the origin.
-pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: ForwardReason) -> Reply {
-    let mut reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
+pub(crate) fn failed(plan: &Plan, problem: &Problem, reason: ForwardReason) -> Reply {
+    let mut reply = respond::reply(problem, Some(&plan.site), plan.started, &plan.worker);
     reply.cache_status.outcome =
         Outcome::Forwarded { reason: reason.fwd, status: None, stored: false, collapsed: false };
     reply

@@ -11,9 +11,9 @@ use caching::{FwdReason, Outcome, may_serve_stale};
 use message::explain_record::note;
 use origin::{OriginError, Probe};
 use telemetry::CacheResult;
-use tokio::time::Instant;
 
 use crate::events::{self, Event};
+use crate::request::context::RequestContext;
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::lookup::Lookup;
 use crate::request::plan::{ForwardMode, StandIn};
@@ -48,20 +48,19 @@ pub(crate) fn instead(
     lookup: &Lookup<'_>,
     candidate: Option<Candidate<'_>>,
     key: &[u8],
-    started: Instant,
 ) -> Option<Result<Reply, ForwardMode>> {
-    let Lookup { site, request, facts, now, .. } = *lookup;
+    let Lookup { context: RequestContext { site, request, .. }, now, .. } = *lookup;
     let (candidate, circuit) = (candidate?, site.upstream.open_circuit()?);
     let (cause, hit) = (FailureCause::of_error(&OPEN), candidate.hit);
     if !may_stand_in(lookup, &candidate, cause, key) {
         return None;
     }
-    let leave = circuit.probe(refresh::client(lookup));
+    let leave = circuit.probe(lookup.client());
     note(request.record, || tried(lookup, &leave));
     note(request.record, || findings::failure(Some(hit), true, cause, now));
     let outcome = Outcome::Forwarded { reason: candidate.fwd, status: None, stored: false, collapsed: false };
     let used = Use::Asked { outcome, result: CacheResult::Stale };
-    let serving = Serving { site, rule: site.rule_at(lookup.rule), request, facts, now, started };
+    let serving = Serving { context: lookup.context, now };
     let way = match serving.stale(hit, cause, used) {
         Some(reply) => Ok(reply),
         None if serving.is_within_reach(hit) => Err(lookup.loading(hit, used, Some(cause), key)),
@@ -81,7 +80,7 @@ pub(crate) fn instead(
 }
 
 fn may_stand_in(lookup: &Lookup<'_>, candidate: &Candidate<'_>, cause: FailureCause, key: &[u8]) -> bool {
-    let (head, rules) = (&candidate.hit.head, &lookup.site.rule_at(lookup.rule).caching);
+    let (head, rules) = (&candidate.hit.head, &lookup.rule.caching);
     may_serve_stale(lookup.facts, &head.facts, rules, lookup.now, cause.failure)
         && lookup.cache().may_stand_in(key, candidate.look_up, head)
 }

@@ -9,7 +9,7 @@ use cache::entry::stored::Hit;
 use cache::membership::Stamp;
 use cache::revalidation_backoff::InVain;
 use cache::settings::{CollapseLimits, LeaderFailure};
-use message::client::{Client, named_address_of};
+use message::client::Client;
 use message::clock::now;
 use message::explain_record::Record;
 use message::head::RequestHead;
@@ -31,14 +31,14 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
         Use::StaleWhileRevalidate => "stale",
         Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => return,
     };
-    if lookup.cache().backoff().holds_back(key, client(lookup), lookup.now) {
+    if lookup.cache().backoff().holds_back(key, lookup.client(), lookup.now) {
         return;
     }
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
     let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
     let place = (&*fetch.key, &*fetch.variant);
     let limits = lookup.site.config.collapse.limits().unwrap_or(NOBODY_WAITS);
-    let who = (Asker { client: client(lookup), ..Asker::default() }, limits);
+    let who = (Asker { client: lookup.client(), ..Asker::default() }, limits);
     let joined = fetch_table.join(place, who, fetch.look_up.at(stamp), |began| cache.record_overtaken(began));
     // Unless a fetch is under way.
     if let Join::Lead(waiter) = joined {
@@ -48,7 +48,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
             return leader.land(Answer::Found(newer));
         }
         lookup.worker.recorder.background_validation(event);
-        drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, client(lookup), None)));
+        drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, lookup.client(), None)));
     }
 }
 
@@ -74,12 +74,7 @@ pub(crate) fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
     let waiter = fetch_table.alone(key);
     lookup.worker.recorder.background_validation("probe");
     let leader = LeaderGuard::new(&waiter, fetch_table);
-    drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, client(lookup), Some(probe))));
-}
-
-/// Client of the request; `None` if it came by a trusted proxy that names none.
-pub(crate) fn client(lookup: &Lookup<'_>) -> Option<Client> {
-    named_address_of(lookup.request, &lookup.live.config.trusted_proxies).map(Client::of)
+    drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, lookup.client(), Some(probe))));
 }
 
 fn job(lookup: &Lookup<'_>, fetch: Arc<Fetch>, stamp: Stamp) -> Job {
@@ -91,8 +86,8 @@ fn job(lookup: &Lookup<'_>, fetch: Arc<Fetch>, stamp: Stamp) -> Job {
         worker: Arc::clone(lookup.worker),
         live: Arc::clone(lookup.live),
         site: Arc::clone(lookup.site),
-        rule: lookup.rule,
-        request: Arc::new(Inbound::new(&request, lookup.live, lookup.site, lookup.rule)),
+        rule: lookup.matched,
+        request: Arc::new(Inbound::new(&request, lookup.live, lookup.site, lookup.matched)),
         noting: lookup.request.record.map(Record::open),
         facts: *lookup.facts,
         fetch,

@@ -404,7 +404,7 @@ fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl F
 #[derive(Clone)]
 pub(crate) struct Account {
     pub(crate) site: Option<Arc<LiveSite>>,
-    /// Set by [`crate::request::exchange`] once a rule is chosen.
+    /// Set by [`crate::request::pipeline`] once a rule is chosen.
     pub(crate) rule: RuleId,
     pub(crate) result: CacheResult,
     pub(crate) started: tokio::time::Instant,

@@ -1,6 +1,7 @@
 //! Turns a stored response, or one that is being stored, into a reply: whole, a part of it, or 304.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,31 +15,33 @@ use caching::multipart::Multipart;
 use caching::partial::single_range;
 use caching::range::{self, RangeSpec, write_content_range, write_unsatisfied};
 use caching::{
-    ByteRange, CacheStatus, MethodClass, Outcome, Precondition, Ranges, RequestFacts, Timestamp, conditional,
-    fields,
+    ByteRange, CacheStatus, MethodClass, Outcome, Precondition, Ranges, Timestamp, conditional, fields,
 };
 use http::HeaderName;
 use message::explain_record::note;
 use message::fields::PackedFields;
-use message::head::RequestHead;
 use message::reason::Reason;
 use telemetry::{CacheResult, RuleId};
-use tokio::time::Instant;
 
-use crate::config::{CacheRule, Compression, PersonalResponses};
+use crate::config::{Compression, PersonalResponses};
+use crate::request::context::RequestContext;
 use crate::request::findings;
 use crate::request::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::request::using::{Extent, Use};
-use crate::routing::LiveSite;
 
 /// One request that is answered with a response that is stored, or will be.
 pub(crate) struct Serving<'a> {
-    pub(crate) site: &'a Arc<LiveSite>,
-    pub(crate) rule: &'a CacheRule,
-    pub(crate) request: &'a RequestHead<'a>,
-    pub(crate) facts: &'a RequestFacts,
+    pub(crate) context: RequestContext<'a>,
     pub(crate) now: Timestamp,
-    pub(crate) started: Instant,
+}
+
+impl<'a> Deref for Serving<'a> {
+    type Target = RequestContext<'a>;
+
+    #[inline]
+    fn deref(&self) -> &RequestContext<'a> {
+        &self.context
+    }
 }
 
 /// Basis of a reply.
@@ -209,8 +212,7 @@ impl Serving<'_> {
     ) -> bool {
         let (status, lines) = (head.facts.status, head.fields.lines());
         compression.compressible.may_encode(status, lines, bytes, &self.rule.caching).is_ok()
-            && !(compression.personal == PersonalResponses::AsTheyCame
-                && is_for_one(self.site, self.rule, self.facts, head))
+            && !(compression.personal == PersonalResponses::AsTheyCame && is_for_one(self, head))
             && !head.record_no_gain(coding)
     }
 
@@ -368,10 +370,10 @@ impl Serving<'_> {
 }
 
 /// Whether a stored response is only for requests with the credentials of this one.
-pub(crate) fn is_for_one(site: &LiveSite, rule: &CacheRule, facts: &RequestFacts, head: &StoredHead) -> bool {
-    let keyed = site.config.request_fields_keyed.iter().map(HeaderName::as_str);
+pub(crate) fn is_for_one(context: &RequestContext<'_>, head: &StoredHead) -> bool {
+    let keyed = context.site.config.request_fields_keyed.iter().map(HeaderName::as_str);
     let vary = head.fields.view().values("vary");
-    compression::is_stored_for_one(facts, vary, keyed, &rule.caching)
+    compression::is_stored_for_one(context.facts, vary, keyed, &context.rule.caching)
 }
 
 impl Representation<'_> {

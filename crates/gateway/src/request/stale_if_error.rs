@@ -1,7 +1,5 @@
 //! Stored responses in place of a failure of the origin, for requests whose answers could not have been stored: HEAD.
 
-use std::sync::Arc;
-
 use cache::entry::stored::Hit;
 use cache::failure::FailureCause;
 use caching::{Outcome, may_serve_stale};
@@ -15,7 +13,6 @@ use crate::request::reply::Reply;
 use crate::request::serve::Serving;
 use crate::request::using::Use;
 use crate::routing::key::key_of;
-use crate::worker::Worker;
 
 /// Stored response for a request that is forwarded alone.
 pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
@@ -27,15 +24,15 @@ pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
 
 /// Reply in place of a response that says that the origin failed.
 //= RFC 5861 section 4: stale-if-error
-pub(crate) fn for_response(worker: &Arc<Worker>, plan: &Plan, response: &OriginResponse) -> Option<Reply> {
+pub(crate) fn for_response(plan: &Plan, response: &OriginResponse) -> Option<Reply> {
     let status = response.status.as_u16();
-    reply(worker, plan, FailureCause::of_status(status))
+    reply(plan, FailureCause::of_status(status))
 }
 
 /// Reply in place of a response that didn't come.
 //= RFC 9111 section 4.2.4: serving stale responses
-pub(crate) fn for_error(worker: &Arc<Worker>, plan: &Plan, error: &OriginError) -> Option<Reply> {
-    reply(worker, plan, FailureCause::of_error(error))
+pub(crate) fn for_error(plan: &Plan, error: &OriginError) -> Option<Reply> {
+    reply(plan, FailureCause::of_error(error))
 }
 
 fn key(plan: &Plan) -> Vec<u8> {
@@ -43,12 +40,12 @@ fn key(plan: &Plan) -> Vec<u8> {
     key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query)
 }
 
-fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply> {
+fn reply(plan: &Plan, cause: FailureCause) -> Option<Reply> {
     let ForwardMode::Alone { reason, stale: Some(StandIn { hit: stale, look_up }) } = &plan.mode else {
         return None;
     };
-    let (cache, now, facts) = (worker.cache(&plan.site), worker.now(), &stale.head.facts);
-    let rules = &plan.site.rule_at(plan.rule).caching;
+    let (cache, now, facts) = (plan.cache(), plan.worker.now(), &stale.head.facts);
+    let rules = &plan.rule().caching;
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)
         || !cache.may_stand_in(&key(plan), *look_up, &stale.head)
     {
@@ -57,8 +54,7 @@ fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply
     note(plan.request.record.as_ref(), || findings::failure(Some(stale), true, cause, now));
     let lines = plan.request.fields.to_lines();
     let request = plan.request.borrow(&lines);
-    let (site, rule) = (&plan.site, plan.site.rule_at(plan.rule));
-    let serving = Serving { site, rule, request: &request, facts: &plan.facts, now, started: plan.started };
+    let serving = Serving { context: plan.context(&request), now };
     let status = cause.status;
     let outcome = Outcome::Forwarded { reason: reason.fwd, status, stored: false, collapsed: false };
     serving.stale(stale, cause, Use::Asked { outcome, result: CacheResult::Stale })

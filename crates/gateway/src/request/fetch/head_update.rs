@@ -18,7 +18,6 @@ use store::Change;
 use crate::request::fetch::job::arrived;
 use crate::request::plan::Plan;
 use crate::routing::key::{Keyed, site_key, write_site_key};
-use crate::worker::Worker;
 
 /// A HEAD on its way to the origin, with the responses stored when it was sent. A purge or an invalidation that comes meanwhile may be
 /// newer than the origin's answer, which therefore doesn't freshen the responses it made stale.
@@ -33,7 +32,7 @@ pub(crate) struct HeadExchange {
 impl HeadExchange {
     /// Notes the stored responses. `None` for other methods, and for a HEAD that asks for something other than its target, by content or
     /// by fields outside the cache key: its answer says nothing about stored responses.
-    pub(crate) fn begin(worker: &Worker, plan: &Plan) -> Option<Self> {
+    pub(crate) fn begin(plan: &Plan) -> Option<Self> {
         let request = &plan.request;
         let is_about_target = !plan.facts.has_content && !request.has_unkeyed_overrides();
         if plan.facts.method != MethodClass::Head || !is_about_target {
@@ -46,8 +45,8 @@ impl HeadExchange {
             authority: &request.authority,
             fields: &request.keyed,
         };
-        write_site_key(&of_get, &request.path_and_query, &plan.site.rule_at(plan.rule).query, &mut key);
-        let cache = worker.cache(&plan.site);
+        write_site_key(&of_get, &request.path_and_query, &plan.rule().query, &mut key);
+        let cache = plan.cache();
         let began = cache.fetches().turn();
         let stored = cache.look_up(&key);
         Some(Self { key, began, stored })
@@ -55,21 +54,15 @@ impl HeadExchange {
 
     /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD itself is never stored:
     /// it has no content. A response that may be personal changes nothing for others.
-    pub(crate) fn apply(
-        &self,
-        worker: &Worker,
-        plan: &Plan,
-        response: &OriginResponse,
-        times: ExchangeTimes,
-    ) {
+    pub(crate) fn apply(&self, plan: &Plan, response: &OriginResponse, times: ExchangeTimes) {
         let facts = RequestFacts { method: MethodClass::Get, ..plan.facts };
-        let rules = &plan.site.rule_at(plan.rule).caching;
+        let rules = &plan.rule().caching;
         let lines = response.fields.to_lines();
         let news = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
         if !sharing::may_inform(&facts, &news, rules) {
             return;
         }
-        let cache = worker.cache(&plan.site);
+        let cache = plan.cache();
         let (epochs, inputs) = (cache.epochs(), cache.keeps_inputs());
         let update = Update { epochs, inputs, asked: self, plan, facts: &facts, response, times };
         if response.status == http::StatusCode::OK {
@@ -129,7 +122,7 @@ impl Update<'_> {
     fn head_maker(&self, stamp: Stamp) -> HeadMaker<'_> {
         let plan = self.plan;
         HeadMaker {
-            rules: plan.live.config.storage_rules(&plan.site.config, plan.site.rule_at(plan.rule)),
+            rules: plan.live.config.storage_rules(&plan.site.config, plan.rule()),
             request: &*plan.request,
             facts: self.facts,
             site_key: site_key(&plan.site, &plan.request, self.facts),

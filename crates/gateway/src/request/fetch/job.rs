@@ -49,9 +49,9 @@ pub(crate) struct Job {
 
 impl Job {
     /// Creates a job for the request of a plan.
-    pub(crate) fn new(worker: &Arc<Worker>, plan: &Plan, fetch: Arc<Fetch>) -> Self {
+    pub(crate) fn new(plan: &Plan, fetch: Arc<Fetch>) -> Self {
         Self {
-            worker: Arc::clone(worker),
+            worker: Arc::clone(&plan.worker),
             live: Arc::clone(&plan.live),
             site: Arc::clone(&plan.site),
             rule: plan.rule,
@@ -59,7 +59,7 @@ impl Job {
             noting: plan.request.record.as_ref().map(Record::open),
             facts: plan.facts,
             fetch,
-            stamp: worker.cache(&plan.site).stamp(),
+            stamp: plan.cache().stamp(),
             lease: None,
         }
     }

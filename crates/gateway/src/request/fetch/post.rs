@@ -14,7 +14,6 @@ use crate::request::fetch::job::Job;
 use crate::request::fetch::scope::FetchScope;
 use crate::request::plan::{Next, Plan};
 use crate::routing::key::key_of;
-use crate::worker::Worker;
 
 /// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the beginning: if another
 /// request invalidates the key meanwhile, the response is older than that request's effect and is not stored.
@@ -26,8 +25,8 @@ pub(crate) struct PostStore {
 
 impl PostStore {
     /// Lists the POST. `None` if its response can't be stored in any case.
-    pub(crate) fn begin(worker: &Arc<Worker>, plan: &Plan) -> Option<Self> {
-        let rule = plan.site.rule_at(plan.rule);
+    pub(crate) fn begin(plan: &Plan) -> Option<Self> {
+        let rule = plan.rule();
         let request = plan.request();
         let is_permitted = request.method == "POST" && rule.caching.enabled && rule.caching.store_post;
         if !is_permitted || request.upgrade.is_some() || plan.facts.has_range {
@@ -40,10 +39,10 @@ impl PostStore {
             return None;
         }
         let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
-        let fetch_table = worker.cache(&plan.site).fetches();
+        let fetch_table = plan.cache().fetches();
         let waiter = fetch_table.alone(&key);
         let leader = LeaderGuard::new(&waiter, fetch_table);
-        Some(Self { waiter, leader, job: job(worker, plan, key) })
+        Some(Self { waiter, leader, job: job(plan, key) })
     }
 
     pub(crate) fn waiter(&self) -> &Waiter {
@@ -73,8 +72,8 @@ impl PostStore {
     }
 }
 
-fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
-    let cache = worker.cache(&plan.site);
+fn job(plan: &Plan, key: Vec<u8>) -> Job {
+    let cache = plan.cache();
     let fetch = Fetch {
         look_up: cache.epochs().look_up(&key, cache.stamp()),
         key: key.into(),
@@ -88,5 +87,5 @@ fn job(worker: &Arc<Worker>, plan: &Plan, key: Vec<u8>) -> Job {
         tier: Tier::Unasked,
         in_use: None,
     };
-    Job { facts: plan.facts.as_get(), ..Job::new(worker, plan, Arc::new(fetch)) }
+    Job { facts: plan.facts.as_get(), ..Job::new(plan, Arc::new(fetch)) }
 }

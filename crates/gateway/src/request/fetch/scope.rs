@@ -8,7 +8,7 @@ use caching::{ByteRange, FieldLine, MethodClass, RequestFacts};
 use message::fields::PackedFields;
 use message::head::OwnedRequest;
 
-use crate::config::{CacheRule, RangeMiss};
+use crate::config::RangeMiss;
 use crate::request::serve::Serving;
 use crate::request::using::Extent;
 
@@ -90,7 +90,8 @@ impl FetchScope {
 
     /// Chooses the scope for the bytes that `hit` lacks to answer the request. If they can't be combined with it, the scope is that of a
     /// miss. `None` for several ranges, which the origin answers itself.
-    pub(crate) fn for_rest(serving: &Serving<'_>, hit: &Hit, rule: &CacheRule) -> Option<Self> {
+    pub(crate) fn for_rest(serving: &Serving<'_>, hit: &Hit) -> Option<Self> {
+        let rule = serving.rule;
         let extent = serving.extent(hit);
         if extent == Extent::Several {
             return None;

@@ -1,54 +1,32 @@
 //! Admission: applies denials and limits before the look-up, and forward limits before the origin is asked.
 
-use std::sync::Arc;
-
 use caching::explain::{Finding, seconds};
 use message::client::named_address_of;
 use message::explain_record::note;
 use message::fields::PackedFields;
-use message::head::{Content, RequestHead};
+use message::head::Content;
 use telemetry::RuleId;
-use tokio::time::Instant;
 
-use crate::active::ActiveConfig;
 use crate::config::{CountedRequests, Enforcement, QuotaFields};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, whole_seconds};
+use crate::request::context::RequestContext;
 use crate::request::plan::{ForwardMode, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
-use crate::routing::{LiveSite, RuleMatch};
-use crate::worker::Worker;
-
-/// A request to be admitted.
-pub(crate) struct Admission<'a> {
-    pub(crate) worker: &'a Worker,
-    pub(crate) live: &'a ActiveConfig,
-    pub(crate) site: &'a Arc<LiveSite>,
-    pub(crate) rule: RuleMatch,
-    pub(crate) request: &'a RequestHead<'a>,
-    pub(crate) started: Instant,
-}
 
 /// Counts the request of a plan that turns out to need the origin.
 ///
 /// # Errors
-/// As for [`Admission::admit_forward`].
-pub(crate) fn late(worker: &Worker, plan: &Plan, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
+/// As for [`RequestContext::admit_forward`].
+pub(crate) fn late(plan: &Plan, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
     let lines = plan.request.fields.to_lines();
-    let asking = Admission {
-        worker,
-        live: &plan.live,
-        site: &plan.site,
-        rule: plan.rule,
-        request: &plan.request.borrow(&lines),
-        started: plan.started,
-    };
-    add_quota(&asking.admit(CountedRequests::Forwarded)?, quota);
+    let request = plan.request.borrow(&lines);
+    add_quota(&plan.context(&request).admit(CountedRequests::Forwarded)?, quota);
     Ok(())
 }
 
-impl Admission<'_> {
+impl RequestContext<'_> {
     /// Admits the request before the look-up, and returns the rate limit fields for its response.
     ///
     /// # Errors
@@ -71,7 +49,7 @@ impl Admission<'_> {
     /// # Errors
     /// The refusal, if a rule denies the path in one of the ways in which origins may read it.
     fn admit_by_rule(&self) -> Result<(), Box<Reply>> {
-        let denying = self.site.limiting_rules(self.rule).find(|rule| rule.protection.is_denied);
+        let denying = self.site.limiting_rules(self.matched).find(|rule| rule.protection.is_denied);
         let Some(rule) = denying else { return Ok(()) };
         note(self.request.record, || {
             Finding::new("deny", "refused: the rule has `deny = true`", "RFC 9110 section 15.5.4").with(
@@ -104,17 +82,17 @@ impl Admission<'_> {
     /// The refusal, if the request exceeds a limit. It has counted under the limits checked before.
     fn admit(&self, counted: CountedRequests) -> Result<PackedFields, Box<Reply>> {
         let mut told = PackedFields::default();
-        if !self.site.limiters(self.rule).any(|(_, limiter)| limiter.limit.count == counted) {
+        if !self.site.limiters(self.matched).any(|(_, limiter)| limiter.limit.count == counted) {
             return Ok(told);
         }
         let Some(client) = named_address_of(self.request, &self.live.config.trusted_proxies) else {
             return Ok(told);
         };
-        for (rule, limiter) in self.site.limiters(self.rule) {
+        for (rule, limiter) in self.site.limiters(self.matched) {
             let Some(verdict) = limiter.count(counted, client, self.started) else { continue };
-            self.note(limiter, verdict);
+            self.note_limit(limiter, verdict);
             if let Verdict::Refused { retry_after_ns } = verdict {
-                self.count(rule, limiter);
+                self.count_limited(rule, limiter);
                 if limiter.limit.enforcement == Enforcement::Refuse {
                     return Err(self.refusal(limiter, verdict, whole_seconds(retry_after_ns)));
                 }
@@ -131,7 +109,7 @@ impl Admission<'_> {
     /// # Errors
     /// The refusal, if it exceeds the limit of the rule or the global one.
     fn admit_content(&self, bytes: u64) -> Result<(), Box<Reply>> {
-        let of_rule = self.site.request_body_bytes_max(self.rule);
+        let of_rule = self.site.request_body_bytes_max(self.matched);
         let bytes_max = of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max);
         if bytes <= bytes_max {
             return Ok(());
@@ -143,7 +121,7 @@ impl Admission<'_> {
 
     fn refused(&self, problem: &Problem) -> Box<Reply> {
         let mut reply = respond::reply(problem, Some(self.site), self.started, self.worker).locally();
-        reply.account.rule = self.site.rule_metrics(self.rule);
+        reply.account.rule = self.site.rule_metrics(self.matched);
         Box::new(reply)
     }
 
@@ -157,7 +135,7 @@ impl Admission<'_> {
     }
 
     /// Counts at the rule that has the limit: if a path can be read in several ways, the request may belong to another rule.
-    fn count(&self, rule: RuleId, limiter: &Limiter) {
+    fn count_limited(&self, rule: RuleId, limiter: &Limiter) {
         let outcome = match limiter.limit.enforcement {
             Enforcement::DryRun => "dry_run",
             Enforcement::Refuse => "refused",
@@ -165,7 +143,7 @@ impl Admission<'_> {
         self.worker.recorder.rate_limited(self.site.metrics, rule, outcome);
     }
 
-    fn note(&self, limiter: &Limiter, verdict: Verdict) {
+    fn note_limit(&self, limiter: &Limiter, verdict: Verdict) {
         note(self.request.record, || {
             let rate = limiter.limit.rate;
             let (says, name, value) = match (verdict, limiter.limit.enforcement) {

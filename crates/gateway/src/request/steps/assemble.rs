@@ -18,18 +18,16 @@ use crate::request::reply::Reply;
 use crate::request::respond;
 use crate::request::serve::Serving;
 use crate::request::using::Extent;
-use crate::worker::Worker;
 
 /// A request for such a response.
 struct Assembling<'a> {
-    worker: &'a Arc<Worker>,
     plan: &'a Plan,
     asked: &'a Assemble,
 }
 
 /// Replies from memory and the tier, or returns the step that gets what the tier lacks.
-pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, asked: &Assemble) -> Next {
-    let assembling = Assembling { worker, plan, asked };
+pub(crate) async fn run(plan: &Plan, asked: &Assemble) -> Next {
+    let assembling = Assembling { plan, asked };
     let extent = assembling.with_serving(|serving| serving.extent(&asked.hit));
     let next = match assembling.may_ask_for_rest(extent) {
         true => assembling.begin(extent).await,
@@ -57,7 +55,7 @@ impl Assembling<'_> {
     }
 
     async fn begin(&self, extent: Extent) -> Next {
-        let job = Job::new(self.worker, self.plan, Arc::clone(&self.asked.fetch));
+        let job = Job::new(self.plan, Arc::clone(&self.asked.fetch));
         let Some(mut assembly) = Assembly::new(job, self.asked.hit.clone(), extent, None) else {
             return self.without();
         };
@@ -81,9 +79,9 @@ impl Assembling<'_> {
 
     /// Loads all bytes that this request needs.
     async fn loaded(&self) -> Option<Hit> {
-        let (hit, store) = (&self.asked.hit, self.worker.store(&self.plan.site));
+        let (hit, store) = (&self.asked.hit, self.plan.store());
         let wanted = self.with_serving(|serving| serving.wanted(hit));
-        let place = Job::new(self.worker, self.plan, Arc::clone(&self.asked.fetch)).place();
+        let place = Job::new(self.plan, Arc::clone(&self.asked.fetch)).place();
         let body = store.tier.as_ref()?.segments().complete(hit.body.segmented()?, &wanted, place).await?;
         hit.with_body(store.cache.budget(), body).ok()
     }
@@ -99,14 +97,16 @@ impl Assembling<'_> {
     /// Continues as if there were no tier.
     fn without(&self) -> Next {
         if !self.is_forwarding_allowed() {
-            return Next::Reply(respond::unavailable(&self.plan.site, self.plan.started, self.worker));
+            return Next::Reply(respond::unavailable(&self.plan.site, self.plan.started, &self.plan.worker));
         }
-        let rule = self.plan.site.rule_at(self.plan.rule);
         let scope = self.with_serving(|serving| match self.is_taken_away() {
-            true => {
-                Some(FetchScope::on_miss(serving.facts, serving.request.fields, rule.range_miss, || None))
-            }
-            false => FetchScope::for_rest(serving, &self.asked.hit, rule),
+            true => Some(FetchScope::on_miss(
+                serving.facts,
+                serving.request.fields,
+                serving.rule.range_miss,
+                || None,
+            )),
+            false => FetchScope::for_rest(serving, &self.asked.hit),
         });
         match scope.filter(|_| self.plan.facts.method == MethodClass::Get) {
             Some(scope) => self.ask(scope),
@@ -115,7 +115,7 @@ impl Assembling<'_> {
     }
 
     fn is_taken_away(&self) -> bool {
-        self.worker.cache(&self.plan.site).is_taken_away(self.asked.fetch.look_up)
+        self.plan.cache().is_taken_away(self.asked.fetch.look_up)
     }
 
     fn ask(&self, scope: FetchScope) -> Next {
@@ -136,8 +136,6 @@ impl Assembling<'_> {
         let plan = self.plan;
         let lines = plan.request.fields.to_lines();
         let request = &plan.request.borrow(&lines);
-        let (site, facts, started) = (&plan.site, &plan.facts, plan.started);
-        let rule = site.rule_at(plan.rule);
-        act(&Serving { site, rule, request, facts, now: self.worker.now(), started })
+        act(&Serving { context: plan.context(request), now: self.plan.worker.now() })
     }
 }

@@ -28,14 +28,13 @@ use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::request::using::Use;
 use crate::request::{findings, private};
-use crate::worker::Worker;
 
 /// Why an attempt brought no reply, and the target of the next one.
 type Retry = (Again, WantedAnswer);
 
 /// Gets a response for `plan` that may be shared with others.
-pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Next {
-    let mut seeking = Participant::new(worker, plan, fetch, interims);
+pub(crate) async fn run(plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Next {
+    let mut seeking = Participant::new(plan, fetch, interims);
     let mut attempts = Attempts::new(fetch.sharing);
     let mut variant = fetch.variant.clone();
     let detail = loop {
@@ -60,14 +59,8 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, i
 }
 
 /// Reply to a request whose own forward has already brought a response, and is never repeated.
-pub(crate) async fn follow(
-    worker: &Arc<Worker>,
-    plan: &Plan,
-    fetch: &Arc<Fetch>,
-    mut waiter: Waiter,
-    interims: &Interims,
-) -> Next {
-    let seeking = Participant::new(worker, plan, fetch, interims);
+pub(crate) async fn follow(plan: &Plan, fetch: &Arc<Fetch>, mut waiter: Waiter, interims: &Interims) -> Next {
+    let seeking = Participant::new(plan, fetch, interims);
     let answer = seeking.answer(&mut waiter, None).await;
     // The waiter keeps its place until its reader exists, so that nothing is released before.
     seeking.reply(&answer).unwrap_or_else(|_| Next::Reply(seeking.given_up()))
@@ -105,7 +98,7 @@ impl Participant<'_> {
     /// Waits for the forward of another request, and for the following ones if that fails or is late.
     async fn wait(&self, mut waiting: Waiting) -> Result<Next, Retry> {
         self.tell("it waits for the forward of another request, which is under way");
-        let gauge = self.worker.recorder.collapsed();
+        let gauge = self.plan.worker.recorder.collapsed();
         let mut measuring = measure(self.plan.request.timeline.as_ref(), Stage::Collapse);
         measuring.iter_mut().for_each(|measuring| measuring.linked(waiting.leader_trace()));
         let failed = loop {
@@ -159,7 +152,7 @@ impl Participant<'_> {
     fn stale_instead(&self, failed: &Failed) -> Option<Next> {
         let cause = failed.cause();
         let stale = self.fetch.stale.as_ref()?;
-        if !self.job().may_stand_in(stale, cause, self.worker.now()) {
+        if !self.job().may_stand_in(stale, cause, self.plan.worker.now()) {
             return None;
         }
         let reason = self.fetch.reason.fwd();
@@ -272,7 +265,7 @@ impl Participant<'_> {
             Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
         };
         let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail };
-        let mut reply = private::failed(self.worker, self.plan, &problem, reason);
+        let mut reply = private::failed(self.plan, &problem, reason);
         if role == Role::Waiter {
             set_collapsed(&mut reply.cache_status.outcome);
         }
@@ -284,14 +277,14 @@ impl Participant<'_> {
         let text = "the origin has failed for others, and this request had no turn to ask it";
         let problem = Problem::new(503, Reason::CollapseFailed.as_str(), text);
         let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail: Reason::CollapseFailed.into() };
-        let mut reply = private::failed(self.worker, self.plan, &problem, reason);
+        let mut reply = private::failed(self.plan, &problem, reason);
         set_collapsed(&mut reply.cache_status.outcome);
         reply
     }
 
     fn given_up(&self) -> Reply {
         let problem = Problem::new(503, "forward-given-up", "the forward was given up");
-        respond::reply(&problem, Some(&self.plan.site), self.plan.started, self.worker)
+        respond::reply(&problem, Some(&self.plan.site), self.plan.started, &self.plan.worker)
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! A reply that may have a form carries `Vary: Accept-Encoding`, encoded or not.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use cache::entry::forms::{Form, Forms};
@@ -19,31 +20,31 @@ use caching::compression::{self, Coding, NotEncoded};
 use caching::explain::Finding;
 use caching::{MethodClass, Outcome, RequestFacts, fields};
 use http::HeaderName;
-use message::client::{Client, named_address_of};
 use message::explain_record::note;
 use message::fields::{Fields, PackedFields};
 use message::head::RequestHead;
 use message::trailers;
 use store::Place as SegmentPlace;
 
-use crate::active::ActiveConfig;
 use crate::compression::encoder::{Encoder, Task};
-use crate::config::{CacheRule, Compression, PersonalResponses};
+use crate::config::{Compression, PersonalResponses};
+use crate::request::context::RequestContext;
 use crate::request::pump::Pump;
 use crate::request::reply::{Body, Length, Reply, ReplyHead};
 use crate::request::serve::is_for_one;
-use crate::routing::LiveSite;
-use crate::worker::Worker;
 
 /// A reply of a rule that compresses, and the request that it answers.
 pub(crate) struct Compressing<'a> {
-    pub(crate) worker: &'a Arc<Worker>,
-    pub(crate) live: &'a ActiveConfig,
-    pub(crate) site: &'a Arc<LiveSite>,
-    pub(crate) rule: &'a CacheRule,
+    pub(crate) context: RequestContext<'a>,
     pub(crate) compression: &'a Compression,
-    pub(crate) request: &'a RequestHead<'a>,
-    pub(crate) facts: &'a RequestFacts,
+}
+
+impl<'a> Deref for Compressing<'a> {
+    type Target = RequestContext<'a>;
+
+    fn deref(&self) -> &RequestContext<'a> {
+        &self.context
+    }
 }
 
 /// Outcome for a reply that may have a form.
@@ -167,7 +168,7 @@ impl Compressing<'_> {
             ReplyHead::Whole(head)
             | ReplyHead::Range(head)
             | ReplyHead::Ranges(head)
-            | ReplyHead::NotModified(head) => is_for_one(self.site, self.rule, self.facts, head),
+            | ReplyHead::NotModified(head) => is_for_one(self, head),
         }
     }
 
@@ -197,7 +198,7 @@ impl Compressing<'_> {
 
     /// Encodes a stored response, once for all clients that get this coding.
     fn encode_stored(&self, reply: &mut Reply, head: &StoredHead, coding: Coding) -> Result<(), NotEncoded> {
-        let forms = head.forms(self.worker.cache(self.site).budget()).map_err(|_| NotEncoded::Busy)?;
+        let forms = head.forms(self.cache().budget()).map_err(|_| NotEncoded::Busy)?;
         let body = match forms.find(coding) {
             Form::NoGain => return Err(NotEncoded::NoGain),
             Form::Kept { pieces, bytes } => {
@@ -236,8 +237,8 @@ impl Compressing<'_> {
         let bytes = if let Length::Known(bytes) = reply.length { Some(bytes) } else { None };
         let task = Task { coding, level: self.compression.levels.of(coding), bytes };
         let budget = worker.cache(&site).budget();
-        let (config, limits) = (&self.live.config, &self.live.config.limits);
-        let client = named_address_of(self.request, &config.trusted_proxies).map(Client::of);
+        let limits = &self.live.config.limits;
+        let client = self.client();
         let place = worker.shared.compressor.place(limits, client).ok_or(NotEncoded::Busy)?;
         let charge = budget.reserve(task.memory_bytes()).map_err(|_| {
             worker.make_room(&site, limits);
@@ -259,7 +260,7 @@ impl Compressing<'_> {
     }
 
     fn fill_limits(&self) -> FillLimits {
-        let cache = self.worker.cache(self.site);
+        let cache = self.cache();
         FillLimits {
             body_bytes_max: cache.body_bytes_max(),
             segment_bytes: cache.segment_bytes_max(),

@@ -15,18 +15,17 @@ use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::request::{invalidate, private, stale_if_error};
 use crate::rewrite::Purpose;
-use crate::worker::Worker;
 
 /// Forwards a request as it is; the answer goes to its client alone.
 //= RFC 9111 section 4: unsafe methods are written through
-pub(crate) async fn run(
-    worker: &Arc<Worker>,
-    plan: &Plan,
-    body: RequestBody,
-    reason: ForwardReason,
-    interims: &Interims,
-) -> Next {
-    let call = OriginCall { worker, site: &plan.site, request: &plan.request, validated: None, probe: None };
+pub(crate) async fn run(plan: &Plan, body: RequestBody, reason: ForwardReason, interims: &Interims) -> Next {
+    let call = OriginCall {
+        worker: &plan.worker,
+        site: &plan.site,
+        request: &plan.request,
+        validated: None,
+        probe: None,
+    };
     let fields = call.fields(Purpose::PassOn);
     // The gateway itself sends 100 to a client that expects it, and never forwards the expectation.
     let expects = plan.request.fields.value("expect").is_some();
@@ -38,33 +37,33 @@ pub(crate) async fn run(
     };
     // A request that no stored response could answer costs the origin just as much.
     if plan.facts.method.is_reusing()
-        && let Err(error) = plan.site.spend(plan.rule, &worker.recorder, plan.request.record.as_ref())
+        && let Err(error) = plan.site.spend(plan.rule, &plan.worker.recorder, plan.request.record.as_ref())
     {
-        return Next::Reply(failed(worker, plan, &error, reason));
+        return Next::Reply(failed(plan, &error, reason));
     }
-    let written = PostStore::begin(worker, plan);
-    let updating = head_update::HeadExchange::begin(worker, plan);
+    let written = PostStore::begin(plan);
+    let updating = head_update::HeadExchange::begin(plan);
     let (asked, sent) = (Asked::by(|name| fields.value(name).is_some()), now());
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
             let times = ExchangeTimes {
                 request: sent,
                 response: now(),
-                clock_ahead_ms: worker.store(&plan.site).clock_ahead_ms(),
+                clock_ahead_ms: plan.store().clock_ahead_ms(),
             };
             let spared = written.as_ref().map(PostStore::waiter);
             if plan.facts.method == MethodClass::Unsafe {
                 // Boxed, since every forward would have to hold room for it.
-                Box::pin(invalidate::apply(worker, plan, &response, spared)).await;
+                Box::pin(invalidate::apply(plan, &response, spared)).await;
             }
             // The origin has acted on the request, but the answer is unusable.
-            if let Some(error) = unasked(worker, &plan.site, &plan.request, (asked, response.status)) {
-                return Next::Reply(failed(worker, plan, &error, reason));
+            if let Some(error) = unasked(&plan.worker, &plan.site, &plan.request, (asked, response.status)) {
+                return Next::Reply(failed(plan, &error, reason));
             }
             if let Some(updating) = updating {
-                updating.apply(worker, plan, &response, times);
+                updating.apply(plan, &response, times);
             }
-            if let Some(reply) = stale_if_error::for_response(worker, plan, &response) {
+            if let Some(reply) = stale_if_error::for_response(plan, &response) {
                 return Next::Reply(reply);
             }
             match written.filter(|written| written.may_store(&response, times)) {
@@ -72,12 +71,12 @@ pub(crate) async fn run(
                 None => Next::Reply(private::reply(plan, response, reason)),
             }
         }
-        Err(error) => Next::Reply(failed(worker, plan, &error, reason)),
+        Err(error) => Next::Reply(failed(plan, &error, reason)),
     }
 }
 
-fn failed(worker: &Arc<Worker>, plan: &Plan, error: &OriginError, reason: ForwardReason) -> Reply {
-    stale_if_error::for_error(worker, plan, error).unwrap_or_else(|| {
-        private::failed(worker, plan, &Problem::origin(error, stale_if_error::candidate(plan)), reason)
+fn failed(plan: &Plan, error: &OriginError, reason: ForwardReason) -> Reply {
+    stale_if_error::for_error(plan, error).unwrap_or_else(|| {
+        private::failed(plan, &Problem::origin(error, stale_if_error::candidate(plan)), reason)
     })
 }

@@ -22,7 +22,6 @@ use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::request::{findings, private};
 use crate::rewrite::Purpose;
-use crate::worker::Worker;
 
 /// A forward that no other request waits for.
 pub(crate) struct HitForMiss<'a> {
@@ -36,15 +35,15 @@ pub(crate) struct HitForMiss<'a> {
 
 impl<'a> HitForMiss<'a> {
     /// `None` if the answer may well be stored, or needs more than a verdict.
-    pub(crate) fn new(worker: &Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>) -> Option<Self> {
+    pub(crate) fn new(plan: &'a Plan, fetch: &Arc<Fetch>) -> Option<Self> {
         let Sharing::Unlikely(known) = fetch.sharing else { return None };
         let is_plain = fetch.stale.is_none() && fetch.candidates.is_empty();
         if !is_plain || !matches!(fetch.scope, FetchScope::Whole) {
             return None;
         }
-        let fetch_table = worker.cache(&plan.site).fetches();
+        let fetch_table = plan.cache().fetches();
         let (began, invalidations) = (fetch_table.turn(), fetch_table.invalidations(&fetch.key));
-        Some(Self { plan, job: Job::new(worker, plan, Arc::clone(fetch)), known, began, invalidations })
+        Some(Self { plan, job: Job::new(plan, Arc::clone(fetch)), known, began, invalidations })
     }
 
     pub(crate) async fn run(self, interims: &Interims) -> Next {
@@ -115,6 +114,6 @@ impl<'a> HitForMiss<'a> {
         self.job.note(|| findings::failure(None, false, cause, now()));
         let reason =
             ForwardReason { fwd: self.job.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
-        private::failed(&self.job.worker, self.plan, &Problem::origin(error, None), reason)
+        private::failed(self.plan, &Problem::origin(error, None), reason)
     }
 }

@@ -1,7 +1,5 @@
 //! Asks the tier behind memory, and looks the request up again: an entry from the tier is used as if memory had had it.
 
-use std::sync::Arc;
-
 use caching::Outcome;
 use fleet::answer::{Answer, Said};
 use fleet::tier::load::Asker;
@@ -14,22 +12,16 @@ use crate::request::findings;
 use crate::request::plan::{Content, ForwardMode, Next, Plan};
 use crate::request::steps::look_up;
 use crate::routing::key::site_key;
-use crate::worker::Worker;
 
 /// Asks the tier, and returns the next step with the plan for it.
-pub(crate) async fn run(
-    worker: &Arc<Worker>,
-    plan: &Plan,
-    key: &[u8],
-    content: Content,
-) -> (Box<Plan>, Next) {
+pub(crate) async fn run(plan: &Plan, key: &[u8], content: Content) -> (Box<Plan>, Next) {
     let site_key = site_key(&plan.site, &plan.request, &plan.facts);
     let asker = Asker {
-        rules: plan.live.config.storage_rules(&plan.site.config, plan.site.rule_at(plan.rule)),
+        rules: plan.live.config.storage_rules(&plan.site.config, plan.rule()),
         site_key: site_key.as_deref(),
     };
     let mut asking = measure(plan.request.timeline.as_ref(), Stage::Store);
-    let Answer { entry, said, .. } = match &worker.store(&plan.site).tier {
+    let Answer { entry, said, .. } = match &plan.store().tier {
         Some(tier) => tier.load(key, asker).await,
         None => Answer::UNASKED,
     };
@@ -39,10 +31,10 @@ pub(crate) async fn run(
     let (plan, next) = match content {
         Content::Read(content) => {
             let plan = plan.with(ForwardMode::Query, entry);
-            let next = look_up::by_content(worker, &plan, content, Tier::Asked);
+            let next = look_up::by_content(&plan, content, Tier::Asked);
             (plan, next)
         }
-        Content::Unread(body) => match look_up::again(worker, plan, None, Tier::Asked) {
+        Content::Unread(body) => match look_up::again(plan, None, Tier::Asked) {
             Ok(reply) => (plan.with(ForwardMode::Query, entry), Next::Reply(reply)),
             Err(mode) => {
                 let plan = plan.with(mode, entry);

@@ -1,7 +1,5 @@
 //! Look-up: finds the stored response for a request, and replies if it answers.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use caching::FwdReason;
 use message::explain_record::note;
@@ -9,8 +7,8 @@ use message::head::RequestHead;
 use message::reason::Reason;
 use message::timeline::{Stage, measure};
 use origin::RequestBody;
-use tokio::time::Instant;
 
+use crate::request::context::RequestContext;
 use crate::request::fetch::fetch_spec::Tier;
 use crate::request::lookup::{Found, Lookup};
 use crate::request::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
@@ -18,22 +16,21 @@ use crate::request::probing::{self, Candidate};
 use crate::request::reply::Reply;
 use crate::request::serve::Serving;
 use crate::request::{findings, refresh, respond};
-use crate::worker::Worker;
 
 /// Looks a request up, and replies if a stored response answers.
 ///
 /// # Errors
 /// How to go on, if no reply is possible at once.
-pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, ForwardMode> {
-    let Lookup { site, request, facts, now, .. } = *lookup;
-    let unavailable = || respond::unavailable(site, started, lookup.worker);
+pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, ForwardMode> {
+    let RequestContext { worker, site, request, started, .. } = lookup.context;
+    let unavailable = || respond::unavailable(site, started, worker);
     let looking = measure(request.timeline, Stage::Local);
     let found = lookup.run(key);
     drop(looking);
     match found {
         Found::Forward(reason, stale) => {
             let candidate = stale.as_ref().map(|stale| Candidate::of_stand_in(stale, reason.fwd));
-            if let Some(way) = probing::instead(lookup, candidate, key, started) {
+            if let Some(way) = probing::instead(lookup, candidate, key) {
                 return way;
             }
             note(request.record, || {
@@ -42,8 +39,7 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
             Err(ForwardMode::Alone { reason, stale })
         }
         Found::Use(hit, use_) => {
-            let rule = site.rule_at(lookup.rule);
-            let serving = Serving { site, rule, request, facts, now, started };
+            let serving = Serving { context: lookup.context, now: lookup.now };
             match serving.stored(&hit, use_) {
                 Some(reply) => {
                     refresh::behind(lookup, use_, &hit, key);
@@ -61,7 +57,7 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
             }
         }
         Found::Fetch(fetch) => {
-            let instead = probing::instead(lookup, Candidate::of_fetch(&fetch), key, started);
+            let instead = probing::instead(lookup, Candidate::of_fetch(&fetch), key);
             instead.unwrap_or_else(|| Err(ForwardMode::Fetch(fetch)))
         }
         Found::NeedContent => Err(ForwardMode::Query),
@@ -74,32 +70,17 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
 ///
 /// # Errors
 /// As for [`settle`].
-pub(crate) fn again(
-    worker: &Arc<Worker>,
-    plan: &Plan,
-    content: Option<&Bytes>,
-    tier: Tier,
-) -> Result<Reply, ForwardMode> {
+pub(crate) fn again(plan: &Plan, content: Option<&Bytes>, tier: Tier) -> Result<Reply, ForwardMode> {
     let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
-    let lookup = Lookup {
-        worker,
-        live: &plan.live,
-        site: &plan.site,
-        rule: plan.rule,
-        request: &RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) },
-        facts: &plan.facts,
-        now: worker.now(),
-        stamp: worker.cache(&plan.site).stamp(),
-        content,
-        tier,
-    };
-    settle(&lookup, &mut Vec::new(), plan.started)
+    let request = RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) };
+    let lookup = Lookup { content, tier, ..Lookup::new(plan.context(&request)) };
+    settle(&lookup, &mut Vec::new())
 }
 
 /// Looks up a QUERY whose content has been read.
-pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes, tier: Tier) -> Next {
-    worker.cache(&plan.site).watch_keys();
-    let reason = match again(worker, plan, Some(&content), tier) {
+pub(crate) fn by_content(plan: &Plan, content: Bytes, tier: Tier) -> Next {
+    plan.cache().watch_keys();
+    let reason = match again(plan, Some(&content), tier) {
         Ok(reply) => return Next::Reply(reply),
         Err(ForwardMode::Fetch(fetch)) => return Next::Fetch(fetch),
         Err(ForwardMode::Assemble(asked)) => return Next::Assemble(asked),

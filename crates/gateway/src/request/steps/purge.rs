@@ -18,7 +18,6 @@ use crate::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::request::plan::Plan;
 use crate::request::reply::{Account, Body, Length, Reply, ReplyHead};
 use crate::request::respond::{self, Problem};
-use crate::worker::Worker;
 
 /// Settings of the method, if this is a PURGE request.
 pub(crate) fn method(plan: &Plan) -> Option<&PurgeMethod> {
@@ -27,10 +26,10 @@ pub(crate) fn method(plan: &Plan) -> Option<&PurgeMethod> {
 }
 
 /// Purges the URL, if the client presents the token.
-pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMethod) -> Reply {
+pub(crate) async fn answer(plan: &Plan, method: &PurgeMethod) -> Reply {
     let lines = plan.request.fields.to_lines();
     if let Err(problem) = check(fields::only(&lines, "authorization"), method) {
-        let mut reply = refused(worker, plan, &problem);
+        let mut reply = refused(plan, &problem);
         reply.extra.push("www-authenticate", b"Bearer realm=\"larder\"");
         return reply;
     }
@@ -43,21 +42,21 @@ pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMeth
     let url = format!("{scheme}://{authority}{}", request.path_and_query);
     let order = PurgeOrder { url: Some(url), mode, ..PurgeOrder::default() };
     let begun = Instant::now();
-    match purge::purge(&worker.shared, &order).await {
+    match purge::purge(&plan.worker.shared, &order).await {
         Ok(outcome) => {
-            worker.recorder.purge(&outcome.counted(mode, begun.elapsed()));
+            plan.worker.recorder.purge(&outcome.counted(mode, begun.elapsed()));
             outcome.log(&order, client(plan));
-            told(worker, plan, &outcome)
+            told(plan, &outcome)
         }
-        Err(error) => refused(worker, plan, &problem(&error)),
+        Err(error) => refused(plan, &problem(&error)),
     }
 }
 
-fn refused(worker: &Worker, plan: &Plan, problem: &Problem) -> Reply {
-    worker.recorder.purge_refused(problem.reason);
+fn refused(plan: &Plan, problem: &Problem) -> Reply {
+    plan.worker.recorder.purge_refused(problem.reason);
     let event = Event::PurgeRefused { client: client(plan), reason: problem.reason };
     events::emit(&plan.site, &plan.request.path_and_query, &event);
-    respond::reply(problem, Some(&plan.site), plan.started, worker).locally()
+    respond::reply(problem, Some(&plan.site), plan.started, &plan.worker).locally()
 }
 
 /// Address of the client, as trusted proxies report it.
@@ -83,7 +82,7 @@ fn problem(error: &PurgeError) -> Problem {
 }
 
 /// Reply with the counts, named as in the admin API; in a fleet, also whether all instances have been reached.
-fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
+fn told(plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     let PurgeOutcome { keys_matched, responses_purged, fills_doomed, fleet, .. } = outcome;
     let complete =
         fleet.as_ref().map(|reach| format!("\"complete\":{},", reach.complete)).unwrap_or_default();
@@ -100,7 +99,7 @@ fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
         outcome.id.as_deref().unwrap_or_default()
     ));
     let mut fields = PackedFields::with_capacity(3);
-    fields.push("date", &worker.date());
+    fields.push("date", &plan.worker.date());
     fields.push("content-type", b"application/json");
     fields.push("cache-control", b"no-store");
     Reply {

@@ -1,23 +1,20 @@
 //! Applies the transformation rules of a site to a client's request, and to the reply.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use caching::explain::Finding;
 use message::client::known_address_of;
 use message::explain_record::note;
 use message::head::RequestHead;
-use tokio::time::Instant;
 
-use crate::active::ActiveConfig;
 use crate::config::{ClientLimits, Phase};
+use crate::request::context::SiteContext;
 use crate::request::overlay as overlays;
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::rewrite::edit::TooLarge;
 use crate::rewrite::shape::{self, Shape, Shaped};
 use crate::rewrite::{cors, rule_log};
-use crate::routing::LiveSite;
 use crate::worker::Worker;
 
 /// Outcome of the rules for a request.
@@ -31,13 +28,9 @@ pub(crate) enum Shaping {
 }
 
 /// Applies the rules to the request of a client.
-pub(crate) fn run(
-    worker: &Worker,
-    (live, site): (&ActiveConfig, &Arc<LiveSite>),
-    (request, client): (&RequestHead<'_>, IpAddr),
-    started: Instant,
-) -> Shaping {
-    if let Some(reply) = answered(worker, (live, site), request, started) {
+pub(crate) fn run(at: &SiteContext<'_>, (request, client): (&RequestHead<'_>, IpAddr)) -> Shaping {
+    let SiteContext { worker, live, site, started } = *at;
+    if let Some(reply) = answered(at, request) {
         return Shaping::Reply(Box::new(reply));
     }
     let rules = site.transforms(Phase::ClientRequest);
@@ -46,10 +39,7 @@ pub(crate) fn run(
         return Shaping::AsSent;
     }
     rule_log::tell(&worker.recorder, request.record, site, Phase::ClientRequest, &matching);
-    let refused = |status| {
-        let problem = Problem::transformed(status);
-        Shaping::Reply(Box::new(respond::reply(&problem, Some(site), started, worker).locally()))
-    };
+    let refused = |status| Shaping::Reply(Box::new(at.reply(&Problem::transformed(status))));
     match shape::shape(rules, &matching, request, client) {
         Err(TooLarge) => refused(431),
         Ok(Shape::Redirect { status, location }) => {
@@ -64,12 +54,8 @@ pub(crate) fn run(
 
 /// Replies that the site gives itself: to preflights of other web origins, and during maintenance to all clients but those that it
 /// knows and admits. Preflights go first: without them, a browser shows a script no answer at all.
-fn answered(
-    worker: &Worker,
-    (live, site): (&ActiveConfig, &Arc<LiveSite>),
-    request: &RequestHead<'_>,
-    started: Instant,
-) -> Option<Reply> {
+fn answered(at: &SiteContext<'_>, request: &RequestHead<'_>) -> Option<Reply> {
+    let SiteContext { worker, live, site, started } = *at;
     if let Some(cors) = &site.config.cors
         && cors::is_preflight(request.method, request.fields)
     {

@@ -1,45 +1,38 @@
 //! Default responses: written by the operator, and sent if the origin fails and no stored response may be used.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
+use caching::Outcome;
 use caching::explain::Finding;
-use caching::{MethodClass, Outcome};
-use message::explain_record::{Record, note};
+use message::explain_record::note;
 use message::fields::PackedFields;
 use message::reason::Reason;
 use telemetry::CacheResult;
 
-use crate::config::{CacheRule, DefaultResponse};
+use crate::config::DefaultResponse;
+use crate::request::context::RequestContext;
 use crate::request::reply::{Body, Length, Reply, ReplyHead, has_no_content};
 use crate::worker::Worker;
 
-/// Facts about a request that decide about its default response.
-pub(crate) struct FailedRequest<'a> {
-    pub(crate) rule: &'a CacheRule,
-    pub(crate) method: MethodClass,
-    pub(crate) record: Option<&'a Arc<Record>>,
-}
-
 /// Replaces a failure, whatever its source, with the default response of the rule. Only for methods that retrieve: a request that
 /// changes something must see that it failed.
-pub(crate) fn replace_failure(worker: &Worker, asked: &FailedRequest<'_>, mut reply: Reply) -> Reply {
+pub(crate) fn replace_failure(context: &RequestContext<'_>, mut reply: Reply) -> Reply {
     // Covers all failures, and few hits.
     if reply.status >= 400 {
-        replace(worker, asked, &mut reply);
+        replace(context, &mut reply);
     }
     reply
 }
 
-fn replace(worker: &Worker, asked: &FailedRequest<'_>, reply: &mut Reply) {
-    let Some(default) = asked.rule.protection.default_response.as_deref() else { return };
-    if asked.method.is_reusing() && stands_in_for(default, reply) {
-        note(asked.record, || {
+fn replace(context: &RequestContext<'_>, reply: &mut Reply) {
+    let Some(default) = context.rule.protection.default_response.as_deref() else { return };
+    if context.facts.method.is_reusing() && stands_in_for(default, reply) {
+        note(context.request.record, || {
             Finding::new("deliver", "the origin fails: the default response of the rule", "")
                 .with("in place of", reply.status.to_string(), "")
                 .with("status", default.status.to_string(), "")
         });
-        write(worker, default, reply);
+        write(context.worker, default, reply);
     }
 }
 

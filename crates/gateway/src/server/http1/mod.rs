@@ -30,9 +30,9 @@ use crate::active::ActiveConfig;
 use crate::config::Config;
 use crate::connection_table::OpenConnection;
 use crate::request::account::{self, LoggedRequest};
-use crate::request::exchange;
 use crate::request::interims::{Awaited, Coming, Interims};
 use crate::request::otel;
+use crate::request::pipeline;
 use crate::request::plan::{Plan, Step};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
@@ -190,7 +190,7 @@ impl<S: Stream> Connection<S> {
         let mut request = request_head(&head, path_and_query, (&self.client, &self.live.config));
         let timeline = otel::begin(&self.worker, &self.live, &request, self.wire.seen());
         request.timeline = timeline.as_ref();
-        let mut step = exchange::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
+        let mut step = pipeline::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
         otel::tell(request.timeline, &mut step);
         let head_bytes = head.bytes;
         // Used in place: moving a reply is a part of the cost of a hit.
@@ -318,7 +318,7 @@ impl<S: Stream> Connection<S> {
         self.flush().await?;
         let interims = Interims::default();
         let worker = Arc::clone(&self.worker);
-        let reply = pin!(exchange::finish(&worker, plan, body, &interims));
+        let reply = pin!(pipeline::finish(plan, body, &interims));
         let mut awaited = Awaited::new(reply, &interims);
         let mut pumping = !traits.has_no_body();
         loop {
@@ -384,7 +384,7 @@ impl<S: Stream> Connection<S> {
         };
         self.farewell = Farewell::Lingering;
         let problem = Problem::new(status, problem.reason(), problem.to_string());
-        let reply = exchange::refuse_content(&self.worker, plan, &problem);
+        let reply = pipeline::refuse_content(plan, &problem);
         Delivery::new(self, LoggedRequest::of(plan), traits.closing(), None, Box::new(reply)).run().await
     }
 

@@ -56,8 +56,8 @@ use crate::active::ActiveConfig;
 use crate::config::ClientLimits;
 use crate::connection_table::OpenConnection;
 use crate::request::account::{self, Delivered, LoggedRequest};
-use crate::request::exchange::{self};
 use crate::request::otel;
+use crate::request::pipeline::{self};
 use crate::request::plan::Step;
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
@@ -294,7 +294,7 @@ impl<S: Stream + 'static> Connection<S> {
         let started = Instant::now();
         let timeline = otel::begin(&self.worker, &self.live, &head, started);
         head.timeline = timeline.as_ref();
-        let mut step = exchange::begin(&self.worker, &self.live, &head, &mut self.key, started);
+        let mut step = pipeline::begin(&self.worker, &self.live, &head, &mut self.key, started);
         otel::tell(head.timeline, &mut step);
         match step {
             Step::Reply(reply) => self.reply(reply, &head, responder),

@@ -28,8 +28,8 @@ use crate::active::ActiveConfig;
 use crate::config::ErrorExposure;
 use crate::pace::Pace;
 use crate::request::account::{self, Delivered, LoggedRequest, Sent};
-use crate::request::exchange;
 use crate::request::interims::{Awaited, Coming, Interims};
+use crate::request::pipeline;
 use crate::request::plan::Plan;
 use crate::request::reply::{Body, BrokenBody, HeadSink, Length, Reply};
 use crate::request::respond::{self, Problem};
@@ -174,9 +174,7 @@ impl Exchange {
         self.go_on_if_expected(&body);
         let reply = match self.answer(body).await {
             Ok(reply) => reply,
-            Err(BodyProblem::Refused(problem)) => {
-                exchange::refuse_content(&self.responder.worker, &self.plan, &problem)
-            }
+            Err(BodyProblem::Refused(problem)) => pipeline::refuse_content(&self.plan, &problem),
             Err(BodyProblem::ClientLeft) => return self.left(),
         };
         self.resets.answered();
@@ -218,7 +216,7 @@ impl Exchange {
         let interims = Interims::default();
         let Responder { respond, worker, .. } = &mut self.responder;
         let waiting = account::AwaitedReply::new(worker, &self.plan);
-        let reply = pin!(exchange::finish(worker, &self.plan, body, &interims));
+        let reply = pin!(pipeline::finish(&self.plan, body, &interims));
         let mut awaited = Awaited::new(reply, &interims);
         let wanted = self.plan.site.config.interim_responses;
         let passes = |interim: &Interim| wanted.passes(interim.status, Version::Http2);

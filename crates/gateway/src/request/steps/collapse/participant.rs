@@ -16,6 +16,7 @@ use message::reason::{Detail, Reason};
 use origin::OriginResponse;
 use telemetry::CacheResult;
 
+use crate::request::context::RequestContext;
 use crate::request::fetch::assembly::{Arriving, Assembly};
 use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::job::Job;
@@ -30,7 +31,6 @@ use crate::request::steps::collapse::next_move::{
     Again, Ask, Facts, Move, NO_REST, OutcomeKind, Status, next_move,
 };
 use crate::request::using::Use;
-use crate::worker::Worker;
 
 /// Whether a response is stored, or on its way there, as known when its head is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,6 @@ enum Storing {
 
 /// A request on its way to a shared response.
 pub(super) struct Participant<'a> {
-    pub(super) worker: &'a Arc<Worker>,
     pub(super) plan: &'a Plan,
     pub(super) fetch: Arc<Fetch>,
     pub(super) interims: &'a Interims,
@@ -74,21 +73,16 @@ pub(super) struct ParticipantView<'a> {
 }
 
 impl<'a> Participant<'a> {
-    pub(super) fn new(
-        worker: &'a Arc<Worker>,
-        plan: &'a Plan,
-        fetch: &Arc<Fetch>,
-        interims: &'a Interims,
-    ) -> Self {
+    pub(super) fn new(plan: &'a Plan, fetch: &Arc<Fetch>, interims: &'a Interims) -> Self {
         let unconditional = RequestFacts { has_conditions: false, ..plan.facts };
-        Self { worker, plan, fetch: Arc::clone(fetch), interims, unconditional }
+        Self { plan, fetch: Arc::clone(fetch), interims, unconditional }
     }
 }
 
 impl Participant<'_> {
     /// Cache of the site.
     pub(super) fn cache(&self) -> &Cache {
-        self.worker.cache(&self.plan.site)
+        self.plan.cache()
     }
 
     pub(super) fn next_step(&self, answer: &Answer, role: Role) -> WaiterAction {
@@ -106,7 +100,7 @@ impl Participant<'_> {
     }
 
     pub(super) fn job(&self) -> Job {
-        Job::new(self.worker, self.plan, Arc::clone(&self.fetch))
+        Job::new(self.plan, Arc::clone(&self.fetch))
     }
 
     pub(super) fn selecting<'b>(&'b self, request: &'b [FieldLine<'b>]) -> Selecting<'b> {
@@ -114,7 +108,7 @@ impl Participant<'_> {
     }
 
     pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
-        self.is_fresh_at(self.worker.now(), &head.facts)
+        self.is_fresh_at(self.plan.worker.now(), &head.facts)
             && !self.cache().is_invalidated(&self.fetch.key, head)
     }
 
@@ -146,18 +140,13 @@ impl Participant<'_> {
     }
 
     fn serving<'b>(&'b self, request: &'b RequestHead<'b>) -> Serving<'b> {
-        Serving {
-            site: &self.plan.site,
-            rule: self.plan.site.rule_at(self.plan.rule),
-            request,
-            //= RFC 9111 section 4.3.2: preconditions where nothing is stored
-            facts: match self.fetch.scope {
-                FetchScope::AsAsked => &self.unconditional,
-                FetchScope::Whole | FetchScope::Range(_) | FetchScope::MissingRange(_) => &self.plan.facts,
-            },
-            now: self.worker.now(),
-            started: self.plan.started,
-        }
+        let context = self.plan.context(request);
+        //= RFC 9111 section 4.3.2: preconditions where nothing is stored
+        let facts = match self.fetch.scope {
+            FetchScope::AsAsked => &self.unconditional,
+            FetchScope::Whole | FetchScope::Range(_) | FetchScope::MissingRange(_) => context.facts,
+        };
+        Serving { context: RequestContext { facts, ..context }, now: self.plan.worker.now() }
     }
 }
 
@@ -239,8 +228,7 @@ impl ParticipantView<'_> {
         else {
             return None;
         };
-        let rule = self.seeking.plan.site.rule_at(self.seeking.plan.rule);
-        self.seeking.with_serving(|serving| FetchScope::for_rest(serving, hit, rule))
+        self.seeking.with_serving(|serving| FetchScope::for_rest(serving, hit))
     }
 
     /// Variant key of this request, now that the nominated fields are known.
@@ -272,9 +260,9 @@ impl ParticipantView<'_> {
     /// Whether the response was fresh when this request came, apart from the time that the request had to wait. A response purged
     /// meanwhile answers only the requests that waited for it.
     fn is_fresh(&self, head: &StoredHead) -> bool {
-        let Participant { worker, fetch, .. } = self.seeking;
+        let Participant { plan, fetch, .. } = self.seeking;
         let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
-        self.seeking.is_fresh_at(worker.now(), &head.facts.awaited(waited_ms))
+        self.seeking.is_fresh_at(plan.worker.now(), &head.facts.awaited(waited_ms))
             && self.seeking.cache().answers(fetch.look_up, &fetch.key, head)
     }
 
@@ -291,7 +279,8 @@ impl ParticipantView<'_> {
         let seeking = self.seeking;
         let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
         let stale = seeking.fetch.stale.as_ref().map(|hit| &hit.head.facts);
-        !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, seeking.worker.now(), lately_ms)
+        !answer.scope.has(&seeking.plan.facts)
+            || was_shared_lately(stale, seeking.plan.worker.now(), lately_ms)
     }
 
     /// Replies with a freshened response, also if the 304 forbids storing, such as with `private`.
