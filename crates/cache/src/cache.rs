@@ -30,7 +30,7 @@ pub struct Cache {
     tier: Arc<dyn RemoteTier>,
     /// Whether other instances get what is stored here.
     inputs: KeepInputs,
-    epochs: Arc<Invalidations>,
+    invalidations: Arc<Invalidations>,
     fetches: Arc<FetchTable>,
     backoff: RevalidationBackoff,
 }
@@ -46,14 +46,14 @@ impl Cache {
     /// Creates the cache over a memory, with the tier behind it, if any.
     pub fn new(
         memory: Arc<Memory<CacheEntry>>,
-        epochs: Arc<Invalidations>,
+        invalidations: Arc<Invalidations>,
         tier: Option<Arc<dyn RemoteTier>>,
     ) -> Self {
         Self {
             inputs: if tier.is_some() { KeepInputs::Yes } else { KeepInputs::No },
             tier: tier.unwrap_or_else(|| Arc::new(MemoryAlone(Arc::clone(&memory)))),
             memory,
-            epochs,
+            invalidations,
             fetches: Arc::default(),
             backoff: RevalidationBackoff::default(),
         }
@@ -63,7 +63,7 @@ impl Cache {
     #[inline]
     pub fn look_up(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         let entry = self.at_hand(key)?;
-        if entry.variants().iter().all(|variant| self.epochs.is_checked(&variant.head)) {
+        if entry.variants().iter().all(|variant| self.invalidations.is_checked(&variant.head)) {
             return Some(entry);
         }
         self.look_up_purged(key, entry)
@@ -136,12 +136,12 @@ impl Cache {
     /// Notes a purge, which takes effect when responses are looked up. `keys` are those of a URL; [`Self::invalidate`] changes the
     /// entries under them.
     pub fn note_purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<PurgeEntry> {
-        self.epochs.purge(record, keys)
+        self.invalidations.purge(record, keys)
     }
 
     /// Prepares for a reload that may give URLs other keys. Must be called before the reload is in force.
     pub fn urls_move(&self) {
-        self.epochs.urls_move();
+        self.invalidations.urls_move();
     }
 
     /// Walk over all entries in memory.
@@ -151,53 +151,53 @@ impl Cache {
 
     /// Invalidates the responses of groups.
     pub fn invalidate_groups(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
-        self.epochs.invalidate(groups, target, id);
+        self.invalidations.invalidate(groups, target, id);
     }
 
     /// Whether the stored response under a key was invalidated, by other than its key, since it was found.
     pub fn is_invalidated(&self, key: &[u8], head: &StoredHead) -> bool {
-        self.epochs.judge(key, head) != Verdict::Current
+        self.invalidations.judge(key, head) != Verdict::Current
     }
 
     /// Whether the response answers a request that began with this look-up, and waited for it.
     pub fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
-        self.epochs.answers(look_up, key, head)
+        self.invalidations.answers(look_up, key, head)
     }
 
     /// Verdict on the stored response under a key.
     pub fn verdict(&self, key: &[u8], head: &StoredHead) -> Verdict {
-        self.epochs.judge(key, head)
+        self.invalidations.judge(key, head)
     }
 
     /// Whether the response counts as never stored.
     pub fn is_removed(&self, key: &[u8], head: &StoredHead) -> bool {
-        matches!(self.epochs.judge(key, head), Verdict::Removed(_))
+        matches!(self.invalidations.judge(key, head), Verdict::Removed(_))
     }
 
     /// Whether the response that a look-up found may still stand in, stale, for an origin that fails.
     pub fn may_stand_in(&self, key: &[u8], look_up: LookUp, head: &StoredHead) -> bool {
-        matches!(self.epochs.judge(key, head), Verdict::Current | Verdict::Stale(_))
+        matches!(self.invalidations.judge(key, head), Verdict::Current | Verdict::Stale(_))
             && !self.is_taken_away(look_up)
     }
 
     /// Whether the entry that a look-up found was removed since: it must be neither used nor validated.
     pub fn is_taken_away(&self, look_up: LookUp) -> bool {
-        self.epochs.is_taken_away(look_up)
+        self.invalidations.is_taken_away(look_up)
     }
 
     /// Whether a request with this look-up is older than an invalidation of its URL.
     pub fn record_overtaken(&self, look_up: LookUp) -> bool {
-        self.epochs.record_overtaken(look_up)
+        self.invalidations.record_overtaken(look_up)
     }
 
     /// Current place in the order of invalidations. Must be taken before an origin is asked, and before a look-up.
     pub fn stamp(&self) -> Stamp {
-        self.epochs.stamp()
+        self.invalidations.stamp()
     }
 
     /// Notes that some responses lie under keys that have more than a URL.
     pub fn watch_keys(&self) {
-        self.epochs.watch_keys();
+        self.invalidations.watch_keys();
     }
 
     /// Whether the inputs to the judgement of a response are kept with it.
@@ -205,8 +205,8 @@ impl Cache {
         self.inputs
     }
 
-    pub fn epochs(&self) -> &Invalidations {
-        &self.epochs
+    pub fn invalidations(&self) -> &Invalidations {
+        &self.invalidations
     }
 
     /// Memory, also for segments: these are found by their group alone.
@@ -305,22 +305,22 @@ impl Cache {
     pub fn purge_behind(&self, key: &[u8]) -> Option<Arc<PurgeEntry>> {
         let entry = self.at_hand(key);
         let heads = entry.iter().flat_map(|entry| entry.variants()).map(|variant| &variant.head);
-        let number = heads.clone().find_map(|head| match self.epochs.judge(key, head) {
+        let number = heads.clone().find_map(|head| match self.invalidations.judge(key, head) {
             Verdict::Stale(number) | Verdict::Removed(number) => Some(number),
             Verdict::Current | Verdict::Invalidated => None,
         });
         if number.is_some() {
-            return self.epochs.purge_of(number?);
+            return self.invalidations.purge_of(number?);
         }
         // Purges applied before are told by time: a newer response was not purged.
         let newest_ms = heads.map(|head| head.facts.response_time.as_ms()).max().unwrap_or(i64::MIN);
-        let last = self.epochs.last_purge_of(key)?;
+        let last = self.invalidations.last_purge_of(key)?;
         i64::try_from(last.record.at_ms).is_ok_and(|at_ms| at_ms >= newest_ms).then_some(last)
     }
 
     fn has_purged(&self, key: &[u8], entry: &CacheEntry) -> bool {
         entry.variants().iter().any(|variant| {
-            matches!(self.epochs.judge(key, &variant.head), Verdict::Stale(_) | Verdict::Removed(_))
+            matches!(self.invalidations.judge(key, &variant.head), Verdict::Stale(_) | Verdict::Removed(_))
         })
     }
 
@@ -335,13 +335,13 @@ impl Cache {
     }
 
     fn left_of_response(&self, key: &[u8], response: &StoredResponse) -> Option<StoredResponse> {
-        let (epochs, upto) = (&self.epochs, self.epochs.stamp());
-        match epochs.judge(key, &response.head) {
+        let (invalidations, upto) = (&self.invalidations, self.invalidations.stamp());
+        match invalidations.judge(key, &response.head) {
             Verdict::Removed(_) => None,
             Verdict::Current | Verdict::Invalidated => Some(response.clone()),
             Verdict::Stale(number) => {
-                let since = epochs.stale_since(number, &response.head);
-                let head = response.head.purged(since, (upto, epochs.place_of(upto)));
+                let since = invalidations.stale_since(number, &response.head);
+                let head = response.head.purged(since, (upto, invalidations.place_of(upto)));
                 Some(StoredResponse { head: Arc::new(head), body: response.body.clone() })
             }
         }

@@ -48,7 +48,7 @@ pub struct HeadMaker<'a> {
     pub facts: &'a RequestFacts,
     /// Cache key of the target URI alone, if the key of the response has more parts.
     pub site_key: Option<Vec<u8>>,
-    pub epochs: &'a Invalidations,
+    pub invalidations: &'a Invalidations,
     /// Stamp of the request.
     pub stamp: Stamp,
     pub inputs: KeepInputs,
@@ -102,10 +102,10 @@ impl HeadMaker<'_> {
     pub fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
         let groups = groups::of_response(received, self.rules.groups_max);
         let tags = tags::of_response(received, self.rules.tags);
-        let membership = self.epochs.membership(&groups, &tags, &self.request.received().target());
+        let membership = self.invalidations.membership(&groups, &tags, &self.request.received().target());
         match &self.site_key {
             None => membership,
-            Some(key) => Some(self.epochs.with_key(membership, key)),
+            Some(key) => Some(self.invalidations.with_key(membership, key)),
         }
     }
 
@@ -194,7 +194,7 @@ impl HeadMaker<'_> {
             fields: &received.fields,
             sent: self.request.sent(),
             facts: self.facts,
-            asked_at: self.epochs.place_of(self.stamp),
+            asked_at: self.invalidations.place_of(self.stamp),
             sent_at,
         };
         head.with_inputs(Some(inputs(&request)))

@@ -36,7 +36,7 @@ pub struct World {
     pub rules: Rules,
     /// Fields that are taken out of responses.
     pub hidden: Vec<String>,
-    pub epochs: Arc<Invalidations>,
+    pub invalidations: Arc<Invalidations>,
     pub memory: Arc<Memory<CacheEntry>>,
     pub tags: TagRules,
     pub codings: Codings,
@@ -71,12 +71,12 @@ pub struct Asked<'a> {
 
 impl World {
     pub fn new(rules: Rules) -> Self {
-        let epochs = Arc::new(Invalidations::new(Purgers::This));
-        epochs.watch_keys();
+        let invalidations = Arc::new(Invalidations::new(Purgers::This));
+        invalidations.watch_keys();
         Self {
             rules,
             hidden: Vec::new(),
-            epochs,
+            invalidations,
             memory: Arc::new(Memory::new(MemoryConfig::with_bytes_max(64 << 20))),
             tags: TagRules::default(),
             codings: Codings::new(["zstd", "br", "gzip"]),
@@ -112,7 +112,7 @@ impl World {
             request,
             facts,
             site_key: (facts.method == MethodClass::Query).then(|| KEY.to_vec()),
-            epochs: &self.epochs,
+            invalidations: &self.invalidations,
             stamp,
             inputs: KeepInputs::Yes,
         }
@@ -146,7 +146,7 @@ impl World {
             ),
             _ => (may_store(&facts, &received, rules, times.response), facts),
         };
-        let maker = self.maker(&request, &facts, self.epochs.stamp());
+        let maker = self.maker(&request, &facts, self.invalidations.stamp());
         let response = response(status, lines);
         let (head, _) = maker.made(&storable.ok()?, lines, self.arrived(&response, times)).ok()?;
         Some(head)
@@ -165,7 +165,7 @@ impl World {
             MethodClass::Head => {
                 (RequestFacts { method: MethodClass::Get, ..facts }, stored.checked().stamp())
             }
-            _ => (facts, self.epochs.stamp()),
+            _ => (facts, self.invalidations.stamp()),
         };
         let response = response(304, lines);
         let freshened = self.maker(&request, &facts, stamp).freshen(stored, &self.arrived(&response, times));
@@ -205,7 +205,7 @@ impl World {
     pub fn reader(&self) -> Reader<'_> {
         Reader {
             memory: &self.memory,
-            epochs: &self.epochs,
+            invalidations: &self.invalidations,
             rules: self.rules(),
             site_key: None,
             clock_ahead_ms: WRITING.clock_ahead_ms,
@@ -226,7 +226,7 @@ impl World {
 }
 
 pub const WRITING: Writing<'_> =
-    Writing { key: KEY, keys: None, given: &[], epochs: None, now: NOW, clock_ahead_ms: 5_000 };
+    Writing { key: KEY, keys: None, given: &[], invalidations: None, now: NOW, clock_ahead_ms: 5_000 };
 
 /// Encodes for a tier that has been given all of all bodies.
 pub fn encode_given(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {

@@ -122,7 +122,7 @@ struct Slots {
 
 /// A look-up in progress. Notices any change to the key meanwhile.
 pub(crate) struct KeyWatch<'a> {
-    working: &'a WriteBehind,
+    write_behind: &'a WriteBehind,
     key: &'a [u8],
     number: u64,
     doubts: u64,
@@ -313,11 +313,11 @@ impl WriteBehind {
         let mut shard = self.shard(key).lock();
         let slot = shard.slot(key);
         slot.asking += 1;
-        KeyWatch { working: self, key, number: slot.number, doubts: slot.doubts }
+        KeyWatch { write_behind: self, key, number: slot.number, doubts: slot.doubts }
     }
 
     /// Notes that the tier has reported a change to a key. Returns the record in use, if any.
-    pub(crate) fn doubt(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
+    pub(crate) fn suspect(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         let mut shard = self.shard(key).lock();
         let slot = shard.by_key.get_mut(key)?;
         slot.doubts += 1;
@@ -342,7 +342,7 @@ impl KeyWatch<'_> {
     /// Makes the record that was found the one in use, unless it is outdated by now. `mark` notes in the record what it is a copy of,
     /// before a later change can be reported.
     pub(crate) fn found(&self, entry: &Arc<CacheEntry>, mark: impl FnOnce(&TierCopy)) -> bool {
-        let mut shard = self.working.shard(self.key).lock();
+        let mut shard = self.write_behind.shard(self.key).lock();
         let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
             return false;
         };
@@ -353,7 +353,7 @@ impl KeyWatch<'_> {
 
     /// Forgets the record in use: the tier has another, which is of no use here. Returns whether that is still current.
     pub(crate) fn gone(&self) -> bool {
-        let mut shard = self.working.shard(self.key).lock();
+        let mut shard = self.write_behind.shard(self.key).lock();
         let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
             return false;
         };
@@ -367,14 +367,14 @@ impl KeyWatch<'_> {
 
     /// Whether nothing has changed since the look-up began.
     pub(crate) fn is_current(&self) -> bool {
-        let shard = self.working.shard(self.key).lock();
+        let shard = self.write_behind.shard(self.key).lock();
         shard.by_key.get(self.key).is_some_and(|slot| self.is_about(slot))
     }
 }
 
 impl Drop for KeyWatch<'_> {
     fn drop(&mut self) {
-        let mut shard = self.working.shard(self.key).lock();
+        let mut shard = self.write_behind.shard(self.key).lock();
         if let Some(slot) = shard.by_key.get_mut(self.key) {
             slot.asking -= 1;
         }

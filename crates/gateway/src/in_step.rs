@@ -119,7 +119,7 @@ async fn step(
         let (sent, source) = (log.sent(), log.source());
         let read = heard::read_on(shared, (cache, tier)).await?;
         log.record_read_over(source);
-        cache.epochs().own_are_read(sent);
+        cache.invalidations().own_are_read(sent);
         if *told == Some(read) {
             return Ok(());
         }

@@ -163,7 +163,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
 /// Purges a selection, at a cost that doesn't depend on what is stored.
 async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> PurgeOutcome {
     let is_counted =
-        stores.iter().all(|Store { cache, tier, .. }| tier.is_none() && cache.epochs().lacks(&what));
+        stores.iter().all(|Store { cache, tier, .. }| tier.is_none() && cache.invalidations().lacks(&what));
     let record = record(what, mode);
     let doomed = stores.iter().map(|Store { cache, .. }| {
         let kept = cache.note_purge(record.clone(), &[]);
@@ -179,7 +179,7 @@ async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> Purge
 async fn count_selected(stores: &[&Store], what: &What) -> PurgeOutcome {
     let mut outcome = PurgeOutcome::default();
     for Store { cache, .. } in stores {
-        let reach = cache.epochs().reach(what, &[]);
+        let reach = cache.invalidations().reach(what, &[]);
         outcome.fills_doomed += cache.fetches().count(|key, head| count::doom(&reach, key, head));
         let count::Counted { keys, responses, is_cut } = count::count(cache, &reach).await;
         outcome.keys_matched += keys;
@@ -293,7 +293,7 @@ impl OfUrl<'_> {
     fn count(&self, places: &[UrlLocation<'_>]) -> PurgeOutcome {
         let what = What::Url(self.url.to_owned());
         let count = |UrlLocation { store: Store { cache, .. }, key, .. }: &UrlLocation<'_>| {
-            let reach = cache.epochs().reach(&what, &[key]);
+            let reach = cache.invalidations().reach(&what, &[key]);
             let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
             let fills_doomed = cache.fetches().count(|key, head| count::doom(&reach, key, head));
             found((responses_purged, fills_doomed), cache)
@@ -349,14 +349,14 @@ pub(super) fn purge_key(cache: &Cache, key: &[u8], mode: PurgeMode, spared: Opti
         }
     });
     if mode == PurgeMode::Hard {
-        cache.epochs().key_is_removed(key);
+        cache.invalidations().key_is_removed(key);
     }
     found((responses_purged, fills_doomed), cache)
 }
 
 /// Outcome under one key, which counts as matched if there was anything.
 fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> PurgeOutcome {
-    let keyed_uncounted = cache.epochs().watches_keys();
+    let keyed_uncounted = cache.invalidations().watches_keys();
     let keys_matched = usize::from(responses_purged + fills_doomed > 0);
     PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
 }
@@ -366,7 +366,7 @@ fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> Pur
 /// much.
 pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared: Option<&Waiter>) {
     let Some((own, others)) = keys.split_first() else { return };
-    cache.epochs().invalidate_key(own, Force::Hard, Some(id));
+    cache.invalidations().invalidate_key(own, Force::Hard, Some(id));
     for key in others {
         cache.invalidate_known(key, spared, |_| Change::Remove);
     }

@@ -58,10 +58,11 @@ impl Store {
     fn new(config: &Config, store: &StoreConfig, tier: Option<StartTier>) -> Self {
         let memory = Arc::new(cache::memory(store.memory_bytes_max, config.file_use()));
         let purgers = if tier.is_some() { Purgers::Several } else { Purgers::This };
-        let epochs = Arc::new(Invalidations::new(purgers));
-        let tier = tier.map(|tier| Arc::new(Tier::new(tier, Arc::clone(&memory), Arc::clone(&epochs))));
+        let invalidations = Arc::new(Invalidations::new(purgers));
+        let tier =
+            tier.map(|tier| Arc::new(Tier::new(tier, Arc::clone(&memory), Arc::clone(&invalidations))));
         let remote = tier.clone().map(|tier| tier as Arc<dyn RemoteTier>);
-        let cache = Cache::new(memory, epochs, remote);
+        let cache = Cache::new(memory, invalidations, remote);
         Self { name: store.name.clone(), cache, tier, readers: Readers::default() }
     }
 

@@ -95,7 +95,7 @@ const INVALIDATION_COUNTS: usize = 1024;
 
 /// Invalidation count of a key and of the keys that share its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Invalidations(u64);
+pub struct InvalidationCount(u64);
 
 impl Default for FetchTable {
     fn default() -> Self {
@@ -204,12 +204,12 @@ impl FetchTable {
 
     /// Returns the invalidation count of a key. If a forward is listed only once its response has arrived, take the count before sending
     /// the request.
-    pub fn invalidations(&self, primary: &[u8]) -> Invalidations {
-        Invalidations(self.invalidation_count(primary).load(Ordering::Acquire))
+    pub fn invalidations(&self, primary: &[u8]) -> InvalidationCount {
+        InvalidationCount(self.invalidation_count(primary).load(Ordering::Acquire))
     }
 
     /// Lists a forward that can't be joined and that began at this turn. It is invalidated if the count has changed since.
-    pub fn alone_since(&self, primary: &[u8], began: Sequence, invalidations: Invalidations) -> Waiter {
+    pub fn alone_since(&self, primary: &[u8], began: Sequence, invalidations: InvalidationCount) -> Waiter {
         let waiter = self.list_alone(primary, began);
         if self.invalidations(primary) != invalidations {
             waiter.in_flight.invalidated.store(true, Ordering::Release);

@@ -46,13 +46,13 @@ impl Invalidations {
 }
 
 fn check(member_of: &Groups, invalidated: &Groups, target: &Target<'_>, expected: bool) {
-    let epochs = Invalidations::new(Purgers::This);
-    let before = epochs.asked(member_of, &named(&[]));
-    assert!(!epochs.is_outdated(&before));
-    epochs.invalidate(invalidated, target, None);
-    assert_eq!(epochs.is_outdated(&before), expected, "{member_of:?} {invalidated:?}");
-    let after = epochs.asked(member_of, &named(&[]));
-    assert!(!epochs.is_outdated(&after), "what is asked for later is new");
+    let invalidations = Invalidations::new(Purgers::This);
+    let before = invalidations.asked(member_of, &named(&[]));
+    assert!(!invalidations.is_outdated(&before));
+    invalidations.invalidate(invalidated, target, None);
+    assert_eq!(invalidations.is_outdated(&before), expected, "{member_of:?} {invalidated:?}");
+    let after = invalidations.asked(member_of, &named(&[]));
+    assert!(!invalidations.is_outdated(&after), "what is asked for later is new");
 }
 
 //= RFC 9875 section 2.1: the same String and the same origin
@@ -70,29 +70,34 @@ fn what_was_asked_for_before_is_outdated() {
 
 #[test]
 fn groups_of_a_response_are_invalidated_and_no_others() {
-    let epochs = Invalidations::new(Purgers::This);
-    let [own, shares, apart] = [&["x"][..], &["x", "y"], &["y"]].map(|names| epochs.of_groups(names));
-    let any = epochs.asked(&Groups::TooMany, &named(&[]));
-    epochs.invalidate(&named(&["x"]), &TARGET, None);
-    assert_eq!([&own, &shares, &apart, &any].map(|one| epochs.is_outdated(one)), [true, true, false, true]);
+    let invalidations = Invalidations::new(Purgers::This);
+    let [own, shares, apart] = [&["x"][..], &["x", "y"], &["y"]].map(|names| invalidations.of_groups(names));
+    let any = invalidations.asked(&Groups::TooMany, &named(&[]));
+    invalidations.invalidate(&named(&["x"]), &TARGET, None);
+    assert_eq!(
+        [&own, &shares, &apart, &any].map(|one| invalidations.is_outdated(one)),
+        [true, true, false, true]
+    );
 }
 
 #[test]
 fn keys_count_once_they_are_watched() {
-    let epochs = Invalidations::new(Purgers::This);
-    epochs.watch_keys();
-    let of_key = |key: &[u8]| head(Some(epochs.with_key(None, key)), epochs.stamp());
+    let invalidations = Invalidations::new(Purgers::This);
+    invalidations.watch_keys();
+    let of_key = |key: &[u8]| head(Some(invalidations.with_key(None, key)), invalidations.stamp());
     let [own, other] = [b"a", b"b"].map(|key| of_key(key));
-    epochs.invalidate_key(b"a", Force::Soft, None);
-    assert_eq!(epochs.judge(KEY, &own), Verdict::Stale(1));
-    assert_eq!(epochs.judge(KEY, &other), Verdict::Current);
-    assert_eq!(epochs.judge(KEY, &of_key(b"a")), Verdict::Current);
-    epochs.invalidate_key(b"a", Force::Hard, None);
-    assert_eq!(epochs.judge(KEY, &own), Verdict::Removed(2));
+    invalidations.invalidate_key(b"a", Force::Soft, None);
+    assert_eq!(invalidations.judge(KEY, &own), Verdict::Stale(1));
+    assert_eq!(invalidations.judge(KEY, &other), Verdict::Current);
+    assert_eq!(invalidations.judge(KEY, &of_key(b"a")), Verdict::Current);
+    invalidations.invalidate_key(b"a", Force::Hard, None);
+    assert_eq!(invalidations.judge(KEY, &own), Verdict::Removed(2));
 }
 
-fn purge(epochs: &Invalidations, mode: PurgeMode, what: What) -> u64 {
-    epochs.purge(PurgeRecord { id: PurgeId([0; 16]), at_ms: 1_900_000_000_000, mode, what }, &[]).number
+fn purge(invalidations: &Invalidations, mode: PurgeMode, what: What) -> u64 {
+    invalidations
+        .purge(PurgeRecord { id: PurgeId([0; 16]), at_ms: 1_900_000_000_000, mode, what }, &[])
+        .number
 }
 
 /// A purge makes responses stale for all later requests, whatever clock it was timed by.
@@ -101,11 +106,11 @@ async fn a_purge_makes_stale_whatever_its_time() {
     const ARRIVED_MS: i64 = 1_800_000_000_000;
     let began_at = Timestamp::from_ms(ARRIVED_MS + 5_000);
     let stale_since = |at_ms: u64| {
-        let epochs = Invalidations::new(Purgers::Several);
-        let head = epochs.of_groups(&[]);
+        let invalidations = Invalidations::new(Purgers::Several);
+        let head = invalidations.of_groups(&[]);
         let (id, mode) = (PurgeId([0; 16]), PurgeMode::Soft);
-        let number = epochs.purge(PurgeRecord { id, at_ms, mode, what: What::Everything }, &[]).number;
-        epochs.stale_since(number, &head).ms_since(Timestamp::from_ms(ARRIVED_MS))
+        let number = invalidations.purge(PurgeRecord { id, at_ms, mode, what: What::Everything }, &[]).number;
+        invalidations.stale_since(number, &head).ms_since(Timestamp::from_ms(ARRIVED_MS))
     };
     for (at_ms, expected) in
         [(ARRIVED_MS - 1, 0), (ARRIVED_MS + 1, 1), (ARRIVED_MS + 35_000, 5_000), (i64::MAX, 5_000)]
@@ -141,51 +146,51 @@ fn key_of_site(site: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_response_is_looked_at_once_after_a_purge_that_does_not_take_it() {
-    let (epochs, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
-    let [own, other] = [&["x"], &["y"]].map(|tags| epochs.asked(&named(&[]), &named(tags)));
-    let of_other_site = epochs.asked(&named(&[]), &named(&["x"]));
-    assert!(epochs.is_checked(&other), "nothing was purged yet");
-    let number = purge(&epochs, PurgeMode::Hard, tag("x"));
-    assert!(!epochs.is_checked(&own) && !epochs.is_checked(&other));
-    assert_eq!(epochs.judge(&key, &own), Verdict::Removed(number));
-    assert_eq!(epochs.judge(&key, &other), Verdict::Current);
-    assert_eq!(epochs.judge(&key_of_site(b"t"), &of_other_site), Verdict::Current);
-    assert!(epochs.is_checked(&other) && !epochs.is_checked(&own));
+    let (invalidations, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
+    let [own, other] = [&["x"], &["y"]].map(|tags| invalidations.asked(&named(&[]), &named(tags)));
+    let of_other_site = invalidations.asked(&named(&[]), &named(&["x"]));
+    assert!(invalidations.is_checked(&other), "nothing was purged yet");
+    let number = purge(&invalidations, PurgeMode::Hard, tag("x"));
+    assert!(!invalidations.is_checked(&own) && !invalidations.is_checked(&other));
+    assert_eq!(invalidations.judge(&key, &own), Verdict::Removed(number));
+    assert_eq!(invalidations.judge(&key, &other), Verdict::Current);
+    assert_eq!(invalidations.judge(&key_of_site(b"t"), &of_other_site), Verdict::Current);
+    assert!(invalidations.is_checked(&other) && !invalidations.is_checked(&own));
     let copy = other.clone();
-    assert!(epochs.is_checked(&copy) && epochs.is_checked(&other), "a copy knows it");
-    assert_eq!(epochs.judge(&key, &own), Verdict::Removed(number), "for ever");
+    assert!(invalidations.is_checked(&copy) && invalidations.is_checked(&other), "a copy knows it");
+    assert_eq!(invalidations.judge(&key, &own), Verdict::Removed(number), "for ever");
 }
 
 #[test]
 fn the_hardest_of_several_counts() {
-    let (epochs, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
-    let response = epochs.asked(&named(&["g"]), &named(&["x"]));
-    let soft = purge(&epochs, PurgeMode::Soft, tag("x"));
-    assert_eq!(epochs.judge(&key, &response), Verdict::Stale(soft));
-    epochs.invalidate(&named(&["g"]), &TARGET, None);
-    assert_eq!(epochs.judge(&key, &response), Verdict::Invalidated);
-    let hard = purge(&epochs, PurgeMode::Hard, What::Everything);
-    purge(&epochs, PurgeMode::Refresh, tag("x"));
-    assert_eq!(epochs.judge(&key, &response), Verdict::Removed(hard));
+    let (invalidations, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
+    let response = invalidations.asked(&named(&["g"]), &named(&["x"]));
+    let soft = purge(&invalidations, PurgeMode::Soft, tag("x"));
+    assert_eq!(invalidations.judge(&key, &response), Verdict::Stale(soft));
+    invalidations.invalidate(&named(&["g"]), &TARGET, None);
+    assert_eq!(invalidations.judge(&key, &response), Verdict::Invalidated);
+    let hard = purge(&invalidations, PurgeMode::Hard, What::Everything);
+    purge(&invalidations, PurgeMode::Refresh, tag("x"));
+    assert_eq!(invalidations.judge(&key, &response), Verdict::Removed(hard));
 }
 
 #[test]
 fn purges_are_remembered_for_a_while() {
-    let (epochs, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
-    assert!(epochs.last_purge_of(&key).is_none());
-    let first = purge(&epochs, PurgeMode::Hard, What::Everything);
-    assert_eq!(epochs.last_purge_of(&key).unwrap().number, first);
+    let (invalidations, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
+    assert!(invalidations.last_purge_of(&key).is_none());
+    let first = purge(&invalidations, PurgeMode::Hard, What::Everything);
+    assert_eq!(invalidations.last_purge_of(&key).unwrap().number, first);
     for number in 0..300 {
-        purge(&epochs, PurgeMode::Hard, tag(&number.to_string()));
+        purge(&invalidations, PurgeMode::Hard, tag(&number.to_string()));
     }
-    assert!(epochs.purge_of(first).is_none());
-    assert_eq!(epochs.purge_of(first + 300).unwrap().record.what, tag("299"));
-    assert!(epochs.last_purge_of(&key).is_none(), "of tags nobody can tell by the key");
+    assert!(invalidations.purge_of(first).is_none());
+    assert_eq!(invalidations.purge_of(first + 300).unwrap().record.what, tag("299"));
+    assert!(invalidations.last_purge_of(&key).is_none(), "of tags nobody can tell by the key");
     let long = What::Url(format!("http://a/{}", "x".repeat(16_000)));
     for _ in 0..100 {
-        purge(&epochs, PurgeMode::Hard, long.clone());
+        purge(&invalidations, PurgeMode::Hard, long.clone());
     }
-    assert!(epochs.purge_of(first + 300).is_none(), "their texts have a limit too");
+    assert!(invalidations.purge_of(first + 300).is_none(), "their texts have a limit too");
 }
 
 fn in_log(offset: u64) -> LogCursor {
@@ -197,59 +202,62 @@ fn of_everything(id: u8) -> PurgeRecord {
 }
 
 fn shared() -> Invalidations {
-    let epochs = Invalidations::new(Purgers::Several);
-    epochs.log_begins(in_log(100));
-    epochs
+    let invalidations = Invalidations::new(Purgers::Several);
+    invalidations.log_begins(in_log(100));
+    invalidations
 }
 
 #[test]
 fn purges_of_others_take_what_was_asked_for_before() {
-    let (epochs, key) = (shared(), key_of_site(b"s"));
-    let stored = |epochs: &Invalidations| epochs.asked(&named(&[]), &named(&[]));
-    let before = stored(&epochs);
+    let (invalidations, key) = (shared(), key_of_site(b"s"));
+    let stored = |invalidations: &Invalidations| invalidations.asked(&named(&[]), &named(&[]));
+    let before = stored(&invalidations);
     let url = PurgeRecord { what: What::Url("http://a/".to_owned()), ..of_everything(1) };
-    assert!(epochs.hear(url.clone(), &[&key_of_site(b"t")], LogOffset(110)).is_some());
-    assert_eq!(epochs.judge(&key, &before), Verdict::Current, "that was another key");
-    let kept = epochs.hear(url, &[&key], LogOffset(120)).unwrap();
-    assert_eq!(epochs.judge(&key, &before), Verdict::Removed(kept.number));
-    assert_eq!(epochs.judge(&key, &stored(&epochs)), Verdict::Current);
+    assert!(invalidations.hear(url.clone(), &[&key_of_site(b"t")], LogOffset(110)).is_some());
+    assert_eq!(invalidations.judge(&key, &before), Verdict::Current, "that was another key");
+    let kept = invalidations.hear(url, &[&key], LogOffset(120)).unwrap();
+    assert_eq!(invalidations.judge(&key, &before), Verdict::Removed(kept.number));
+    assert_eq!(invalidations.judge(&key, &stored(&invalidations)), Verdict::Current);
     // Responses from the tier are judged by the place in the log at which they were asked for.
-    let loaded = |offset| head(None, epochs.stamp_at(in_log(offset)).unwrap());
-    assert_eq!(epochs.judge(&key, &loaded(119)), Verdict::Removed(kept.number));
-    assert_eq!(epochs.judge(&key, &loaded(120)), Verdict::Current);
-    assert_eq!(epochs.log_read(), Some(in_log(120)));
+    let loaded = |offset| head(None, invalidations.stamp_at(in_log(offset)).unwrap());
+    assert_eq!(invalidations.judge(&key, &loaded(119)), Verdict::Removed(kept.number));
+    assert_eq!(invalidations.judge(&key, &loaded(120)), Verdict::Current);
+    assert_eq!(invalidations.log_read(), Some(in_log(120)));
 }
 
 #[test]
 fn a_purge_of_this_instance_counts_once() {
-    let (epochs, key) = (shared(), key_of_site(b"s"));
-    let before = epochs.asked(&named(&[]), &named(&[]));
-    epochs.purge(of_everything(1), &[]);
-    let after = epochs.asked(&named(&[]), &named(&[]));
-    assert!(epochs.hear(of_everything(1), &[], LogOffset(110)).is_none());
-    assert!(matches!(epochs.judge(&key, &before), Verdict::Removed(_)));
-    assert_eq!(epochs.judge(&key, &after), Verdict::Current);
+    let (invalidations, key) = (shared(), key_of_site(b"s"));
+    let before = invalidations.asked(&named(&[]), &named(&[]));
+    invalidations.purge(of_everything(1), &[]);
+    let after = invalidations.asked(&named(&[]), &named(&[]));
+    assert!(invalidations.hear(of_everything(1), &[], LogOffset(110)).is_none());
+    assert!(matches!(invalidations.judge(&key, &before), Verdict::Removed(_)));
+    assert_eq!(invalidations.judge(&key, &after), Verdict::Current);
     // A purge of another instance came in between, and is before it in the log: both take a response that was asked for there.
-    epochs.purge(of_everything(2), &[]);
-    epochs.hear(of_everything(3), &[], LogOffset(120)).unwrap();
-    assert!(epochs.hear(of_everything(2), &[], LogOffset(130)).is_none());
-    let stamp = epochs.stamp_at(in_log(129)).unwrap();
-    assert!(matches!(epochs.judge(&key, &head(None, stamp)), Verdict::Removed(_)));
+    invalidations.purge(of_everything(2), &[]);
+    invalidations.hear(of_everything(3), &[], LogOffset(120)).unwrap();
+    assert!(invalidations.hear(of_everything(2), &[], LogOffset(130)).is_none());
+    let stamp = invalidations.stamp_at(in_log(129)).unwrap();
+    assert!(matches!(invalidations.judge(&key, &head(None, stamp)), Verdict::Removed(_)));
 }
 
 #[test]
 fn what_was_asked_for_in_another_log_is_unknown() {
-    let epochs = shared();
-    let own = epochs.place_of(epochs.stamp());
-    assert_eq!(epochs.stamp_at(own), Some(epochs.stamp()));
-    assert_eq!(epochs.shared_place(own), in_log(100));
+    let invalidations = shared();
+    let own = invalidations.place_of(invalidations.stamp());
+    assert_eq!(invalidations.stamp_at(own), Some(invalidations.stamp()));
+    assert_eq!(invalidations.shared_place(own), in_log(100));
     let other = LogCursor { id: LogId([8; 16]), offset: LogOffset(100) };
-    assert_eq!([other, in_log(99)].map(|place| epochs.stamp_at(place)), [None, None]);
-    let before = epochs.asked(&named(&[]), &named(&[]));
-    epochs.log_was_lost(other);
-    assert!(matches!(epochs.judge(KEY, &before), Verdict::Stale(_)), "nobody knows what was purged");
-    assert_eq!(epochs.stamp_at(in_log(100)), None);
-    assert_eq!(epochs.judge(KEY, &head(None, epochs.stamp_at(other).unwrap())), Verdict::Current);
+    assert_eq!([other, in_log(99)].map(|place| invalidations.stamp_at(place)), [None, None]);
+    let before = invalidations.asked(&named(&[]), &named(&[]));
+    invalidations.log_was_lost(other);
+    assert!(matches!(invalidations.judge(KEY, &before), Verdict::Stale(_)), "nobody knows what was purged");
+    assert_eq!(invalidations.stamp_at(in_log(100)), None);
+    assert_eq!(
+        invalidations.judge(KEY, &head(None, invalidations.stamp_at(other).unwrap())),
+        Verdict::Current
+    );
 }
 
 /// A reload may have removed the site of a URL, or changed the part of a query that belongs to its key.
@@ -274,16 +282,16 @@ fn a_url_that_may_have_moved_is_purged_in_all_sites_and_with_any_query() {
         (1, &stored[0], [true, true, true, false]),
         (0, &key("", "/x", None), [true, true, true, false]),
     ] {
-        let epochs = Invalidations::new(Purgers::Several);
-        let heads = stored.each_ref().map(|_| head(None, epochs.stamp()));
-        (0..moves).for_each(|_| epochs.urls_move());
+        let invalidations = Invalidations::new(Purgers::Several);
+        let heads = stored.each_ref().map(|_| head(None, invalidations.stamp()));
+        (0..moves).for_each(|_| invalidations.urls_move());
         let what = What::Url("http://a.example/x?q".into());
         let record = PurgeRecord { id: PurgeId([1; 16]), at_ms: 0, mode: PurgeMode::Hard, what };
-        let kept = epochs.purge(record, &[purged.as_bytes()]);
+        let kept = invalidations.purge(record, &[purged.as_bytes()]);
         let takes = |key: &CacheKey| kept.reach.takes(key.as_bytes(), Some(&[]));
         assert_eq!(stored.each_ref().map(takes), expected);
         for ((key, head), expected) in stored.iter().zip(&heads).zip(expected) {
-            let is_removed = matches!(epochs.judge(key.as_bytes(), head), Verdict::Removed(_));
+            let is_removed = matches!(invalidations.judge(key.as_bytes(), head), Verdict::Removed(_));
             assert_eq!(is_removed, expected, "{key:?}");
         }
     }

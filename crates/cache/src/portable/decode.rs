@@ -27,7 +27,7 @@ pub struct Decoded<'a> {
 pub struct Reader<'a> {
     /// Memory for the body's segments.
     pub memory: &'a Memory<CacheEntry>,
-    pub epochs: &'a Invalidations,
+    pub invalidations: &'a Invalidations,
     /// Rule of the request that asks for the key.
     pub rules: StorageRules<'a>,
     /// Cache key of the target URI alone, if the requested key has more parts: for QUERY, and if fields are part of it. Keys are

@@ -26,7 +26,7 @@ pub struct Writing<'a> {
     /// Layouts of segmented bodies that the tier has. A response whose body has none here is left out.
     pub given: &'a [Layout],
     /// Translates positions in this process's log to the shared log; `None` leaves them as they are.
-    pub epochs: Option<&'a Invalidations>,
+    pub invalidations: Option<&'a Invalidations>,
     /// Current time by the clock of this process.
     pub now: Timestamp,
     /// Lead of the tier's clock over the clock of this process.
@@ -136,7 +136,7 @@ pub fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
     let stored = StoredResponse { head: Arc::new(head.clone()), body };
     let now = head.facts.response_time;
     let key = vec![0; key_bytes];
-    let writing = Writing { key: &key, keys: None, given: &[], epochs: None, now, clock_ahead_ms: 0 };
+    let writing = Writing { key: &key, keys: None, given: &[], invalidations: None, now, clock_ahead_ms: 0 };
     let bytes = Known::of(&stored, &[])
         .and_then(|known| writing.sealed(RecordKind::Response, None, vec![known.variant(&writing)]));
     bytes.is_some_and(|bytes| bytes.len() + body_bytes(head) <= RECORD_BYTES_MAX)
@@ -170,7 +170,7 @@ pub fn with_word(
     word: ReleaseNote,
     (now, clock_ahead_ms): (Timestamp, i64),
 ) -> Option<Vec<u8>> {
-    let writing = Writing { key, keys: None, given: &[], epochs: None, now, clock_ahead_ms };
+    let writing = Writing { key, keys: None, given: &[], invalidations: None, now, clock_ahead_ms };
     let variants = match theirs.map(|bytes| decode_record(bytes, RecordKind::Primary, key, None)) {
         None => Vec::new(),
         Some(Ok(record)) => record.variants,
@@ -259,9 +259,9 @@ impl<'a> Known<'a> {
             response_time_ms: writing.tier_ms(head.facts.response_time),
             store_time_ms: writing.tier_ms(writing.now),
             stale_since_ms: inputs.stale_since.map(|since| writing.tier_ms(since)),
-            log: inputs
-                .asked_at
-                .map(|place| writing.epochs.map_or(place, |epochs| epochs.shared_place(place))),
+            log: inputs.asked_at.map(|place| {
+                writing.invalidations.map_or(place, |invalidations| invalidations.shared_place(place))
+            }),
             method: inputs.method().as_bytes(),
             target: inputs.target().as_bytes(),
             reason: head.reason(),

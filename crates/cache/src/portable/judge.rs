@@ -34,7 +34,7 @@ pub(super) fn head(
     let particulars = ColdFields::new(nominated, values, reason)
         .with_membership(seen.membership(reader))
         .with_inputs(Some(seen.inputs(variant.id, reader)));
-    let asked_at = response.log.and_then(|place| reader.epochs.stamp_at(place));
+    let asked_at = response.log.and_then(|place| reader.invalidations.stamp_at(place));
     let stamp = asked_at.unwrap_or(Stamp::OLDEST);
     let head = StoredHead::new(facts, fields, seen.declared_bytes(), particulars, stamp);
     // Purges since then are unknown here.
@@ -124,10 +124,11 @@ impl<'a> Seen<'a> {
     fn membership(&self, reader: &Reader<'_>) -> Option<Membership> {
         let tags = tags::of_response(&self.received, reader.rules.tags);
         let groups = groups::of_response(&self.received, reader.rules.groups_max);
-        let of_groups = self.target().and_then(|target| reader.epochs.membership(&groups, &tags, &target));
+        let of_groups =
+            self.target().and_then(|target| reader.invalidations.membership(&groups, &tags, &target));
         match reader.site_key {
             None => of_groups,
-            Some(key) => Some(reader.epochs.with_key(of_groups, key)),
+            Some(key) => Some(reader.invalidations.with_key(of_groups, key)),
         }
     }
 

@@ -130,7 +130,7 @@ impl Leases {
             }
         };
         let ttl = if there.is_some() { unneeded.useful } else { NOTE_TIME };
-        let ttl = self.doubt.outlasted(ttl, Instant::now());
+        let ttl = self.late_writes.outlasted(ttl, Instant::now());
         let expected = there.map_or(Expected::Absent, Expected::Is);
         Some(Write { bytes, expected, ttl, lease: None })
     }

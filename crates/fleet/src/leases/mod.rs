@@ -36,7 +36,7 @@ pub struct LeaseLimits {
 /// Means to take and free leases.
 pub(super) struct Leases {
     pub(super) backing: Arc<dyn Backing>,
-    pub(super) doubt: Arc<LateWriteGuard>,
+    pub(super) late_writes: Arc<LateWriteGuard>,
     pub(super) counts: Arc<Counts>,
     pub(super) limits: LeaseLimits,
     rooms: Rooms,
@@ -91,11 +91,11 @@ const BENEATH_BYTES_MAX: usize = 16 * 1024;
 impl Leases {
     pub(super) fn new(
         backing: Arc<dyn Backing>,
-        doubt: Arc<LateWriteGuard>,
+        late_writes: Arc<LateWriteGuard>,
         counts: Arc<Counts>,
         (limits, holder): (LeaseLimits, &str),
     ) -> Self {
-        Self { backing, doubt, counts, limits, rooms: Rooms::default(), holder: holder.into() }
+        Self { backing, late_writes, counts, limits, rooms: Rooms::default(), holder: holder.into() }
     }
 
     pub(super) fn limits(&self) -> LeaseLimits {

@@ -56,8 +56,8 @@ impl Tier {
     /// Runs one writer, for ever. Several run, so that one slow write delays few others.
     pub async fn write_behind(&self) {
         loop {
-            self.rest.ended().await;
-            match self.working.next(Instant::now()) {
+            self.backoff.ended().await;
+            match self.write_behind.next(Instant::now()) {
                 QueueTurn::Key(key) => self.settle(key).await,
                 QueueTurn::At(time) => tokio::select! {
                     biased;
@@ -71,7 +71,7 @@ impl Tier {
 
     /// Makes one attempt at the pending change to a key. A retry waits for the key's next turn, and holds no writer.
     async fn settle(&self, key: Box<[u8]>) {
-        let Some(Numbered { pending, number }) = self.working.pending(&key) else { return };
+        let Some(Numbered { pending, number }) = self.write_behind.pending(&key) else { return };
         match self.carry_out(&key, &pending).await {
             End::Done => {
                 self.done(key, (&pending, number));
@@ -94,36 +94,36 @@ impl Tier {
             }
             End::Unfit => {
                 self.give_up(&key, number);
-                self.working.again(key);
+                self.write_behind.again(key);
             }
             End::Failed => {
                 self.counts.add(Event::WriteFailed);
-                let failures = self.working.failed(&key, number);
+                let failures = self.write_behind.failed(&key, number);
                 if failures >= ATTEMPTS_TO_PUT && matches!(pending, Pending::Put { .. }) {
                     self.give_up(&key, number);
                 }
-                self.working.pause(key, Pause::Failed, Instant::now());
+                self.write_behind.pause(key, Pause::Failed, Instant::now());
             }
             End::Early => {
-                self.working.pause(key, Pause::Early, Instant::now());
+                self.write_behind.pause(key, Pause::Early, Instant::now());
                 // Nothing above waited. With so many early keys that the first is due again before the last has had a turn, the task
                 // that reads the log would never run.
                 yield_now().await;
             }
             End::NotAsked(retry) => {
-                self.working.again(key);
-                self.rest(retry);
+                self.write_behind.again(key);
+                self.back_off(retry);
             }
         }
     }
 
     fn done(&self, key: Box<[u8]>, (pending, number): (&Pending, u64)) {
-        self.rest.end();
-        self.doubt.answered(Instant::now());
+        self.backoff.end();
+        self.late_writes.answered(Instant::now());
         self.count(pending);
-        match self.working.done(&key, number) {
+        match self.write_behind.done(&key, number) {
             true => self.settled.notify_waiters(),
-            false => self.working.again(key),
+            false => self.write_behind.again(key),
         }
     }
 
@@ -138,15 +138,15 @@ impl Tier {
     /// record, because no change was reported to them. So the place is not left empty, as after a put with an unknown outcome.
     fn give_up(&self, key: &[u8], number: u64) {
         self.counts.add(Event::GivenUp);
-        self.doubt.begin();
-        self.working.give_up(key, number);
+        self.late_writes.begin();
+        self.write_behind.give_up(key, number);
     }
 
     /// Begins a back-off. If none was running, gives up pending records that have expired.
-    fn rest(&self, retry: Duration) {
-        if self.rest.begin(retry, Instant::now()) {
+    fn back_off(&self, retry: Duration) {
+        if self.backoff.begin(retry, Instant::now()) {
             let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
-            (0..self.working.give_up_expired(now_ms)).for_each(|_| self.counts.add(Event::GivenUp));
+            (0..self.write_behind.give_up_expired(now_ms)).for_each(|_| self.counts.add(Event::GivenUp));
             self.settled.notify_waiters();
         }
     }
@@ -168,7 +168,7 @@ impl Tier {
 
 impl Tier {
     async fn remove(&self, key: &[u8], name: &[u8]) -> Result<End, Unavailable> {
-        if !self.doubt.holds(Instant::now()) || !self.bury(key, name).await? {
+        if !self.late_writes.holds(Instant::now()) || !self.bury(key, name).await? {
             self.backing.remove(name).await?;
         }
         Ok(End::Done)
@@ -193,10 +193,10 @@ impl Tier {
     ) -> Result<End, Unavailable> {
         let Some(ttl) = ttl(entry) else { return Ok(End::Unfit) };
         let mut asked_at = entry.variants().iter().filter_map(|variant| variant.head.inputs()?.asked_at);
-        if !asked_at.all(|place| self.epochs.is_settled(place)) {
+        if !asked_at.all(|place| self.invalidations.is_settled(place)) {
             return Ok(End::Early);
         }
-        let ttl = self.doubt.outlasted(ttl, Instant::now());
+        let ttl = self.late_writes.outlasted(ttl, Instant::now());
         let given = self.put_segments(entry, ttl + MARGIN).await?;
         let mut there = self.beneath(name, claim).await?;
         for _ in 0..ATTEMPTS_AT_ONCE {
@@ -208,7 +208,7 @@ impl Tier {
                 key,
                 keys: None,
                 given: &given,
-                epochs: Some(&self.epochs),
+                invalidations: Some(&self.invalidations),
                 now: now(),
                 clock_ahead_ms,
             };
@@ -268,7 +268,7 @@ impl Tier {
             Some((_, Right::Lost)) => return Ok(Put::LeaseLost),
         };
         if !matches!(put, Ok(_) | Err(BackingError::Open { .. })) {
-            self.doubt.begin();
+            self.late_writes.begin();
         }
         put
     }

@@ -86,7 +86,7 @@ impl Tier {
     pub fn suspect(&self, names: &[&[u8]]) {
         for key in names.iter().filter_map(|name| names::key_of(name)) {
             self.counts.add(Event::Pushed);
-            let in_use = self.working.doubt(key);
+            let in_use = self.write_behind.suspect(key);
             let entries = [in_use, self.memory.get(key)];
             entries.iter().flatten().for_each(|entry| entry.copy().suspect());
         }
@@ -104,7 +104,7 @@ impl Tier {
     }
 
     pub(super) fn held(&self, key: &[u8]) -> Held {
-        let entry = match self.working.known(key) {
+        let entry = match self.write_behind.known(key) {
             KnownRecord::Nothing => return Held::Sure(None),
             KnownRecord::Entry(entry) => Some(entry),
             KnownRecord::Unknown => self.memory.get(key).filter(|entry| self.is_suspect(entry)),
@@ -125,7 +125,7 @@ impl Tier {
     pub(super) async fn follow_written(&self, key: &[u8], entry: &Arc<CacheEntry>, version: Version) {
         let Some(name) = names::of_record(key) else { return };
         for _ in 0..ATTEMPTS {
-            let (asking, moment) = (self.working.ask(key), self.moment());
+            let (asking, moment) = (self.write_behind.ask(key), self.moment());
             let there = self.record(&name, Tracking::UntilChanged).await;
             let is_current = match there {
                 Ok(Some(there)) if there.version == version => moment.follow(&asking, entry, &there),
@@ -133,7 +133,7 @@ impl Tier {
                 Ok(Some(_)) | Err(_) => break,
             };
             // If a newer write is pending, that one will be followed.
-            if is_current || self.working.pending(key).is_some() {
+            if is_current || self.write_behind.pending(key).is_some() {
                 return;
             }
         }

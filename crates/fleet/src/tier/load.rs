@@ -85,7 +85,14 @@ impl Tier {
         let Asker { rules, site_key } = asker;
         let clock_ahead_ms = self.tier_clock_ahead_ms();
         let outdated_to_ms = self.outdated_to_ms.load(Ordering::Acquire);
-        Reader { memory: &self.memory, epochs: &self.epochs, rules, site_key, clock_ahead_ms, outdated_to_ms }
+        Reader {
+            memory: &self.memory,
+            invalidations: &self.invalidations,
+            rules,
+            site_key,
+            clock_ahead_ms,
+            outdated_to_ms,
+        }
     }
 
     /// Lead of the tier's clock over the clock of this process.
@@ -100,7 +107,7 @@ impl Tier {
 
     async fn ask(&self, key: &[u8], asker: Asker<'_>) -> Answer {
         for _ in 0..ATTEMPTS {
-            let asking = self.working.ask(key);
+            let asking = self.write_behind.ask(key);
             let held = match self.held(key) {
                 Held::Sure(entry) => return Answer { entry, ..Answer::UNASKED },
                 Held::Doubtful(entry) => Some(entry),

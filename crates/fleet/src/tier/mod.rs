@@ -75,18 +75,18 @@ pub struct Tier {
     pub(crate) segments: TierSegments,
     pub(crate) memory_use: MemoryUse,
     pub(crate) coherence: Coherence,
-    pub(crate) working: WriteBehind,
+    pub(crate) write_behind: WriteBehind,
     pub(crate) limits: Limits,
     /// Look-ups in progress, by key.
     pub(crate) loads: SingleFlight<Box<[u8]>, Answer>,
-    pub(crate) rest: Backoff,
-    pub(crate) doubt: Arc<LateWriteGuard>,
+    pub(crate) backoff: Backoff,
+    pub(crate) late_writes: Arc<LateWriteGuard>,
     /// Whether the last look-up got no answer. A request that has just waited for one must not wait for a lease too.
     pub(crate) is_silent: AtomicBool,
     pub(crate) leases: Arc<Leases>,
     flushes: Flushes,
     pub(crate) log: FleetLog,
-    pub(crate) epochs: Arc<Invalidations>,
+    pub(crate) invalidations: Arc<Invalidations>,
     pub(crate) counts: Arc<Counts>,
     /// Signals that a write has settled.
     pub(crate) settled: Notify,
@@ -109,24 +109,24 @@ const PENDING_KEYS_MAX: usize = 10_000;
 
 impl Tier {
     /// Opens the tier behind a memory.
-    pub fn new(tier: StartTier, memory: Arc<Memory<CacheEntry>>, epochs: Arc<Invalidations>) -> Self {
+    pub fn new(tier: StartTier, memory: Arc<Memory<CacheEntry>>, invalidations: Arc<Invalidations>) -> Self {
         let budget = memory.budget();
         let StartTier { backing, memory_use, coherence, name, verification, leases } = tier;
-        let (counts, doubt) = (Arc::new(Counts::default()), Arc::new(LateWriteGuard::default()));
+        let (counts, late_writes) = (Arc::new(Counts::default()), Arc::new(LateWriteGuard::default()));
         let leases =
-            Leases::new(Arc::clone(&backing), Arc::clone(&doubt), Arc::clone(&counts), (leases, &name));
+            Leases::new(Arc::clone(&backing), Arc::clone(&late_writes), Arc::clone(&counts), (leases, &name));
         Self {
             log: FleetLog::new(Arc::clone(&backing), &name, verification),
             segments: TierSegments::new(Arc::clone(&backing), Arc::clone(budget), None, Arc::clone(&counts)),
             backing,
             memory_use,
             coherence,
-            epochs,
-            working: WriteBehind::default(),
+            invalidations,
+            write_behind: WriteBehind::default(),
             limits: Limits { keys_max: PENDING_KEYS_MAX, bytes_max: pending_bytes_max(budget) },
             loads: SingleFlight::default(),
-            rest: Backoff::default(),
-            doubt,
+            backoff: Backoff::default(),
+            late_writes,
             is_silent: AtomicBool::new(false),
             leases: Arc::new(leases),
             flushes: Flushes::default(),
@@ -149,7 +149,7 @@ impl Tier {
 
     /// Ends the back-off and wakes the writers.
     pub fn answers(&self) {
-        self.rest.end();
+        self.backoff.end();
     }
 
     /// Counts a purge by another instance.
@@ -164,7 +164,7 @@ impl Tier {
                 let settled = self.settled.notified();
                 tokio::pin!(settled);
                 settled.as_mut().enable();
-                if self.working.pending(key).is_none() {
+                if self.write_behind.pending(key).is_none() {
                     return;
                 }
                 settled.await;
@@ -176,7 +176,7 @@ impl Tier {
 
     /// Waits at the end of the process until the tier knows what is stored, no longer than `limit`.
     pub async fn drain(&self, limit: Duration, store: &str) {
-        let waiting = self.working.pending_keys();
+        let waiting = self.write_behind.pending_keys();
         let Left { keys, removals } = self.drained(limit).await;
         if keys > 0 {
             tracing::warn!(store, keys, removals, "stopped before all changes reached the shared store");
@@ -192,14 +192,14 @@ impl Tier {
     /// Waits until the tier has every pending change, while it makes progress and for at most `limit`. Removals come first.
     pub async fn drained(&self, limit: Duration) -> Left {
         let end = Instant::now() + limit;
-        self.working.removals_first();
+        self.write_behind.removals_first();
         self.wanted.notify_waiters();
         let mut written = (self.writes(), Instant::now());
         loop {
             let settled = self.settled.notified();
             tokio::pin!(settled);
             settled.as_mut().enable();
-            if self.working.pending_keys() == 0 || self.rest.lasts_until(end) {
+            if self.write_behind.pending_keys() == 0 || self.backoff.lasts_until(end) {
                 break;
             }
             let stalled_at = written.1 + STALL_MAX;
@@ -212,7 +212,7 @@ impl Tier {
                 break;
             }
         }
-        Left { keys: self.working.pending_keys(), removals: self.working.removals() }
+        Left { keys: self.write_behind.pending_keys(), removals: self.write_behind.removals() }
     }
 
     /// Number of writes that the tier has taken.
@@ -226,13 +226,13 @@ impl Tier {
 
     /// Number of keys with a pending change.
     pub fn pending_keys(&self) -> usize {
-        self.working.pending_keys()
+        self.write_behind.pending_keys()
     }
 
     /// Whether a change to a key is pending.
     #[cfg(any(test, feature = "test-double"))]
     pub fn is_pending(&self, key: &[u8]) -> bool {
-        self.working.pending(key).is_some()
+        self.write_behind.pending(key).is_some()
     }
 
     /// Counts of operations on the tier.
@@ -240,8 +240,8 @@ impl Tier {
         // As many bits of the id as a floating-point number holds.
         let number =
             |read: LogCursor| u64::from_be_bytes(*read.id.0.first_chunk().expect("it has 16 bytes")) >> 16;
-        let log = self.epochs.log_read().map(number);
-        TierCounts { log, ..self.counts.read(self.working.pending_keys(), self.log.instances()) }
+        let log = self.invalidations.log_read().map(number);
+        TierCounts { log, ..self.counts.read(self.write_behind.pending_keys(), self.log.instances()) }
     }
 
     /// State of the tier. Verified only while its purge log is read in time too.
@@ -252,7 +252,7 @@ impl Tier {
 
     /// Whether the tier may have a record under a key.
     pub fn may_have(&self, key: &[u8]) -> bool {
-        !matches!(self.working.known(key), KnownRecord::Nothing)
+        !matches!(self.write_behind.known(key), KnownRecord::Nothing)
     }
 
     /// Changes the record under a key, in memory and in the tier, with a response that was fetched under a lease: it is written only if
@@ -273,7 +273,7 @@ impl Tier {
 
     fn change(&self, key: &[u8], decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>) {
         self.memory.update(key, |current| {
-            let current = current.cloned().or_else(|| self.working.entry(key));
+            let current = current.cloned().or_else(|| self.write_behind.entry(key));
             match (self.memory_use, decide(current.as_ref())) {
                 // Memory holds only notes here.
                 (MemoryUse::Forgotten, Change::Put(entry)) if !entry.variants().is_empty() => Change::Remove,
@@ -286,7 +286,7 @@ impl Tier {
     fn take_place(&self, key: &[u8], current: Option<&Arc<CacheEntry>>, entry: &Arc<CacheEntry>) {
         if let Some(current) = current {
             entry.copy().take_over(current.copy());
-            self.working.replace(key, current, entry);
+            self.write_behind.replace(key, current, entry);
         }
     }
 
@@ -316,7 +316,7 @@ impl Tier {
     }
 
     pub(crate) fn note(&self, key: &[u8], pending: Pending) {
-        match self.working.note(key, pending, self.limits) {
+        match self.write_behind.note(key, pending, self.limits) {
             Noted::Taken => self.wanted.notify_one(),
             Noted::Refused => {
                 self.counts.add(Event::Refused);
@@ -333,7 +333,7 @@ impl Tier {
 
 impl RemoteTier for Tier {
     fn pending(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
-        self.working.entry(key)
+        self.write_behind.entry(key)
     }
 
     fn update(&self, key: &[u8], decide: Decide<'_>) -> Applied {
@@ -345,7 +345,7 @@ impl RemoteTier for Tier {
             let change = decide(current);
             match (&change, current) {
                 (Change::Put(entry), Some(_)) => self.take_place(key, current, entry),
-                (Change::Remove, _) => self.working.out_of_use(key),
+                (Change::Remove, _) => self.write_behind.out_of_use(key),
                 (Change::Keep | Change::Put(_), _) => {}
             }
             change
@@ -363,7 +363,7 @@ impl RemoteTier for Tier {
     }
 
     fn remove_unknown(&self, key: &[u8]) {
-        if matches!(self.working.known(key), KnownRecord::Unknown) {
+        if matches!(self.write_behind.known(key), KnownRecord::Unknown) {
             self.note(key, Pending::Removed);
         }
     }

@@ -23,7 +23,7 @@ enum Step {
 use Step::{Done, DoneBefore, GivenUp, Put, PutAlone, Removed};
 
 struct Bench {
-    working: WriteBehind,
+    write_behind: WriteBehind,
     entries: [Arc<CacheEntry>; 2],
 }
 
@@ -34,40 +34,40 @@ impl Bench {
     fn new() -> Self {
         let memory = Memory::<CacheEntry>::new(MemoryConfig::with_bytes_max(1 << 20));
         let entry = || Arc::new(CacheEntry::new(memory.budget(), Vec::new(), None).unwrap());
-        Self { working: WriteBehind::default(), entries: [entry(), entry()] }
+        Self { write_behind: WriteBehind::default(), entries: [entry(), entry()] }
     }
 
     fn put(&self, index: usize, theirs: Theirs) {
         let put = Pending::Put { entry: Arc::clone(&self.entries[index]), theirs, claim: None };
-        assert_eq!(self.working.note(KEY, put, LIMITS), Noted::Taken);
+        assert_eq!(self.write_behind.note(KEY, put, LIMITS), Noted::Taken);
     }
 
     fn next(&self) -> Option<Box<[u8]>> {
-        match self.working.next(Instant::now()) {
+        match self.write_behind.next(Instant::now()) {
             QueueTurn::Key(key) => Some(key),
             QueueTurn::At(_) | QueueTurn::Nobody => None,
         }
     }
 
     fn remove(&self) {
-        assert_eq!(self.working.note(KEY, Pending::Removed, LIMITS), Noted::Taken);
+        assert_eq!(self.write_behind.note(KEY, Pending::Removed, LIMITS), Noted::Taken);
     }
 
     fn take(&self, step: Step) {
-        let number = || self.working.pending(KEY).map_or(0, |numbered| numbered.number);
+        let number = || self.write_behind.pending(KEY).map_or(0, |numbered| numbered.number);
         match step {
             Put(index) => self.put(index, Theirs::Kept { dropped: vec![FillId::next()] }),
             PutAlone(index) => self.put(index, Theirs::Gone),
             Removed => self.remove(),
-            Done => drop(self.working.done(KEY, number())),
-            DoneBefore => assert!(!self.working.done(KEY, number() - 1)),
-            GivenUp => self.working.give_up(KEY, number()),
+            Done => drop(self.write_behind.done(KEY, number())),
+            DoneBefore => assert!(!self.write_behind.done(KEY, number() - 1)),
+            GivenUp => self.write_behind.give_up(KEY, number()),
         }
     }
 
     /// State that a look-up sees.
     fn seen(&self) -> String {
-        match self.working.known(KEY) {
+        match self.write_behind.known(KEY) {
             KnownRecord::Entry(entry) => {
                 let index = self.entries.iter().position(|known| Arc::ptr_eq(known, &entry));
                 format!("entry {}", index.expect("one of the two"))
@@ -79,7 +79,7 @@ impl Bench {
 
     /// Pending operation.
     fn left(&self) -> String {
-        match self.working.pending(KEY).map(|numbered| numbered.pending) {
+        match self.write_behind.pending(KEY).map(|numbered| numbered.pending) {
             Some(Pending::Put { theirs: Theirs::Kept { dropped }, .. }) => {
                 format!("put, without {}", dropped.len())
             }
@@ -94,7 +94,7 @@ fn check(steps: &[Step], seen: &str, left: &str) {
     let bench = Bench::new();
     steps.iter().for_each(|step| bench.take(*step));
     assert_eq!((bench.seen().as_str(), bench.left().as_str()), (seen, left), "{steps:?}");
-    assert_eq!(bench.working.pending_keys(), usize::from(left != "nothing"), "{steps:?}");
+    assert_eq!(bench.write_behind.pending_keys(), usize::from(left != "nothing"), "{steps:?}");
 }
 
 #[test]
@@ -149,25 +149,25 @@ fn each_key_is_one_writers() {
 fn what_failed_waits_behind_the_others() {
     let bench = Bench::new();
     let limits = Limits { keys_max: 10, ..LIMITS };
-    let note = |key: &[u8]| assert_eq!(bench.working.note(key, Pending::Removed, limits), Noted::Taken);
+    let note = |key: &[u8]| assert_eq!(bench.write_behind.note(key, Pending::Removed, limits), Noted::Taken);
     let (now, pause) = (Instant::now(), std::time::Duration::from_millis(250));
-    let next = |now| bench.working.next(now);
+    let next = |now| bench.write_behind.next(now);
     let key = |key: &[u8]| QueueTurn::Key(key.into());
     note(b"fails");
     note(b"other");
     assert_eq!(next(now), key(b"fails"));
-    let number = bench.working.pending(b"fails").unwrap().number;
-    assert_eq!([(); 2].map(|()| bench.working.failed(b"fails", number)), [1, 2]);
-    assert_eq!(bench.working.failed(b"fails", number - 1), 0, "that is nothing new");
-    bench.working.pause(b"fails"[..].into(), Pause::Failed, now);
+    let number = bench.write_behind.pending(b"fails").unwrap().number;
+    assert_eq!([(); 2].map(|()| bench.write_behind.failed(b"fails", number)), [1, 2]);
+    assert_eq!(bench.write_behind.failed(b"fails", number - 1), 0, "that is nothing new");
+    bench.write_behind.pause(b"fails"[..].into(), Pause::Failed, now);
     assert_eq!(next(now), key(b"other"));
     assert_eq!(next(now), QueueTurn::At(now + pause));
     note(b"third");
     assert_eq!((next(now + pause), next(now + pause)), (key(b"third"), key(b"fails")));
     note(b"fails");
     assert_eq!(next(now + pause), QueueTurn::Nobody, "who has it will see what is to happen now");
-    let number = bench.working.pending(b"fails").unwrap().number;
-    assert_eq!(bench.working.failed(b"fails", number), 1, "it is another operation");
+    let number = bench.write_behind.pending(b"fails").unwrap().number;
+    assert_eq!(bench.write_behind.failed(b"fails", number), 1, "it is another operation");
 }
 
 #[test]
@@ -178,13 +178,13 @@ fn removals_come_first_at_the_end() {
     for key in [b"1", b"2", b"3", b"4"] {
         let put = Pending::Put { entry: Arc::clone(&bench.entries[0]), theirs: Theirs::Gone, claim: None };
         let next = if key[0] % 2 == 0 { Pending::Removed } else { put };
-        assert_eq!(bench.working.note(key, next, limits), Noted::Taken);
+        assert_eq!(bench.write_behind.note(key, next, limits), Noted::Taken);
     }
     let first = bench.next().unwrap();
-    bench.working.pause(first, Pause::Failed, now + std::time::Duration::from_secs(9));
-    bench.working.removals_first();
+    bench.write_behind.pause(first, Pause::Failed, now + std::time::Duration::from_secs(9));
+    bench.write_behind.removals_first();
     let turns: Vec<_> = std::iter::from_fn(|| bench.next()).flatten().collect();
-    assert_eq!((&turns[..], bench.working.removals()), (&b"2431"[..], 2));
+    assert_eq!((&turns[..], bench.write_behind.removals()), (&b"2431"[..], 2));
 }
 
 /// A note makes another record with the same responses.
@@ -193,16 +193,16 @@ fn what_waits_to_be_written_is_written_with_its_note() {
     let bench = Bench::new();
     let [before, after] = &bench.entries;
     bench.take(Put(0));
-    let waiting = || bench.working.pending_bytes.load(Ordering::Relaxed);
+    let waiting = || bench.write_behind.pending_bytes.load(Ordering::Relaxed);
     let bytes = waiting();
-    let number = bench.working.pending(KEY).unwrap().number;
-    bench.working.replace(KEY, before, after);
+    let number = bench.write_behind.pending(KEY).unwrap().number;
+    bench.write_behind.replace(KEY, before, after);
     assert_eq!((bench.seen(), bench.left(), waiting()), ("entry 1".into(), "put, without 1".into(), bytes));
-    assert!(bench.working.done(KEY, number), "who writes it has not to begin again");
+    assert!(bench.write_behind.done(KEY, number), "who writes it has not to begin again");
     assert_eq!((bench.seen(), waiting()), ("entry 1".into(), 0));
-    bench.working.replace(KEY, before, after);
-    bench.working.replace(b"another", before, after);
-    assert_eq!(bench.working.pending_keys(), 0);
+    bench.write_behind.replace(KEY, before, after);
+    bench.write_behind.replace(b"another", before, after);
+    assert_eq!(bench.write_behind.pending_keys(), 0);
 }
 
 #[test]
@@ -216,21 +216,21 @@ fn what_has_expired_is_given_up() {
     let entry = Arc::new(CacheEntry::new(memory.budget(), Vec::new(), Some(note)).unwrap());
     let bench = Bench::new();
     let put = Pending::Put { entry, theirs: Theirs::Gone, claim: None };
-    assert_eq!(bench.working.note(KEY, put, LIMITS), Noted::Taken);
-    assert_eq!((bench.working.give_up_expired(999), bench.left()), (0, "put alone".into()));
-    assert_eq!((bench.working.give_up_expired(1000), bench.left()), (1, "removed".into()));
-    assert_eq!(bench.working.pending_bytes.load(Ordering::Relaxed), 0);
-    assert_eq!(bench.working.give_up_expired(1000), 0, "what is removed does not expire");
+    assert_eq!(bench.write_behind.note(KEY, put, LIMITS), Noted::Taken);
+    assert_eq!((bench.write_behind.give_up_expired(999), bench.left()), (0, "put alone".into()));
+    assert_eq!((bench.write_behind.give_up_expired(1000), bench.left()), (1, "removed".into()));
+    assert_eq!(bench.write_behind.pending_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(bench.write_behind.give_up_expired(1000), 0, "what is removed does not expire");
 }
 
 #[test]
 fn no_more_keys_wait_than_may() {
     let bench = Bench::new();
-    let note = |key: &[u8]| bench.working.note(key, Pending::Removed, LIMITS);
+    let note = |key: &[u8]| bench.write_behind.note(key, Pending::Removed, LIMITS);
     bench.put(0, Theirs::Gone);
     assert_eq!((note(b"second"), note(b"third")), (Noted::Taken, Noted::Refused));
     assert_eq!(note(KEY), Noted::Taken, "it waits already");
-    let asking = bench.working.ask(b"third");
+    let asking = bench.write_behind.ask(b"third");
     note(b"third");
     assert!(!asking.is_current(), "what is not noted is outdated all the same");
 }
@@ -242,8 +242,8 @@ fn no_more_bytes_wait_than_may() {
     let limits = Limits { bytes_max: first.charge().bytes(), ..LIMITS };
     let put = |key: &[u8], entry: &Arc<CacheEntry>| {
         let put = Pending::Put { entry: Arc::clone(entry), theirs: Theirs::Gone, claim: None };
-        assert_eq!(bench.working.note(key, put, limits), Noted::Taken);
-        matches!(bench.working.known(key), KnownRecord::Entry(_))
+        assert_eq!(bench.write_behind.note(key, put, limits), Noted::Taken);
+        matches!(bench.write_behind.known(key), KnownRecord::Entry(_))
     };
     assert!(put(KEY, first) && !put(b"second", second));
     bench.take(Done);
@@ -253,7 +253,7 @@ fn no_more_bytes_wait_than_may() {
 #[test]
 fn what_the_tier_tells_late_is_not_believed() {
     let bench = Bench::new();
-    let asking = bench.working.ask(KEY);
+    let asking = bench.write_behind.ask(KEY);
     assert!(asking.is_current());
     bench.take(Put(0));
     bench.take(Done);
@@ -261,7 +261,7 @@ fn what_the_tier_tells_late_is_not_believed() {
     assert!(!asking.found(&bench.entries[1], |_| ()));
     assert_eq!(bench.seen(), "entry 0");
     drop(asking);
-    let asking = bench.working.ask(KEY);
+    let asking = bench.write_behind.ask(KEY);
     assert!(asking.found(&bench.entries[1], |_| ()));
     assert_eq!(bench.seen(), "entry 1");
 }
@@ -272,14 +272,14 @@ fn nothing_is_left_of_keys_that_nobody_needs() {
     for number in 0..100_000_u32 {
         let key = number.to_be_bytes();
         let entry = Arc::clone(&bench.entries[0]);
-        bench.working.note(&key, Pending::Put { entry, theirs: Theirs::Gone, claim: None }, LIMITS);
+        bench.write_behind.note(&key, Pending::Put { entry, theirs: Theirs::Gone, claim: None }, LIMITS);
         // The entry stays in use here, and so would its slot.
-        bench.working.note(&key, Pending::Removed, LIMITS);
+        bench.write_behind.note(&key, Pending::Removed, LIMITS);
         assert_eq!(bench.next().as_deref(), Some(&key[..]));
-        let number = bench.working.pending(&key).map(|numbered| numbered.number);
-        assert!(bench.working.done(&key, number.unwrap()));
-        bench.working.ask(&key);
+        let number = bench.write_behind.pending(&key).map(|numbered| numbered.number);
+        assert!(bench.write_behind.done(&key, number.unwrap()));
+        bench.write_behind.ask(&key);
     }
-    let left: usize = bench.working.shards.iter().map(|shard| shard.lock().by_key.len()).sum();
+    let left: usize = bench.write_behind.shards.iter().map(|shard| shard.lock().by_key.len()).sum();
     assert_eq!(left, 0);
 }

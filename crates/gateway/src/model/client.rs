@@ -144,7 +144,7 @@ impl Client {
             place: format!(
                 "asked at {:?}, with {:?} read of it",
                 hit.head.inputs().and_then(|inputs| inputs.asked_at),
-                cache.epochs().log_read()
+                cache.invalidations().log_read()
             ),
             fetch: number("x-fetch").expect("all have one") as FetchId,
             body: number("x-body").expect("all have one") as FetchId,

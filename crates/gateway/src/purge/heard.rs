@@ -89,32 +89,33 @@ pub(crate) async fn read_on(
     shared: &Shared,
     (cache, tier): (&Cache, &Tier),
 ) -> Result<LogCursor, BackingError> {
-    let (epochs, log) = (cache.epochs(), tier.log());
+    let (invalidations, log) = (cache.invalidations(), tier.log());
     loop {
-        let from = match epochs.log_read() {
+        let from = match invalidations.log_read() {
             Some(from) => from,
             None => {
                 let state = log.state().await?;
                 let from = LogCursor { id: state.id, offset: state.floor };
-                epochs.log_begins(from);
+                invalidations.log_begins(from);
                 from
             }
         };
-        let (LogPart { state, records }, continuity) = read_behind(log, from, epochs.last_record()).await?;
+        let (LogPart { state, records }, continuity) =
+            read_behind(log, from, invalidations.last_record()).await?;
         if continuity != Continuity::Whole {
             // Responses with places in the lost log must not be judged by records that come in its place, so the log gets a new name.
             let state = match continuity {
-                Continuity::Lost => log.rename(epochs.read_before(state.id, from)).await?,
+                Continuity::Lost => log.rename(invalidations.read_before(state.id, from)).await?,
                 Continuity::Trimmed | Continuity::Whole => state,
             };
-            epochs.log_was_lost(LogCursor { id: state.id, offset: state.floor });
+            invalidations.log_was_lost(LogCursor { id: state.id, offset: state.floor });
             continue;
         }
         let end = records.last().map_or(from.offset, |record| record.end);
         let mut begins = from.offset;
         for record in &records {
             apply(shared, (cache, tier), record);
-            epochs.record_read(LastRecord::new(begins, record));
+            invalidations.record_read(LastRecord::new(begins, record));
             begins = record.end;
         }
         if end >= state.end || records.is_empty() {
@@ -155,14 +156,14 @@ fn apply(shared: &Shared, (cache, tier): (&Cache, &Tier), LogRecord { bytes, end
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 heard((cache, tier), record, &keys, *end);
             }
-            None => cache.epochs().hear_nothing(*end),
+            None => cache.invalidations().hear_nothing(*end),
         },
         What::Selected(_) | What::Everything => heard((cache, tier), record, &[], *end),
     }
 }
 
 fn heard((cache, tier): (&Cache, &Tier), record: PurgeRecord, keys: &[&[u8]], end: LogOffset) {
-    let Some(kept) = cache.epochs().hear(record, keys, end) else { return };
+    let Some(kept) = cache.invalidations().hear(record, keys, end) else { return };
     tier.heard_purge();
     cache.fetches().purge(|key, head| doom(&kept.reach, key, head));
 }
@@ -212,9 +213,9 @@ async fn tell_in(
     said: &[LogCursor],
     record: &PurgeRecord,
 ) -> Result<Reached, BackingError> {
-    let before = cache.epochs().log_read();
+    let before = cache.invalidations().log_read();
     let posted = log.post(record);
-    cache.epochs().record_posted(record.id, posted);
+    cache.invalidations().record_posted(record.id, posted);
     let reached = match log.send().await? {
         // The log is shorter than it was, and somebody had read more: the places that other instances report mean nothing.
         Some(place)
@@ -258,7 +259,7 @@ pub(crate) fn in_turn(store: &Store, record: &PurgeRecord, take: impl FnOnce()) 
     let Some(log) = store.tier.as_ref().map(|tier| tier.log()) else { return take() };
     let _turn = log.numbered();
     take();
-    store.cache.epochs().record_posted(record.id, log.post(record));
+    store.cache.invalidations().record_posted(record.id, log.post(record));
 }
 
 /// Waits until the log has the invalidations of an unsafe request, but not for long, and not for other instances.

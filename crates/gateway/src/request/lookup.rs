@@ -246,12 +246,12 @@ impl<'a> Lookup<'a> {
     /// Record of this look-up, for later comparison with invalidations.
     fn look_up(&self, key: &[u8]) -> LookUp {
         let RequestHead { scheme, authority, path_and_query, keyed, .. } = *self.request;
-        let epochs = self.cache().epochs();
+        let invalidations = self.cache().invalidations();
         if self.facts.method != MethodClass::Query && keyed.is_empty() {
-            return epochs.look_up(key, self.stamp);
+            return invalidations.look_up(key, self.stamp);
         }
         // Entries under such a key are invalidated by the key of their URL alone.
-        epochs.look_up(&key_of(self.site, scheme, authority, path_and_query), self.stamp)
+        invalidations.look_up(&key_of(self.site, scheme, authority, path_and_query), self.stamp)
     }
 
     /// Whether a validation may name a stored response that this request did not select.

@@ -220,7 +220,7 @@ pub(crate) fn refuse_content(plan: &Plan, problem: &Problem) -> Reply {
         _ => plan.worker.recorder.client_error(problem.reason),
     }
     let reply = respond::reply(problem, Some(&plan.site), plan.started, &plan.worker);
-    finished(plan, &plan.quota, told(plan, reply.locally()))
+    finished(plan, &plan.quota, with_timings(plan, reply.locally()))
 }
 
 /// Finishes any reply: sets the rule for metrics, adds the quota fields, and applies the response rules of the site.
@@ -251,12 +251,12 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
         if !is_admitted && next.asks_origin() {
             is_admitted = true;
             if let Err(refusal) = admit::late(plan, quota) {
-                return told(plan, *refusal);
+                return with_timings(plan, *refusal);
             }
         }
         // Rare steps are boxed, since every exchange would have to hold room for them.
         next = match next {
-            Next::Reply(reply) => return told(plan, reply),
+            Next::Reply(reply) => return with_timings(plan, reply),
             Next::Query(body) => Box::pin(query::run(plan, body)).await,
             Next::LookUp(content) => look_up::by_content(plan, content, Tier::Unasked),
             Next::Load { key, content } => {
@@ -278,7 +278,7 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
 }
 
 /// Adds the timings to a reply, if its client wants them.
-fn told(plan: &Plan, mut reply: Reply) -> Reply {
+fn with_timings(plan: &Plan, mut reply: Reply) -> Reply {
     plan.request.timeline.iter().for_each(|timeline| otel::tell_in(timeline, &mut reply));
     reply
 }

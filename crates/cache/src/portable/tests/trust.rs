@@ -139,16 +139,16 @@ fn what_others_asked_for_is_older_than_each_invalidation() {
         caching::invalidation::Target { scheme: b"http", authority: b"a.example", path: b"/", query: None };
     let is_invalidated = |world: &World, encoded: &Encoded| {
         let read = world.read(encoded).unwrap();
-        world.epochs.judge(b"", &read.variants()[0].head) == Verdict::Invalidated
+        world.invalidations.judge(b"", &read.variants()[0].head) == Verdict::Invalidated
     };
-    own.epochs.invalidate(&groups, &target, None);
+    own.invalidations.invalidate(&groups, &target, None);
     let encoded = written(&own.entry(vec![plain(&own, b"")]));
     assert!(!is_invalidated(&own, &encoded) && !is_invalidated(&other, &encoded));
-    other.epochs.invalidate(&groups, &target, None);
+    other.invalidations.invalidate(&groups, &target, None);
     assert!(!is_invalidated(&own, &encoded) && is_invalidated(&other, &encoded));
     let again = written(&other.read(&encoded).unwrap());
     assert!(!is_invalidated(&own, &again), "who asked knows it on the way back");
-    own.epochs.invalidate(&groups, &target, None);
+    own.invalidations.invalidate(&groups, &target, None);
     assert!(is_invalidated(&own, &encoded));
 }
 

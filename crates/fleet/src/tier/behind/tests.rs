@@ -31,7 +31,7 @@ pub(crate) struct Bench {
     pub(crate) world: World,
     pub(crate) server: DoubleServer,
     pub(crate) double: Double,
-    pub(crate) tiers: Arc<Tier>,
+    pub(crate) tier: Arc<Tier>,
     pub(crate) runtime: Runtime,
 }
 
@@ -58,14 +58,14 @@ impl Bench {
             verification: VERIFICATION,
             leases: LEASES,
         };
-        let tiers = Arc::new(Tier::new(tier, Arc::clone(&world.memory), Arc::clone(&world.epochs)));
-        tiers.log().pretend_to_be_in_step();
+        let tier = Arc::new(Tier::new(tier, Arc::clone(&world.memory), Arc::clone(&world.invalidations)));
+        tier.log().pretend_to_be_in_step();
         for _ in 0..TIER_WRITERS {
-            let tiers = Arc::clone(&tiers);
-            runtime.spawn(async move { tiers.write_behind().await });
+            let tier = Arc::clone(&tier);
+            runtime.spawn(async move { tier.write_behind().await });
         }
         drop(entered);
-        Self { world, server, double, tiers, runtime }
+        Self { world, server, double, tier, runtime }
     }
 
     pub(crate) fn head(&self) -> StoredHead {
@@ -87,11 +87,11 @@ impl Bench {
 
     fn put_at(&self, key: &[u8], response: StoredResponse) {
         let entry = Arc::new(self.world.entry(vec![response]));
-        self.tiers.update_under((key, None), |_| Change::Put(entry));
+        self.tier.update_under((key, None), |_| Change::Put(entry));
     }
 
     fn remove(&self) {
-        self.tiers.update_under((KEY, None), |_| Change::Remove);
+        self.tier.update_under((KEY, None), |_| Change::Remove);
     }
 
     /// Record under the key, as another instance sees it.
@@ -102,7 +102,7 @@ impl Bench {
     }
 
     async fn failed(&self) {
-        while self.tiers.counts().writes_failed == 0 {
+        while self.tier.counts().writes_failed == 0 {
             sleep(Duration::from_millis(10)).await;
         }
     }
@@ -124,22 +124,22 @@ fn what_was_removed_does_not_come_back_by_a_put_of_before() {
             bench.failed().await;
             if is_tried_again {
                 bench.double.behave(Behaviour::default());
-                bench.tiers.written(KEY).await;
+                bench.tier.written(KEY).await;
                 assert_eq!(bench.there().await.map(|record| variants(&record)), Some(1));
             }
             bench.remove();
             bench.double.behave(Behaviour::default());
-            bench.tiers.written(KEY).await;
-            assert_eq!(bench.tiers.counts().pending, 0);
+            bench.tier.written(KEY).await;
+            assert_eq!(bench.tier.counts().pending, 0);
             sleep(late).await;
             let there = bench.there().await;
             assert_eq!(there.map_or(0, |record| variants(&record)), 0, "{is_tried_again}");
             sleep(LATE_MAX).await;
             assert_eq!(bench.there().await, None, "nothing is left of it");
             bench.put(inline(bench.head(), b"new"));
-            bench.tiers.written(KEY).await;
+            bench.tier.written(KEY).await;
             bench.remove();
-            bench.tiers.written(KEY).await;
+            bench.tier.written(KEY).await;
             assert_eq!(bench.there().await, None, "there is no doubt any more");
         });
     }
@@ -154,28 +154,28 @@ fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
     // On a thread of its own, because the test would never end if the other tasks got no turns.
     thread::spawn(move || {
         let mut world = World::new(Rules::default());
-        world.epochs = Arc::new(Invalidations::new(Purgers::Several));
+        world.invalidations = Arc::new(Invalidations::new(Purgers::Several));
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let bench = Bench::with(world, MemoryUse::Kept, runtime);
         bench.runtime.block_on(async {
-            let (log, epochs) = (bench.tiers.log(), &bench.world.epochs);
+            let (log, invalidations) = (bench.tier.log(), &bench.world.invalidations);
             let record =
                 PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Everything };
-            epochs.purge(record.clone(), &[]);
+            invalidations.purge(record.clone(), &[]);
             let posted = log.post(&record);
-            epochs.record_posted(record.id, posted);
+            invalidations.record_posted(record.id, posted);
             let keys = (0..KEYS).map(|key| [KEY, key.to_string().as_bytes()].concat());
             let keys: Vec<_> = keys.collect();
             keys.iter().for_each(|key| bench.put_at(key, inline(bench.head(), b"body")));
             for _ in 0..10 {
                 yield_now().await;
             }
-            assert_eq!(bench.tiers.counts().written, 0, "it is too early");
-            epochs.own_are_read(posted);
+            assert_eq!(bench.tier.counts().written, 0, "it is too early");
+            invalidations.own_are_read(posted);
             for key in &keys {
-                bench.tiers.written(key).await;
+                bench.tier.written(key).await;
             }
-            let _ = told.send(bench.tiers.counts().written);
+            let _ = told.send(bench.tier.counts().written);
         });
     });
     assert_eq!(written.recv_timeout(Duration::from_secs(30)), Ok(KEYS as u64));
@@ -188,9 +188,9 @@ fn what_is_of_no_use_any_more_is_not_written() {
     bench.runtime.block_on(async {
         let long_ago = now().plus_ms(-10 * 86_400_000);
         bench.put(inline(bench.head_at(long_ago), b"expired"));
-        bench.tiers.written(KEY).await;
+        bench.tier.written(KEY).await;
     });
-    let TierCounts { written, removed, given_up, pending, .. } = bench.tiers.counts();
+    let TierCounts { written, removed, given_up, pending, .. } = bench.tier.counts();
     assert_eq!((written, removed, given_up, pending), (0, 1, 1, 0));
 }
 
@@ -205,14 +205,14 @@ fn a_memory_that_forgets_keeps_notes_alone() {
         Some(Arc::new(CacheEntry::new(memory.budget(), Vec::new(), Some(note)).unwrap()))
     };
     bench.runtime.block_on(async {
-        bench.tiers.annotate(KEY, &mut |_| note().map_or(Change::Keep, Change::Put));
+        bench.tier.annotate(KEY, &mut |_| note().map_or(Change::Keep, Change::Put));
         assert!(memory.get(KEY).is_some_and(|entry| entry.uncacheable().is_some()));
-        assert_eq!(bench.tiers.counts().pending, 0);
+        assert_eq!(bench.tier.counts().pending, 0);
         bench.put(inline(bench.head(), b"stored"));
         assert!(memory.get(KEY).is_none());
-        assert!(bench.tiers.pending(KEY).is_some());
-        bench.tiers.written(KEY).await;
-        bench.tiers.annotate(KEY, &mut |_| note().map_or(Change::Keep, Change::Put));
+        assert!(bench.tier.pending(KEY).is_some());
+        bench.tier.written(KEY).await;
+        bench.tier.annotate(KEY, &mut |_| note().map_or(Change::Keep, Change::Put));
         assert_eq!(bench.there().await.map(|record| variants(&record)), Some(1), "it says nothing of it");
     });
 }
@@ -226,7 +226,7 @@ fn a_record_names_what_the_tier_was_given() {
     bench.runtime.block_on(async {
         let head = Arc::new(bench.head());
         bench.put(StoredResponse { head, body: StoredBody::Segments(Box::new(body)) });
-        bench.tiers.written(KEY).await;
+        bench.tier.written(KEY).await;
         let record = bench.there().await.unwrap();
         let record = decode_record(&record, RecordKind::Primary, KEY, None).unwrap();
         let body = &record.variants[0].response.as_ref().unwrap().body;
@@ -247,20 +247,20 @@ fn what_was_asked_for_later_stays() {
         // In the past by the clock of this machine, because a response from the future replaces none.
         let before = |ms: i64| now().plus_ms(-ms);
         bench.put(inline(bench.head_at(before(1000)), b"newer"));
-        bench.tiers.written(KEY).await;
+        bench.tier.written(KEY).await;
         let newer = bench.there().await.unwrap();
         let late = ExchangeTimes { request: before(2000), response: before(500), clock_ahead_ms: 0 };
         let older = Arc::new(bench.world.entry(vec![inline(bench.head_of(late), b"older")]));
         let put = |entry| Pending::Put { entry, theirs: Theirs::Kept { dropped: Vec::new() }, claim: None };
         let pending = put(Arc::clone(&older));
-        let end = bench.tiers.carry_out(KEY, &pending).await;
+        let end = bench.tier.carry_out(KEY, &pending).await;
         assert!(matches!(end, End::Overtaken));
         assert_eq!(bench.there().await.unwrap(), newer);
-        bench.tiers.record_overtaken(&older);
-        assert!(bench.tiers.is_suspect(&older), "its next use reads what the tier has");
+        bench.tier.record_overtaken(&older);
+        assert!(bench.tier.is_suspect(&older), "its next use reads what the tier has");
         let newest = bench.world.entry(vec![inline(bench.head_at(before(0)), b"newest")]);
         let pending = put(Arc::new(newest));
-        assert!(matches!(bench.tiers.carry_out(KEY, &pending).await, End::Stored(_)));
+        assert!(matches!(bench.tier.carry_out(KEY, &pending).await, End::Stored(_)));
         assert_ne!(bench.there().await.unwrap(), newer);
     });
 }

@@ -23,9 +23,9 @@ const UNREACHABLE: Behaviour = Behaviour { unreachable_permille: 1000, ..Behavio
 
 impl Bench {
     async fn take(&self) -> Taking {
-        let known = self.tiers.pending(KEY);
+        let known = self.tier.pending(KEY);
         let wanted = WantedLease { key: KEY, variant: b"", known: known.as_ref(), trace: None };
-        self.tiers.take_lease(wanted).await
+        self.tier.take_lease(wanted).await
     }
 
     async fn taken(&self) -> Arc<HeldLease> {
@@ -38,7 +38,7 @@ impl Bench {
     fn put_under(&self, held: &Arc<HeldLease>, body: &'static [u8]) -> Arc<CacheEntry> {
         let entry = Arc::new(self.world.entry(vec![inline(self.head(), body)]));
         let put = Arc::clone(&entry);
-        self.tiers.update_under((KEY, Some(held)), |_| Change::Put(put));
+        self.tier.update_under((KEY, Some(held)), |_| Change::Put(put));
         entry
     }
 
@@ -69,17 +69,17 @@ fn a_response_frees_the_lease_and_news_of_it_are_written_as_anything_else() {
         sleep(Duration::from_secs(10)).await;
         assert!(other_takes(&other, LeaseMode::IfFree).await.is_none(), "it is renewed");
         bench.put_under(&held, b"first");
-        bench.tiers.written(KEY).await;
+        bench.tier.written(KEY).await;
         assert!(other_takes(&other, LeaseMode::IfFree).await.is_some());
         let before = bench.there().await;
         bench.put_under(&held, b"second");
-        bench.tiers.written(KEY).await;
+        bench.tier.written(KEY).await;
         assert_ne!(bench.there().await, before);
         drop(held);
         sleep(Duration::from_secs(1)).await;
         assert_eq!(bench.note().await, Some((None, 1)), "there is nothing more to say");
     });
-    assert_eq!(bench.tiers.counts().leases_lost, 0);
+    assert_eq!(bench.tier.counts().leases_lost, 0);
 }
 
 /// A record that others have changed since is not relied on.
@@ -92,13 +92,13 @@ fn what_was_read_under_a_lease_is_not_read_again_to_write() {
             held.attach(there);
             let before = bench.double.operations();
             bench.put_under(&held, b"stored");
-            bench.tiers.written(KEY).await;
+            bench.tier.written(KEY).await;
             assert_eq!(bench.note().await, Some((None, 1)));
             bench.double.operations() - before
         };
         let unread = written_upon(RemoteState::Unread).await;
         let record =
-            bench.tiers.record(&names::of_record(KEY).unwrap(), Tracking::Off).await.unwrap().unwrap();
+            bench.tier.record(&names::of_record(KEY).unwrap(), Tracking::Off).await.unwrap().unwrap();
         assert_eq!(written_upon(RemoteState::Record(record.clone())).await, unread - 1);
         for outdated in [RemoteState::Nothing, RemoteState::Record(record)] {
             assert_eq!(written_upon(outdated).await, unread, "one write in vain, and no reading");
@@ -115,15 +115,15 @@ fn what_was_fetched_under_a_lost_lease_is_not_written() {
         other_takes(&other, LeaseMode::Overwrite).await.unwrap();
         for _ in 0..2 {
             let entry = bench.put_under(&held, b"late");
-            bench.tiers.written(KEY).await;
+            bench.tier.written(KEY).await;
             assert_eq!(bench.there().await, None);
-            assert!(bench.tiers.is_suspect(&entry), "the tier is asked before its next use");
+            assert!(bench.tier.is_suspect(&entry), "the tier is asked before its next use");
         }
         drop(held);
         sleep(Duration::from_millis(100)).await;
         assert!(other_takes(&other, LeaseMode::IfFree).await.is_none(), "the other one has it still");
     });
-    assert_eq!(bench.tiers.counts().leases_lost, 1);
+    assert_eq!(bench.tier.counts().leases_lost, 1);
 }
 
 /// If one of two combined changes is late, nobody can say which responses are still valid.
@@ -133,17 +133,17 @@ fn a_late_response_that_is_to_be_written_with_another_change_leaves_nothing() {
     let other = bench.server.connect(Behaviour::GOOD);
     bench.runtime.block_on(async {
         bench.put(inline(bench.head(), b"before"));
-        bench.tiers.written(KEY).await;
+        bench.tier.written(KEY).await;
         let held = bench.taken().await;
         other_takes(&other, LeaseMode::Overwrite).await.unwrap();
         bench.double.behave(UNREACHABLE);
         bench.put(inline(bench.head(), b"other"));
         bench.put_under(&held, b"late");
         bench.double.behave(Behaviour::GOOD);
-        bench.tiers.written(KEY).await;
+        bench.tier.written(KEY).await;
         assert_eq!(bench.note().await.map_or(0, |(_, variants)| variants), 0);
     });
-    assert_eq!(bench.tiers.counts().given_up, 1);
+    assert_eq!(bench.tier.counts().given_up, 1);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_lease_that_is_dropped_is_freed_with_a_word() {
         assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::GaveUp), 0)));
 
         bench.put(inline(bench.head(), b"stored"));
-        bench.tiers.written(KEY).await;
+        bench.tier.written(KEY).await;
         drop(bench.taken().await);
         assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::GaveUp), 1)), "what is there stays");
 
@@ -191,7 +191,7 @@ fn a_lease_is_given_back_as_long_as_it_lasts() {
             sleep(Duration::from_millis(40)).await;
             assert_eq!(other_takes(&other, LeaseMode::IfFree).await.is_some(), never == 0, "{away_ms} ms");
         });
-        let counts = bench.tiers.counts();
+        let counts = bench.tier.counts();
         assert_eq!((counts.leases_released_late, counts.leases_not_released), (late, never), "{away_ms} ms");
     }
 }
@@ -217,14 +217,14 @@ fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
     let far = Behaviour { latency: ROUND_TRIP, ..Behaviour::GOOD };
     bench.runtime.block_on(async {
         bench.put_under(&bench.taken().await, b"first");
-        bench.tiers.written(KEY).await;
+        bench.tier.written(KEY).await;
         // The record is read once more, to be followed.
         sleep(Duration::from_millis(100)).await;
         bench.double.behave(far);
         let began = Instant::now();
         let wanted = WantedLease { key: KEY, variant: b"", known: None, trace: None };
         let asker = Asker { rules: bench.world.rules(), site_key: None };
-        let (taking, looked) = bench.tiers.take_lease_and_look(wanted, asker).await;
+        let (taking, looked) = bench.tier.take_lease_and_look(wanted, asker).await;
         assert!(began.elapsed() <= ROUND_TRIP + Duration::from_millis(2), "{:?}", began.elapsed());
         let looked = looked.expect("the tier answers");
         assert!(matches!(looked.there, RemoteState::Record(_)), "{looked:?}");
@@ -257,7 +257,7 @@ fn a_tier_in_trouble_costs_one_deadline() {
             assert!(matches!(bench.take().await, Taking::Failed));
             assert!(began.elapsed() <= DEADLINE + Duration::from_millis(2), "{:?}", began.elapsed());
             let (began, limit) = (Instant::now(), Duration::from_secs(1));
-            assert_eq!(bench.tiers.await_other(KEY, None, limit).await, LeaseWaited::Failed);
+            assert_eq!(bench.tier.await_other(KEY, None, limit).await, LeaseWaited::Failed);
             assert!(began.elapsed() <= limit + DEADLINE + Duration::from_millis(2), "{:?}", began.elapsed());
         });
     }
@@ -271,11 +271,11 @@ fn a_lease_tells_for_which_variant_it_is_and_who_asks() {
         let trace = Some(TraceContext::root(TraceFlags::SAMPLED));
         let wanted = |variant| WantedLease { key: KEY, variant, known: None, trace: None };
         let leader = WantedLease { trace, ..wanted(b"en") };
-        let Taking::Taken(_held) = bench.tiers.take_lease(leader).await else {
+        let Taking::Taken(_held) = bench.tier.take_lease(leader).await else {
             panic!("nobody else wants it");
         };
         for (variant, expected) in [(&b"en"[..], Variant::This), (b"de", Variant::Another)] {
-            match bench.tiers.take_lease(wanted(variant)).await {
+            match bench.tier.take_lease(wanted(variant)).await {
                 Taking::Held(found) => assert_eq!(found, Holder { variant: expected, trace }),
                 Taking::Taken(_) | Taking::Failed => panic!("it is held"),
             }

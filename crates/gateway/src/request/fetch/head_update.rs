@@ -63,8 +63,8 @@ impl HeadExchange {
             return;
         }
         let cache = plan.cache();
-        let (epochs, inputs) = (cache.epochs(), cache.keeps_inputs());
-        let update = Update { epochs, inputs, asked: self, plan, facts: &facts, response, times };
+        let (invalidations, inputs) = (cache.invalidations(), cache.keeps_inputs());
+        let update = Update { invalidations, inputs, asked: self, plan, facts: &facts, response, times };
         if response.status == http::StatusCode::OK {
             update.supersede(cache.fetches(), &news);
         }
@@ -93,7 +93,7 @@ impl HeadExchange {
 }
 
 struct Update<'a> {
-    epochs: &'a Invalidations,
+    invalidations: &'a Invalidations,
     inputs: KeepInputs,
     asked: &'a HeadExchange,
     plan: &'a Plan,
@@ -106,7 +106,7 @@ impl Update<'_> {
     /// Keeps running fetches from storing responses that are older than this answer and of another representation.
     fn supersede(&self, fetches: &FetchTable, news: &ResponseFacts) {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
-        let maker = self.head_maker(self.epochs.stamp());
+        let maker = self.head_maker(self.invalidations.stamp());
         let fields = self.arrived().end_to_end;
         let facts = StoredFacts::new(self.facts, news, rules);
         let Ok(head) = maker.head(facts, fields, None, None) else { return };
@@ -126,7 +126,7 @@ impl Update<'_> {
             request: &*plan.request,
             facts: self.facts,
             site_key: site_key(&plan.site, &plan.request, self.facts),
-            epochs: self.epochs,
+            invalidations: self.invalidations,
             stamp,
             inputs: self.inputs,
         }

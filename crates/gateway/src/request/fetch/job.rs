@@ -89,7 +89,7 @@ impl Job {
             request: &*self.request,
             facts: &self.facts,
             site_key: site_key(&self.site, &self.request, &self.facts),
-            epochs: self.cache().epochs(),
+            invalidations: self.cache().invalidations(),
             stamp: self.stamp,
             inputs: self.cache().keeps_inputs(),
         }

@@ -75,7 +75,7 @@ impl PostStore {
 fn job(plan: &Plan, key: Vec<u8>) -> Job {
     let cache = plan.cache();
     let fetch = Fetch {
-        look_up: cache.epochs().look_up(&key, cache.stamp()),
+        look_up: cache.invalidations().look_up(&key, cache.stamp()),
         key: key.into(),
         variant: Vec::new(),
         stale: None,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cache::collapse::order::Sequence;
-use cache::collapse::table::{Invalidations, LeaderGuard};
+use cache::collapse::table::{InvalidationCount, LeaderGuard};
 use cache::entry::stored::Uncacheable;
 use cache::failure::FailureCause;
 use caching::{Asked, ExchangeTimes, ResponseFacts, may_store_by_directives};
@@ -30,7 +30,7 @@ pub(crate) struct HitForMiss<'a> {
     known: Uncacheable,
     /// When the origin was asked, and how often the key had been invalidated by then.
     began: Sequence,
-    invalidations: Invalidations,
+    invalidations: InvalidationCount,
 }
 
 impl<'a> HitForMiss<'a> {
