@@ -15,7 +15,8 @@
 //! | `POST /reload` | load the configuration again |
 //! | `POST /upgrade` | start the program anew, and give it the listening sockets |
 //!
-//! Main types: [`AdminConfig`], [`Control`], [`Bound`], and what becomes of it, [`Admin`].
+//! Main types: [`AdminConfig`], [`Control`], [`Bound`], and what becomes of it, [`Admin`]. `hyper` serves the listener: nothing here is
+//! on the way of a client.
 //!
 //! Who may call: with a token, whoever sends it. Without one the listener must be on loopback, and
 //! what a browser could be tricked into sending is refused. The probes listener has no token and

@@ -5,7 +5,13 @@
 //!
 //! A [`result::Report`] is what every command ends with. It holds [`result::Run`]s (one load on one target),
 //! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON, HTML and images without being
-//! measured again.
+//! measured again. A chart is written once, as SVG; `resvg` paints the PNG of that.
+//!
+//! `http/` and `resp/` are the loads: loops over `mio` with HTTP/1.1, HTTP/2 and RESP of our own, because a tool that measures has to
+//! cost less than what it measures; the crate `h2` is asynchronous and owns its sockets. `null/` has the servers that they are measured
+//! against, `peers/` other servers, `server/` the process under load, `experiments/` whole set-ups, `report/` what is printed.
+//!
+//! It has a binary of its own, `larder-bench`, so that the server links no crates for charts, fonts and schemas.
 
 mod alarm;
 pub mod experiments;

@@ -5,9 +5,13 @@
 //!
 //! An [`Engine`] is a set of [`Shard`]s, each under a lock of its own (or all under one, where there is only one thread); a call locks
 //! the shard of its key, and a call with several keys all of theirs. A [`Batch`] is for calls that follow each other, and lets
-//! memory be fetched before it is needed. In a shard, items are appended to segments of 256 KiB, and an index of eight bytes per key says where. Nothing is
-//! allocated per item, so that memory does not fragment and its limit is exact; getting memory back means to empty a segment
-//! ([`Policy`] says what lives on).
+//! memory be fetched before it is needed. In a shard, items are appended to segments of 256 KiB, and an index of about ten bytes per key
+//! says where. Nothing is allocated per item, so that memory does not fragment and its limit is exact; getting memory back means to
+//! empty a segment ([`Policy`] says what lives on).
+//!
+//! `chunks/` takes memory from the system, `saved/` makes a data set of bytes. `docs/design/kv.md` explains the parts, and
+//! `docs/design/kv-memory.md` where each byte goes. The seed of the hash is an argument like the time, so that tests
+//! can compare each step with a model.
 //!
 //! ```
 //! use engine::{Access, Database, Engine, Expiry, Policy, Settings};

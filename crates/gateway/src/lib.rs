@@ -1,12 +1,18 @@
-//! The HTTP data plane: listeners, requests, the cache, rewriting and routing. The crate `origin` asks origin servers.
+//! The HTTP data plane: connections of clients, the pipeline of a request, routing, rewriting and protection.
 //!
 //! Answers requests from the cache or from origin servers, and stores responses. `caching` decides what may be stored and reused;
-//! `http1` and `h2` decide what bytes mean; `store` decides where bytes are kept. This crate acts. It never reads arguments, files or
-//! the environment: it gets a checked [`config::Config`].
+//! `http1` and `h2` decide what bytes mean; `store` decides where bytes are kept; `origin` asks origin servers. This crate acts. It
+//! never reads arguments, files or the environment: it gets a checked [`config::Config`].
 //!
-//! Read `request/exchange.rs` first: the life of a request as a list of steps. Then `cache/lookup.rs` (look-up),
-//! `cache/publish/fetch.rs` (requests to the origin), `cache/inflight/table.rs` (requests that wait), `cache/inflight/fill/` (bodies on
-//! their way).
+//! Read `request/exchange.rs` first: the life of a request as a list of steps. `ARCHITECTURE.md` has the steps with all their ends,
+//! and the folders of this crate from the top down.
+//!
+//! - A step returns the next one and calls none. It leaves one fact for `Cache-Status`, and one metric.
+//! - All stored responses are reached through `Cache`; nothing else names a tier.
+//! - Decisions about look-ups, waiters and limits are functions of values; `decide` and `next_move` have tables of every case beside
+//!   them.
+//! - `request/respond.rs` alone turns errors into statuses. Causes go to the log and to `Cache-Status`, and into a response only if the
+//!   site exposes them.
 //!
 //! Threads: one per worker, each with a `current_thread` runtime, its own listeners (`SO_REUSEPORT`) and its own
 //! connections; tasks never move. Workers share the memory tier, the table of forwards in progress, the pools of

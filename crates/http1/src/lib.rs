@@ -12,6 +12,9 @@
 //! - [`encode`] writes response heads, interim responses and chunks.
 //! - [`Authority`] is the grammar of hosts; [`proxy_protocol`] reads what a load balancer puts before the requests.
 //!
+//! A gateway needs what HTTP libraries hide from a server: interim responses on demand, a 408 for slow heads, the exact target, and a
+//! refusal of ambiguous framing. Hence a codec of our own.
+//!
 //! Names and values are tokenized by `httparse`; every rule below is ours, and stricter. One request that two parsers
 //! read differently is one that smuggles another past the first of them, so whatever is ambiguous is refused and
 //! the connection closes. Each refusal is a [`RequestError`] or [`BodyError`] with its status and a stable reason.

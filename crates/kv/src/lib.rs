@@ -6,6 +6,14 @@
 //! [`Server::start`] binds a listener per worker and runs each worker on a thread of its own: one loop over non-blocking
 //! sockets. All workers share one [`engine::Engine`]; no command leaves the thread that read it. What comes with one read is
 //! executed command by command in order, and answered with one write.
+//!
+//! `worker.rs` has the loop, `conversation.rs` a connection without its socket, `command/table.rs` the one list of commands, and the
+//! rest of `command/` their functions. `docs/design/kv.md` explains the whole.
+//!
+//! - A command waits for nothing and needs no message between threads. One that must see all keys at one moment takes the turns of all
+//!   workers, always in the same order.
+//! - Code that runs while a shard is locked (mail, notices of changed keys) never asks for a shard.
+//! - Buffers of clients, and all that the server remembers for them, count against `maxmemory`.
 
 mod accept;
 mod accepted;

@@ -2,6 +2,12 @@
 //! records of an exchange.
 //!
 //! Nothing here opens a connection or reads a configuration.
+//!
+//! Two records of an exchange are optional, and cost one comparison per step where there is none:
+//!
+//! - [`explain_record`] holds the decisions of `larder explain URL`. Each step notes its own decision as a sentence with values and a
+//!   section, so that nothing is evaluated a second time. Requests of clients carry no record.
+//! - [`timeline`] holds the times from which spans and `Server-Timing` are made (`docs/design/tracing.md`).
 
 pub mod client;
 pub mod clock;
