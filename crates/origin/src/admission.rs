@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use message::client::Client;
-use message::explain_record::Record;
 use message::timeline::{Stage, Timeline, measure};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
@@ -25,7 +24,6 @@ use tokio::time::{Instant, timeout_at};
 use super::error::OriginError;
 use super::fair_queue::{FairQueue, Obstacle, Rules};
 use super::stats::{Counters, Gauged};
-use super::tried::Tried;
 use crate::settings::AdmissionConfig;
 
 #[derive(Debug)]
@@ -35,19 +33,6 @@ pub(super) struct Admission {
     deliveries: Arc<Gate>,
     tunnels: Arc<Gate>,
     config: AdmissionConfig,
-}
-
-/// A request that asks for admission.
-#[derive(Debug)]
-pub(super) struct Asker<'a> {
-    /// Client that the request counts for.
-    pub(super) client: Option<Client>,
-    /// Records the time in the queue.
-    pub(super) timeline: Option<Arc<Timeline>>,
-    /// Records decisions, for `larder explain`.
-    pub(super) record: Option<Arc<Record>>,
-    /// Records the server that the request is sent to.
-    pub(super) tried: Option<&'a Tried>,
 }
 
 /// Way in which a request enters.
@@ -130,14 +115,14 @@ impl Admission {
         [&self.places, &self.uploads, &self.deliveries, &self.tunnels]
     }
 
-    /// Enters, or waits in the queue.
+    /// Enters, or waits in the queue, with the time there in the timeline.
     pub(super) async fn enter(
         &self,
         entrance: Entrance,
-        Asker { client, timeline, .. }: &Asker<'_>,
+        client: Option<Client>,
+        timeline: Option<&Arc<Timeline>>,
         total_at: Option<Instant>,
     ) -> Result<Arc<Permit>, OriginError> {
-        let client = *client;
         let tunnel = match entrance {
             Entrance::Tunnel => {
                 let tunnel = self.tunnels.enter(client);
@@ -153,7 +138,7 @@ impl Admission {
             Some(held) => held,
             // On the heap: most exchanges find a place, and need no room for this.
             None => {
-                let _queueing = measure(timeline.as_ref(), Stage::Queue);
+                let _queueing = measure(timeline, Stage::Queue);
                 Box::pin(self.queue(gate, client, total_at)).await?
             }
         };
@@ -269,19 +254,22 @@ impl Gate {
             let mut line = self.line.lock();
             // A place may have become free meanwhile.
             match line.enter(client) {
-                Ok(()) => Ok(None),
-                Err(_) => line.queue(client, call).map(Some),
+                Ok(()) => Err(call),
+                Err(_) => Ok(line.queue(client, call)),
             }
         };
-        let (number, held) = match queued {
-            Ok(Some(number)) => (Some(number), None),
-            Ok(None) => (None, Some(self.held(client))),
-            Err(Obstacle::Full) => return Err(OriginError::QueueFull),
-            Err(Obstacle::ClientShare) => return Err(OriginError::ClientShare),
+        let number = match queued {
+            Ok(Ok(number)) => Some(number),
+            Ok(Err(Obstacle::Full)) => return Err(OriginError::QueueFull),
+            Ok(Err(Obstacle::ClientShare)) => return Err(OriginError::ClientShare),
+            Err(call) => {
+                self.call(client, call);
+                None
+            }
         };
         self.wanted.notify_one();
         let gauged = Gauged::new(&self.counters, |counters| &counters.requests_queued);
-        Ok(Ticket { gate: Arc::clone(self), client, number, called, held, _gauged: gauged })
+        Ok(Ticket { gate: Arc::clone(self), client, number, called, _gauged: gauged })
     }
 
     /// Returns the error for a client that can't enter.
@@ -310,16 +298,12 @@ struct Ticket {
     client: Option<Client>,
     number: Option<u64>,
     called: oneshot::Receiver<Held>,
-    held: Option<Held>,
     _gauged: Gauged,
 }
 
 impl Ticket {
     async fn called(&mut self) -> Held {
-        match self.held.take() {
-            Some(held) => held,
-            None => (&mut self.called).await.expect("a line keeps who waits in it until it calls"),
-        }
+        (&mut self.called).await.expect("a line keeps who waits in it until it calls")
     }
 
     fn late(&self) -> OriginError {

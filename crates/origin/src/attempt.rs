@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::admission::Permit;
 use super::endpoint::{Connection, Eligible, Endpoint};
-use super::error::OriginError;
 use super::exchange::{Exchange, Failure, Kept, Processing};
 use super::request::RequestHead;
 use super::request_body::RequestBody;
@@ -17,24 +16,16 @@ use super::{http1, http2};
 pub(super) struct Attempt<'a> {
     pub(super) endpoint: &'a Endpoint,
     pub(super) eligible: Eligible,
-    /// Held until the response body has ended.
-    pub(super) permit: &'a Arc<Permit>,
+    /// Held until the response body has ended; none for checks.
+    pub(super) permit: Option<&'a Arc<Permit>>,
     /// Counts the attempt.
     pub(super) work: &'a Arc<Work>,
 }
 
-/// Result of an attempt.
-pub(super) enum Outcome {
-    Answered(Box<OriginResponse>),
-    Failed(Box<FailedAttempt>),
-}
-
 /// An attempt without a response.
 pub(super) struct FailedAttempt {
-    pub(super) error: OriginError,
-    /// The whole request body, if it is still at hand.
-    pub(super) body: Option<RequestBody>,
-    pub(super) processing: Processing,
+    /// With the whole request body, if it is still at hand.
+    pub(super) failure: Failure,
     pub(super) kept: Kept,
 }
 
@@ -45,34 +36,31 @@ impl Attempt<'_> {
         head: &RequestHead<'_>,
         mut body: RequestBody,
         waiting: &mut HeadWait<'_>,
-    ) -> Outcome {
+    ) -> Result<Box<OriginResponse>, Box<FailedAttempt>> {
         let replay = body.replay();
         waiting.awaited = Awaited::Origin;
         let working = Working::begin(self.work);
         let (connection, kept) = match self.endpoint.acquire(self.eligible, head, waiting.limits).await {
             Ok(acquired) => acquired,
             Err(error) => {
-                let error = self.endpoint.failure_of(head, error);
-                return failed(Failure { error, body: Some(body), processing: Processing::Never }, Kept::No);
+                let failure = Failure { error, body: Some(body), processing: Processing::Never };
+                return Err(self.failed(failure, Kept::No, head));
             }
         };
-        let pool = Arc::clone(self.endpoint.pool());
-        let exchange = Exchange::new(pool, waiting.limits, Arc::clone(self.permit), working);
+        let pool = Arc::clone(&self.endpoint.pool);
+        let exchange = Exchange::new(pool, waiting.limits, self.permit.cloned(), working);
         let answer = match connection {
             Connection::Http1(connection) => http1::exchange(connection, head, body, waiting, exchange).await,
             Connection::Http2(slot) => Box::pin(http2::exchange(slot, head, body, waiting, exchange)).await,
         };
-        match answer {
-            Ok(response) => Outcome::Answered(response),
-            Err(Failure { error, body, processing }) => {
-                let error = self.endpoint.failure_of(head, error);
-                failed(Failure { error, body: body.or(replay), processing }, kept)
-            }
-        }
+        answer.map_err(|failure| {
+            let body = failure.body.or(replay);
+            self.failed(Failure { body, ..failure }, kept, head)
+        })
     }
-}
 
-fn failed(failure: Failure, kept: Kept) -> Outcome {
-    let Failure { error, body, processing } = failure;
-    Outcome::Failed(Box::new(FailedAttempt { error, body, processing, kept }))
+    fn failed(&self, failure: Failure, kept: Kept, head: &RequestHead<'_>) -> Box<FailedAttempt> {
+        let error = self.endpoint.failure_of(head, failure.error);
+        Box::new(FailedAttempt { failure: Failure { error, ..failure }, kept })
+    }
 }

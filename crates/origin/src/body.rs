@@ -28,10 +28,6 @@ pub struct OriginBody {
 }
 
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are HTTP/1 bodies, and a box would be an allocation for each"
-)]
 enum Source {
     Ended,
     Http1 { body: Http1Body, reuse: Reuse },

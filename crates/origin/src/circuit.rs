@@ -26,7 +26,7 @@ pub struct Circuit {
 
 /// Permission to try an origin that counts as failed, for a request that nobody waits for.
 #[derive(Debug)]
-pub struct Probe(Permit);
+pub struct Probe(pub(super) Permit);
 
 impl Circuit {
     pub(super) fn new(config: BreakerConfig) -> Self {
@@ -83,16 +83,6 @@ impl Circuit {
             }
             State::Open { .. } | State::Closed => open_error(refusal.retry_ms),
         })
-    }
-
-    /// Uses the permission that a request already has, or asks for one.
-    pub(super) fn admit_with(
-        &self,
-        probe: Option<Probe>,
-        entrance: Entrance,
-        client: Option<Client>,
-    ) -> Result<Permit, OriginError> {
-        probe.map_or_else(|| self.admit(entrance, client), |Probe(permit)| Ok(permit))
     }
 
     /// Records how a request ended, retries included. Failures while its client was awaited are ignored. Returns how long the

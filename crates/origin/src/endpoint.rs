@@ -8,10 +8,10 @@ use http::HeaderValue;
 use http::uri::Scheme;
 use parking_lot::Mutex;
 use store::Budget;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::binding::Binding;
-use super::checker::Checker;
 use super::checks::Checked;
 use super::connect::{Connector, Negotiated, Offer, Opened};
 use super::ejection::Standing;
@@ -19,25 +19,47 @@ use super::error::OriginError;
 use super::exchange::Kept;
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamSlot};
-use super::known::Known;
 use super::pool::Pool;
 use super::request::RequestHead;
 use super::resolve::Resolver;
 use super::stats::{Counters, Work};
 use super::timing::Limits;
-use crate::settings::{EndpointConfig, OriginAddress};
+use crate::settings::{EndpointConfig, OriginAddress, OriginConfig};
 
 /// A server with its connections. Its users keep it alive, over reloads too.
 pub(super) struct Endpoint {
     config: EndpointConfig,
-    label: Arc<str>,
-    known: Arc<Known>,
+    /// URL of the server.
+    pub(super) label: Arc<str>,
+    pub(super) known: Arc<Known>,
     connector: Connector,
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
     /// Whether ALPN last chose HTTP/1: then each request of a burst opens a connection of its own.
     chose_http1: AtomicBool,
     memory: Option<Arc<Budget>>,
     counters: Arc<Counters>,
+}
+
+/// State of a server that survives a reload which changes only the connections to it.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) work: Arc<Work>,
+    pub(super) standing: Mutex<Standing>,
+    pub(super) checked: Mutex<Checked>,
+    pub(super) checker: Mutex<Option<Checker>>,
+}
+
+/// A task that checks a server; aborted on drop.
+pub(super) struct Checker {
+    /// Configuration of the origin that the checks follow.
+    pub(super) config: Arc<OriginConfig>,
+    pub(super) task: AbortHandle,
+}
+
+impl Drop for Checker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// Connections that may be used.
@@ -96,27 +118,6 @@ impl Endpoint {
         (identity(&self.config) == identity(config)).then_some(&self.known)
     }
 
-    /// URL of the server.
-    pub(super) fn label(&self) -> &Arc<str> {
-        &self.label
-    }
-
-    pub(super) fn work(&self) -> &Arc<Work> {
-        &self.known.work
-    }
-
-    pub(super) fn standing(&self) -> &Mutex<Standing> {
-        &self.known.standing
-    }
-
-    pub(super) fn checked(&self) -> &Mutex<Checked> {
-        &self.known.checked
-    }
-
-    pub(super) fn checker(&self) -> &Mutex<Option<Checker>> {
-        &self.known.checker
-    }
-
     /// Authority of the server, used if nothing else names it.
     pub(super) fn authority(&self) -> HeaderValue {
         match (&self.config.address, self.label.split_once("//")) {
@@ -129,10 +130,6 @@ impl Endpoint {
 
     pub(super) fn scheme(&self) -> Scheme {
         if self.config.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
-    }
-
-    pub(super) fn pool(&self) -> &Arc<Pool> {
-        &self.pool
     }
 
     /// Returns a connection for this request.
@@ -195,13 +192,9 @@ impl Endpoint {
     }
 
     fn kept(&self, eligible: Eligible, offer: Offer) -> Option<Connection> {
-        let opened_since = match eligible {
-            Eligible::Any(_) => None,
-            Eligible::OpenedSince(since) => Some(since),
-        };
-        let now = match eligible {
-            Eligible::Any(now) => now,
-            Eligible::OpenedSince(_) => Instant::now(),
+        let (opened_since, now) = match eligible {
+            Eligible::Any(now) => (None, now),
+            Eligible::OpenedSince(since) => (Some(since), Instant::now()),
         };
         let lead = self.connector.addresses(now);
         let shared = match offer {

@@ -16,7 +16,7 @@ use super::timing::Limits;
 pub(super) struct Exchange {
     pub(super) pool: Arc<Pool>,
     pub(super) limits: Limits,
-    permit: Arc<Permit>,
+    permit: Option<Arc<Permit>>,
     working: Working,
     pub(super) watch: Option<Watch>,
 }
@@ -38,18 +38,23 @@ pub(super) enum Ending {
 }
 
 impl Exchange {
-    pub(super) fn new(pool: Arc<Pool>, limits: Limits, permit: Arc<Permit>, working: Working) -> Self {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        limits: Limits,
+        permit: Option<Arc<Permit>>,
+        working: Working,
+    ) -> Self {
         Self { pool, limits, permit, working, watch: None }
     }
 
     /// Moves the exchange to the deliveries, because the client does not keep up with the response.
     pub(super) fn wait_for_client(&self) -> Pacing {
-        self.permit.wait_for_client()
+        self.permit.as_ref().map_or(Pacing::Allowed, |permit| permit.wait_for_client())
     }
 
     /// Ends the exchange, and returns what its tunnel holds.
     pub(super) fn into_tunnel(self) -> Option<(Held, Working)> {
-        Some((self.permit.take_tunnel()?, self.working))
+        Some((self.permit?.take_tunnel()?, self.working))
     }
 
     pub(super) fn keep_alive(&self) -> KeepAlive {

@@ -3,11 +3,9 @@
 //! No client uses more than its share, nor takes more than its share of the queue. Waiters get their turn in the order of
 //! arrival, except that those whose client already has its share let others pass.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use message::client::Client;
-
-use super::client_shares::{ClientShares, Part};
 
 /// Limits of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +15,16 @@ pub(super) struct Rules {
     /// One client's largest share of both, in percent; one at least.
     pub(super) client_share_percent: usize,
 }
+
+/// Places and queue entries of one client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Part {
+    used: usize,
+    waiting: usize,
+}
+
+/// Parts of all clients that have any.
+type ClientShares = HashMap<Client, Part>;
 
 /// A limited number of places with a queue of `W`.
 #[derive(Debug)]
@@ -125,12 +133,15 @@ impl<W> FairQueue<W> {
     }
 
     fn part(&self, client: Option<Client>) -> Part {
-        client.map(|client| self.clients.of(client)).unwrap_or_default()
+        client.and_then(|client| self.clients.get(&client)).copied().unwrap_or_default()
     }
 
     fn change(&mut self, client: Option<Client>, change: impl FnOnce(&mut Part)) {
-        if let Some(client) = client {
-            self.clients.change(client, change);
+        let Some(client) = client else { return };
+        let part = self.clients.entry(client).or_default();
+        change(part);
+        if *part == Part::default() {
+            self.clients.remove(&client);
         }
     }
 }

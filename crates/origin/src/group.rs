@@ -13,21 +13,20 @@ use smallvec::{SmallVec, smallvec};
 use store::Budget;
 use tokio::time::{Instant, sleep};
 
-use super::admission::{Admission, Asker, Entrance};
-use super::attempt::{Attempt, FailedAttempt, Outcome};
+use super::admission::{Admission, Entrance};
+use super::attempt::{Attempt, FailedAttempt};
 use super::circuit::{Circuit, Probe};
 use super::ejection::Verdict;
 use super::endpoint::Eligible;
 use super::error::OriginError;
-use super::interim::Interim;
-use super::request::{OriginRequest, RequestHead, RequestParts};
+use super::exchange::Failure;
+use super::request::{OriginRequest, RequestHead, accepted};
 use super::request_body::{Arrival, RequestBody};
 use super::response::OriginResponse;
 use super::retry::{Anew, Cause, Elsewhere, Failed, Next, Repeatable, Replay, RetryBudget, next};
 use super::servers::{Server, Servers};
 use super::stats::{BreakerStats, Counters, OriginStats};
-use super::timing::{Awaited, HeadWait, Limits};
-use super::tried::Tried;
+use super::timing::{Awaited, HeadWait, Interim, Limits};
 use crate::settings::{OriginConfig, OriginTimeouts};
 
 /// An origin with its policy and its limits, kept alive by its users.
@@ -39,6 +38,27 @@ pub struct Upstream {
     pub(super) admission: Admission,
     pub(super) memory: Option<Arc<Budget>>,
     pub(super) counters: Arc<Counters>,
+}
+
+/// The server that answered a request, or that was tried last, for logs and traces: they are written elsewhere than requests are sent.
+#[derive(Debug, Default)]
+pub struct Tried(Mutex<Option<Arc<str>>>);
+
+impl Tried {
+    /// URL of the server, unless none was tried.
+    pub fn last(&self) -> Option<Arc<str>> {
+        self.0.lock().clone()
+    }
+
+    /// Records that the request goes to this server.
+    fn note(&self, server: &Arc<str>) {
+        *self.0.lock() = Some(Arc::clone(server));
+    }
+
+    /// Forgets the server, because the request is to be sent anew, and may go nowhere.
+    pub fn forget(&self) {
+        *self.0.lock() = None;
+    }
 }
 
 /// Request content awaited before the request takes a place among those in flight: most forms and API calls are smaller. Larger
@@ -117,16 +137,12 @@ impl Upstream {
         let now = Instant::now();
         let mut waiting =
             HeadWait::new(Limits::new(timeouts, self.config.interim_responses_max, now), interim);
-        let (key, probe) = (request.key, request.probe.take());
-        let OriginRequest { client, timeline, record, .. } = &request;
-        let asker = Asker { client: *client, timeline: timeline.clone(), record: record.clone(), tried };
+        let probe = request.probe.take();
         // Outside the async block, so that the future has no room for the original request.
-        let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
+        let request = accepted(&self.config, request);
         async move {
             let sent = match request {
-                Ok((parts, body)) => {
-                    self.send_guarded(&parts, (body, key), probe, &asker, &mut waiting).await
-                }
+                Ok((request, body)) => self.send_guarded((&request, body), probe, tried, &mut waiting).await,
                 Err(error) => Err(error),
             };
             sent.inspect_err(|error| self.counters.count_error(error))
@@ -137,20 +153,22 @@ impl Upstream {
     /// A probe begins when the content has arrived, because no client may hold the place of a probe.
     async fn send_guarded(
         &self,
-        parts: &RequestParts,
-        (mut body, key): (RequestBody, u64),
+        (request, mut body): (&OriginRequest, RequestBody),
         probe: Option<Probe>,
-        asker: &Asker<'_>,
+        tried: Option<&Tried>,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
         let circuit = self.circuit.as_ref();
         if probe.is_none() {
             circuit.map_or(Ok(()), Circuit::refuse_at_once)?;
         }
-        let entrance = self.entrance(parts, &mut body).await?;
-        let admit = |circuit: &'_ Circuit| circuit.admit_with(probe, entrance, asker.client);
+        let entrance = self.entrance(request, &mut body).await?;
+        let admit = |circuit: &Circuit| match probe {
+            Some(Probe(permit)) => Ok(permit),
+            None => circuit.admit(entrance, request.client),
+        };
         let admitted = circuit.map(|circuit| Ok((circuit, admit(circuit)?))).transpose()?;
-        let sent = self.send_admitted((parts, entrance), (body, key), asker, waiting).await;
+        let sent = self.send_admitted((request, body), entrance, tried, waiting).await;
         if let Some((circuit, permit)) = admitted {
             let answered = sent.as_ref().map(|response| response.status.as_u16());
             if let Some(time) = circuit.report(permit, answered, waiting.awaited) {
@@ -164,30 +182,34 @@ impl Upstream {
     /// Admits the request, picks a server, makes the attempt, and repeats as its outcome allows.
     async fn send_admitted(
         &self,
-        (parts, entrance): (&RequestParts, Entrance),
-        (mut body, key): (RequestBody, u64),
-        asker: &Asker<'_>,
+        (request, mut body): (&OriginRequest, RequestBody),
+        entrance: Entrance,
+        tried: Option<&Tried>,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
-        let permit = self.admission.enter(entrance, asker, waiting.limits.total_at).await?;
+        let permit = self
+            .admission
+            .enter(entrance, request.client, request.timeline.as_ref(), waiting.limits.total_at)
+            .await?;
         let now = Instant::now();
         self.counters.requests.fetch_add(1, Relaxed);
-        let mut course = self.begin(key, now, asker.record.as_ref());
+        let mut course = self.begin(request.key, now, request.record.as_ref());
         loop {
             let endpoint = &*self.servers.list()[course.server].endpoint;
-            asker.tried.iter().for_each(|tried| tried.note(endpoint.label()));
-            let head = RequestHead::new(&self.config, parts, &body);
-            let work = endpoint.work();
-            let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit, work };
+            tried.iter().for_each(|tried| tried.note(&endpoint.label));
+            let head = RequestHead::new(&self.config, request, &body);
+            let work = &endpoint.known.work;
+            let attempt = Attempt { endpoint, eligible: course.eligible, permit: Some(&permit), work };
             let failed = match attempt.run(&head, body, waiting).await {
-                Outcome::Answered(mut response) => {
+                Ok(mut response) => {
                     self.servers.note_answer((course.server, waiting.awaited), &mut response);
                     return Ok(response);
                 }
-                Outcome::Failed(failed) => *failed,
+                Err(failed) => *failed,
             };
             let method = Repeatable::of(head.method);
-            let (next, again) = self.after(failed, (method, waiting), &mut course, asker.record.as_ref())?;
+            let (next, again) =
+                self.after(failed, (method, waiting), &mut course, request.record.as_ref())?;
             self.counters.retries.fetch_add(1, Relaxed);
             body = again;
             if next == Next::Later {
@@ -201,9 +223,9 @@ impl Upstream {
     /// than about a server, and clients choose URLs.
     pub fn count_unusable(&self, error: &OriginError, tried: Option<&str>) {
         self.counters.count_error(error);
-        let is_tried = |server: &&Server| tried == Some(&**server.endpoint.label());
+        let is_tried = |server: &&Server| tried == Some(&*server.endpoint.label);
         if let Some(server) = self.servers.list().iter().find(is_tried) {
-            server.endpoint.work().count_failure(error);
+            server.endpoint.known.work.count_failure(error);
         }
     }
 
@@ -237,8 +259,8 @@ impl Upstream {
         record: Option<&Arc<Record>>,
     ) -> Result<(Next, RequestBody), OriginError> {
         let now = Instant::now();
-        let FailedAttempt { error, body, processing, kept } = failed;
-        self.servers.list()[course.server].endpoint.work().count_failure(&error);
+        let FailedAttempt { failure: Failure { error, body, processing }, kept } = failed;
+        self.servers.list()[course.server].endpoint.known.work.count_failure(&error);
         let replay = if body.is_some() { Replay::Whole } else { Replay::Gone };
         let failed = Failed { cause: Cause::of(&error), processing, kept, method, body: replay };
         let verdict = match waiting.awaited {
@@ -275,16 +297,20 @@ impl Upstream {
     }
 
     fn retried(&self, error: &OriginError, server: usize) -> Finding {
-        let server = self.servers.list()[server].endpoint.label();
+        let server = &self.servers.list()[server].endpoint.label;
         Finding::new("retry", format!("{error}: the request goes to {server}"), "RFC 9110 section 9.2.2")
     }
 
     /// Returns how the request enters, after waiting for its content up to the limits.
-    async fn entrance(&self, parts: &RequestParts, body: &mut RequestBody) -> Result<Entrance, OriginError> {
+    async fn entrance(
+        &self,
+        request: &OriginRequest,
+        body: &mut RequestBody,
+    ) -> Result<Entrance, OriginError> {
         let arrival = body.arrive(ARRIVED_BYTES_MAX, ARRIVAL_MAX, self.memory.as_ref()).await?;
         Ok(match arrival {
             Arrival::Partial => Entrance::Upload,
-            Arrival::Whole if parts.asks_for_upgrade() => Entrance::Tunnel,
+            Arrival::Whole if request.upgrade.is_some() => Entrance::Tunnel,
             Arrival::Whole => Entrance::Permit,
         })
     }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use http::Method;
 use http::header::USER_AGENT;
@@ -10,23 +9,20 @@ use message::fields::PackedFields;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use super::admission::{Admission, Asker, Entrance};
-use super::attempt::{Attempt, Outcome};
+use super::attempt::Attempt;
 use super::binding::Binding;
-use super::checker::Checker;
 use super::checks::{Check, Checked, Thresholds};
-use super::endpoint::{Eligible, Endpoint};
-use super::interim::Interim;
-use super::request::{OriginRequest, RequestHead, RequestParts};
+use super::endpoint::{Checker, Eligible, Endpoint};
+use super::request::{OriginRequest, RequestHead, accepted};
 use super::request_body::RequestBody;
 use super::servers::Servers;
-use super::timing::{HeadWait, Limits};
-use crate::settings::{AdmissionConfig, HealthConfig, OriginConfig, OriginTimeouts};
+use super::timing::{HeadWait, Interim, Limits};
+use crate::settings::{HealthConfig, OriginConfig, OriginTimeouts};
 
 /// Starts the checks that this origin configures, in place of earlier ones.
 pub(super) fn check_servers(servers: &Servers, config: &OriginConfig, background: &Handle) {
     for endpoint in servers.list().iter().map(|server| &server.endpoint) {
-        let mut checker = endpoint.checker().lock();
+        let mut checker = endpoint.known.checker.lock();
         if checker.as_ref().is_some_and(|checker| *checker.config == *config) {
             continue;
         }
@@ -36,7 +32,7 @@ pub(super) fn check_servers(servers: &Servers, config: &OriginConfig, background
             Checker { config, task: background.spawn(checking).abort_handle() }
         });
         if checker.is_none() {
-            *endpoint.checked().lock() = Checked::default();
+            *endpoint.known.checked.lock() = Checked::default();
         }
     }
 }
@@ -59,25 +55,20 @@ async fn keep_checking(endpoint: Weak<Endpoint>, config: Arc<OriginConfig>, heal
 /// # Errors
 /// The reason of the failure, for people.
 async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig) -> Result<(), String> {
-    let (parts, body) =
-        RequestParts::new(config, request(endpoint, health)).map_err(|error| error.to_string())?;
-    let mut head = RequestHead::new(config, &parts, &body);
+    let (request, body) = accepted(config, request(endpoint, health)).map_err(|error| error.to_string())?;
+    let mut head = RequestHead::new(config, &request, &body);
     head.binding = Binding::Exchange;
-    // A check takes no place from requests that wait for the origin.
-    let admission = Admission::new(ONE, &Arc::default());
-    let asker = Asker { client: None, timeline: None, record: None, tried: None };
-    let entered = admission.enter(Entrance::Permit, &asker, None).await;
-    let permit = entered.map_err(|error| error.to_string())?;
     let now = Instant::now();
     let mut on_interim = |_: Interim| {};
     let limits = Limits::new(&timeouts(health), config.interim_responses_max, now);
     let mut waiting = HeadWait::new(limits, &mut on_interim);
     let work = &Arc::default();
-    let attempt = Attempt { endpoint, eligible: Eligible::Any(now), permit: &permit, work };
+    // A check takes no place from requests that wait for the origin.
+    let attempt = Attempt { endpoint, eligible: Eligible::Any(now), permit: None, work };
     match attempt.run(&head, body, &mut waiting).await {
-        Outcome::Answered(response) if health.statuses.contains(response.status.as_u16()) => Ok(()),
-        Outcome::Answered(response) => Err(format!("status {}", response.status.as_u16())),
-        Outcome::Failed(failed) => Err(failed.error.to_string()),
+        Ok(response) if health.statuses.contains(response.status.as_u16()) => Ok(()),
+        Ok(response) => Err(format!("status {}", response.status.as_u16())),
+        Err(failed) => Err(failed.failure.error.to_string()),
     }
 }
 
@@ -91,14 +82,14 @@ fn note_check(
     let thresholds =
         Thresholds { unhealthy_after: health.unhealthy_after, healthy_after: health.healthy_after };
     let counter = match check {
-        Check::Passed => &endpoint.work().checks_passed,
-        Check::Failed => &endpoint.work().checks_failed,
+        Check::Passed => &endpoint.known.work.checks_passed,
+        Check::Failed => &endpoint.known.work.checks_failed,
     };
     counter.fetch_add(1, Relaxed);
-    let mut checked = endpoint.checked().lock();
+    let mut checked = endpoint.known.checked.lock();
     let before = *checked;
     *checked = before.after(check, thresholds, Instant::now());
-    let (origin, server) = (&config.name, endpoint.label());
+    let (origin, server) = (&config.name, &endpoint.label);
     match (before.is_healthy(), checked.is_healthy()) {
         (true, false) => {
             let reason = outcome.err().unwrap_or_default();
@@ -136,12 +127,3 @@ fn timeouts(health: &HealthConfig) -> OriginTimeouts {
     let limit = health.timeout;
     OriginTimeouts { connect: limit, first_byte: limit, between_bytes: limit, total: Some(limit) }
 }
-
-const ONE: AdmissionConfig = AdmissionConfig {
-    requests_in_flight_max: 1,
-    queue_max: 0,
-    queue_timeout: Duration::ZERO,
-    transfers_max: 1,
-    tunnels_max: 0,
-    client_share_percent: 100,
-};

@@ -132,15 +132,11 @@ impl Pool {
     /// Reserves a slot on an HTTP/2 connection to one of these addresses. Connections to other addresses get no more streams.
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(super) fn reserve_stream(&self, opened_since: Option<Instant>, lead: &Lead) -> Option<StreamSlot> {
-        let mut closed = Vec::new();
+        let is_gone = |connection: &mut Arc<Http2Connection>| {
+            !(connection.is_usable() && lead.leads_to(connection.address()))
+        };
         let mut shared = self.shared.lock();
-        shared.retain(|connection| {
-            let usable = connection.is_usable() && lead.leads_to(connection.address());
-            if !usable {
-                closed.push(Arc::clone(connection));
-            }
-            usable
-        });
+        let _closed: Vec<_> = shared.extract_if(.., is_gone).collect();
         let slot = shared
             .iter()
             .filter(|connection| opened_since.is_none_or(|since| connection.opened_at() >= since))
@@ -168,32 +164,24 @@ impl Pool {
         runtime.spawn(reap(guard, pause));
     }
 
-    /// Closes connections that have been idle too long, and returns whether any are left.
-    fn reap(&self, now: Instant) -> Remaining {
-        let mut removed = Vec::new();
-        let mut quiet = Vec::new();
-        let some_shared = {
-            let mut shared = self.shared.lock();
-            let (kept, gone) = shared.drain(..).partition(|connection| {
-                connection.is_usable() && !connection.is_idle_for(now, self.config.idle_timeout)
-            });
-            *shared = kept;
-            quiet.extend::<Vec<_>>(gone);
-            !shared.is_empty()
+    /// Closes connections that have been idle too long, and returns whether none are left.
+    fn reap(&self, now: Instant) -> bool {
+        let is_gone = |connection: &mut Arc<Http2Connection>| {
+            !connection.is_usable() || connection.is_idle_for(now, self.config.idle_timeout)
         };
+        let mut shared = self.shared.lock();
+        let _closed: Vec<_> = shared.extract_if(.., is_gone).collect();
+        let is_unshared = shared.is_empty();
+        drop(shared);
+        let mut removed = Vec::new();
         let mut idle = self.idle.lock();
         idle.prune(&self.terms(now, &Lead::Anywhere), &mut removed);
-        if idle.len > 0 || some_shared { Remaining::Some } else { Remaining::None }
+        is_unshared && idle.len == 0
     }
 }
 
 const REAPER_PAUSE_MIN: Duration = Duration::from_millis(10);
 const REAPER_PAUSE_MAX: Duration = Duration::from_secs(1);
-
-enum Remaining {
-    None,
-    Some,
-}
 
 /// Marks the reaper as stopped when its task ends, also when its runtime goes away: the next release starts one elsewhere.
 struct ReaperGuard {
@@ -214,7 +202,7 @@ async fn reap(guard: ReaperGuard, pause: Duration) {
     loop {
         sleep_until(Instant::now() + pause).await;
         let Some(pool) = guard.pool.upgrade() else { return };
-        if let Remaining::None = pool.reap(Instant::now()) {
+        if pool.reap(Instant::now()) {
             return;
         }
     }
@@ -245,10 +233,7 @@ impl IdleConnections {
     fn prune(&mut self, terms: &Terms<'_>, removed: &mut Vec<Idle>) {
         let before = removed.len();
         for (_, connections) in &mut self.by_home {
-            let (kept, gone): (Vec<_>, Vec<_>) =
-                partition(connections, |idle| idle.usefulness(terms) != Usefulness::Gone);
-            *connections = kept;
-            removed.extend(gone);
+            removed.extend(connections.extract_if(.., |idle| idle.usefulness(terms) == Usefulness::Gone));
         }
         self.by_home.retain(|(_, connections)| !connections.is_empty());
         self.len -= removed.len() - before;
@@ -274,18 +259,6 @@ impl Idle {
             Readiness::Closed => Usefulness::Gone,
         }
     }
-}
-
-/// Splits connections into those to keep and those to close.
-fn partition(
-    connections: &mut Vec<Idle>,
-    mut is_kept: impl FnMut(&mut Idle) -> bool,
-) -> (Vec<Idle>, Vec<Idle>) {
-    let (mut kept, mut gone) = (Vec::with_capacity(connections.len()), Vec::new());
-    for mut idle in connections.drain(..) {
-        if is_kept(&mut idle) { kept.push(idle) } else { gone.push(idle) }
-    }
-    (kept, gone)
 }
 
 fn take_newest(

@@ -10,10 +10,9 @@ use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::circuit::Circuit;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Known};
 use super::group::Upstream;
 use super::health::check_servers;
-use super::known::Known;
 use super::resolve::{Resolver, system_settings};
 use super::retry::RetryBudget;
 use super::servers::{Server, Servers};

@@ -51,19 +51,6 @@ pub struct OriginRequest {
     pub probe: Option<Probe>,
 }
 
-/// A request without its body, as received: each attempt makes its head from it.
-#[derive(Debug)]
-pub(super) struct RequestParts {
-    method: http::Method,
-    /// Valid by [`is_target`] after the base path.
-    path_and_query: String,
-    authority: HeaderValue,
-    scheme: Scheme,
-    fields: PackedFields,
-    accepts_trailers: bool,
-    upgrade: Option<HeaderValue>,
-}
-
 /// The head of a request as one attempt sends it: the request with the origin's policy applied. Only a target after a base path
 /// is copied.
 #[derive(Debug)]
@@ -97,48 +84,37 @@ pub(super) enum RequestFraming {
     Unknown,
 }
 
-impl RequestParts {
-    /// Splits a request into its parts and its body.
-    pub(super) fn new(
-        policy: &OriginConfig,
-        request: OriginRequest,
-    ) -> Result<(Self, RequestBody), OriginError> {
-        let OriginRequest { method, path_and_query, authority, scheme, fields, body, .. } = request;
-        if !is_target(&policy.base_path, &path_and_query) {
-            return Err(OriginError::invalid_request("characters in the target"));
-        }
-        let parts = Self {
-            method,
-            path_and_query,
-            authority,
-            scheme,
-            fields,
-            accepts_trailers: request.accepts_trailers,
-            upgrade: request.upgrade,
-        };
-        Ok((parts, body))
+/// Takes the body out of a request that can be sent. The rest stays as received: each attempt makes its head from it.
+pub(super) fn accepted(
+    policy: &OriginConfig,
+    mut request: OriginRequest,
+) -> Result<(Box<OriginRequest>, RequestBody), OriginError> {
+    if !is_target(&policy.base_path, &request.path_and_query) {
+        return Err(OriginError::invalid_request("characters in the target"));
     }
-
-    pub(super) fn asks_for_upgrade(&self) -> bool {
-        self.upgrade.is_some()
-    }
+    let body = std::mem::replace(&mut request.body, RequestBody::Empty);
+    Ok((Box::new(request), body))
 }
 
 impl<'a> RequestHead<'a> {
     /// Makes the head of an attempt. `body` is what remains to be sent: its length may have become known since the request came.
-    pub(super) fn new(policy: &'a OriginConfig, parts: &'a RequestParts, body: &RequestBody) -> Self {
+    pub(super) fn new(policy: &'a OriginConfig, request: &'a OriginRequest, body: &RequestBody) -> Self {
         // Rare: the caller leaves such fields out.
-        let is_filtered = parts.fields.has_any(|name| is_replaced(policy, name));
+        let is_filtered = request.fields.has_any(|name| is_replaced(policy, name));
         let mut head = Self {
-            method: &parts.method,
-            target: target(&policy.base_path, &parts.path_and_query),
-            authority: policy.host_override.as_ref().unwrap_or(&parts.authority),
-            scheme: &parts.scheme,
-            upgrade: parts.upgrade.as_ref(),
-            framing: request_framing(&parts.method, body),
+            method: &request.method,
+            target: target(&policy.base_path, &request.path_and_query),
+            authority: policy.host_override.as_ref().unwrap_or(&request.authority),
+            scheme: &request.scheme,
+            upgrade: request.upgrade.as_ref(),
+            framing: request_framing(&request.method, body),
             binding: Binding::None,
-            accepts_trailers: parts.accepts_trailers,
-            given: if is_filtered { Given::Filtered(&parts.fields) } else { Given::AsTheyAre(&parts.fields) },
+            accepts_trailers: request.accepts_trailers,
+            given: if is_filtered {
+                Given::Filtered(&request.fields)
+            } else {
+                Given::AsTheyAre(&request.fields)
+            },
             policy,
         };
         head.binding = Binding::of_request(head.values("authorization"));

@@ -145,10 +145,10 @@ impl Servers {
             Verdict::Success | Verdict::Silent => (None, Leave::Refused),
         };
         let endpoint = &self.list[server].endpoint;
-        let ejected = endpoint.standing().lock().note(verdict, &ejection.config, leave, now);
+        let ejected = endpoint.known.standing.lock().note(verdict, &ejection.config, leave, now);
         if let Some(time) = ejected {
-            endpoint.work().ejections.fetch_add(1, Relaxed);
-            let (origin, server) = (&ejection.origin, endpoint.label());
+            endpoint.known.work.ejections.fetch_add(1, Relaxed);
+            let (origin, server) = (&ejection.origin, &endpoint.label);
             tracing::warn!(%origin, %server, ?time, last_failure = %why, "a server is ejected");
         }
     }
@@ -167,7 +167,7 @@ impl Servers {
         }
         note(record, || {
             let taking = self.candidates(&[], now).len();
-            Finding::new("pick", format!("the request goes to {}", self.list[server].endpoint.label()), "")
+            Finding::new("pick", format!("the request goes to {}", self.list[server].endpoint.label), "")
                 .with("balance", self.balance.name(), "")
                 .with("servers that take requests", format!("{taking} of {}", self.list.len()), "")
         });
@@ -181,30 +181,30 @@ impl Servers {
 
 impl Server {
     pub(super) fn new(endpoint: Arc<Endpoint>, weight: u32) -> Self {
-        Self { identity: hash(endpoint.label().as_bytes()), endpoint, weight }
+        Self { identity: hash(endpoint.label.as_bytes()), endpoint, weight }
     }
 
     fn seen(&self, slow_start: Duration, now: Instant) -> Seen {
         Seen {
             identity: self.identity,
             weight: self.weight * self.share_percent(slow_start, now),
-            in_flight: self.endpoint.work().in_flight(),
+            in_flight: self.endpoint.known.work.in_flight(),
             presence: self.presence(now),
         }
     }
 
     fn presence(&self, now: Instant) -> Presence {
-        let is_in = self.is_healthy() && self.endpoint.standing().lock().is_in(now);
+        let is_in = self.is_healthy() && self.endpoint.known.standing.lock().is_in(now);
         if is_in { Presence::In } else { Presence::Out }
     }
 
     fn is_healthy(&self) -> bool {
-        self.endpoint.checked().lock().is_healthy()
+        self.endpoint.known.checked.lock().is_healthy()
     }
 
     fn share_percent(&self, slow_start: Duration, now: Instant) -> u32 {
-        let ejected = self.endpoint.standing().lock().back_since(now);
-        let unhealthy = self.endpoint.checked().lock().back_since();
+        let ejected = self.endpoint.known.standing.lock().back_since(now);
+        let unhealthy = self.endpoint.known.checked.lock().back_since();
         share_percent(ejected.max(unhealthy), slow_start, now)
     }
 
@@ -219,9 +219,9 @@ impl Server {
     }
 
     fn stats(&self, slow_start: Duration, now: Instant) -> ServerStats {
-        let work = self.endpoint.work();
+        let work = &self.endpoint.known.work;
         ServerStats {
-            server: Arc::clone(self.endpoint.label()),
+            server: Arc::clone(&self.endpoint.label),
             requests: work.requests(),
             requests_in_flight: work.in_flight(),
             failures: work.failures(),

@@ -109,7 +109,7 @@ impl ServerState {
 #[derive(Debug, Default)]
 pub(super) struct Work {
     requests: AtomicU64,
-    in_flight: AtomicU64,
+    pub(super) in_flight: AtomicU64,
     failures: Mutex<BTreeMap<&'static str, u64>>,
     pub(super) ejections: AtomicU64,
     pub(super) checks_passed: AtomicU64,
@@ -171,6 +171,12 @@ pub(super) struct Counters {
 }
 
 impl Counters {
+    /// Counts an opened connection, and keeps it counted as open while the value lives.
+    pub(super) fn opened(self: &Arc<Self>) -> Gauged {
+        self.connections_opened.fetch_add(1, Relaxed);
+        Gauged::new(self, |counters| &counters.connections_open)
+    }
+
     pub(super) fn count_error(&self, error: &OriginError) {
         *self.errors.lock().entry(error.reason()).or_default() += 1;
     }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use message::fields::PackedFields;
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::error::OriginError;
 use super::frame::BodyFrame;
-use super::interim::Interim;
 use super::request_body::{RequestBody, RequestBodyIncomplete};
 use crate::settings::OriginTimeouts;
 
@@ -91,6 +91,15 @@ impl Limits {
 /// Returns `now + limit`; limits beyond the clock's range mean a year.
 fn far(now: Instant, limit: Duration) -> Instant {
     now.checked_add(limit).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
+}
+
+/// An interim (1xx) response other than 101.
+#[derive(Clone, Debug)]
+pub struct Interim {
+    /// 100, or 102 to 199.
+    pub status: http::StatusCode,
+    /// Fields, without those of the origin's connection.
+    pub fields: PackedFields,
 }
 
 /// An exchange that waits for its response head.

@@ -16,7 +16,6 @@ use tokio::runtime::{Handle, Id};
 use tokio::task::JoinHandle;
 
 use super::super::connect::Stream;
-use super::super::driver;
 use super::super::limits::{INPUT_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
 use super::super::stats::{Counters, Gauged};
 use super::buffers;
@@ -83,7 +82,7 @@ impl Http1Connection {
             memory,
             home: Handle::current().id(),
             address,
-            _open: driver::opened(counters),
+            _open: counters.opened(),
         }
     }
 

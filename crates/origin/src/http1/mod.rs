@@ -25,13 +25,12 @@ use super::body::OriginBody;
 use super::error::OriginError;
 use super::exchange::{Exchange, Failure, Processing};
 use super::frame::BodyFraming;
-use super::interim::Interim;
 use super::limits::{FIELDS_MAX, HEAD_BYTES_MAX};
 use super::pool::Reuse;
 use super::request::{KeepAlive, RequestFraming, RequestHead};
 use super::request_body::RequestBody;
 use super::response::{EndToEnd, OriginResponse};
-use super::timing::{Asking, HeadWait, UploadProgress};
+use super::timing::{Asking, HeadWait, Interim, UploadProgress};
 use super::upgrade::UpgradeHandle;
 
 pub(super) use self::connection::{Http1Connection, Readiness};

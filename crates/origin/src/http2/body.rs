@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use h2::RecvStream;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use super::connection::StreamSlot;
 use crate::error::OriginError;
@@ -15,7 +15,8 @@ pub(crate) struct Http2Body {
     receive: RecvStream,
     state: ReceiveState,
     slot: StreamSlot,
-    _upload: Option<UploadTask>,
+    /// Stops sending the request body when the exchange is given up.
+    _upload: Option<JoinSet<()>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -24,18 +25,8 @@ enum ReceiveState {
     Trailers,
 }
 
-/// Stops sending the request body when the exchange is given up.
-#[derive(Debug)]
-pub(super) struct UploadTask(pub(super) AbortHandle);
-
-impl Drop for UploadTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Http2Body {
-    pub(super) fn new(receive: RecvStream, slot: StreamSlot, upload: Option<UploadTask>) -> Self {
+    pub(super) fn new(receive: RecvStream, slot: StreamSlot, upload: Option<JoinSet<()>>) -> Self {
         Self { receive, state: ReceiveState::Data, slot, _upload: upload }
     }
 

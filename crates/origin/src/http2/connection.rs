@@ -11,10 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::connect::Stream;
-use crate::driver::{self, DriverState};
 use crate::error::{OriginError, cause};
 use crate::stats::Counters;
 
@@ -33,7 +33,8 @@ const FIELD_SECTION_BYTES_MAX: u32 = 128 * 1024;
 #[derive(Debug)]
 pub(crate) struct Http2Connection {
     sender: SendRequest<Bytes>,
-    driver: Arc<DriverState>,
+    /// Drives it on the runtime that opened it, and ends with either.
+    driver: JoinHandle<()>,
     active: AtomicUsize,
     /// Set when the peer stopped answering: a dead connection must not swallow request after request.
     suspect: AtomicBool,
@@ -68,14 +69,16 @@ impl Http2Connection {
             .await
             .map_err(|error| broken(&error))?;
         poll_fn(|cx| poll_first_place(&sender, &mut connection, cx)).await?;
+        let open = counters.opened();
         let driven = async move {
+            let _open = open;
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "origin connection ended");
             }
         };
         Ok(Arc::new(Self {
             sender,
-            driver: driver::spawn(Box::pin(driven), driver::opened(counters)),
+            driver: tokio::spawn(driven),
             active: AtomicUsize::new(0),
             suspect: AtomicBool::new(false),
             opened_at: Instant::now(),
@@ -86,7 +89,7 @@ impl Http2Connection {
 
     /// Whether new streams may be opened: false after GOAWAY, an error, or a time-out.
     pub(crate) fn is_usable(&self) -> bool {
-        if self.suspect.load(Ordering::Relaxed) || self.driver.is_over() {
+        if self.suspect.load(Ordering::Relaxed) || self.driver.is_finished() {
             return false;
         }
         let mut cx = Context::from_waker(Waker::noop());

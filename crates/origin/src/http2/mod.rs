@@ -17,19 +17,18 @@ use http::uri::{Authority, Parts, Uri};
 use message::fields::map_lines;
 use message::head::Nominations;
 use message::trailers;
+use tokio::task::JoinSet;
 
-use self::body::UploadTask;
 use self::connection::broken;
 use super::body::OriginBody;
 use super::error::{OriginError, cause};
 use super::exchange::{Exchange, Failure, Processing};
 use super::frame::{BodyFrame, BodyFraming};
-use super::interim::Interim;
 use super::limits::FIELDS_MAX;
 use super::request::RequestHead;
 use super::request_body::{RequestBody, RequestBodyIncomplete};
 use super::response::{EndToEnd, OriginResponse};
-use super::timing::{Asking, HeadWait, UploadProgress};
+use super::timing::{Asking, HeadWait, Interim, UploadProgress};
 
 pub(super) use self::body::Http2Body;
 pub(super) use self::connection::{Http2Connection, StreamSlot};
@@ -51,8 +50,9 @@ pub(super) async fn exchange(
     let progress = Arc::new(UploadProgress::of(&body));
     let announced = head.announced_trailers();
     let upload = (!body.is_end_stream()).then(|| {
-        let sending = send_body(stream, body, announced, Arc::clone(&progress));
-        UploadTask(tokio::spawn(sending).abort_handle())
+        let mut upload = JoinSet::new();
+        upload.spawn(send_body(stream, body, announced, Arc::clone(&progress)));
+        upload
     });
     match waiting.head(&mut Conversation { response, progress: Arc::clone(&progress) }).await {
         Err(late) => {
@@ -149,7 +149,7 @@ fn accept(
     response: http::Response<RecvStream>,
     head: &RequestHead<'_>,
     slot: StreamSlot,
-    upload: Option<UploadTask>,
+    upload: Option<JoinSet<()>>,
     exchange: Exchange,
 ) -> Result<Box<OriginResponse>, OriginError> {
     let (parts, receive) = response.into_parts();
