@@ -265,30 +265,10 @@ impl Client {
         if method == "HEAD" || matches!(head.status(), 101 | 204 | 304) {
             return End::Complete;
         }
-        if head.is_chunked() {
-            return ended(&self.chunked(body, trailers));
+        if !head.is_framed() {
+            return if self.stream.read_to_end(body).is_ok() { End::Closed } else { End::Truncated };
         }
-        match head.content_length() {
-            Some(length) => ended(&message::exactly(&mut self.stream, length, body)),
-            None if self.stream.read_to_end(body).is_ok() => End::Closed,
-            None => End::Truncated,
-        }
+        let read = message::body(&mut self.stream, head, body, trailers);
+        if read.is_ok() { End::Complete } else { End::Truncated }
     }
-
-    fn chunked(&mut self, body: &mut Vec<u8>, trailers: &mut Fields) -> io::Result<()> {
-        loop {
-            match message::chunk_size(&mut self.stream)? {
-                0 => {
-                    *trailers = message::fields(&mut self.stream)?;
-                    return Ok(());
-                }
-                size => message::exactly(&mut self.stream, size, body)?,
-            }
-            message::chunk_end(&mut self.stream)?;
-        }
-    }
-}
-
-fn ended(read: &io::Result<()>) -> End {
-    if read.is_ok() { End::Complete } else { End::Truncated }
 }

@@ -63,13 +63,18 @@ impl Head {
         self.word(1).parse().unwrap_or(0)
     }
 
+    /// Returns whether the end of the body is known without the end of the connection.
+    pub(crate) fn is_framed(&self) -> bool {
+        self.is_chunked() || self.content_length().is_some()
+    }
+
     /// Returns whether the last transfer coding is `chunked`.
-    pub(crate) fn is_chunked(&self) -> bool {
+    fn is_chunked(&self) -> bool {
         let codings = self.fields.joined("transfer-encoding").to_ascii_lowercase();
         codings.rsplit(',').next().is_some_and(|last| last.trim() == "chunked")
     }
 
-    pub(crate) fn content_length(&self) -> Option<usize> {
+    fn content_length(&self) -> Option<usize> {
         self.fields.one("content-length")?.trim().parse().ok()
     }
 }
@@ -98,6 +103,28 @@ pub(crate) fn chunk_size(reader: &mut impl BufRead) -> io::Result<usize> {
 pub(crate) fn chunk_end(reader: &mut impl BufRead) -> io::Result<()> {
     let end = line(reader)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     if end.is_empty() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// Reads a body that its head frames by a length, 0 if there is none, or by chunks; after an error, `body` keeps the bytes received before.
+pub(crate) fn body(
+    reader: &mut impl BufRead,
+    head: &Head,
+    body: &mut Vec<u8>,
+    trailers: &mut Fields,
+) -> io::Result<()> {
+    if !head.is_chunked() {
+        return exactly(reader, head.content_length().unwrap_or(0), body);
+    }
+    loop {
+        match chunk_size(reader)? {
+            0 => {
+                *trailers = fields(reader)?;
+                return Ok(());
+            }
+            size => exactly(reader, size, body)?,
+        }
+        chunk_end(reader)?;
+    }
 }
 
 /// Appends `count` bytes; after an error, `body` keeps the bytes received before it.

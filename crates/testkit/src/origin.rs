@@ -1,16 +1,13 @@
 //! One exchange of a [`ScriptedOrigin`](crate::ScriptedOrigin): the request, and the means to answer it.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::io::{self, BufRead, BufReader, Write};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::Socket;
 
 use crate::message::{self, Fields, Head};
-use crate::wait::DEADLINE;
 
 /// A request as it reached the origin.
 #[derive(Clone, Debug, Default)]
@@ -41,61 +38,6 @@ impl Received {
     /// Returns the first value of a field; empty if there is none.
     pub fn field(&self, name: &str) -> &str {
         self.head.fields.one(name).unwrap_or_default()
-    }
-}
-
-/// A stream of either family, as the origin sees it.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        match self {
-            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
-            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
-        }
-    }
-
-    pub(crate) fn close(&self) {
-        // If the peer has closed already, nothing is left to do.
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-
-    pub(crate) fn set_deadline(&self) -> io::Result<()> {
-        // Idle connections must not end before the test does.
-        let limit = Some(DEADLINE * 4);
-        match self {
-            Self::Tcp(stream) => stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(limit)),
-            Self::Unix(stream) => stream.set_read_timeout(limit),
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -190,9 +132,9 @@ impl<'a> Exchange<'a> {
     pub fn read_body(&mut self) -> &[u8] {
         if self.body_read == BodyRead::Not {
             self.body_read = BodyRead::Done;
-            let (mut body, mut trailers) = (Vec::new(), Fields::default());
-            self.broken = self.take_body(&mut body, &mut trailers).err().map(|error| error.kind());
-            (self.request.body, self.request.trailers) = (body, trailers);
+            let Received { head, body, trailers, .. } = &mut self.request;
+            let read = message::body(self.stream, head, body, trailers);
+            self.broken = read.err().map(|error| error.kind());
             self.record.lock().expect("no holder of this lock panics")[self.place] = self.request.clone();
         }
         &self.request.body
@@ -220,10 +162,8 @@ impl<'a> Exchange<'a> {
 
     /// Aborts the connection (RST) after the script.
     pub fn reset(&mut self) -> &mut Self {
-        if let Socket::Tcp(stream) = self.stream.get_ref() {
-            // Without it the close is orderly, which the test notices.
-            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
-        }
+        // Without it the close is orderly, which the test notices.
+        let _ = self.stream.get_ref().set_linger(Some(Duration::ZERO));
         self.after = After::Gone;
         self
     }
@@ -242,23 +182,6 @@ impl<'a> Exchange<'a> {
         match self.after {
             After::Keep if self.is_broken() || wants_close => After::Close,
             after => after,
-        }
-    }
-
-    fn take_body(&mut self, body: &mut Vec<u8>, trailers: &mut Fields) -> io::Result<()> {
-        if !self.request.head.is_chunked() {
-            let length = self.request.head.content_length().unwrap_or(0);
-            return message::exactly(self.stream, length, body);
-        }
-        loop {
-            match message::chunk_size(self.stream)? {
-                0 => {
-                    *trailers = message::fields(self.stream)?;
-                    return Ok(());
-                }
-                size => message::exactly(self.stream, size, body)?,
-            }
-            message::chunk_end(self.stream)?;
         }
     }
 }

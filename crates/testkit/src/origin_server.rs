@@ -1,37 +1,28 @@
 //! Servers that run the scripts.
 
+use std::fs;
 use std::io::{self, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
+use socket2::{SockAddr, Socket, Type};
+
 use crate::message::Head;
-use crate::origin::{After, Exchange, Received, Socket};
-use crate::wait;
+use crate::origin::{After, Exchange, Received};
+use crate::wait::{self, DEADLINE};
 
 /// An origin server that answers with a script: a closure that gets each request with its connection. Every connection has a thread, so
 /// scripts may wait. All requests are recorded.
 pub struct ScriptedOrigin {
-    place: Place,
+    place: SockAddr,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 type Script = dyn Fn(&mut Exchange<'_>) + Send + Sync;
-
-#[derive(Clone, Debug)]
-enum Place {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
-
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
 
 struct Shared {
     script: Box<Script>,
@@ -47,9 +38,7 @@ impl ScriptedOrigin {
     /// # Panics
     /// Panics if the system refuses a socket.
     pub fn start(script: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let address = listener.local_addr().expect("a bound socket has an address");
-        Self::run(Place::Tcp(address), Listener::Tcp(listener), Box::new(script))
+        Self::run(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into(), Box::new(script))
     }
 
     /// Listens on a Unix socket.
@@ -57,8 +46,7 @@ impl ScriptedOrigin {
     /// # Panics
     /// Panics if the system refuses the socket.
     pub fn start_unix(path: &Path, script: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static) -> Self {
-        let listener = UnixListener::bind(path).expect("a new socket");
-        Self::run(Place::Unix(path.to_owned()), Listener::Unix(listener), Box::new(script))
+        Self::run(&SockAddr::unix(path).expect("a path that a socket can have"), Box::new(script))
     }
 
     /// Starts a server that answers every request with 200, these field lines and this body.
@@ -69,7 +57,9 @@ impl ScriptedOrigin {
         })
     }
 
-    fn run(place: Place, listener: Listener, script: Box<Script>) -> Self {
+    fn run(place: &SockAddr, script: Box<Script>) -> Self {
+        let listener = listen(place).expect("a free port, or a new socket");
+        let place = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
             script,
             received: Arc::default(),
@@ -83,9 +73,9 @@ impl ScriptedOrigin {
 
     /// Returns its URL, for the configuration of a gateway.
     pub fn url(&self) -> String {
-        match &self.place {
-            Place::Tcp(address) => format!("http://{address}"),
-            Place::Unix(path) => format!("unix:{}", path.display()),
+        match self.place.as_pathname() {
+            Some(path) => format!("unix:{}", path.display()),
+            None => format!("http://{}", self.address()),
         }
     }
 
@@ -94,10 +84,7 @@ impl ScriptedOrigin {
     /// # Panics
     /// Panics if the address is a Unix socket.
     pub fn address(&self) -> SocketAddr {
-        match &self.place {
-            Place::Tcp(address) => *address,
-            Place::Unix(path) => panic!("{} is no TCP address", path.display()),
-        }
+        self.place.as_socket().expect("the server listens on TCP")
     }
 
     /// Returns all requests so far, in the order in which their heads were complete.
@@ -141,7 +128,7 @@ impl ScriptedOrigin {
 
     /// Closes all connections, but keeps listening.
     pub fn close_connections(&self) {
-        lock(&self.shared.open).drain(..).for_each(|socket| socket.close());
+        lock(&self.shared.open).drain(..).for_each(|socket| close(&socket));
     }
 
     /// Stops listening and closes all connections. Running scripts continue without a peer.
@@ -149,10 +136,7 @@ impl ScriptedOrigin {
         self.shared.stopping.store(true, Ordering::Release);
         if let Some(acceptor) = self.acceptor.take() {
             // Wakes the acceptor, which then sees the flag.
-            match &self.place {
-                Place::Tcp(address) => drop(TcpStream::connect(address)),
-                Place::Unix(path) => drop(UnixStream::connect(path)),
-            }
+            drop(socket_for(&self.place).and_then(|socket| socket.connect(&self.place)));
             acceptor.join().expect("the acceptor does not panic");
         }
         self.close_connections();
@@ -165,15 +149,10 @@ impl ScriptedOrigin {
     pub fn start_again(&mut self) {
         self.stop();
         self.shared.stopping.store(false, Ordering::Release);
-        let listener = match &self.place {
-            Place::Tcp(address) => {
-                Listener::Tcp(wait::until("the port of the origin", || TcpListener::bind(address).ok()))
-            }
-            Place::Unix(path) => {
-                std::fs::remove_file(path).expect("the socket of before");
-                Listener::Unix(UnixListener::bind(path).expect("a new socket"))
-            }
-        };
+        if let Some(path) = self.place.as_pathname() {
+            fs::remove_file(path).expect("the socket of before");
+        }
+        let listener = wait::until("the address of the origin", || listen(&self.place).ok());
         self.acceptor = Some(accept(listener, &self.shared));
     }
 }
@@ -184,10 +163,10 @@ impl Drop for ScriptedOrigin {
     }
 }
 
-fn accept(listener: Listener, shared: &Arc<Shared>) -> JoinHandle<()> {
+fn accept(listener: Socket, shared: &Arc<Shared>) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     thread::spawn(move || {
-        while let Ok(socket) = listener.accept() {
+        while let Ok((socket, _)) = listener.accept() {
             if shared.stopping.load(Ordering::Acquire) {
                 return;
             }
@@ -200,24 +179,35 @@ fn accept(listener: Listener, shared: &Arc<Shared>) -> JoinHandle<()> {
                 if !matches!(serve(socket, number, &shared), Ok(After::Gone))
                     && let Ok(closer) = closer
                 {
-                    closer.close();
+                    close(&closer);
                 }
             });
         }
     })
 }
 
-impl Listener {
-    fn accept(&self) -> io::Result<Socket> {
-        match self {
-            Self::Tcp(listener) => Ok(Socket::Tcp(listener.accept()?.0)),
-            Self::Unix(listener) => Ok(Socket::Unix(listener.accept()?.0)),
-        }
-    }
+fn socket_for(place: &SockAddr) -> io::Result<Socket> {
+    Socket::new(place.domain(), Type::STREAM, None)
+}
+
+fn listen(place: &SockAddr) -> io::Result<Socket> {
+    let socket = socket_for(place)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(place)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+fn close(socket: &Socket) {
+    // If the peer has closed already, nothing is left to do.
+    let _ = socket.shutdown(Shutdown::Both);
 }
 
 fn serve(socket: Socket, connection: usize, shared: &Shared) -> io::Result<After> {
-    socket.set_deadline()?;
+    // A Unix socket doesn't have this option.
+    let _ = socket.set_tcp_nodelay(true);
+    // Idle connections must not end before the test does.
+    socket.set_read_timeout(Some(DEADLINE * 4))?;
     let mut stream = BufReader::new(socket);
     while let Some(head) = Head::read(&mut stream)? {
         let (request, place) = record(head, connection, shared);
@@ -246,17 +236,15 @@ fn record(head: Head, connection: usize, shared: &Shared) -> (Received, usize) {
 
 /// Drops the clone of this socket.
 fn forget(stream: &BufReader<Socket>, shared: &Shared) {
+    // The clients of a Unix socket have no address.
+    let peer_of = |socket: &Socket| socket.peer_addr().ok()?.as_socket();
     let peer = peer_of(stream.get_ref());
     lock(&shared.open).retain(|socket| peer.is_none() || peer_of(socket) != peer);
-}
-
-fn peer_of(socket: &Socket) -> Option<SocketAddr> {
-    match socket {
-        Socket::Tcp(stream) => stream.peer_addr().ok(),
-        Socket::Unix(_) => None,
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder of this lock panics")
 }
+
+/// Connections that wait to be accepted, as many as the standard library allows.
+const BACKLOG: i32 = 128;

@@ -1,8 +1,10 @@
-//! External programs: curl, nghttp, a browser.
+//! External programs (curl, nghttp, a browser), and the limits that they and the test process run under.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::thread;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::wait::{self, DEADLINE};
 
@@ -78,6 +80,14 @@ pub(crate) fn spawn(program: &str, command: &mut Command) -> std::process::Child
             Err(error) => panic!("{program} can't be started: {error}"),
         }
     }
+}
+
+/// Lets this process and its children open as many files as the system allows. Tests with a thousand connections need it where the usual
+/// limit is 1024.
+pub fn raise_open_files_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // If refused, a test that needs more reports it.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 fn reader(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::script::Context;
-use super::{Answer, Expect, Rule, Step, Wanted};
+use super::{Expect, Rule, Step, Wanted};
 use crate::message::Fields;
 
 /// Result of a step. Bytes above 127 are characters of the same number.
@@ -92,7 +92,7 @@ impl Step {
     }
 
     fn judge_message(&self, context: &Context, expect: &Expect, seen: &Seen, differences: &mut Vec<String>) {
-        let passed = self.origin.list().last().filter(|answer| passes_through(answer));
+        let passed = self.origin.list().last().filter(|answer| answer.passes_through());
         let status = expect.status.or_else(|| passed.and_then(|answer| answer.status)).unwrap_or(200);
         if seen.status != status {
             differences.push(format!("status {}, expected {status}", seen.status));
@@ -116,11 +116,6 @@ impl Step {
             differences.push(what.to_owned());
         }
     }
-}
-
-/// Returns whether the client gets the origin's response, unless the file says otherwise.
-fn passes_through(answer: &Answer) -> bool {
-    answer.fails.is_none() && answer.wire.is_none() && answer.status != Some(304) && !answer.background
 }
 
 /// Seconds by which a runner in real time may be late without reporting it.

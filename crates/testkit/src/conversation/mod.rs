@@ -177,6 +177,13 @@ pub struct Answer {
     pub delay_s: u32,
 }
 
+impl Answer {
+    /// Returns whether the client gets it, unless the file says otherwise. Such an answer is an expectation by itself.
+    fn passes_through(&self) -> bool {
+        self.fails.is_none() && self.wire.is_none() && self.status != Some(304) && !self.background
+    }
+}
+
 /// Failure of the origin.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]

@@ -227,7 +227,7 @@ fn is_citation(cite: &str) -> bool {
 }
 
 fn validate_step(step: &Step) -> Result<(), String> {
-    if step.expect.is_none() && !step.origin.list().iter().any(says_itself) {
+    if step.expect.is_none() && !step.origin.list().iter().any(Answer::passes_through) {
         return Err("it expects nothing".to_owned());
     }
     if !matches!(step.request.version.as_str(), "1.0" | "1.1") {
@@ -242,11 +242,6 @@ fn validate_step(step: &Step) -> Result<(), String> {
         let is_byte = filled.chars().all(|character| u32::from(character) < 256);
         if is_byte { Ok(()) } else { Err(format!("a character above U+00FF in {text:?}")) }
     })
-}
-
-/// Returns whether an answer is an expectation by itself: that it passes through.
-fn says_itself(answer: &Answer) -> bool {
-    answer.fails.is_none() && answer.wire.is_none() && answer.status != Some(304) && !answer.background
 }
 
 fn texts(step: &Step) -> impl Iterator<Item = &str> {
