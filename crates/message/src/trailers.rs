@@ -28,19 +28,19 @@ pub fn announcing<'a>(lines: impl Iterator<Item = &'a [u8]>, hidden: &[HeaderNam
 }
 
 /// The trailers that may pass and are none of `hidden`, if there are any.
-pub fn passing(mut received: HeaderMap, hidden: &[HeaderName]) -> Option<HeaderMap> {
-    let is_dropped = |name: &&HeaderName| !may_pass(name.as_str()) || hidden.contains(name);
-    let dropped: Vec<HeaderName> = received.keys().filter(is_dropped).cloned().collect();
-    dropped.iter().for_each(|name| drop(received.remove(name)));
-    (!received.is_empty()).then_some(received)
+pub fn passing(received: HeaderMap, hidden: &[HeaderName]) -> Option<HeaderMap> {
+    without(received, |name| !may_pass(name.as_str()) || hidden.contains(name))
 }
 
 /// The trailers that the head has announced, if there are any.
-pub fn announced(mut received: HeaderMap, names: &[HeaderName]) -> Option<HeaderMap> {
-    let unannounced: Vec<HeaderName> =
-        received.keys().filter(|name| !names.contains(name)).cloned().collect();
-    unannounced.iter().for_each(|name| drop(received.remove(name)));
-    (!received.is_empty()).then_some(received)
+pub fn announced(received: HeaderMap, names: &[HeaderName]) -> Option<HeaderMap> {
+    without(received, |name| !names.contains(name))
+}
+
+fn without(mut trailers: HeaderMap, is_dropped: impl Fn(&HeaderName) -> bool) -> Option<HeaderMap> {
+    let dropped: Vec<HeaderName> = trailers.keys().filter(|name| is_dropped(name)).cloned().collect();
+    dropped.iter().for_each(|name| drop(trailers.remove(name)));
+    (!trailers.is_empty()).then_some(trailers)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Sockets, worker threads, connections, and the way from one request to its response.
 
 use std::{
-    convert::identity,
     io,
     net::{SocketAddr, TcpListener as StdListener},
     num::NonZeroUsize,
@@ -19,7 +18,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     runtime,
-    sync::{Semaphore, oneshot, watch},
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -43,7 +42,7 @@ pub enum OriginError {
     /// The certificate or key can't be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The system refuses a thread or its event queue.
+    /// The system refuses a socket or the event queue of a worker.
     #[error("cannot start a worker: {0}")]
     Worker(io::Error),
     /// A worker panicked: a defect of the mock origin.
@@ -81,14 +80,10 @@ pub async fn run(
     let (stop, stopped) = watch::channel(());
     let workers = start_workers(&options, &listeners, &state, &stopped)?;
     drop(stopped);
-    announce(&BoundAddresses {
-        plain: addresses(&listeners, Kind::Plain),
-        tls: addresses(&listeners, Kind::Tls),
-    });
+    announce(&addresses(&listeners));
     // The sockets stay open in the workers alone, so that they close with them.
     drop(listeners);
-    let first_end = wait_for_end(workers, shutdown, stop);
-    first_end.await
+    wait_for_end(workers, shutdown, stop).await
 }
 
 fn state_of(options: &OriginOptions) -> State {
@@ -112,12 +107,6 @@ enum Transport {
     Tls(TlsAcceptor),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Plain,
-    Tls,
-}
-
 struct Listener {
     socket: StdListener,
     address: SocketAddr,
@@ -133,13 +122,6 @@ impl Listener {
             Ok(Self { socket, address, transport })
         };
         bind().map_err(|source| OriginError::Bind { address, source })
-    }
-
-    fn kind(&self) -> Kind {
-        match self.transport {
-            Transport::Plain => Kind::Plain,
-            Transport::Tls(_) => Kind::Tls,
-        }
     }
 
     fn shared(&self) -> io::Result<Self> {
@@ -166,12 +148,14 @@ fn bind_all(options: &OriginOptions) -> Result<Vec<Listener>, OriginError> {
     Ok(listeners)
 }
 
-fn addresses(listeners: &[Listener], kind: Kind) -> Vec<SocketAddr> {
-    listeners.iter().filter(|listener| listener.kind() == kind).map(|listener| listener.address).collect()
+fn addresses(listeners: &[Listener]) -> BoundAddresses {
+    let is_plain = |listener: &&Listener| matches!(listener.transport, Transport::Plain);
+    let (plain, tls): (Vec<&Listener>, Vec<&Listener>) = listeners.iter().partition(is_plain);
+    let addresses = |listeners: Vec<&Listener>| listeners.iter().map(|listener| listener.address).collect();
+    BoundAddresses { plain: addresses(plain), tls: addresses(tls) }
 }
 
-/// The results of the workers; the channel closes without a value when a worker panics.
-type Workers = JoinSet<Result<Result<(), OriginError>, oneshot::error::RecvError>>;
+type Workers = JoinSet<Result<(), OriginError>>;
 
 fn start_workers(
     options: &OriginOptions,
@@ -181,20 +165,14 @@ fn start_workers(
 ) -> Result<Workers, OriginError> {
     let mut workers = JoinSet::new();
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    for number in 0..options.workers.unwrap_or_else(cores).get() {
+    for _ in 0..options.workers.unwrap_or_else(cores).get() {
         let sockets = listeners.iter().map(Listener::shared).collect::<io::Result<Vec<_>>>();
         let worker = Worker {
             listeners: sockets.map_err(OriginError::Worker)?,
             state: Arc::clone(state),
             stopped: stopped.clone(),
         };
-        let (ended, end) = oneshot::channel();
-        thread::Builder::new()
-            .name(format!("mock-origin-{number}"))
-            // The receiver is gone if another worker failed first.
-            .spawn(move || drop(ended.send(worker.run())))
-            .map_err(OriginError::Worker)?;
-        workers.spawn(end);
+        workers.spawn_blocking(move || worker.run());
     }
     Ok(workers)
 }
@@ -206,19 +184,13 @@ async fn wait_for_end(
 ) -> Result<(), OriginError> {
     tokio::select! {
         () = shutdown => {}
-        Some(ended) = workers.join_next() => worker_result(ended)?,
+        Some(ended) = workers.join_next() => ended.unwrap_or(Err(OriginError::WorkerPanicked))?,
     }
     drop(stop);
     while let Some(ended) = workers.join_next().await {
-        worker_result(ended)?;
+        ended.unwrap_or(Err(OriginError::WorkerPanicked))?;
     }
     Ok(())
-}
-
-type Ended = Result<Result<Result<(), OriginError>, oneshot::error::RecvError>, tokio::task::JoinError>;
-
-fn worker_result(ended: Ended) -> Result<(), OriginError> {
-    ended.ok().and_then(Result::ok).map_or(Err(OriginError::WorkerPanicked), identity)
 }
 
 /// One thread: accepts, serves, and burns CPU without holding up the other workers.
