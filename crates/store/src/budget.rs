@@ -1,6 +1,5 @@
 //! Accounting of live bytes, and reservations.
 
-use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -19,6 +18,7 @@ pub struct OverBudget {
 ///
 /// `live` is authoritative: it is raised by compare-and-swap only while the result stays within the limit, so no interleaving exceeds it.
 /// The classes divide it; they move separately and add up to it at rest.
+#[derive(Debug)]
 pub struct Budget {
     bytes_max: u64,
     filling_bytes_max: u64,
@@ -35,6 +35,7 @@ pub struct Budget {
 }
 
 /// Files for large segments.
+#[derive(Debug)]
 pub(crate) struct LargeInFiles {
     pub(crate) files: Arc<Files>,
     /// Smallest segment that goes into a file.
@@ -218,18 +219,6 @@ impl Budget {
     fn refuse(&self, bytes: usize) -> OverBudget {
         self.refused.fetch_add(1, Relaxed);
         OverBudget { bytes }
-    }
-}
-
-impl fmt::Debug for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget")
-            .field("bytes_max", &self.bytes_max)
-            .field("live_bytes", &self.live_bytes())
-            .field("filling_bytes", &self.filling_bytes())
-            .field("stored_bytes", &self.stored_bytes())
-            .field("pinned_bytes", &self.pinned_bytes())
-            .finish()
     }
 }
 

@@ -7,7 +7,6 @@
 //! refers to the pages themselves. A hole takes the pages out of the file and leaves them to their other users; a write into them would
 //! change what that client receives.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,13 +46,14 @@ pub enum FilesUnavailable {
 }
 
 /// Files and their free slots.
+#[derive(Debug)]
 pub(crate) struct Files {
     files: Box<[OwnedFd]>,
     slots: Mutex<Slots>,
     held_bytes: AtomicU64,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Slots {
     free: Vec<u32>,
     /// First slot that was never used.
@@ -172,12 +172,6 @@ impl Drop for Extent {
             self.files.slots.lock().free.push(self.slot);
             self.files.held_bytes.fetch_sub(self.counted_bytes, Relaxed);
         }
-    }
-}
-
-impl fmt::Debug for Files {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Files").field("used_slots_max", &self.slots.lock().next).finish()
     }
 }
 

@@ -1,12 +1,10 @@
 //! The memory tier: one table of records and segments under one byte limit.
 
 mod group;
-mod groups;
 mod room;
 mod shared;
 mod sweep;
 mod table;
-mod walk;
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -15,11 +13,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 
 pub use self::group::SegmentGroup;
-pub use self::sweep::{Sweep, SweepStep};
+pub use self::sweep::{Sweep, SweepStep, Walk};
 pub use self::table::ENTRY_OVERHEAD_BYTES;
-pub use self::walk::Walk;
 
-use self::groups::Groups;
+use self::group::Groups;
 use self::room::Ballast;
 use self::shared::{Counts, KEY_LOCKS, Shared};
 use self::table::{Lookup, Value};

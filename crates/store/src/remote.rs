@@ -14,7 +14,6 @@
 //!
 //! No lock is held while another is taken, while a watcher is called, or over an `.await`.
 
-mod backoff;
 mod bounded;
 mod clock;
 mod connections;
@@ -28,11 +27,9 @@ mod link;
 mod log;
 pub(crate) mod log_bytes;
 mod names;
-mod random;
 mod records;
 mod reply;
 mod segments;
-mod server_text;
 mod settings;
 mod source_status;
 mod transaction;
@@ -90,44 +87,34 @@ impl Drop for Remote {
 
 impl Backing for Remote {
     fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>> {
-        Box::pin(
-            async move { records::load(&*self.link.connections()?, &self.link.names, keys, tracking).await },
-        )
+        Box::pin(async move { records::load(&*self.link.connections()?, keys, tracking).await })
     }
 
     fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
         Box::pin(async move {
             let connections = self.link.connections()?;
-            records::put(&connections, &self.link.names, key, &write, LeaseEffect::Keep).await
+            records::put(&connections, key, &write, LeaseEffect::Keep).await
         })
     }
 
     fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool> {
-        Box::pin(async move { records::remove(&*self.link.connections()?, &self.link.names, key).await })
+        Box::pin(async move { records::remove(&*self.link.connections()?, key).await })
     }
 
     fn load_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, Vec<Option<Bytes>>> {
-        Box::pin(
-            async move { segments::load(&*self.link.connections()?, &self.link.names, fill, indexes).await },
-        )
+        Box::pin(async move { segments::load(&*self.link.connections()?, fill, indexes).await })
     }
 
     fn put_segment(&self, id: SegmentId, bytes: Bytes, ttl: Duration) -> Pending<'_, SegmentPut> {
-        Box::pin(
-            async move { segments::put(&*self.link.connections()?, &self.link.names, id, &bytes, ttl).await },
-        )
+        Box::pin(async move { segments::put(&*self.link.connections()?, id, &bytes, ttl).await })
     }
 
     fn extend_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32], ttl: Duration) -> Pending<'a, usize> {
-        Box::pin(async move {
-            segments::extend(&*self.link.connections()?, &self.link.names, fill, indexes, ttl).await
-        })
+        Box::pin(async move { segments::extend(&*self.link.connections()?, fill, indexes, ttl).await })
     }
 
     fn remove_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, ()> {
-        Box::pin(async move {
-            segments::remove(&*self.link.connections()?, &self.link.names, fill, indexes).await
-        })
+        Box::pin(async move { segments::remove(&*self.link.connections()?, fill, indexes).await })
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) {
@@ -154,55 +141,51 @@ impl Backing for Remote {
         Box::pin(async move {
             let connections = self.link.connections()?;
             let asking = leases::LeaseAttempt::new(&self.link, &self.runtime, key, request.ttl);
-            asking.take(&connections, &self.link.names, request).await
+            asking.take(&connections, request).await
         })
     }
 
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {
-        Box::pin(async move { leases::renew(&*self.link.connections()?, &self.link.names, lease, ttl).await })
+        Box::pin(async move { leases::renew(&*self.link.connections()?, lease, ttl).await })
     }
 
     fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
         Box::pin(async move {
             let connections = self.link.connections()?;
             let write = Write { lease: Some(lease), ..write };
-            records::put(&connections, &self.link.names, &lease.key, &write, LeaseEffect::Release).await
+            records::put(&connections, &lease.key, &write, LeaseEffect::Release).await
         })
     }
 
     fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited> {
-        Box::pin(
-            async move { leases::wait(&*self.link.connections()?, &self.link.names, key, seen, limit).await },
-        )
+        Box::pin(async move { leases::wait(&*self.link.connections()?, key, seen, limit).await })
     }
 
     fn log_state(&self) -> Pending<'_, LogState> {
         Box::pin(async move {
-            let state = log::state(&*self.link.connections()?, &self.link.names).await?;
+            let state = log::state(&*self.link.connections()?).await?;
             Ok(self.log_seen.note(state))
         })
     }
 
     fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
-        Box::pin(async move { log::append(&*self.link.connections()?, &self.link.names, records).await })
+        Box::pin(async move { log::append(&*self.link.connections()?, records).await })
     }
 
     fn read_log(&self, from: LogCursor) -> Pending<'_, LogPart> {
-        Box::pin(async move {
-            log::read(&*self.link.connections()?, &self.link.names, &self.log_seen, from).await
-        })
+        Box::pin(async move { log::read(&*self.link.connections()?, &self.log_seen, from).await })
     }
 
     fn rename_log(&self, read: LogCursor) -> Pending<'_, LogState> {
         Box::pin(async move {
-            let state = log::rename(&*self.link.connections()?, &self.link.names, read).await?;
+            let state = log::rename(&*self.link.connections()?, read).await?;
             Ok(self.log_seen.note(state))
         })
     }
 
     fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
         Box::pin(async move {
-            let state = log::trim(&*self.link.connections()?, &self.link.names, floor).await?;
+            let state = log::trim(&*self.link.connections()?, floor).await?;
             Ok(self.log_seen.note(state))
         })
     }

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::group::SegmentHome;
-use super::groups::Groups;
+use super::group::{Groups, SegmentHome};
 use super::room::Ballast;
 use super::table::{Departed, ENTRY_OVERHEAD_BYTES, EntryKey, Lookup, Table, Value};
 use crate::budget::Evictor;

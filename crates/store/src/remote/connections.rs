@@ -21,6 +21,7 @@ use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX, Source};
 /// megabyte. Commands that need WATCH use an *exclusive* connection, which one caller borrows at a time.
 pub(super) struct Connections {
     pub(super) source: Source,
+    pub(super) names: Names,
     pub(super) control: Wire,
     pub(super) dispatcher: Arc<PushDispatcher>,
     pub(super) comparison: Comparison,
@@ -106,6 +107,7 @@ impl Connections {
         }?;
         let connections = Self {
             source,
+            names: names.clone(),
             control,
             dispatcher,
             comparison,

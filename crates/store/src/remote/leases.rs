@@ -10,8 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::connections::Connections;
 use super::link::Link;
-use super::names::{Digest, Names};
-use super::random;
+use super::names::{Digest, random_id};
 use super::records::{self, ttl_ms};
 use super::reply::{self, Written};
 use super::transaction::{ATTEMPTS, Decision, Outcome, TOKEN_BYTES, Watched, contended, transact};
@@ -35,7 +34,7 @@ impl LeaseAttempt {
         Self {
             link: Arc::downgrade(link),
             runtime: runtime.clone(),
-            lease: Lease { key: key.into(), token: Token(random::id()) },
+            lease: Lease { key: key.into(), token: Token(random_id()) },
             ttl,
             is_answered: true,
         }
@@ -44,12 +43,11 @@ impl LeaseAttempt {
     pub(super) async fn take(
         mut self,
         connections: &Connections,
-        names: &Names,
         request: LeaseRequest<'_>,
     ) -> Result<Taken, BackingError> {
         let note = &request.note[..request.note.len().min(LEASE_NOTE_BYTES_MAX)];
         let value = [&self.lease.token.0[..], note].concat();
-        let name = names.lease(Digest::of(&self.lease.key));
+        let name = connections.names.lease(Digest::of(&self.lease.key));
         if request.mode == LeaseMode::Overwrite {
             return self.overwrite(connections, &name, &value).await;
         }
@@ -118,7 +116,7 @@ async fn release_unanswered(link: Weak<Link>, lease: Lease, _place: OwnedSemapho
     loop {
         let Some(link) = link.upgrade() else { return };
         if let Ok(connections) = link.connections()
-            && free(&connections, &link.names, &lease).await.is_ok()
+            && free(&connections, &lease).await.is_ok()
         {
             return;
         }
@@ -129,9 +127,9 @@ async fn release_unanswered(link: Weak<Link>, lease: Lease, _place: OwnedSemapho
 
 /// Frees a lease if it is held, keeps the record under its key, and wakes those who wait for that. On the same connection, it is processed
 /// after the question that took the lease.
-async fn free(connections: &Connections, names: &Names, lease: &Lease) -> Result<(), BackingError> {
+async fn free(connections: &Connections, lease: &Lease) -> Result<(), BackingError> {
     let digest = Digest::of(&lease.key);
-    let (name, lease_name) = (names.record(digest), names.lease(digest));
+    let (name, lease_name) = (connections.names.record(digest), connections.names.lease(digest));
     let mut question = pipe();
     question.cmd("GETRANGE").arg(&lease_name).arg(0).arg(TOKEN_BYTES - 1);
     let [holder] = connections.control.ask_for(&question).await?;
@@ -161,11 +159,10 @@ async fn free(connections: &Connections, names: &Names, lease: &Lease) -> Result
 
 pub(super) async fn renew(
     connections: &Connections,
-    names: &Names,
     lease: &Lease,
     ttl: Duration,
 ) -> Result<Renewed, BackingError> {
-    let name = names.lease(Digest::of(&lease.key));
+    let name = connections.names.lease(Digest::of(&lease.key));
     let watched = Watched { record: None, lease: Some(&name) };
     let outcome = transact(connections, watched, |seen| {
         if seen.holder != Some(lease.token) {
@@ -184,7 +181,6 @@ pub(super) async fn renew(
 
 pub(super) async fn wait(
     connections: &Connections,
-    names: &Names,
     key: &[u8],
     seen: Option<Version>,
     limit: Duration,
@@ -196,7 +192,7 @@ pub(super) async fn wait(
     loop {
         // It receives all changes from here on, so none is missed between looking and waiting.
         let changed = waiter.signal.changed.notified();
-        let (found, held) = look(connections, names, digest).await?;
+        let (found, held) = look(connections, digest).await?;
         // Changes that were reported before the answer are included in it.
         let changes = waiter.signal.changes();
         if found.as_ref().map(|found| found.version) != seen {
@@ -229,14 +225,13 @@ struct ActiveLease {
 /// Loads the record under a key, and the state of its lease.
 async fn look(
     connections: &Connections,
-    names: &Names,
     digest: Digest,
 ) -> Result<(Option<crate::backing::Loaded>, Option<ActiveLease>), BackingError> {
-    let name = names.record(digest);
+    let name = connections.names.record(digest);
     let mut question = pipe();
     question.cmd("CLIENT").arg("CACHING").arg("YES");
     records::look(&mut question, &name);
-    question.cmd("PTTL").arg(&name).cmd("PTTL").arg(names.lease(digest));
+    question.cmd("PTTL").arg(&name).cmd("PTTL").arg(connections.names.lease(digest));
     let [caching, record, record_left, lease_left] = connections.control.ask_for(&question).await?;
     reply::done(caching)?;
     let record = reply::part(record, RECORD_BYTES_MAX)?;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,14 +11,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::backoff;
 use super::clock::ServerClock;
 use super::connections::{Connections, Opened};
 use super::dispatcher::{PushDispatcher, Watchers};
 use super::heartbeat::{Beat, Role};
 use super::log;
 use super::names::Names;
-use super::random;
 use super::settings::{Address, RemoteSettings};
 use super::source_status::SourceStatus;
 use super::wire::{Connector, OpenError};
@@ -104,7 +103,7 @@ impl Link {
                 }
                 Err(error) => self.set_down(&with_causes(&error)),
             }
-            sleep(backoff::pause(failures, random::number())).await;
+            sleep(pause(failures, chance())).await;
         }
     }
 
@@ -197,7 +196,7 @@ impl Link {
         loop {
             let (followed, ()) = tokio::join! {
                 biased;
-                log::follow(connections, &self.names),
+                log::follow(connections),
                 async { self.watchers.tell(|watcher| watcher.log_changed()) },
             };
             match followed {
@@ -239,7 +238,7 @@ struct Generation {
 async fn reopen_bulk(connections: &Connections) -> JoinHandle<()> {
     let mut failures = 0u32;
     loop {
-        sleep(backoff::pause(failures, random::number())).await;
+        sleep(pause(failures, chance())).await;
         match connections.reopen_bulk().await {
             Ok(driving) => return driving,
             Err(_) => failures = failures.saturating_add(1),
@@ -272,3 +271,31 @@ fn differs(ahead_ms: i64) -> bool {
 }
 
 const CLOCKS_DIFFER_MS: u64 = 1_000;
+
+/// Returns the pause before the next attempt to connect, after so many failures in a row: drawn from an interval that doubles with each, so
+/// that the instances of a fleet don't connect all at once.
+fn pause(failures: u32, chance: u32) -> Duration {
+    let longest_ms = (FIRST_MS << failures.min(16)).min(LONGEST_MS);
+    Duration::from_millis((u64::from(chance) * longest_ms) >> 32)
+}
+
+const FIRST_MS: u64 = 50;
+/// A server that is back is used within this time.
+const LONGEST_MS: u64 = 1000;
+
+fn chance() -> u32 {
+    RandomState::new().hash_one(()) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        for (failures, longest_ms) in [(0, 49), (1, 99), (2, 199), (4, 799), (5, 999), (40, 999)] {
+            let [shortest, longest] = [0, u32::MAX].map(|chance| pause(failures, chance));
+            assert_eq!((shortest, longest), (Duration::ZERO, Duration::from_millis(longest_ms)));
+        }
+    }
+}

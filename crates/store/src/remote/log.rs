@@ -6,8 +6,7 @@ use redis::{Pipeline, Value, pipe};
 
 use super::connections::Connections;
 use super::log_bytes::{self, HEADER_BYTES, Header, LogError, READ_BYTES};
-use super::names::Names;
-use super::random;
+use super::names::{Names, random_id};
 use super::reply::{self, Executed, Written};
 use super::transaction::{ATTEMPTS, contended};
 use super::wire::Wire;
@@ -33,28 +32,28 @@ impl LastSeen {
 }
 
 /// Follows the log, so that the next change is announced.
-pub(super) async fn follow(connections: &Connections, names: &Names) -> Result<(), BackingError> {
+pub(super) async fn follow(connections: &Connections) -> Result<(), BackingError> {
     let mut following = pipe();
     following.cmd("CLIENT").arg("CACHING").arg("YES");
     // This holds even if there is no log: creating it is a change, too.
-    following.cmd("STRLEN").arg(names.log());
+    following.cmd("STRLEN").arg(connections.names.log());
     let [caching, _] = connections.control.ask_for(&following).await?;
     reply::done(caching)
 }
 
 /// Returns the extent of the log. Creates one if there is none.
-pub(super) async fn state(connections: &Connections, names: &Names) -> Result<LogState, BackingError> {
+pub(super) async fn state(connections: &Connections) -> Result<LogState, BackingError> {
     for _ in 0..ATTEMPTS {
         let mut question = pipe();
-        look(&mut question, names);
+        look(&mut question, &connections.names);
         let [header, length, again] = connections.control.ask_for(&question).await?;
         match found_twice(header, length, &again)? {
             Some(Found::Log(state)) => return Ok(state),
             Some(Found::NoLog) => {}
             None => continue,
         }
-        let begun = match begin(connections, names).await? {
-            WriteAttempt::Conflict => replace_foreign(connections, names, &[]).await?,
+        let begun = match begin(connections).await? {
+            WriteAttempt::Conflict => replace_foreign(connections, &[]).await?,
             done => done,
         };
         match begun {
@@ -67,10 +66,10 @@ pub(super) async fn state(connections: &Connections, names: &Names) -> Result<Lo
 }
 
 /// Creates a log if the key doesn't exist; [`WriteAttempt::Conflict`] if it does.
-async fn begin(connections: &Connections, names: &Names) -> Result<WriteAttempt, BackingError> {
-    let header = Header::new(random::id());
+async fn begin(connections: &Connections) -> Result<WriteAttempt, BackingError> {
+    let header = Header::new(random_id());
     let mut beginning = pipe();
-    beginning.cmd("SET").arg(names.log()).arg(&header.encode()[..]).arg("NX");
+    beginning.cmd("SET").arg(connections.names.log()).arg(&header.encode()[..]).arg("NX");
     let [set] = connections.control.ask_for(&beginning).await?;
     Ok(match reply::written(set)? {
         Written::Yes => WriteAttempt::Done(header.state(HEADER_BYTES as u64)),
@@ -79,18 +78,14 @@ async fn begin(connections: &Connections, names: &Names) -> Result<WriteAttempt,
     })
 }
 
-pub(super) async fn append(
-    connections: &Connections,
-    names: &Names,
-    records: &[Bytes],
-) -> Result<Appended, BackingError> {
+pub(super) async fn append(connections: &Connections, records: &[Bytes]) -> Result<Appended, BackingError> {
     let Some(frames) = log_bytes::encode(records) else {
         return Ok(Appended::NotStored(Refusal::TooLarge));
     };
     for _ in 0..ATTEMPTS {
-        let appended = match append_once(connections, names, &frames).await? {
+        let appended = match append_once(connections, &frames).await? {
             // Records that were appended to a value that isn't a log are lost with it, so they are written again.
-            WriteAttempt::Conflict => replace_foreign(connections, names, &frames).await?,
+            WriteAttempt::Conflict => replace_foreign(connections, &frames).await?,
             done => done,
         };
         match appended {
@@ -102,16 +97,12 @@ pub(super) async fn append(
     Err(contended())
 }
 
-async fn append_once(
-    connections: &Connections,
-    names: &Names,
-    frames: &[u8],
-) -> Result<WriteAttempt, BackingError> {
+async fn append_once(connections: &Connections, frames: &[u8]) -> Result<WriteAttempt, BackingError> {
     let mut appending = pipe();
     appending.cmd("MULTI");
-    appending.cmd("SET").arg(names.log()).arg(&Header::new(random::id()).encode()[..]).arg("NX");
-    ask_for_header(&mut appending, names);
-    appending.cmd("APPEND").arg(names.log()).arg(frames).cmd("EXEC");
+    appending.cmd("SET").arg(connections.names.log()).arg(&Header::new(random_id()).encode()[..]).arg("NX");
+    ask_for_header(&mut appending, &connections.names);
+    appending.cmd("APPEND").arg(connections.names.log()).arg(frames).cmd("EXEC");
     let answers = match reply::executed(connections.control.ask(&appending).await?)? {
         Executed::Done(answers) => answers,
         Executed::NoRoom => return Ok(WriteAttempt::NoRoom),
@@ -126,7 +117,6 @@ async fn append_once(
 
 pub(super) async fn read(
     connections: &Connections,
-    names: &Names,
     seen: &LastSeen,
     from: LogCursor,
 ) -> Result<LogPart, BackingError> {
@@ -134,14 +124,14 @@ pub(super) async fn read(
         let guess = Header { id: from.id, floor: seen.floor(from.id) };
         let first = guess.place(from.offset);
         let mut reading = pipe();
-        ask_for_header(&mut reading, names);
-        reading.cmd("STRLEN").arg(names.log());
-        reading.cmd("GETRANGE").arg(names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
-        ask_for_header(&mut reading, names);
+        ask_for_header(&mut reading, &connections.names);
+        reading.cmd("STRLEN").arg(connections.names.log());
+        reading.cmd("GETRANGE").arg(connections.names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
+        ask_for_header(&mut reading, &connections.names);
         let [header, length, records, again] = connections.control.ask_for(&reading).await?;
         let state = match found_twice(header, length, &again)? {
             Some(Found::Log(state)) => seen.note(state),
-            Some(Found::NoLog) => seen.note(state(connections, names).await?),
+            Some(Found::NoLog) => seen.note(state(connections).await?),
             None => continue,
         };
         if state.id != from.id {
@@ -152,7 +142,7 @@ pub(super) async fn read(
             return match readable(state, from, &read) {
                 Ok(records) => Ok(LogPart { state, records }),
                 Err(damage) => {
-                    let state = seen.note(replace_damaged(connections, names, from, damage).await?);
+                    let state = seen.note(replace_damaged(connections, from, damage).await?);
                     Ok(LogPart { state, records: Vec::new() })
                 }
             };
@@ -174,16 +164,15 @@ fn readable(state: LogState, from: LogCursor, read: &Bytes) -> Result<Vec<LogRec
 /// read once more first, so that only the current value counts, and only one of many readers replaces it.
 async fn replace_damaged(
     connections: &Connections,
-    names: &Names,
     from: LogCursor,
     damage: LogError,
 ) -> Result<LogState, BackingError> {
     let wire = connections.exclusive().await?;
     for _ in 0..ATTEMPTS {
-        let Some(Found::Log(there)) = watch(&wire, names).await? else { continue };
+        let Some(Found::Log(there)) = watch(&wire, &connections.names).await? else { continue };
         let first = Header { id: there.id, floor: there.floor }.place(from.offset);
         let mut reading = pipe();
-        reading.cmd("GETRANGE").arg(names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
+        reading.cmd("GETRANGE").arg(connections.names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
         let [read] = wire.ask_for(&reading).await?;
         let read = reply::part(read, READ_BYTES)?.unwrap_or_default();
         if there.id != from.id {
@@ -191,10 +180,10 @@ async fn replace_damaged(
         }
         if readable(there, from, &read).is_ok() {
             // The damaged value may have been replaced by another reader's new log.
-            return state(connections, names).await;
+            return state(connections).await;
         }
-        let header = Header::new(random::id());
-        match replace(&wire, names, &header.encode()).await? {
+        let header = Header::new(random_id());
+        match replace(&wire, &connections.names, &header.encode()).await? {
             Executed::Done(_) => {
                 tracing::warn!(%damage, "damaged purge log replaced: older responses are validated before their next use");
                 return Ok(header.state(HEADER_BYTES as u64));
@@ -206,12 +195,8 @@ async fn replace_damaged(
     Err(contended())
 }
 
-pub(super) async fn trim(
-    connections: &Connections,
-    names: &Names,
-    floor: LogCursor,
-) -> Result<LogState, BackingError> {
-    rewrite(connections, names, |state| {
+pub(super) async fn trim(connections: &Connections, floor: LogCursor) -> Result<LogState, BackingError> {
+    rewrite(connections, |state| {
         let floor = LogCursor { id: floor.id, offset: floor.offset.min(state.end) };
         (state.id == floor.id && floor.offset > state.floor)
             .then_some(Header { id: state.id, floor: floor.offset })
@@ -220,17 +205,12 @@ pub(super) async fn trim(
 }
 
 /// Gives another id to a log that ends before a reader's position.
-pub(super) async fn rename(
-    connections: &Connections,
-    names: &Names,
-    read: LogCursor,
-) -> Result<LogState, BackingError> {
-    let next = LogId(random::id());
+pub(super) async fn rename(connections: &Connections, read: LogCursor) -> Result<LogState, BackingError> {
+    let next = LogId(random_id());
     let has_lost = |state: LogState| state.id == read.id && state.end < read.offset;
-    let state = rewrite(connections, names, |state| {
-        has_lost(state).then_some(Header { id: next, floor: state.floor })
-    })
-    .await?;
+    let state =
+        rewrite(connections, |state| has_lost(state).then_some(Header { id: next, floor: state.floor }))
+            .await?;
     if has_lost(state) { Err(BackingError::Full) } else { Ok(state) }
 }
 
@@ -238,27 +218,26 @@ pub(super) async fn rename(
 /// or not.
 async fn rewrite(
     connections: &Connections,
-    names: &Names,
     decide: impl Fn(LogState) -> Option<Header>,
 ) -> Result<LogState, BackingError> {
     let wire = connections.exclusive().await?;
     for _ in 0..ATTEMPTS {
-        let state = match watch(&wire, names).await? {
+        let state = match watch(&wire, &connections.names).await? {
             Some(Found::Log(state)) => state,
-            Some(Found::NoLog) => return state(connections, names).await,
+            Some(Found::NoLog) => return state(connections).await,
             None => continue,
         };
         let Some(mut header) = decide(state) else { return Ok(state) };
         if header.floor != state.floor {
-            header.floor = boundary(&wire, names, state, header.floor).await?;
+            header.floor = boundary(&wire, &connections.names, state, header.floor).await?;
         }
         let now = Header { id: state.id, floor: state.floor };
         let mut reading = pipe();
-        reading.cmd("GETRANGE").arg(names.log()).arg(now.place(header.floor)).arg(-1);
+        reading.cmd("GETRANGE").arg(connections.names.log()).arg(now.place(header.floor)).arg(-1);
         let [rest] = wire.ask_for(&reading).await?;
         let rest = reply::part(rest, usize::MAX)?.unwrap_or_default();
         let value = [&header.encode()[..], &rest].concat();
-        match replace(&wire, names, &value).await? {
+        match replace(&wire, &connections.names, &value).await? {
             Executed::Done(_) => return Ok(header.state(value.len() as u64)),
             Executed::NoRoom => return Ok(state),
             Executed::Overtaken => {}
@@ -292,16 +271,14 @@ async fn boundary(
 }
 
 /// Replaces a value that isn't a log by a new log with these records; [`WriteAttempt::Conflict`] if the value has changed meanwhile.
-async fn replace_foreign(
-    connections: &Connections,
-    names: &Names,
-    frames: &[u8],
-) -> Result<WriteAttempt, BackingError> {
+async fn replace_foreign(connections: &Connections, frames: &[u8]) -> Result<WriteAttempt, BackingError> {
     let wire = connections.exclusive().await?;
-    let Some(Found::NoLog) = watch(&wire, names).await? else { return Ok(WriteAttempt::Conflict) };
-    let header = Header::new(random::id());
+    let Some(Found::NoLog) = watch(&wire, &connections.names).await? else {
+        return Ok(WriteAttempt::Conflict);
+    };
+    let header = Header::new(random_id());
     let value = [&header.encode()[..], frames].concat();
-    Ok(match replace(&wire, names, &value).await? {
+    Ok(match replace(&wire, &connections.names, &value).await? {
         Executed::Done(_) => WriteAttempt::Done(header.state(value.len() as u64)),
         Executed::NoRoom => WriteAttempt::NoRoom,
         Executed::Overtaken => WriteAttempt::Conflict,

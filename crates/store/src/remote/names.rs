@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
 
 use super::settings::Word;
 use crate::backing::Version;
@@ -50,6 +51,13 @@ impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
+}
+
+/// Returns an unpredictable id, for a lease or a log.
+pub(super) fn random_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    SystemRandom::new().fill(&mut id).expect("the OS provides random numbers");
+    id
 }
 
 /// Returns the version of a record: the first eight bytes of its SHA-256. Two records under one key share a version in one of 2^64 pairs by

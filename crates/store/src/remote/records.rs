@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, cmd, pipe};
 
 use super::connections::{Comparison, Connections};
-use super::names::{Digest, Names, version_of};
+use super::names::{Digest, version_of};
 use super::reply::{self, Written};
 use super::transaction::{Decision, Observed, Outcome, TOKEN_BYTES, Watched, transact};
 use crate::Refusal;
@@ -22,7 +22,6 @@ pub(super) enum LeaseEffect {
 
 pub(super) async fn load(
     connections: &Connections,
-    names: &Names,
     keys: &[&[u8]],
     tracking: Tracking,
 ) -> Result<Vec<Option<Loaded>>, BackingError> {
@@ -43,7 +42,7 @@ pub(super) async fn load(
         if followed.is_some() {
             question.cmd("CLIENT").arg("CACHING").arg("YES");
         }
-        look(&mut question, &names.record(*digest));
+        look(&mut question, &connections.names.record(*digest));
     }
     let mut answers = connections.control.ask(&question).await?.into_iter();
     let mut found = Vec::with_capacity(keys.len());
@@ -60,7 +59,6 @@ pub(super) async fn load(
 
 pub(super) async fn put(
     connections: &Connections,
-    names: &Names,
     key: &[u8],
     write: &Write<'_>,
     lease_effect: LeaseEffect,
@@ -72,7 +70,7 @@ pub(super) async fn put(
         return Ok(Put::LeaseLost);
     }
     let digest = Digest::of(key);
-    let name = names.record(digest);
+    let name = connections.names.record(digest);
     match (write.lease, write.expected) {
         (None, Expected::Any) => put_any(connections, &name, write).await,
         (None, Expected::Absent) => put_new(connections, &name, write).await,
@@ -81,20 +79,16 @@ pub(super) async fn put(
         }
         (None, Expected::Is(_)) => put_watching(connections, &name, None, write, lease_effect).await,
         (Some(lease), _) => {
-            let lease = (lease, names.lease(digest));
+            let lease = (lease, connections.names.lease(digest));
             put_watching(connections, &name, Some((lease.0, &lease.1)), write, lease_effect).await
         }
     }
 }
 
 /// Removes a record. Returns `true` if there was one.
-pub(super) async fn remove(
-    connections: &Connections,
-    names: &Names,
-    key: &[u8],
-) -> Result<bool, BackingError> {
+pub(super) async fn remove(connections: &Connections, key: &[u8]) -> Result<bool, BackingError> {
     let mut removing = pipe();
-    removing.cmd("UNLINK").arg(names.record(Digest::of(key)));
+    removing.cmd("UNLINK").arg(connections.names.record(Digest::of(key)));
     let [removed] = connections.control.ask_for(&removing).await?;
     Ok(reply::integer(removed)? > 0)
 }

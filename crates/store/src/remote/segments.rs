@@ -7,7 +7,6 @@ use redis::{Value, pipe};
 use tokio::sync::SemaphorePermit;
 
 use super::connections::{BULK_ROOM_KIB, Connections};
-use super::names::Names;
 use super::records::ttl_ms;
 use super::reply::{self, Written};
 use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX};
@@ -15,7 +14,6 @@ use crate::{FillId, Refusal, SegmentId, SegmentPut};
 
 pub(super) async fn load(
     connections: &Connections,
-    names: &Names,
     fill: FillId,
     indexes: &[u32],
 ) -> Result<Vec<Option<Bytes>>, BackingError> {
@@ -25,7 +23,7 @@ pub(super) async fn load(
     let _room = room(connections, indexes.len().saturating_mul(SEGMENT_FRAME_BYTES_MAX)).await?;
     let mut question = pipe();
     for &index in indexes {
-        let name = names.segment(SegmentId { fill, index });
+        let name = connections.names.segment(SegmentId { fill, index });
         question.cmd("GETRANGE").arg(name).arg(0).arg(SEGMENT_FRAME_BYTES_MAX);
     }
     let answers = connections.bulk()?.ask(&question).await?;
@@ -34,7 +32,6 @@ pub(super) async fn load(
 
 pub(super) async fn put(
     connections: &Connections,
-    names: &Names,
     id: SegmentId,
     bytes: &Bytes,
     ttl: Duration,
@@ -44,7 +41,13 @@ pub(super) async fn put(
     }
     let _room = room(connections, bytes.len()).await?;
     let mut question = pipe();
-    question.cmd("SET").arg(names.segment(id)).arg(&bytes[..]).arg("PX").arg(ttl_ms(ttl)).arg("NX");
+    question
+        .cmd("SET")
+        .arg(connections.names.segment(id))
+        .arg(&bytes[..])
+        .arg("PX")
+        .arg(ttl_ms(ttl))
+        .arg("NX");
     let [answer] = connections.bulk()?.ask_for(&question).await?;
     match reply::written(answer)? {
         Written::Yes => Ok(SegmentPut::Stored),
@@ -56,7 +59,6 @@ pub(super) async fn put(
 /// Extends segments. Returns how many there are.
 pub(super) async fn extend(
     connections: &Connections,
-    names: &Names,
     fill: FillId,
     indexes: &[u32],
     ttl: Duration,
@@ -66,7 +68,7 @@ pub(super) async fn extend(
     }
     let mut question = pipe();
     for &index in indexes {
-        question.cmd("PEXPIRE").arg(names.segment(SegmentId { fill, index })).arg(ttl_ms(ttl));
+        question.cmd("PEXPIRE").arg(connections.names.segment(SegmentId { fill, index })).arg(ttl_ms(ttl));
     }
     let answers = connections.bulk()?.ask(&question).await?;
     let count = |sum, answer: Value| Ok(sum + usize::from(reply::integer(answer)? == 1));
@@ -75,7 +77,6 @@ pub(super) async fn extend(
 
 pub(super) async fn remove(
     connections: &Connections,
-    names: &Names,
     fill: FillId,
     indexes: &[u32],
 ) -> Result<(), BackingError> {
@@ -85,7 +86,7 @@ pub(super) async fn remove(
     let mut question = pipe();
     question.cmd("UNLINK");
     for &index in indexes {
-        question.arg(names.segment(SegmentId { fill, index }));
+        question.arg(connections.names.segment(SegmentId { fill, index }));
     }
     let [answer] = connections.bulk()?.ask_for(&question).await?;
     reply::done(answer)

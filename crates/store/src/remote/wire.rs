@@ -16,7 +16,6 @@ use tokio::time::timeout;
 use super::bounded::Bounded;
 use super::dial::Target;
 use super::reply::{self, Refused};
-use super::server_text;
 use super::settings::{RemoteSettings, Secret};
 use crate::backing::BackingError;
 
@@ -115,7 +114,7 @@ impl Connector {
         let stream = Bounded::new(self.target.dial().await?, reply_bytes_max);
         let (connection, driver) =
             MultiplexedConnection::new_with_config(&self.login, stream, config).await.map_err(|error| {
-                OpenError::Begin(server_text::sanitize_without(self.login.password(), &error.to_string()))
+                OpenError::Begin(reply::sanitize_without(self.login.password(), &error.to_string()))
             })?;
         let driving = tokio::spawn(driver);
         let wire = Wire {
@@ -132,7 +131,7 @@ impl Connector {
 
 impl Refusals {
     fn log_once(&self, details: &str) {
-        let details = server_text::sanitize(details);
+        let details = reply::sanitize(details);
         let is_optional = OPTIONAL.iter().any(|command| details.contains(&format!("'{command}'")));
         let mut logged = self.0.lock();
         if !is_optional && logged.len() < REFUSALS_MAX && logged.insert(details.clone()) {
