@@ -166,7 +166,7 @@ impl Endpoint {
     /// Returns the protocols to offer; an upgrade goes over HTTP/1.1, because HTTP/2 has none.
     //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
     fn offer(&self, head: &RequestHead<'_>) -> Offer {
-        match head.upgrade {
+        match &head.request.upgrade {
             None => self.usual_offer(),
             Some(_) => Offer::Http1,
         }
@@ -180,7 +180,7 @@ impl Endpoint {
     /// servers that speak only HTTP/2 break off, each in its own way. It says nothing about their health, and clients choose what
     /// they ask for.
     pub(super) fn failure_of(&self, head: &RequestHead<'_>, error: OriginError) -> OriginError {
-        let is_unusual = head.upgrade.is_some() && self.usual_offer() != Offer::Http1;
+        let is_unusual = head.request.upgrade.is_some() && self.usual_offer() != Offer::Http1;
         match error {
             OriginError::Tls(_) | OriginError::Protocol(_) | OriginError::ClosedBeforeResponse
                 if is_unusual =>

@@ -207,7 +207,7 @@ impl Upstream {
                 }
                 Err(failed) => *failed,
             };
-            let method = Repeatable::of(head.method);
+            let method = Repeatable::of(&request.method);
             let (next, again) =
                 self.after(failed, (method, waiting), &mut course, request.record.as_ref())?;
             self.counters.retries.fetch_add(1, Relaxed);

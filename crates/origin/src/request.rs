@@ -55,25 +55,14 @@ pub struct OriginRequest {
 /// is copied.
 #[derive(Debug)]
 pub(super) struct RequestHead<'a> {
-    pub(super) method: &'a http::Method,
+    pub(super) request: &'a OriginRequest,
     pub(super) target: Cow<'a, str>,
     pub(super) authority: &'a HeaderValue,
-    pub(super) scheme: &'a Scheme,
-    pub(super) upgrade: Option<&'a HeaderValue>,
     pub(super) framing: RequestFraming,
     pub(super) binding: Binding,
-    accepts_trailers: bool,
-    given: Given<'a>,
+    /// Whether some fields are replaced by the policy or written by the gateway.
+    is_filtered: bool,
     policy: &'a OriginConfig,
-}
-
-/// Fields of the request.
-#[derive(Clone, Copy, Debug)]
-enum Given<'a> {
-    /// All are sent.
-    AsTheyAre(&'a PackedFields),
-    /// Some are replaced by the policy or written by the gateway.
-    Filtered(&'a PackedFields),
 }
 
 /// Framing of the request body.
@@ -99,22 +88,14 @@ pub(super) fn accepted(
 impl<'a> RequestHead<'a> {
     /// Makes the head of an attempt. `body` is what remains to be sent: its length may have become known since the request came.
     pub(super) fn new(policy: &'a OriginConfig, request: &'a OriginRequest, body: &RequestBody) -> Self {
-        // Rare: the caller leaves such fields out.
-        let is_filtered = request.fields.has_any(|name| is_replaced(policy, name));
         let mut head = Self {
-            method: &request.method,
+            request,
             target: target(&policy.base_path, &request.path_and_query),
             authority: policy.host_override.as_ref().unwrap_or(&request.authority),
-            scheme: &request.scheme,
-            upgrade: request.upgrade.as_ref(),
             framing: request_framing(&request.method, body),
             binding: Binding::None,
-            accepts_trailers: request.accepts_trailers,
-            given: if is_filtered {
-                Given::Filtered(&request.fields)
-            } else {
-                Given::AsTheyAre(&request.fields)
-            },
+            // Rare: the caller leaves such fields out.
+            is_filtered: request.fields.has_any(|name| is_replaced(policy, name)),
             policy,
         };
         head.binding = Binding::of_request(head.values("authorization"));
@@ -123,11 +104,9 @@ impl<'a> RequestHead<'a> {
 
     /// All fields but `Host`.
     fn lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let (Given::AsTheyAre(fields) | Given::Filtered(fields)) = self.given;
-        let is_filtered = matches!(self.given, Given::Filtered(_));
-        let given = fields.lines();
+        let given = self.request.fields.lines();
         given
-            .filter(move |(name, _)| !(is_filtered && is_replaced(self.policy, name.as_bytes())))
+            .filter(|(name, _)| !(self.is_filtered && is_replaced(self.policy, name.as_bytes())))
             .chain(self.set_lines())
     }
 
@@ -148,17 +127,16 @@ impl<'a> RequestHead<'a> {
     /// Appends the head in HTTP/1.1 form.
     //= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
     pub(super) fn write_http1(&self, out: &mut Vec<u8>, connection: KeepAlive) {
-        for part in [self.method.as_str(), " ", &self.target, " HTTP/1.1\r\n"] {
+        for part in [self.request.method.as_str(), " ", &self.target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(part.as_bytes());
         }
         //= RFC 9112 section 3.2: Host is the first field
         write_line(out, "host", self.authority.as_bytes());
-        match self.given {
-            Given::AsTheyAre(fields) => {
-                out.extend_from_slice(fields.view().wire());
-                self.set_lines().for_each(|(name, value)| write_line(out, name, value));
-            }
-            Given::Filtered(_) => self.lines().for_each(|(name, value)| write_line(out, name, value)),
+        if self.is_filtered {
+            self.lines().for_each(|(name, value)| write_line(out, name, value));
+        } else {
+            out.extend_from_slice(self.request.fields.view().wire());
+            self.set_lines().for_each(|(name, value)| write_line(out, name, value));
         }
         match self.framing {
             RequestFraming::Bodyless => {}
@@ -171,11 +149,11 @@ impl<'a> RequestHead<'a> {
 
     fn write_connection_options(&self, out: &mut Vec<u8>, connection: KeepAlive) {
         let mut options: SmallVec<[&[u8]; 3]> = SmallVec::new();
-        if let Some(protocol) = self.upgrade {
+        if let Some(protocol) = &self.request.upgrade {
             write_line(out, "upgrade", protocol.as_bytes());
             options.push(b"upgrade");
         }
-        if self.accepts_trailers {
+        if self.request.accepts_trailers {
             //= RFC 9110 section 10.1.4: TE needs the TE connection option
             write_line(out, "te", b"trailers");
             options.push(b"TE");
@@ -197,8 +175,7 @@ impl<'a> RequestHead<'a> {
 
     /// Returns the header section in HTTP/2 form: no connection-specific fields (RFC 9113 section 8.2.2).
     pub(super) fn http2_fields(&self) -> HeaderMap {
-        let (Given::AsTheyAre(given) | Given::Filtered(given)) = self.given;
-        let mut fields = HeaderMap::with_capacity(given.len() + 2);
+        let mut fields = HeaderMap::with_capacity(self.request.fields.len() + 2);
         for (name, value) in self.lines() {
             if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(value)) {
                 fields.append(name, value);
@@ -207,7 +184,7 @@ impl<'a> RequestHead<'a> {
         if let RequestFraming::Length(length) = self.framing {
             fields.insert(header::CONTENT_LENGTH, length.into());
         }
-        if self.accepts_trailers {
+        if self.request.accepts_trailers {
             fields.insert(header::TE, HeaderValue::from_static("trailers"));
         }
         fields

@@ -69,7 +69,7 @@ impl Content {
     fn of(head: &RequestHead<'_>) -> Self {
         match head.framing {
             RequestFraming::Bodyless | RequestFraming::Length(0) => Self::None,
-            _ if matches!(head.method.as_str(), "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE") => {
+            _ if matches!(head.request.method.as_str(), "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE") => {
                 Self::Meaningless
             }
             RequestFraming::Length(_) | RequestFraming::Unknown => Self::Meaningful,
@@ -114,7 +114,7 @@ pub(super) async fn exchange(
         connection,
         sending: Sending::new(head, body, exchange.keep_alive()),
         reader: ResponseReader::default(),
-        asked: if head.method == http::Method::HEAD { Asked::Head } else { Asked::Content },
+        asked: if head.request.method == http::Method::HEAD { Asked::Head } else { Asked::Content },
         content: Content::of(head),
         binding: head.binding,
         interim_count: 0,
@@ -315,7 +315,7 @@ fn accept_upgrade(
     conversation: Conversation,
     exchange: Exchange,
 ) -> Result<Box<OriginResponse>, OriginError> {
-    let Some(offered) = head.upgrade else {
+    let Some(offered) = &head.request.upgrade else {
         return Err(OriginError::protocol("101 without a request for an upgrade"));
     };
     let is_offered = |chosen: &[u8]| chosen.trim_ascii().eq_ignore_ascii_case(offered.as_bytes());

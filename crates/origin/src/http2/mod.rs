@@ -71,13 +71,13 @@ fn request(head: &RequestHead<'_>) -> Result<http::Request<()>, OriginError> {
     let authority = Authority::try_from(head.authority.as_bytes())
         .map_err(|_| OriginError::invalid_request("characters in the authority"))?;
     let mut parts = Parts::default();
-    parts.scheme = Some(head.scheme.clone());
+    parts.scheme = Some(head.request.scheme.clone());
     parts.authority = Some(authority);
     let target = head.target.parse().map_err(|_| OriginError::invalid_request("characters in the target"))?;
     parts.path_and_query = Some(target);
     let uri = Uri::from_parts(parts).map_err(|_| OriginError::invalid_request("target"))?;
     let mut request = http::Request::new(());
-    *request.method_mut() = head.method.clone();
+    *request.method_mut() = head.request.method.clone();
     *request.uri_mut() = uri;
     *request.version_mut() = Version::HTTP_2;
     *request.headers_mut() = head.http2_fields();
@@ -157,7 +157,7 @@ fn accept(
     if fields.len() > FIELDS_MAX {
         return Err(OriginError::protocol("too many fields"));
     }
-    let bodyless = head.method == http::Method::HEAD || matches!(parts.status.as_u16(), 204 | 304);
+    let bodyless = head.request.method == http::Method::HEAD || matches!(parts.status.as_u16(), 204 | 304);
     let framing = match content_length(&fields) {
         _ if bodyless => BodyFraming::None,
         Some(length) => BodyFraming::Length(length),
