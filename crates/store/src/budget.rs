@@ -75,11 +75,7 @@ impl Budget {
     /// # Errors
     /// When fills and pinned bytes would exceed their share of the limit, or eviction doesn't make room.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
-        let held = self.filling_bytes().saturating_add(self.pinned_bytes());
-        if held.saturating_add(bytes as u64) > self.filling_bytes_max {
-            return Err(self.refuse(bytes));
-        }
-        self.reserve_record(bytes)
+        self.reserve_within(self.filling_bytes_max, bytes)
     }
 
     /// Reserves room for bytes of a small body. Like [`Budget::reserve`], but with half of the share of the stored bytes too, so that a few
@@ -88,9 +84,12 @@ impl Budget {
     /// # Errors
     /// When fills and pinned bytes would exceed that share, or eviction doesn't make room.
     pub fn reserve_small(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
-        let small_bytes_max = self.bytes_max.midpoint(self.filling_bytes_max);
+        self.reserve_within(self.bytes_max.midpoint(self.filling_bytes_max), bytes)
+    }
+
+    fn reserve_within(self: &Arc<Self>, held_bytes_max: u64, bytes: usize) -> Result<Charge, OverBudget> {
         let held = self.filling_bytes().saturating_add(self.pinned_bytes());
-        if held.saturating_add(bytes as u64) > small_bytes_max {
+        if held.saturating_add(bytes as u64) > held_bytes_max {
             return Err(self.refuse(bytes));
         }
         self.reserve_record(bytes)

@@ -72,13 +72,6 @@ struct Shared {
     begun: Instant,
 }
 
-/// Owned form of [`Expected`], for a put that takes effect late.
-enum OwnedExpected {
-    Any,
-    Absent,
-    Is(Loaded),
-}
-
 /// Connection of one instance. Clones share it.
 #[derive(Clone)]
 pub struct Double {
@@ -208,17 +201,16 @@ impl Double {
     /// Lets a put take effect late, after its caller has stopped waiting.
     async fn put_late(&self, key: &[u8], write: &Write<'_>, late: Duration) -> Result<Put, BackingError> {
         let (double, key, bytes, ttl) = (self.clone(), key.to_vec(), write.bytes.clone(), write.ttl);
-        let expected = match write.expected {
-            Expected::Any => OwnedExpected::Any,
-            Expected::Absent => OwnedExpected::Absent,
-            Expected::Is(known) => OwnedExpected::Is(known.clone()),
+        let (known, is_absent) = match write.expected {
+            Expected::Is(known) => (Some(known.clone()), false),
+            expected => (None, matches!(expected, Expected::Absent)),
         };
         tokio::spawn(async move {
             sleep(late).await;
-            let expected = match &expected {
-                OwnedExpected::Any => Expected::Any,
-                OwnedExpected::Absent => Expected::Absent,
-                OwnedExpected::Is(known) => Expected::Is(known),
+            let expected = match &known {
+                Some(known) => Expected::Is(known),
+                None if is_absent => Expected::Absent,
+                None => Expected::Any,
             };
             let write = Write { bytes, expected, ttl, lease: None };
             double.shared.act(|state, now_ms| double.put_one(state, &key, &write, now_ms));

@@ -18,13 +18,13 @@ pub struct Body<'a> {
     pub content: Content<'a>,
 }
 
-/// Completeness of a stored body.
+/// Completeness of a stored body, with its number in the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyState {
     /// The whole body is stored.
-    Complete,
+    Complete = 1,
     /// A part of the body is stored.
-    Part,
+    Part = 2,
 }
 
 /// Location of a body.
@@ -93,10 +93,7 @@ impl<'a> Body<'a> {
 
     pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<(), FormatError> {
         self.check()?;
-        writer.u8(match self.state {
-            BodyState::Complete => 1,
-            BodyState::Part => 2,
-        });
+        writer.u8(self.state as u8);
         writer.some_u64(self.complete_bytes)?;
         match &self.content {
             Content::Inline(data) => {

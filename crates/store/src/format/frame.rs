@@ -12,15 +12,15 @@ use crate::backing::{RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX};
 /// Length of the header, which declares kind and length of a frame.
 pub const HEADER_BYTES: usize = 12;
 
-/// Kind of the content of a frame.
+/// Kind of the content of a frame, with its number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Primary record, under a cache key.
-    Primary,
+    Primary = 1,
     /// Response outside of its primary record.
-    Response,
+    Response = 2,
     /// Segment of a body.
-    Segment,
+    Segment = 3,
 }
 
 /// Content of a header. Nothing in it is verified.
@@ -75,14 +75,6 @@ fn is_equal(one: &[u8; TAG_BYTES], other: &[u8]) -> bool {
 }
 
 impl Kind {
-    fn number(self) -> u8 {
-        match self {
-            Self::Primary => 1,
-            Self::Response => 2,
-            Self::Segment => 3,
-        }
-    }
-
     fn bytes_max(self) -> usize {
         match self {
             Self::Primary | Self::Response => RECORD_BYTES_MAX,
@@ -108,7 +100,7 @@ pub fn declared(bytes: &[u8]) -> Result<Declared, FormatError> {
         return Err(FormatError::Reserved);
     }
     let known = [Kind::Primary, Kind::Response, Kind::Segment];
-    let kind = known.into_iter().find(|known| known.number() == kind);
+    let kind = known.into_iter().find(|known| *known as u8 == kind);
     let kind = kind.ok_or(FormatError::Invalid("the kind is not known"))?;
     if flags & !HAS_TAG != 0 || zeros != [0, 0] {
         return Err(FormatError::Invalid("a flag is not known"));
@@ -170,7 +162,7 @@ fn write_frame(
     let start = out.len();
     let flags = if keys.is_some() { HAS_TAG } else { 0 };
     out.extend_from_slice(&MARK);
-    out.extend_from_slice(&[VERSION, kind.number(), flags, 0, 0, 0, 0, 0, 0]);
+    out.extend_from_slice(&[VERSION, kind as u8, flags, 0, 0, 0, 0, 0, 0]);
     content(&mut Writer { out })?;
     let tag_bytes = if keys.is_some() { TAG_BYTES } else { 0 };
     let bytes = out.len() - start + tag_bytes + CHECKSUM_BYTES;

@@ -46,13 +46,13 @@ pub struct Note<'a> {
     pub because: &'a [u8],
 }
 
-/// Kinds of notes.
+/// Kinds of notes, with their numbers in the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoteKind {
     /// Responses for this key are not shared.
-    NotShared,
+    NotShared = 1,
     /// The instance that fetched gave up. The reason is meaningless: older versions wrote one.
-    GaveUp,
+    GaveUp = 2,
 }
 
 /// One response under a key.
@@ -207,10 +207,7 @@ impl<'a> Note<'a> {
 
     fn write(&self, writer: &mut Writer<'_>) -> Result<(), FormatError> {
         self.check()?;
-        writer.u8(match self.kind {
-            NoteKind::NotShared => 1,
-            NoteKind::GaveUp => 2,
-        });
+        writer.u8(self.kind as u8);
         writer.u8(self.scope);
         writer.u64(self.until_ms);
         writer.text(self.because)
@@ -224,7 +221,7 @@ impl<'a> Note<'a> {
 
 impl<'a> Variant<'a> {
     fn read(reader: &mut Reader<'a>, lines_left: &mut usize) -> Result<Self, FormatError> {
-        let nominated = named_values(reader, lines_left)?;
+        let nominated = lines(reader, lines_left, Reader::text_or_null)?;
         let id = reader.fill()?;
         let response = match reader.u8()? {
             1 => Some(Box::new(Response::read(reader, lines_left)?)),
@@ -235,7 +232,7 @@ impl<'a> Variant<'a> {
     }
 
     fn write(&self, writer: &mut Writer<'_>) -> Result<(), FormatError> {
-        write_named_values(writer, &self.nominated)?;
+        write_lines(writer, &self.nominated)?;
         writer.fill(self.id);
         match &self.response {
             Some(response) => {
@@ -270,9 +267,9 @@ impl<'a> Response<'a> {
             method: reader.text()?,
             target: reader.text()?,
             reason: reader.text_or_null()?,
-            head: field_lines(reader, lines_left)?,
-            judged: field_lines(reader, lines_left)?,
-            request: named_values(reader, lines_left)?,
+            head: lines(reader, lines_left, Reader::text)?,
+            judged: lines(reader, lines_left, Reader::text)?,
+            request: lines(reader, lines_left, Reader::text_or_null)?,
             body: Body::read(reader)?,
         })
     }
@@ -288,9 +285,9 @@ impl<'a> Response<'a> {
         writer.text(self.method)?;
         writer.text(self.target)?;
         writer.text_or_null(self.reason)?;
-        write_field_lines(writer, &self.head)?;
-        write_field_lines(writer, &self.judged)?;
-        write_named_values(writer, &self.request)?;
+        write_lines(writer, &self.head)?;
+        write_lines(writer, &self.judged)?;
+        write_lines(writer, &self.request)?;
         self.body.write(writer)
     }
 }
@@ -329,43 +326,26 @@ fn write_log(writer: &mut Writer<'_>, log: Option<LogCursor>) -> Result<(), Form
     Ok(())
 }
 
-/// Reads the number of the following lines, and subtracts it from those that the record may still have.
-fn count(reader: &mut Reader<'_>, lines_left: &mut usize) -> Result<usize, FormatError> {
+/// Reads lines, and subtracts their number from those that the record may still have.
+fn lines<'a, V>(
+    reader: &mut Reader<'a>,
+    lines_left: &mut usize,
+    value: impl Fn(&mut Reader<'a>) -> Result<V, FormatError>,
+) -> Result<Vec<(&'a [u8], V)>, FormatError> {
     let count = usize::from(reader.u16()?);
     *lines_left = lines_left.checked_sub(count).ok_or(TOO_MANY_LINES)?;
-    Ok(count)
-}
-
-fn field_lines<'a>(
-    reader: &mut Reader<'a>,
-    lines_left: &mut usize,
-) -> Result<Vec<FieldLine<'a>>, FormatError> {
-    let count = count(reader, lines_left)?;
-    reader.list(count, LINE_BYTES_MIN, |reader| Ok((reader.text()?, reader.text()?)))
-}
-
-fn named_values<'a>(
-    reader: &mut Reader<'a>,
-    lines_left: &mut usize,
-) -> Result<Vec<NamedValue<'a>>, FormatError> {
-    let count = count(reader, lines_left)?;
-    reader.list(count, LINE_BYTES_MIN, |reader| Ok((reader.text()?, reader.text_or_null()?)))
+    reader.list(count, LINE_BYTES_MIN, |reader| Ok((reader.text()?, value(reader)?)))
 }
 
 /// Writes lines, which were checked: their number fits.
-fn write_field_lines(writer: &mut Writer<'_>, lines: &[FieldLine<'_>]) -> Result<(), FormatError> {
+fn write_lines<'a, V>(writer: &mut Writer<'_>, lines: &[(&'a [u8], V)]) -> Result<(), FormatError>
+where
+    V: Copy + Into<Option<&'a [u8]>>,
+{
     writer.u16(lines.len() as u16);
     lines.iter().try_for_each(|(name, value)| {
         writer.text(name)?;
-        writer.text(value)
-    })
-}
-
-fn write_named_values(writer: &mut Writer<'_>, lines: &[NamedValue<'_>]) -> Result<(), FormatError> {
-    writer.u16(lines.len() as u16);
-    lines.iter().try_for_each(|(name, value)| {
-        writer.text(name)?;
-        writer.text_or_null(*value)
+        writer.text_or_null((*value).into())
     })
 }
 

@@ -54,17 +54,12 @@ impl PurgeRecord {
     /// When it exceeds a limit.
     pub fn encode(&self) -> Result<Vec<u8>, PurgeInvalid> {
         self.what.check()?;
-        let mode = match self.mode {
-            PurgeMode::Hard => 1,
-            PurgeMode::Soft => 2,
-            PurgeMode::Refresh => 3,
-        };
         let (form, flags) = match &self.what {
             What::Url(_) => (FORM_URL, 0),
             What::Selected(selection) => (FORM_SELECTED, flags(selection)),
             What::Everything => (FORM_EVERYTHING, 0),
         };
-        let mut out = vec![VERSION, form, mode, flags];
+        let mut out = vec![VERSION, form, self.mode as u8, flags];
         out.extend_from_slice(&self.at_ms.to_le_bytes());
         out.extend_from_slice(&self.id.0);
         match &self.what {
@@ -151,7 +146,7 @@ fn read_selection(flags: u8, rest: &mut &[u8]) -> Result<Selection, PurgeBytesEr
 
 fn read_mode(value: u8) -> Result<PurgeMode, PurgeBytesError> {
     let unknown = PurgeBytesError::Unknown { what: "the mode", value };
-    PurgeMode::ALL.get(usize::from(value).wrapping_sub(1)).copied().ok_or(unknown)
+    PurgeMode::ALL.into_iter().find(|mode| *mode as u8 == value).ok_or(unknown)
 }
 
 /// Writes a text. Checked before: its length fits into two bytes.

@@ -12,16 +12,16 @@ impl fmt::Display for PurgeId {
     }
 }
 
-/// Effect of a purge on the responses that it matches.
+/// Effect of a purge on the responses that it matches, with its number in the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PurgeMode {
     /// They are removed, as if they had never been stored.
     #[default]
-    Hard,
+    Hard = 1,
     /// They become stale: used only after validation, or where stale responses are allowed.
-    Soft,
+    Soft = 2,
     /// They become stale, and are refetched in the background where possible.
-    Refresh,
+    Refresh = 3,
 }
 
 impl PurgeMode {

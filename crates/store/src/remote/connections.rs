@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
-use redis::{PushInfo, Value, pipe};
+use redis::{PushInfo, Value, cmd};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -135,13 +135,11 @@ impl Connections {
 
     /// Pings *bulk* once in a while. Returns if there is no answer within `patience`.
     pub(super) async fn bulk_is_silent(&self, pause: Duration, patience: Duration) {
-        let mut sign = pipe();
-        sign.cmd("PING");
         loop {
             sleep(pause).await;
             let Ok(bulk) = self.bulk() else { return };
             // A refusal is a sign of life, too.
-            if timeout(patience, bulk.ask(&sign)).await.is_err() {
+            if timeout(patience, bulk.ask_one(&cmd("PING"))).await.is_err() {
                 return bulk.closer().abort();
             }
         }
@@ -277,17 +275,13 @@ impl Drop for Borrowed<'_> {
 }
 
 async fn track(wire: &Wire) -> Result<(), BackingError> {
-    let mut tracking = pipe();
-    tracking.cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN");
-    let [answer] = wire.ask_for(&tracking).await?;
-    reply::done(answer)
+    reply::done(wire.ask_one(cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN")).await?)
 }
 
 /// Probes for IFEQ. Writes nothing, because the probed key never exists.
 async fn comparison(wire: &Wire, names: &Names) -> Result<Comparison, BackingError> {
-    let mut probe = pipe();
-    probe.cmd("SET").arg(names.probe()).arg("x").arg("IFEQ").arg("y").arg("PX").arg(1);
-    let [answer] = wire.ask_for(&probe).await?;
+    let answer =
+        wire.ask_one(cmd("SET").arg(names.probe()).arg("x").arg("IFEQ").arg("y").arg("PX").arg(1)).await?;
     Ok(if answer == Value::Nil { Comparison::ByServer } else { Comparison::ByUs })
 }
 

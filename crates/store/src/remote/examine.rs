@@ -1,16 +1,17 @@
 //! Examination of a server before anything depends on it.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Pipeline, Value, pipe};
+use redis::{Cmd, Pipeline, Value, cmd, pipe};
 use tokio::sync::Notify;
 
 use super::heartbeat::{Beat, Role};
 use super::names::Names;
 use super::reply::{self, Refused};
 use super::settings::RemoteSettings;
-use super::wire::{Connector, OpenError, Wire};
+use super::wire::{Connector, Wire};
 use crate::backing::BackingError;
 
 /// Properties of a server. Those that it doesn't report, as some services don't, are absent.
@@ -39,14 +40,7 @@ pub struct Examined {
 /// Failure to examine a server.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct ExamineError(#[from] Cause);
-
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-enum Cause {
-    Open(#[from] OpenError),
-    Broken(#[from] BackingError),
-}
+pub struct ExamineError(Box<dyn Error + Send + Sync>);
 
 /// Connects as an instance would, and queries the server. Writes only one key, which it removes. Call it inside a tokio runtime.
 ///
@@ -55,10 +49,9 @@ enum Cause {
 pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError> {
     let connector = Connector::new(settings);
     let ignore = |_| Ok::<(), ()>(());
-    let (wire, _driving) =
-        connector.open(REPLY_BYTES_MAX, ignore, Arc::new(Notify::new())).await.map_err(Cause::from)?;
-    let examined = ask(&wire, &Names::new(&settings.prefix)).await.map_err(Cause::from)?;
-    Ok(examined)
+    let opened = connector.open(REPLY_BYTES_MAX, ignore, Arc::new(Notify::new())).await;
+    let (wire, _driving) = opened.map_err(|error| ExamineError(error.into()))?;
+    ask(&wire, &Names::new(&settings.prefix)).await.map_err(|error| ExamineError(error.into()))
 }
 
 async fn ask(wire: &Wire, names: &Names) -> Result<Examined, BackingError> {
@@ -134,12 +127,10 @@ async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, Backin
 }
 
 async fn median_round_trip(wire: &Wire) -> Result<Duration, BackingError> {
-    let mut ping = pipe();
-    ping.cmd("PING");
     let mut times = Vec::with_capacity(PINGS);
     for _ in 0..PINGS {
         let asked = Instant::now();
-        wire.ask(&ping).await?;
+        wire.ask_one(&cmd("PING")).await?;
         times.push(asked.elapsed());
     }
     times.sort();

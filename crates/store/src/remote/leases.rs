@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{Pipeline, Value, pipe};
+use redis::{Pipeline, Value, cmd, pipe};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
@@ -130,9 +130,9 @@ async fn release_unanswered(link: Weak<Link>, lease: Lease, _place: OwnedSemapho
 async fn free(connections: &Connections, lease: &Lease) -> Result<(), BackingError> {
     let digest = Digest::of(&lease.key);
     let (name, lease_name) = (connections.names.record(digest), connections.names.lease(digest));
-    let mut question = pipe();
-    question.cmd("GETRANGE").arg(&lease_name).arg(0).arg(TOKEN_BYTES - 1);
-    let [holder] = connections.control.ask_for(&question).await?;
+    let mut question = cmd("GETRANGE");
+    question.arg(&lease_name).arg(0).arg(TOKEN_BYTES - 1);
+    let holder = connections.control.ask_one(&question).await?;
     let is_own = |token: &[u8]| token == lease.token.0;
     if !reply::part(holder, TOKEN_BYTES)?.is_some_and(|token| is_own(&token)) {
         return Ok(());

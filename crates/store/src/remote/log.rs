@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use redis::{Pipeline, Value, pipe};
+use redis::{Cmd, Pipeline, Value, cmd, pipe};
 
 use super::connections::Connections;
 use super::log_bytes::{self, HEADER_BYTES, Header, LogError, READ_BYTES};
@@ -68,10 +68,9 @@ pub(super) async fn state(connections: &Connections) -> Result<LogState, Backing
 /// Creates a log if the key doesn't exist; [`WriteAttempt::Conflict`] if it does.
 async fn begin(connections: &Connections) -> Result<WriteAttempt, BackingError> {
     let header = Header::new(random_id());
-    let mut beginning = pipe();
-    beginning.cmd("SET").arg(connections.names.log()).arg(&header.encode()[..]).arg("NX");
-    let [set] = connections.control.ask_for(&beginning).await?;
-    Ok(match reply::written(set)? {
+    let mut set = cmd("SET");
+    set.arg(connections.names.log()).arg(&header.encode()[..]).arg("NX");
+    Ok(match reply::written(connections.control.ask_one(&set).await?)? {
         Written::Yes => WriteAttempt::Done(header.state(HEADER_BYTES as u64)),
         Written::NoRoom => WriteAttempt::NoRoom,
         Written::No => WriteAttempt::Conflict,
@@ -126,7 +125,7 @@ pub(super) async fn read(
         let mut reading = pipe();
         ask_for_header(&mut reading, &connections.names);
         reading.cmd("STRLEN").arg(connections.names.log());
-        reading.cmd("GETRANGE").arg(connections.names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
+        reading.add_command(range(&connections.names, first, READ_BYTES));
         ask_for_header(&mut reading, &connections.names);
         let [header, length, records, again] = connections.control.ask_for(&reading).await?;
         let state = match found_twice(header, length, &again)? {
@@ -171,9 +170,7 @@ async fn replace_damaged(
     for _ in 0..ATTEMPTS {
         let Some(Found::Log(there)) = watch(&wire, &connections.names).await? else { continue };
         let first = Header { id: there.id, floor: there.floor }.place(from.offset);
-        let mut reading = pipe();
-        reading.cmd("GETRANGE").arg(connections.names.log()).arg(first).arg(first + READ_BYTES as u64 - 1);
-        let [read] = wire.ask_for(&reading).await?;
+        let read = wire.ask_one(&range(&connections.names, first, READ_BYTES)).await?;
         let read = reply::part(read, READ_BYTES)?.unwrap_or_default();
         if there.id != from.id {
             return Ok(there);
@@ -232,9 +229,9 @@ async fn rewrite(
             header.floor = boundary(&wire, &connections.names, state, header.floor).await?;
         }
         let now = Header { id: state.id, floor: state.floor };
-        let mut reading = pipe();
-        reading.cmd("GETRANGE").arg(connections.names.log()).arg(now.place(header.floor)).arg(-1);
-        let [rest] = wire.ask_for(&reading).await?;
+        let mut reading = cmd("GETRANGE");
+        reading.arg(connections.names.log()).arg(now.place(header.floor)).arg(-1);
+        let rest = wire.ask_one(&reading).await?;
         let rest = reply::part(rest, usize::MAX)?.unwrap_or_default();
         let value = [&header.encode()[..], &rest].concat();
         match replace(&wire, &connections.names, &value).await? {
@@ -257,9 +254,7 @@ async fn boundary(
     let mut at = state.floor;
     loop {
         let first = header.place(at);
-        let mut reading = pipe();
-        reading.cmd("GETRANGE").arg(names.log()).arg(first).arg(first + WALKED_BYTES as u64 - 1);
-        let [read] = wire.ask_for(&reading).await?;
+        let read = wire.ask_one(&range(names, first, WALKED_BYTES)).await?;
         let read = reply::part(read, WALKED_BYTES)?.unwrap_or_default();
         let next = log_bytes::last_boundary(&read, at, upto)
             .map_err(|error| BackingError::Corrupt(Box::new(error)))?;
@@ -327,7 +322,13 @@ fn look(pipeline: &mut Pipeline, names: &Names) {
 }
 
 fn ask_for_header(pipeline: &mut Pipeline, names: &Names) {
-    pipeline.cmd("GETRANGE").arg(names.log()).arg(0).arg(HEADER_BYTES - 1);
+    pipeline.add_command(range(names, 0, HEADER_BYTES));
+}
+
+fn range(names: &Names, first: u64, bytes: usize) -> Cmd {
+    let mut range = cmd("GETRANGE");
+    range.arg(names.log()).arg(first).arg(first + bytes as u64 - 1);
+    range
 }
 
 /// Parses answers that came between two questions for the header. They belong together if both headers are the same: floors only rise, and

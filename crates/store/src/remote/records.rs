@@ -87,10 +87,8 @@ pub(super) async fn put(
 
 /// Removes a record. Returns `true` if there was one.
 pub(super) async fn remove(connections: &Connections, key: &[u8]) -> Result<bool, BackingError> {
-    let mut removing = pipe();
-    removing.cmd("UNLINK").arg(connections.names.record(Digest::of(key)));
-    let [removed] = connections.control.ask_for(&removing).await?;
-    Ok(reply::integer(removed)? > 0)
+    let name = connections.names.record(Digest::of(key));
+    Ok(reply::integer(connections.control.ask_one(cmd("UNLINK").arg(name)).await?)? > 0)
 }
 
 /// Asks for the record under a name, and for one byte more than it can have.

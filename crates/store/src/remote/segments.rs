@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{Value, pipe};
+use redis::{Value, cmd, pipe};
 use tokio::sync::SemaphorePermit;
 
 use super::connections::{BULK_ROOM_KIB, Connections};
@@ -83,13 +83,11 @@ pub(super) async fn remove(
     if indexes.is_empty() {
         return Ok(());
     }
-    let mut question = pipe();
-    question.cmd("UNLINK");
+    let mut question = cmd("UNLINK");
     for &index in indexes {
         question.arg(connections.names.segment(SegmentId { fill, index }));
     }
-    let [answer] = connections.bulk()?.ask_for(&question).await?;
-    reply::done(answer)
+    reply::done(connections.bulk()?.ask_one(&question).await?)
 }
 
 /// Waits until there is room for bytes in flight. More than the whole limit goes alone.

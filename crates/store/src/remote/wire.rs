@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Pipeline, ProtocolVersion, RedisConnectionInfo, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, RedisConnectionInfo, Value};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
@@ -179,6 +179,14 @@ impl Wire {
         reply::exactly(self.ask(commands).await?)
     }
 
+    /// Like [`Wire::ask`], for one command.
+    pub(super) async fn ask_one(&self, command: &Cmd) -> Result<Value, BackingError> {
+        let mut question = redis::pipe();
+        question.add_command(command.clone());
+        let [answer] = self.ask_for(&question).await?;
+        Ok(answer)
+    }
+
     /// Whether questions are unanswered; meaningful when nobody waits for an answer.
     pub(super) fn has_unanswered(&self) -> bool {
         self.unanswered.load(Relaxed) > 0
@@ -186,10 +194,8 @@ impl Wire {
 
     /// Waits for the answers to all earlier questions. Call it only as the sole user of the connection.
     pub(super) async fn drain_replies(&self) -> Result<(), BackingError> {
-        let mut sign = redis::pipe();
-        sign.cmd("PING");
         // Answers come in order. A refusal is one, too.
-        self.ask(&sign).await?;
+        self.ask_one(&redis::cmd("PING")).await?;
         self.unanswered.store(0, Relaxed);
         Ok(())
     }
