@@ -41,14 +41,7 @@ impl Stage {
 
     /// Name in `Server-Timing`.
     fn word(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Store => "store",
-            Self::Lease => "lease",
-            Self::Collapse => "collapse",
-            Self::Queue => "queue",
-            Self::Origin => "origin",
-        }
+        self.span_name().trim_start_matches("larder.")
     }
 
     /// Name of its span, unless that has the name of a request's method.

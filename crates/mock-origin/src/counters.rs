@@ -19,12 +19,8 @@ struct Urls {
     overflow: u64,
 }
 
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct AnswerLabels {
-    route: &'static str,
-    method: &'static str,
-    status: u16,
-}
+/// Route, method and status.
+type AnswerLabels = (&'static str, &'static str, u16);
 
 impl Counters {
     /// Counts one request for `url`, whatever its method and answer.
@@ -41,7 +37,7 @@ impl Counters {
 
     /// Counts one answer of a route.
     pub(crate) fn count_answer(&self, route: &'static str, method: &Method, status: StatusCode) {
-        let labels = AnswerLabels { route, method: method_label(method), status: status.as_u16() };
+        let labels = (route, method_label(method), status.as_u16());
         *self.answers.lock().entry(labels).or_default() += 1;
     }
 
@@ -66,7 +62,7 @@ impl Counters {
         let mut page = "# HELP mock_origin_requests_total Requests by route, method and status.\n\
                         # TYPE mock_origin_requests_total counter\n"
             .to_owned();
-        for (AnswerLabels { route, method, status }, total) in &*self.answers.lock() {
+        for ((route, method, status), total) in &*self.answers.lock() {
             let series = format!("route=\"{route}\",method=\"{method}\",status=\"{status}\"");
             writeln!(page, "mock_origin_requests_total{{{series}}} {total}")
                 .expect("a String accepts every write");

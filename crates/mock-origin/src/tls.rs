@@ -39,39 +39,34 @@ pub enum TlsError {
 /// # Errors
 /// When the files cannot be read or do not fit each other.
 pub(crate) fn server_config(options: &OriginOptions) -> Result<Arc<ServerConfig>, TlsError> {
-    let identity = match (&options.tls_cert, &options.tls_key) {
-        (Some(cert), Some(key)) => Identity::read(cert, key)?,
-        _ => Identity::self_signed()?,
+    let (chain, key) = match (&options.tls_cert, &options.tls_key) {
+        (Some(cert), Some(key)) => read(cert, key)?,
+        _ => self_signed()?,
     };
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(identity.chain, identity.key)?;
+        .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-struct Identity {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn read(cert: &Path, key: &Path) -> Result<Identity, TlsError> {
+    let unreadable = |path: &Path, cause| TlsError::UnreadablePem { path: path.to_owned(), cause };
+    let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|cause| unreadable(cert, cause))?;
+    if chain.is_empty() {
+        return Err(TlsError::EmptyChain { path: cert.to_owned() });
+    }
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|cause| unreadable(key, cause))?;
+    Ok((chain, key))
 }
 
-impl Identity {
-    fn read(cert: &Path, key: &Path) -> Result<Self, TlsError> {
-        let unreadable = |path: &Path, cause| TlsError::UnreadablePem { path: path.to_owned(), cause };
-        let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let chain = chain.map_err(|cause| unreadable(cert, cause))?;
-        if chain.is_empty() {
-            return Err(TlsError::EmptyChain { path: cert.to_owned() });
-        }
-        let key = PrivateKeyDer::from_pem_file(key).map_err(|cause| unreadable(key, cause))?;
-        Ok(Self { chain, key })
-    }
-
-    fn self_signed() -> Result<Self, TlsError> {
-        let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let made = rcgen::generate_simple_self_signed(names)?;
-        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        Ok(Self { chain: vec![made.cert.der().clone()], key: key.into() })
-    }
+fn self_signed() -> Result<Identity, TlsError> {
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let made = rcgen::generate_simple_self_signed(names)?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    Ok((vec![made.cert.der().clone()], key.into()))
 }

@@ -1,7 +1,5 @@
 //! Bytes that look random and are the same in every run.
 
-use std::fmt::Write;
-
 use sha2::{Digest, Sha256};
 
 /// A small generator (splitmix64): the same seed, the same numbers.
@@ -44,9 +42,9 @@ impl Random {
 
 /// Returns the SHA-256 digest in hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&Sha256::digest(bytes))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

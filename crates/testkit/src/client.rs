@@ -155,6 +155,18 @@ impl Client {
         self.response_to(method)
     }
 
+    /// Sends a request with a body to an admin API, on a connection of its own.
+    #[track_caller]
+    pub(crate) fn ask_admin(address: SocketAddr, method: &str, target: &str, body: &str) -> Response {
+        let mut client = Self::connect(address);
+        let length = body.len();
+        client.send(format!(
+            "{method} {target} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        ));
+        client.response_to(method)
+    }
+
     /// Sends a GET without further fields and reads its response.
     #[track_caller]
     pub fn get(&mut self, target: &str) -> Response {

@@ -13,6 +13,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message as _;
 
+use crate::bytes::hex;
 use crate::origin::{Exchange, Received};
 use crate::origin_server::ScriptedOrigin;
 use crate::wait;
@@ -190,8 +191,4 @@ fn attributes(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     let all: BTreeMap<_, _> = attributes.iter().map(read).collect();
     assert_eq!(all.len(), attributes.len(), "an attribute is there twice: {attributes:?}");
     all
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

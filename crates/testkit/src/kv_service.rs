@@ -154,12 +154,7 @@ impl KvService {
     /// Sends a request to the admin API.
     #[track_caller]
     pub fn ask_admin(&self, method: &str, target: &str) -> Response {
-        let mut client = Client::connect(self.admin.address());
-        client.send(format!(
-            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\
-             Connection: close\r\n\r\n"
-        ));
-        client.response_to(method)
+        Client::ask_admin(self.admin(), method, target, "")
     }
 
     /// Returns the value of a series, given by its name and labels.

@@ -251,14 +251,7 @@ impl Larder {
     /// Sends a request with a body to the admin API.
     #[track_caller]
     pub fn ask_admin(&self, method: &str, target: &str, body: &str) -> Response {
-        let mut client = Client::connect(self.admin());
-        let host = self.admin();
-        let length = body.len();
-        client.send(format!(
-            "{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        ));
-        client.response_to(method)
+        Client::ask_admin(self.admin(), method, target, body)
     }
 
     /// Returns the sum of all series of a metric whose line has all these parts.

@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -61,11 +61,7 @@ impl RealServer {
         // Apache drops root privileges and must still be able to read the files.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("our own folder");
         let mut command = command(folder.path(), port.address());
-        let mut service = Service::start(command.stdin(Stdio::null()), folder.path(), name);
-        wait::until_true(&format!("{name} listens"), || {
-            service.assert_runs();
-            TcpStream::connect(port.address()).is_ok()
-        });
+        let service = listening(&mut command, folder.path(), name, &port);
         Self { port, folder, service }
     }
 
@@ -99,19 +95,19 @@ impl RealServer {
     /// Restarts it after it has ended, at the same address and in the same folder.
     #[track_caller]
     pub(crate) fn start_again(&mut self, command: &mut Command, name: &str) {
-        let mut service = Service::start(command.stdin(Stdio::null()), self.folder.path(), name);
-        wait::until_true(&format!("{name} listens again"), || {
-            service.assert_runs();
-            TcpStream::connect(self.port.address()).is_ok()
-        });
-        self.service = service;
+        self.service = listening(command, self.folder.path(), name, &self.port);
     }
+}
 
-    /// Returns the lines of its log with this name.
-    pub(crate) fn log_lines(&self, name: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
+/// Starts a server and waits until it listens.
+#[track_caller]
+fn listening(command: &mut Command, folder: &Path, name: &str, port: &Port) -> Service {
+    let mut service = Service::start(command, folder, name);
+    wait::until_true(&format!("{name} listens"), || {
+        service.assert_runs();
+        TcpStream::connect(port.address()).is_ok()
+    });
+    service
 }
 
 /// Finds a daemon: they are in sbin, which is not on every user's PATH.
