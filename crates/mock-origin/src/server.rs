@@ -76,12 +76,12 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), OriginError> {
     let state = Arc::new(state_of(&options));
-    let listeners = bind_all(&options)?;
+    let listeners = bind_all(&options)?.into();
     let (stop, stopped) = watch::channel(());
-    let workers = start_workers(&options, &listeners, &state, &stopped)?;
+    let workers = start_workers(&options, &listeners, &state, &stopped);
     drop(stopped);
     announce(&addresses(&listeners));
-    // The sockets stay open in the workers alone, so that they close with them.
+    // The sockets stay open in the workers alone.
     drop(listeners);
     wait_for_end(workers, shutdown, stop).await
 }
@@ -123,14 +123,6 @@ impl Listener {
         };
         bind().map_err(|source| OriginError::Bind { address, source })
     }
-
-    fn shared(&self) -> io::Result<Self> {
-        Ok(Self {
-            socket: self.socket.try_clone()?,
-            address: self.address,
-            transport: self.transport.clone(),
-        })
-    }
 }
 
 fn bind_all(options: &OriginOptions) -> Result<Vec<Listener>, OriginError> {
@@ -159,22 +151,18 @@ type Workers = JoinSet<Result<(), OriginError>>;
 
 fn start_workers(
     options: &OriginOptions,
-    listeners: &[Listener],
+    listeners: &Arc<[Listener]>,
     state: &Arc<State>,
     stopped: &watch::Receiver<()>,
-) -> Result<Workers, OriginError> {
+) -> Workers {
     let mut workers = JoinSet::new();
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     for _ in 0..options.workers.unwrap_or_else(cores).get() {
-        let sockets = listeners.iter().map(Listener::shared).collect::<io::Result<Vec<_>>>();
-        let worker = Worker {
-            listeners: sockets.map_err(OriginError::Worker)?,
-            state: Arc::clone(state),
-            stopped: stopped.clone(),
-        };
+        let (listeners, state) = (Arc::clone(listeners), Arc::clone(state));
+        let worker = Worker { listeners, state, stopped: stopped.clone() };
         workers.spawn_blocking(move || worker.run());
     }
-    Ok(workers)
+    workers
 }
 
 async fn wait_for_end(
@@ -195,7 +183,7 @@ async fn wait_for_end(
 
 /// One thread: accepts, serves, and burns CPU without holding up the other workers.
 struct Worker {
-    listeners: Vec<Listener>,
+    listeners: Arc<[Listener]>,
     state: Arc<State>,
     stopped: watch::Receiver<()>,
 }
@@ -210,16 +198,18 @@ impl Worker {
     async fn serve(mut self) -> Result<(), OriginError> {
         let connections = Arc::new(GracefulShutdown::new());
         let mut accepting = JoinSet::new();
-        for listener in self.listeners.drain(..) {
-            let socket = TcpListener::from_std(listener.socket).map_err(OriginError::Worker)?;
+        for Listener { socket, transport, .. } in &*self.listeners {
+            let socket = socket.try_clone().and_then(TcpListener::from_std);
             let accept = Accept {
-                socket,
-                transport: listener.transport,
+                socket: socket.map_err(OriginError::Worker)?,
+                transport: transport.clone(),
                 state: Arc::clone(&self.state),
                 connections: Arc::clone(&connections),
             };
             accepting.spawn(accept.forever());
         }
+        // The sockets stay open in those who accept alone, so that they close with them.
+        drop(self.listeners);
         // An error means that the sender is gone, which signals the stop.
         let _ = self.stopped.changed().await;
         accepting.shutdown().await;

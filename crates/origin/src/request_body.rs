@@ -83,8 +83,7 @@ pub struct RequestBodyIncomplete;
 #[derive(Debug)]
 enum BodyPart {
     Data(Bytes),
-    Trailers(HeaderMap),
-    End,
+    End(Option<HeaderMap>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,8 +235,7 @@ impl RequestBodySender {
     /// # Errors
     /// The forward has ended.
     pub async fn finish(self, trailers: Option<HeaderMap>) -> Result<(), RequestBodyClosed> {
-        let last = trailers.map_or(BodyPart::End, BodyPart::Trailers);
-        self.parts.send(last).await.map_err(|_| RequestBodyClosed)
+        self.parts.send(BodyPart::End(trailers)).await.map_err(|_| RequestBodyClosed)
     }
 
     /// Resolves when the forward no longer reads the body.
@@ -360,18 +358,11 @@ impl ChannelBody {
         let Poll::Ready(part) = self.parts.poll_recv(cx) else { return Poll::Pending };
         Poll::Ready(match part {
             Some(BodyPart::Data(data)) => Some(self.take_data(data)),
-            Some(BodyPart::Trailers(_) | BodyPart::End) | None if self.remaining_bytes.unwrap_or(0) > 0 => {
-                Some(Err(RequestBodyIncomplete))
-            }
-            Some(BodyPart::Trailers(trailers)) => {
+            Some(BodyPart::End(trailers)) if self.remaining_bytes.unwrap_or(0) == 0 => {
                 self.state = ChannelState::Ended;
-                Some(Ok(BodyFrame::Trailers(trailers)))
+                trailers.map(|trailers| Ok(BodyFrame::Trailers(trailers)))
             }
-            Some(BodyPart::End) => {
-                self.state = ChannelState::Ended;
-                None
-            }
-            None => Some(Err(RequestBodyIncomplete)),
+            Some(BodyPart::End(_)) | None => Some(Err(RequestBodyIncomplete)),
         })
     }
 
