@@ -34,4 +34,5 @@ pub use record::{
     Expected, KEY_BYTES_MAX, Loaded, Put, RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Tracking, Version,
     Waited, Write,
 };
+pub(crate) use watch::Watchers;
 pub use watch::{Source, Standing, Watcher};

@@ -145,7 +145,7 @@ impl DoubleServer {
 impl Double {
     /// Changes the behaviour from now on. Faults that were drawn before stay.
     pub fn behave(&self, behaviour: Behaviour) {
-        self.link.behave(behaviour);
+        *self.link.behaviour.lock() = behaviour;
     }
 
     /// Returns the same connection behind the default deadlines and a breaker that opens late.
@@ -157,7 +157,7 @@ impl Double {
 
     /// Returns the number of operations that were asked for.
     pub fn operations(&self) -> u64 {
-        self.link.operations()
+        self.link.operations.load(Relaxed)
     }
 
     /// Breaks the connection, and connects again.
@@ -392,7 +392,7 @@ impl Backing for Double {
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) {
-        self.link.watch(watcher);
+        self.link.watchers.add(watcher);
     }
 
     fn source(&self) -> Source {

@@ -1,5 +1,9 @@
 //! Invalidation of copies.
 
+use std::sync::Weak;
+
+use parking_lot::Mutex;
+
 /// One node of a tier in one generation of the connection to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Source {
@@ -31,4 +35,22 @@ pub trait Watcher: Send + Sync {
     /// Called when the log has grown, was trimmed or is another one, or may have. A question that is sent after the call is in time for the
     /// next announcement.
     fn log_changed(&self);
+}
+
+/// Watchers, which keep copies.
+#[derive(Default)]
+pub(crate) struct Watchers(Mutex<Vec<Weak<dyn Watcher>>>);
+
+impl Watchers {
+    pub(crate) fn add(&self, watcher: Weak<dyn Watcher>) {
+        let mut watchers = self.0.lock();
+        watchers.retain(|known| known.strong_count() > 0);
+        watchers.push(watcher);
+    }
+
+    pub(crate) fn tell(&self, what: impl Fn(&dyn Watcher)) {
+        // Watchers may call anything, so no lock is held.
+        let watchers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        watchers.iter().for_each(|watcher| what(&**watcher));
+    }
 }

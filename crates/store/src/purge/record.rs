@@ -101,9 +101,6 @@ pub enum What {
 }
 
 impl What {
-    /// All values of [`Self::form`].
-    pub const FORMS: [&'static str; 6] = ["url", "tag", "site", "host", "prefix", "everything"];
-
     /// Returns the kind of target by its most specific part, for the label of the metric.
     pub fn form(&self) -> &'static str {
         match self {

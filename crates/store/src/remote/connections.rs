@@ -34,7 +34,7 @@ pub(super) struct Connections {
 
 /// A new generation, with the tasks of two connections and the first heartbeat.
 pub(super) struct Opened {
-    pub(super) connections: Connections,
+    pub(super) connections: Arc<Connections>,
     /// Ends with *control*.
     pub(super) control: JoinHandle<()>,
     /// Ends with *bulk*.
@@ -117,7 +117,7 @@ impl Connections {
             demotion,
             connector: connector.clone(),
         };
-        Ok(Opened { connections, control: controlling, bulk: bulking, beat })
+        Ok(Opened { connections: Arc::new(connections), control: controlling, bulk: bulking, beat })
     }
 
     /// Reopens *bulk*. The returned task ends with it.

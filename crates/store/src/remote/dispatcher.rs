@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, Value};
@@ -11,11 +11,7 @@ use tokio::sync::Notify;
 
 use super::follow_table::{FollowOutcome, FollowTable};
 use super::names::{Digest, Named, Names};
-use crate::backing::{Source, Watcher};
-
-/// Watchers, which keep copies.
-#[derive(Default)]
-pub(super) struct Watchers(Mutex<Vec<Weak<dyn Watcher>>>);
+use crate::backing::{Source, Watchers};
 
 /// Dispatcher of one connection's invalidations. The next connection begins without followed keys: a late message of the last one would be
 /// mistaken for its own.
@@ -57,20 +53,6 @@ pub(super) struct Waiter<'a> {
 impl ChangeSignal {
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
-    }
-}
-
-impl Watchers {
-    pub(super) fn add(&self, watcher: Weak<dyn Watcher>) {
-        let mut watchers = self.0.lock();
-        watchers.retain(|known| known.strong_count() > 0);
-        watchers.push(watcher);
-    }
-
-    pub(super) fn tell(&self, what: impl Fn(&dyn Watcher)) {
-        // Watchers may call anything, so no lock is held.
-        let watchers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
-        watchers.iter().for_each(|watcher| what(&**watcher));
     }
 }
 

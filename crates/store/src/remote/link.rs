@@ -13,14 +13,14 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::clock::ServerClock;
 use super::connections::{Connections, Opened};
-use super::dispatcher::{PushDispatcher, Watchers};
+use super::dispatcher::PushDispatcher;
 use super::heartbeat::{Beat, Role};
 use super::log;
 use super::names::Names;
 use super::settings::{Address, RemoteSettings};
 use super::source_status::SourceStatus;
 use super::wire::{Connector, OpenError};
-use crate::backing::BackingError;
+use crate::backing::{BackingError, Watchers};
 
 /// State that outlives connections.
 pub(super) struct Link {
@@ -94,9 +94,9 @@ impl Link {
             failures = failures.saturating_add(1);
             let begun = timeout(self.connector.timeout(), self.begin()).await;
             match begun.unwrap_or(Err(OpenError::TimedOut(self.connector.timeout()))) {
-                Ok(generation) => {
-                    let (begun, connections) = (Instant::now(), Arc::clone(&generation.connections));
-                    let ending = self.run_generation(generation).await;
+                Ok((opened, clock)) => {
+                    let (begun, connections) = (Instant::now(), Arc::clone(&opened.connections));
+                    let ending = self.run_generation(opened, clock).await;
                     self.end(&connections, &ending);
                     // A short-lived connection counts as a failure, too.
                     failures = if begun.elapsed() > self.verification { 0 } else { failures };
@@ -107,21 +107,19 @@ impl Link {
         }
     }
 
-    async fn begin(&self) -> Result<Generation, OpenError> {
+    async fn begin(&self) -> Result<(Opened, ServerClock), OpenError> {
         let source = self.status.begin();
         let watchers = Arc::clone(&self.watchers);
         let dispatcher =
             Arc::new(PushDispatcher::new(source, self.names.clone(), watchers, self.followed_bytes_max));
-        let Opened { connections, control, bulk, beat } =
-            Connections::open(&self.connector, dispatcher, source, &self.names).await?;
-        let (connections, clock) = (Arc::new(connections), ServerClock::default());
-        let mut generation = Generation { connections, control, bulk, clock };
-        if self.process_beat(beat, &mut generation.clock) == Role::Other {
+        let opened = Connections::open(&self.connector, dispatcher, source, &self.names).await?;
+        let mut clock = ServerClock::default();
+        if self.process_beat(opened.beat, &mut clock) == Role::Other {
             return Err(OpenError::NoMaster);
         }
-        *self.state.write() = State::Up(Arc::clone(&generation.connections));
+        *self.state.write() = State::Up(Arc::clone(&opened.connections));
         tracing::info!(address = %self.address, generation = source.generation, "remote tier connected");
-        Ok(generation)
+        Ok((opened, clock))
     }
 
     /// Records that there are no connections. Logs each reason once, however many attempts fail.
@@ -135,7 +133,8 @@ impl Link {
     /// Runs a generation until it ends.
     async fn run_generation(
         &self,
-        Generation { connections, control, bulk, clock }: Generation,
+        Opened { connections, control, bulk, .. }: Opened,
+        clock: ServerClock,
     ) -> DisconnectReason {
         tokio::select! {
             _ = control => DisconnectReason::Closed,
@@ -225,14 +224,6 @@ impl Link {
         connections.close();
         connections.dispatcher.all_changed();
     }
-}
-
-/// Connections with the tasks of two of them, and the estimate of the server's clock.
-struct Generation {
-    connections: Arc<Connections>,
-    control: JoinHandle<()>,
-    bulk: JoinHandle<()>,
-    clock: ServerClock,
 }
 
 async fn reopen_bulk(connections: &Connections) -> JoinHandle<()> {

@@ -1,25 +1,25 @@
 //! Connection of one instance to the double: its pushes, and how long they can be relied upon.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::super::chance::Chance;
-use super::super::watch::{Source, Standing, Watcher};
+use super::super::watch::{Source, Standing, Watchers};
 use super::behaviour::{Behaviour, Delivery, InjectedFaults};
 use super::state::LinkId;
 
 pub(super) struct Link {
     pub(super) id: LinkId,
     verification: Duration,
-    behaviour: Mutex<Behaviour>,
+    pub(super) behaviour: Mutex<Behaviour>,
     chance: Mutex<Chance>,
-    watchers: Mutex<Vec<Weak<dyn Watcher>>>,
+    pub(super) watchers: Watchers,
     connection: Mutex<Connection>,
-    operations: AtomicU64,
+    pub(super) operations: AtomicU64,
 }
 
 struct Connection {
@@ -42,7 +42,7 @@ impl Link {
             verification,
             behaviour: Mutex::new(behaviour),
             chance: Mutex::new(Chance::new(behaviour.seed)),
-            watchers: Mutex::default(),
+            watchers: Watchers::default(),
             connection: Mutex::new(Connection { generation: 1, broken_since: None }),
             operations: AtomicU64::new(0),
         })
@@ -52,23 +52,9 @@ impl Link {
         *self.behaviour.lock()
     }
 
-    pub(super) fn behave(&self, behaviour: Behaviour) {
-        *self.behaviour.lock() = behaviour;
-    }
-
-    pub(super) fn operations(&self) -> u64 {
-        self.operations.load(Relaxed)
-    }
-
     pub(super) fn faults(&self) -> InjectedFaults {
         self.operations.fetch_add(1, Relaxed);
         self.chance.lock().faults(&self.behaviour())
-    }
-
-    pub(super) fn watch(&self, watcher: Weak<dyn Watcher>) {
-        let mut watchers = self.watchers.lock();
-        watchers.retain(|known| known.strong_count() > 0);
-        watchers.push(watcher);
     }
 
     pub(super) fn source(&self) -> Source {
@@ -100,7 +86,7 @@ impl Link {
         let mut connection = self.connection.lock();
         *connection = Connection { generation: before.generation + 1, broken_since: None };
         drop(connection);
-        self.each_watcher(|watcher| watcher.all_suspect(Some(before)));
+        self.watchers.tell(|watcher| watcher.all_suspect(Some(before)));
     }
 
     fn is_silent(&self) -> bool {
@@ -109,15 +95,9 @@ impl Link {
 
     fn deliver(&self, push: &Push) {
         match push {
-            Push::Suspect(key) => self.each_watcher(|watcher| watcher.suspect(&[key])),
-            Push::Log => self.each_watcher(|watcher| watcher.log_changed()),
+            Push::Suspect(key) => self.watchers.tell(|watcher| watcher.suspect(&[key])),
+            Push::Log => self.watchers.tell(|watcher| watcher.log_changed()),
         }
-    }
-
-    fn each_watcher(&self, tell: impl Fn(&dyn Watcher)) {
-        // Watchers may call anything, so no lock is held.
-        let watchers: Vec<_> = self.watchers.lock().iter().filter_map(Weak::upgrade).collect();
-        watchers.iter().for_each(|watcher| tell(&**watcher));
     }
 }
 

@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep};
 
 use super::super::chance::Chance;
 use super::super::contract::Backing;
-use super::super::error::BackingError;
 use super::super::lease::{LeaseMode, LeaseRequest, Taken};
 use super::super::log::{Appended, LogCursor};
 use super::super::record::{Expected, Loaded, Put, Tracking, Version, Write};
@@ -26,7 +25,7 @@ use crate::FillId;
 /// The first broken promise. Errors of the tier are none.
 pub async fn check_under_faults(bench: &Bench, rounds: u32, seed: u64) -> Result<(), Violation> {
     let witness = Witness::new(["a", "b", "c"].map(new_key), bench.verification);
-    let from = persist(|| bench.own.log_state()).await?.cursor();
+    let from = persist(|| async { Ok(bench.own.log_state().await?) }).await?.cursor();
     let workers = [&bench.own, &bench.other, &bench.own, &bench.other];
     let [one, two, three, four] = [0, 1, 2, 3].map(|number| {
         let chance = Chance::new(seed + number);
@@ -69,7 +68,7 @@ impl Witness {
     async fn check_log(&self, bench: &Bench, from: LogCursor) -> Result<(), Violation> {
         let mut reads = Vec::new();
         for tier in [&bench.own, &bench.other] {
-            reads.push(persist_reading(&**tier, from).await?);
+            reads.push(persist(|| read_all(&**tier, from)).await?);
         }
         let [first, second] = [&reads[0], &reads[1]];
         // Others may have appended in between.
@@ -239,24 +238,14 @@ impl Watcher for Copies {
 }
 
 /// Asks until there is an answer.
-async fn persist<'a, T>(
-    mut ask: impl FnMut() -> super::super::contract::Pending<'a, T>,
-) -> Result<T, BackingError> {
+async fn persist<T, F>(mut ask: impl FnMut() -> F) -> Result<T, Violation>
+where
+    F: Future<Output = Result<T, Violation>>,
+{
     let mut left = ATTEMPTS;
     loop {
         left -= 1;
         match ask().await {
-            Err(_) if left > 0 => sleep(Duration::from_millis(20)).await,
-            answer => return answer,
-        }
-    }
-}
-
-async fn persist_reading(tier: &dyn Backing, from: LogCursor) -> Result<Vec<Bytes>, Violation> {
-    let mut left = ATTEMPTS;
-    loop {
-        left -= 1;
-        match read_all(tier, from).await {
             Err(Violation::TierFailed(_)) if left > 0 => sleep(Duration::from_millis(20)).await,
             answer => return answer,
         }
