@@ -397,7 +397,7 @@ impl Service {
     /// Panics if the process is gone.
     #[track_caller]
     pub fn resident_bytes(&self) -> u64 {
-        self.mapped_bytes() + self.anonymous_file_bytes()
+        self.status_bytes("VmRSS:") + self.anonymous_file_bytes()
     }
 
     /// Returns the memory of its data in bytes: pages that belong to no file, and anonymous files.
@@ -417,10 +417,6 @@ impl Service {
         // A file closed in between has no metadata any more.
         let files = paths.filter(is_anonymous).filter_map(|path| fs::metadata(path).ok());
         files.map(|file| file.blocks() * 512).sum()
-    }
-
-    fn mapped_bytes(&self) -> u64 {
-        self.status_bytes("VmRSS:")
     }
 
     /// Returns the peak of resident memory in bytes, without anonymous files.
