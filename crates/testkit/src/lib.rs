@@ -7,15 +7,12 @@
 //!
 //! Main types: [`Larder`] (the binary), [`ScriptedOrigin`] (an origin server whose every byte a test chooses), [`FaultProxy`] (a bad
 //! network), [`RespProxy`] (a proxy that decides about each reply of a Redis), [`Client`] (HTTP/1.x by hand), [`Nginx`] and
-//! [`RealServer`] (real origin servers), [`Authority`] (certificates), [`Collector`] (an OpenTelemetry collector), [`conversation`] (case
-//! files of whole conversations).
+//! [`RealServer`] (real origin servers), [`Authority`] (certificates), [`conversation`] (case files of whole conversations).
 
 mod bytes;
 mod certificates;
 mod client;
-mod collector;
 pub mod conversation;
-mod crowd;
 pub mod decision_table;
 mod delay_line;
 mod documentation;
@@ -39,8 +36,6 @@ pub mod wait;
 pub use bytes::{Random, sha256};
 pub use certificates::{Authority, Identity};
 pub use client::{Client, End, Response};
-pub use collector::{CollectedSpan, Collector};
-pub use crowd::{Crowd, CrowdReport};
 pub use documentation::documented_commands;
 pub use gate::Gate;
 pub use kv::{Kv, converse};

@@ -3,6 +3,7 @@
 
 // What several of them use, and some of it `soak.rs`.
 mod churn;
+mod collector;
 mod compare;
 mod crowd;
 mod identical;

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{
-    CollectedSpan, Collector, End, Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Setup, run, wait,
-};
+use testkit::{End, Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Setup, run, wait};
 
+use crate::collector::{CollectedSpan, Collector};
 use crate::instances::{is_written, status};
 use crate::{LARDER, instances};
 

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use testkit::{
-    Authority, Collector, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, RespProxy,
-    ScriptedOrigin, Setup, wait,
+    Authority, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, RespProxy, ScriptedOrigin,
+    Setup, wait,
 };
 
 use super::load::{self, Gateway, Load};
 use super::prometheus::{Prometheus, Targets};
 use crate::LARDER;
+use crate::collector::Collector;
 
 /// Of the kv server that has one.
 pub(crate) const PASSWORD: &[u8] = b"open-sesame";

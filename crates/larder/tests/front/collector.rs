@@ -12,68 +12,64 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message as _;
-
-use crate::bytes::hex;
-use crate::origin::{Exchange, Received};
-use crate::origin_server::ScriptedOrigin;
-use crate::wait;
+use testkit::{Exchange, Received, ScriptedOrigin, wait};
 
 /// A span as received.
 #[derive(Clone, Debug)]
-pub struct CollectedSpan {
+pub(crate) struct CollectedSpan {
     /// Trace id, 32 hexadecimal digits.
-    pub trace: String,
+    pub(crate) trace: String,
     /// Span id, 16 hexadecimal digits.
-    pub id: String,
+    pub(crate) id: String,
     /// Id of the parent span; empty for a root.
-    pub parent: String,
+    pub(crate) parent: String,
     /// `tracestate`
-    pub state: String,
+    pub(crate) state: String,
     /// Name.
-    pub name: String,
+    pub(crate) name: String,
     /// `server`, `client` or `internal`.
-    pub kind: &'static str,
+    pub(crate) kind: &'static str,
     /// Start, in nanoseconds.
-    pub start_ns: u64,
+    pub(crate) start_ns: u64,
     /// End, in nanoseconds.
-    pub end_ns: u64,
+    pub(crate) end_ns: u64,
     /// Whether its status is an error.
-    pub is_error: bool,
+    pub(crate) is_error: bool,
     /// Attributes, with numbers as text.
-    pub attributes: BTreeMap<String, String>,
+    pub(crate) attributes: BTreeMap<String, String>,
     /// Links, as trace and span.
-    pub links: Vec<(String, String)>,
+    pub(crate) links: Vec<(String, String)>,
     /// Attributes of the resource.
-    pub resource: BTreeMap<String, String>,
+    pub(crate) resource: BTreeMap<String, String>,
 }
 
 impl CollectedSpan {
     /// Returns an attribute; empty if there is none of this name.
-    pub fn attribute(&self, name: &str) -> &str {
+    pub(crate) fn attribute(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
 
     /// Returns the name of the service that made the span.
-    pub fn service(&self) -> &str {
+    pub(crate) fn service(&self) -> &str {
         self.resource.get("service.name").map_or("", String::as_str)
     }
 }
 
 /// A collector on a port of its own.
-pub struct Collector {
+pub(crate) struct Collector {
     server: ScriptedOrigin,
     spans: Arc<Mutex<Vec<CollectedSpan>>>,
 }
 
 impl Collector {
     /// Starts a collector that takes all requests.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::answering(|_| true)
     }
 
     /// Starts a collector that takes the requests for which `is_taken` returns true. For the others, `is_taken` sends the answer, or
     /// none.
-    pub fn answering(is_taken: impl Fn(&mut Exchange<'_>) -> bool + Send + Sync + 'static) -> Self {
+    pub(crate) fn answering(is_taken: impl Fn(&mut Exchange<'_>) -> bool + Send + Sync + 'static) -> Self {
         let spans: Arc<Mutex<Vec<CollectedSpan>>> = Arc::default();
         let taken = Arc::clone(&spans);
         let server = ScriptedOrigin::start(move |exchange| {
@@ -89,19 +85,19 @@ impl Collector {
     }
 
     /// Returns the answer of a collector that rejects some of the spans.
-    pub fn partial_success(rejected_spans: i64) -> Vec<u8> {
+    pub(crate) fn partial_success(rejected_spans: i64) -> Vec<u8> {
         let partial_success =
             Some(ExportTracePartialSuccess { rejected_spans, error_message: "too old".to_owned() });
         ExportTraceServiceResponse { partial_success }.encode_to_vec()
     }
 
     /// Returns its URL, without a path.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.server.url()
     }
 
     /// Returns the requests received.
-    pub fn received(&self) -> Vec<Received> {
+    pub(crate) fn received(&self) -> Vec<Received> {
         self.server.received()
     }
 
@@ -109,7 +105,7 @@ impl Collector {
     ///
     /// # Panics
     /// Never in practice: no holder of the lock panics.
-    pub fn spans(&self) -> Vec<CollectedSpan> {
+    pub(crate) fn spans(&self) -> Vec<CollectedSpan> {
         self.spans.lock().expect("no holder panics").clone()
     }
 
@@ -118,7 +114,7 @@ impl Collector {
     /// # Panics
     /// Panics if they don't come.
     #[track_caller]
-    pub fn wait_for(&self, count: usize, fit: impl Fn(&CollectedSpan) -> bool) -> Vec<CollectedSpan> {
+    pub(crate) fn wait_for(&self, count: usize, fit: impl Fn(&CollectedSpan) -> bool) -> Vec<CollectedSpan> {
         wait::until("the collector has the spans", || {
             let spans: Vec<_> = self.spans().into_iter().filter(&fit).collect();
             (spans.len() >= count).then_some(spans)
@@ -126,12 +122,12 @@ impl Collector {
     }
 
     /// Stops listening, until [`Collector::start_again`].
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.server.stop();
     }
 
     /// Listens again, on the same port.
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.server.start_again();
     }
 }
@@ -191,4 +187,8 @@ fn attributes(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     let all: BTreeMap<_, _> = attributes.iter().map(read).collect();
     assert_eq!(all.len(), attributes.len(), "an attribute is there twice: {attributes:?}");
     all
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
