@@ -22,9 +22,10 @@ pub(super) struct Exchange {
 }
 
 /// Callback for the end of a response's content.
-pub(super) struct Watch(Option<Tell>);
-
-type Tell = Box<dyn FnOnce(Ending) + Send + Sync>;
+pub(super) struct Watch {
+    tell: Box<dyn Fn(Ending) + Send + Sync>,
+    ending: Ending,
+}
 
 /// End of a response's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +64,18 @@ impl Exchange {
 }
 
 impl Watch {
-    pub(super) fn new(tell: impl FnOnce(Ending) + Send + Sync + 'static) -> Self {
-        Self(Some(Box::new(tell)))
+    pub(super) fn new(tell: impl Fn(Ending) + Send + Sync + 'static) -> Self {
+        Self { tell: Box::new(tell), ending: Ending::Fine }
     }
 
     pub(super) fn tell(mut self, ending: Ending) {
-        self.0.take().into_iter().for_each(|tell| tell(ending));
+        self.ending = ending;
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.0.take().into_iter().for_each(|tell| tell(Ending::Fine));
+        (self.tell)(self.ending);
     }
 }
 

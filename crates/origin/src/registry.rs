@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::circuit::Circuit;
-use super::endpoint::{Endpoint, Known};
+use super::endpoint::Endpoint;
 use super::group::Upstream;
 use super::health::check_servers;
 use super::resolve::{Resolver, system_settings};
 use super::retry::RetryBudget;
 use super::servers::{Server, Servers};
 use super::stats::{Counters, OriginStats};
-use crate::settings::{BreakerConfig, EndpointConfig, OriginConfig, ServerConfig};
+use crate::settings::{BreakerConfig, OriginConfig, ServerConfig};
 
 /// All upstreams of the process.
 pub struct Upstreams {
@@ -84,7 +84,10 @@ impl Upstreams {
                 Some(known) => Arc::clone(&known.endpoint),
                 None => {
                     let known = known().find_map(|known| known.endpoint.known_of(&config.endpoint));
-                    self.endpoint(&config.endpoint, known.map(Arc::clone).unwrap_or_default(), counters)
+                    let known = known.map(Arc::clone).unwrap_or_default();
+                    let (resolver, counters) = (Arc::clone(&self.resolver), Arc::clone(counters));
+                    let config = config.endpoint.clone();
+                    Arc::new(Endpoint::new(config, known, resolver, self.memory.clone(), counters))
                 }
             };
             Server::new(endpoint, config.weight)
@@ -115,16 +118,6 @@ impl Upstreams {
         upstream.admission.take_effect();
         upstream.circuit.iter().for_each(Circuit::take_effect);
         check_servers(&upstream.servers, &upstream.config, self.resolver.background());
-    }
-
-    fn endpoint(
-        &self,
-        config: &EndpointConfig,
-        known: Arc<Known>,
-        counters: &Arc<Counters>,
-    ) -> Arc<Endpoint> {
-        let (resolver, counters) = (Arc::clone(&self.resolver), Arc::clone(counters));
-        Arc::new(Endpoint::new(config.clone(), known, resolver, self.memory.clone(), counters))
     }
 
     /// Forgets unused upstreams, but not their counts.

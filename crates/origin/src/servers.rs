@@ -105,14 +105,10 @@ impl Servers {
             if awaited == Awaited::Client {
                 return;
             }
-            self.note(
-                ejection,
-                (server, Verdict::Failure),
-                &format_args!("it answered {status}"),
-                Instant::now(),
-            );
+            let why = format!("it answered {status}");
+            self.note_verdict((server, Verdict::Failure), &why, Instant::now());
         } else if response.body.is_over() {
-            self.note(ejection, (server, Verdict::Success), &"", Instant::now());
+            self.note_verdict((server, Verdict::Success), &"", Instant::now());
         } else {
             let servers = Arc::clone(self);
             response.body.watch(Watch::new(move |ending| {
@@ -127,19 +123,13 @@ impl Servers {
     }
 
     /// Records the verdict on a server, and its reason.
-    pub(super) fn note_verdict(&self, said: (usize, Verdict), why: &dyn fmt::Display, now: Instant) {
-        if let Some(ejection) = &self.ejection {
-            self.note(ejection, said, why, now);
-        }
-    }
-
-    fn note(
+    pub(super) fn note_verdict(
         &self,
-        ejection: &Ejection,
         (server, verdict): (usize, Verdict),
         why: &dyn fmt::Display,
         now: Instant,
     ) {
+        let Some(ejection) = &self.ejection else { return };
         let (_leaving, leave) = match verdict {
             Verdict::Failure => (Some(ejection.leaving.lock()), self.leave(&ejection.config, now)),
             Verdict::Success | Verdict::Silent => (None, Leave::Refused),
