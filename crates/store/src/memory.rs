@@ -16,7 +16,7 @@ pub use self::group::SegmentGroup;
 pub use self::sweep::{Sweep, SweepStep, Walk};
 pub use self::table::ENTRY_OVERHEAD_BYTES;
 
-use self::group::Groups;
+use self::group::{Groups, SegmentHome as _};
 use self::room::Ballast;
 use self::shared::{Counts, KEY_LOCKS, Shared};
 use self::table::{Lookup, Value};

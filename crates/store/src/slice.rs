@@ -43,16 +43,12 @@ impl Segment {
     /// # Panics
     /// When the range isn't within the segment.
     pub fn slice(&self, start: usize, end: usize) -> Slice {
-        Slice::of(self.clone(), start, end)
+        assert!(start <= end && end <= self.len(), "within the segment");
+        Slice(Source::Segment { segment: self.clone(), start, end })
     }
 }
 
 impl Slice {
-    fn of(segment: Segment, start: usize, end: usize) -> Self {
-        assert!(start <= end && end <= segment.len(), "within the segment");
-        Self(Source::Segment { segment, start, end })
-    }
-
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match &self.0 {

@@ -27,7 +27,8 @@ pub struct SegmentGroup {
 pub(super) trait SegmentHome: Send + Sync {
     fn segment(&self, id: SegmentId) -> Option<Segment>;
     fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut;
-    fn remove_segments(&self, fill: FillId, indexes: Range<u32>);
+    /// Returns how many there were.
+    fn remove_segments(&self, fill: FillId, indexes: Range<u32>) -> usize;
     fn groups(&self) -> &Groups;
 }
 
@@ -87,9 +88,10 @@ impl Drop for SegmentGroup {
     fn drop(&mut self) {
         let Some(home) = self.home.upgrade() else { return };
         let count = *self.count.get_mut();
-        match *self.is_listed.get_mut() {
-            false => home.remove_segments(self.fill, 0..count),
-            true => home.groups().leave(self, count, |indexes| home.remove_segments(self.fill, indexes)),
+        if *self.is_listed.get_mut() {
+            home.groups().leave(self, count, |indexes| _ = home.remove_segments(self.fill, indexes));
+        } else {
+            home.remove_segments(self.fill, 0..count);
         }
     }
 }

@@ -87,28 +87,6 @@ impl<R: Record> Shared<R> {
         }
     }
 
-    pub(super) fn segment(&self, id: SegmentId) -> Option<Segment> {
-        match self.table.get(&Lookup::Segment(id))? {
-            Value::Segment(segment) => Some(segment),
-            Value::Record(_) | Value::Ballast(_) => None,
-        }
-    }
-
-    pub(super) fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut {
-        let lookup = Lookup::Segment(id);
-        let lock = self.lock_key(lookup);
-        if self.table.contains_key(&lookup) {
-            return SegmentPut::AlreadyThere;
-        }
-        match self.insert(lookup, &Value::Segment(segment), lock) {
-            Ok(()) => SegmentPut::Stored,
-            Err((refusal, _)) => {
-                self.counts.admissions_refused.fetch_add(1, Relaxed);
-                SegmentPut::NotStored(refusal)
-            }
-        }
-    }
-
     /// Inserts under the lock of the key, which is returned if the value is refused.
     fn insert<'t>(
         &self,
@@ -175,13 +153,6 @@ impl<R: Record> Shared<R> {
         removed.map(|(key, value)| self.leave(&key, &value)).is_some()
     }
 
-    pub(super) fn remove_segments(&self, fill: FillId, indexes: Range<u32>) -> usize {
-        let ids = indexes.map(|index| SegmentId { fill, index });
-        ids.filter_map(|id| self.table.remove(&Lookup::Segment(id)))
-            .map(|(key, value)| self.leave(&key, &value))
-            .count()
-    }
-
     pub(super) fn remove_if_expired(&self, lookup: Lookup<'_>, now_ms: u64) -> bool {
         let Some((key, value)) = self.table.remove_if(&lookup, |value| is_expired(value, now_ms)) else {
             return false;
@@ -232,15 +203,32 @@ impl<R: Record> Evictor for Shared<R> {
 
 impl<R: Record> SegmentHome for Shared<R> {
     fn segment(&self, id: SegmentId) -> Option<Segment> {
-        self.segment(id)
+        match self.table.get(&Lookup::Segment(id))? {
+            Value::Segment(segment) => Some(segment),
+            Value::Record(_) | Value::Ballast(_) => None,
+        }
     }
 
     fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut {
-        self.put_segment(id, segment)
+        let lookup = Lookup::Segment(id);
+        let lock = self.lock_key(lookup);
+        if self.table.contains_key(&lookup) {
+            return SegmentPut::AlreadyThere;
+        }
+        match self.insert(lookup, &Value::Segment(segment), lock) {
+            Ok(()) => SegmentPut::Stored,
+            Err((refusal, _)) => {
+                self.counts.admissions_refused.fetch_add(1, Relaxed);
+                SegmentPut::NotStored(refusal)
+            }
+        }
     }
 
-    fn remove_segments(&self, fill: FillId, indexes: Range<u32>) {
-        self.remove_segments(fill, indexes);
+    fn remove_segments(&self, fill: FillId, indexes: Range<u32>) -> usize {
+        let ids = indexes.map(|index| SegmentId { fill, index });
+        ids.filter_map(|id| self.table.remove(&Lookup::Segment(id)))
+            .map(|(key, value)| self.leave(&key, &value))
+            .count()
     }
 
     fn groups(&self) -> &Groups {

@@ -73,12 +73,9 @@ impl Limits {
     /// Returns how specific the joined conditions would be.
     fn likeness(&self, other: &Self) -> usize {
         let joined = self.joined(other);
-        let own = |limits: &Self| {
-            8 * usize::from(limits.site.is_some())
-                + 8 * usize::from(limits.host.is_some())
-                + limits.prefix.as_deref().map_or(0, str::len).min(7)
-        };
-        own(&joined)
+        8 * usize::from(joined.site.is_some())
+            + 8 * usize::from(joined.host.is_some())
+            + joined.prefix.as_deref().map_or(0, str::len).min(7)
     }
 }
 
@@ -181,17 +178,7 @@ fn common_prefix<'a>(one: &'a str, other: &str) -> &'a str {
 
 /// Returns an authority without its port; an IPv6 address keeps its brackets.
 fn host_of(authority: &[u8]) -> &[u8] {
-    let colon = authority.iter().rposition(|byte| *byte == b':');
-    match colon {
-        Some(colon)
-            if authority[colon + 1..].iter().all(u8::is_ascii_digit) && !is_inside(authority, colon) =>
-        {
-            &authority[..colon]
-        }
-        _ => authority,
-    }
-}
-
-fn is_inside(authority: &[u8], colon: usize) -> bool {
-    authority[colon..].contains(&b']')
+    let Some(colon) = authority.iter().rposition(|byte| *byte == b':') else { return authority };
+    // The last colon of an IPv6 address is followed by a bracket, which is no digit.
+    if authority[colon + 1..].iter().all(u8::is_ascii_digit) { &authority[..colon] } else { authority }
 }

@@ -71,17 +71,25 @@ pub(super) async fn put(
     }
     let digest = Digest::of(key);
     let name = connections.names.record(digest);
-    match (write.lease, write.expected) {
-        (None, Expected::Any) => put_any(connections, &name, write).await,
-        (None, Expected::Absent) => put_new(connections, &name, write).await,
+    let condition: &[&[u8]] = match (write.lease, write.expected) {
+        (None, Expected::Any) => &[],
+        (None, Expected::Absent) => &[b"NX"],
         (None, Expected::Is(known)) if connections.comparison == Comparison::ByServer => {
-            put_upon(connections, &name, write, known).await
+            &[b"IFEQ", &known.bytes]
         }
-        (None, Expected::Is(_)) => put_watching(connections, &name, None, write, lease_effect).await,
+        (None, Expected::Is(_)) => return put_watching(connections, &name, None, write, lease_effect).await,
         (Some(lease), _) => {
-            let lease = (lease, connections.names.lease(digest));
-            put_watching(connections, &name, Some((lease.0, &lease.1)), write, lease_effect).await
+            let lease_name = connections.names.lease(digest);
+            let lease = Some((lease, &*lease_name));
+            return put_watching(connections, &name, lease, write, lease_effect).await;
         }
+    };
+    match put_at_once(connections, &name, write, condition).await? {
+        // The value isn't a record, but blocks the put.
+        Put::Conflict(None) if matches!(write.expected, Expected::Absent) => {
+            put_watching(connections, &name, None, write, LeaseEffect::Keep).await
+        }
+        put => Ok(put),
     }
 }
 
@@ -105,53 +113,26 @@ pub(super) fn ttl_ms(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).clamp(1, TTL_MS_MAX)
 }
 
-async fn put_any(connections: &Connections, name: &str, write: &Write<'_>) -> Result<Put, BackingError> {
-    let mut question = pipe();
-    question.add_command(set(name, write));
-    let [answer] = connections.control.ask_for(&question).await?;
-    match reply::written(answer)? {
-        Written::Yes => Ok(Put::Stored(version_of(&write.bytes))),
-        Written::No | Written::NoRoom => Ok(Put::NotStored(Refusal::OverBudget)),
-    }
-}
-
-async fn put_new(connections: &Connections, name: &str, write: &Write<'_>) -> Result<Put, BackingError> {
-    let mut set = set(name, write);
-    set.arg("NX");
-    match put_or_look(connections, name, write, set).await? {
-        // The value isn't a record, but blocks the put.
-        Put::Conflict(None) => put_watching(connections, name, None, write, LeaseEffect::Keep).await,
-        put => Ok(put),
-    }
-}
-
-async fn put_upon(
+/// Sets, and asks at once for the current record in case a condition doesn't hold.
+async fn put_at_once(
     connections: &Connections,
     name: &str,
     write: &Write<'_>,
-    known: &Loaded,
+    condition: &[&[u8]],
 ) -> Result<Put, BackingError> {
     let mut set = set(name, write);
-    set.arg("IFEQ").arg(&known.bytes[..]);
-    put_or_look(connections, name, write, set).await
-}
-
-/// Sets, and asks at once for the current record in case it doesn't.
-async fn put_or_look(
-    connections: &Connections,
-    name: &str,
-    write: &Write<'_>,
-    set: Cmd,
-) -> Result<Put, BackingError> {
+    set.arg(condition);
     let mut question = pipe();
     question.add_command(set);
-    look(&mut question, name);
-    let [set, current] = connections.control.ask_for(&question).await?;
-    match reply::written(set)? {
+    if !condition.is_empty() {
+        look(&mut question, name);
+    }
+    let mut answers = connections.control.ask(&question).await?.into_iter();
+    match reply::written(answers.next().unwrap_or_default())? {
         Written::Yes => Ok(Put::Stored(version_of(&write.bytes))),
         Written::NoRoom => Ok(Put::NotStored(Refusal::OverBudget)),
         Written::No => {
-            let current = reply::part(current, RECORD_BYTES_MAX)?;
+            let current = reply::part(answers.next().unwrap_or_default(), RECORD_BYTES_MAX)?;
             Ok(Put::Conflict(current.map(|bytes| loaded(bytes, connections.source, Tracking::Off))))
         }
     }
