@@ -87,17 +87,13 @@ pub async fn run(
 }
 
 fn state_of(options: &OriginOptions) -> State {
+    let delay_slots = options.delay_slots.map_or(Semaphore::MAX_PERMITS, NonZeroUsize::get);
     State {
         counters: Counters::default(),
         prefix: options.prefix.clone(),
         cpu: Duration::from_millis(options.cpu_ms),
-        delay_slots: delay_slots(options.delay_slots),
+        delay_slots: Semaphore::new(delay_slots.min(Semaphore::MAX_PERMITS)),
     }
-}
-
-fn delay_slots(limit: Option<NonZeroUsize>) -> Semaphore {
-    let slots = limit.map_or(Semaphore::MAX_PERMITS, NonZeroUsize::get);
-    Semaphore::new(slots.min(Semaphore::MAX_PERMITS))
 }
 
 /// The protocol of connections to a socket.

@@ -59,15 +59,9 @@ pub struct Exchange<'a> {
     stream: &'a mut BufReader<Socket>,
     record: &'a Mutex<Vec<Received>>,
     place: usize,
-    body_read: BodyRead,
+    is_body_read: bool,
     broken: Option<io::ErrorKind>,
     after: After,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BodyRead {
-    Not,
-    Done,
 }
 
 impl<'a> Exchange<'a> {
@@ -77,7 +71,7 @@ impl<'a> Exchange<'a> {
         record: &'a Arc<Mutex<Vec<Received>>>,
         stream: &'a mut BufReader<Socket>,
     ) -> Self {
-        Self { request, stream, record, place, body_read: BodyRead::Not, broken: None, after: After::Keep }
+        Self { request, stream, record, place, is_body_read: false, broken: None, after: After::Keep }
     }
 
     /// Sends bytes as they are.
@@ -130,8 +124,8 @@ impl<'a> Exchange<'a> {
 
     /// Reads the whole request body into [`Exchange::request`] and the record.
     pub fn read_body(&mut self) -> &[u8] {
-        if self.body_read == BodyRead::Not {
-            self.body_read = BodyRead::Done;
+        if !self.is_body_read {
+            self.is_body_read = true;
             let Received { head, body, trailers, .. } = &mut self.request;
             let read = message::body(self.stream, head, body, trailers);
             self.broken = read.err().map(|error| error.kind());

@@ -76,15 +76,13 @@ struct Shared {
 struct State {
     target: SocketAddr,
     faults: Faults,
-    stopping: Option<Stopping>,
+    is_stopping: bool,
     open: Vec<TcpStream>,
     /// Number of connections opened.
     opened: u64,
     /// Connections with smaller numbers are half-open.
     abandoned: u64,
 }
-
-struct Stopping;
 
 /// One direction of one connection.
 struct Way {
@@ -110,7 +108,7 @@ impl FaultProxy {
         let state = State {
             target,
             faults: Faults::default(),
-            stopping: None,
+            is_stopping: false,
             open: Vec::new(),
             opened: 0,
             abandoned: 0,
@@ -169,7 +167,7 @@ impl FaultProxy {
 
 impl Drop for FaultProxy {
     fn drop(&mut self) {
-        self.shared.state().stopping = Some(Stopping);
+        self.shared.state().is_stopping = true;
         self.shared.changed.notify_all();
         self.close_connections();
         drop(TcpStream::connect(self.address));
@@ -188,7 +186,7 @@ impl Shared {
         while let Ok((client, _)) = listener.accept() {
             let (stopping, accept, target) = {
                 let state = self.state();
-                (state.stopping.is_some(), state.faults.accept, state.target)
+                (state.is_stopping, state.faults.accept, state.target)
             };
             if stopping {
                 return;
@@ -268,7 +266,7 @@ impl Shared {
     fn faults_when_moving(&self, way: &Way, came: Instant) -> Option<Faults> {
         let mut state = self.state();
         let faults = loop {
-            if state.stopping.is_some() || way.connection < state.abandoned {
+            if state.is_stopping || way.connection < state.abandoned {
                 return None;
             }
             let latency = Duration::from_millis(state.faults.latency_ms);

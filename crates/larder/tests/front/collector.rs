@@ -121,14 +121,9 @@ impl Collector {
         })
     }
 
-    /// Stops listening, until [`Collector::start_again`].
+    /// Stops listening.
     pub(crate) fn stop(&mut self) {
         self.server.stop();
-    }
-
-    /// Listens again, on the same port.
-    pub(crate) fn start_again(&mut self) {
-        self.server.start_again();
     }
 }
 
