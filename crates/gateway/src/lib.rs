@@ -4,7 +4,7 @@
 //! `http1` and `h2` decide what bytes mean; `store` decides where bytes are kept; `origin` asks origin servers. This crate acts. It
 //! never reads arguments, files or the environment: it gets a checked [`config::Config`].
 //!
-//! Read `request/exchange.rs` first: the life of a request as a list of steps. `ARCHITECTURE.md` has the steps with all their ends,
+//! Read `request/pipeline.rs` first: the life of a request as a list of steps. `ARCHITECTURE.md` has the steps with all their ends,
 //! and the folders of this crate from the top down.
 //!
 //! - A step returns the next one and calls none. It leaves one fact for `Cache-Status`, and one metric.
