@@ -12,7 +12,7 @@ use super::problem::Problem;
 use super::purity::{IMPURE_DEPENDENCIES, PURE_CRATES};
 
 /// Every crate of the house, as in the table.
-pub(super) const OUR_CRATES: [&str; 23] = [
+pub(super) const OUR_CRATES: [&str; 24] = [
     "breaker",
     "caching",
     "http1",
@@ -20,6 +20,7 @@ pub(super) const OUR_CRATES: [&str; 23] = [
     "engine",
     "telemetry",
     "terminal",
+    "option-table",
     "otlp",
     "store",
     "larder-message",
@@ -39,7 +40,7 @@ pub(super) const OUR_CRATES: [&str; 23] = [
 ];
 
 /// The crates that each crate may use.
-const ALLOWED_EDGES: [(&str, &[&str]); 23] = [
+const ALLOWED_EDGES: [(&str, &[&str]); 24] = [
     ("breaker", &[]),
     ("caching", &[]),
     ("http1", &[]),
@@ -47,6 +48,7 @@ const ALLOWED_EDGES: [(&str, &[&str]); 23] = [
     ("engine", &[]),
     ("telemetry", &[]),
     ("terminal", &[]),
+    ("option-table", &[]),
     ("otlp", &["telemetry"]),
     ("store", &["breaker", "telemetry"]),
     ("larder-message", &["caching", "http1", "store", "telemetry"]),
@@ -79,6 +81,7 @@ const ALLOWED_EDGES: [(&str, &[&str]); 23] = [
             "engine",
             "telemetry",
             "terminal",
+            "option-table",
             "breaker",
             "larder-cache",
             "larder-fleet",

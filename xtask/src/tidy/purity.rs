@@ -5,7 +5,7 @@ use super::problem::Problem;
 use super::source::{Purpose, Source};
 
 /// The crates that decide and never act.
-pub(super) const PURE_CRATES: [&str; 4] = ["breaker", "caching", "http1", "resp"];
+pub(super) const PURE_CRATES: [&str; 5] = ["breaker", "caching", "http1", "option-table", "resp"];
 
 /// Files that decide and never act, of crates that act.
 const PURE_FILES: [&str; 4] = [

@@ -8,14 +8,14 @@ use super::problem::Problem;
 use super::source::{Kind, Source};
 
 /// Crates whose doc comments name the thing first.
-const DOC_CRATES: [&str; 9] =
-    ["breaker", "cache", "fleet", "gateway", "message", "mock-origin", "origin", "store", "testkit"];
+const DOC_CRATES: [&str; 10] =
+    ["breaker", "cache", "fleet", "gateway", "message", "mock-origin", "option-table", "origin", "store", "testkit"];
 
 /// Openings of a riddle: a person, or a clause in place of a noun.
 const RIDDLES: [&str; 8] = ["It", "Of", "That", "Those", "What", "Who", "Whoever", "Whose"];
 
 /// Crates whose predicates answer yes or no.
-const PREDICATE_CRATES: [&str; 17] = [
+const PREDICATE_CRATES: [&str; 18] = [
     "admin",
     "breaker",
     "cache",
@@ -26,6 +26,7 @@ const PREDICATE_CRATES: [&str; 17] = [
     "larder-bench",
     "message",
     "mock-origin",
+    "option-table",
     "origin",
     "otlp",
     "resp",
@@ -39,7 +40,7 @@ const PREDICATE_CRATES: [&str; 17] = [
 const PREDICATES: [&str; 3] = ["can_", "has_", "is_"];
 
 /// Crates in which a type name means one thing.
-const TYPE_NAME_CRATES: [&str; 6] = ["cache", "fleet", "gateway", "message", "origin", "store"];
+const TYPE_NAME_CRATES: [&str; 7] = ["cache", "fleet", "gateway", "message", "option-table", "origin", "store"];
 
 /// A type and a part of it in a private module may share a name; a third has no excuse.
 const DECLARATIONS_MAX: usize = 2;

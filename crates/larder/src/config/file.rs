@@ -74,7 +74,7 @@ pub(super) fn read(
     sources.hide(source, hidden);
     if is_unread {
         // Nobody knows what it lacks.
-        tree.wrong.extend(section.options.iter().map(|option| option.key));
+        tree.wrong.extend(section.options().map(|option| option.key));
     }
     tree
 }

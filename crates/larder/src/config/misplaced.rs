@@ -98,7 +98,7 @@ fn nearest_homes(section: &'static Section, key: &str, value: &DeValue<'_>) -> V
 fn collect(section: &'static Section, is_list: bool, key: &str, homes: &mut Vec<Home>) {
     let is_new = !homes.iter().any(|home| std::ptr::eq(home.section, section));
     homes.extend(section.option(key).filter(|_| is_new).map(|option| Home { section, is_list, option }));
-    for option in section.options {
+    for option in section.options() {
         if let Some(inner) = option.kind.section() {
             collect(inner, matches!(option.kind, Kind::List(_)), key, homes);
         }

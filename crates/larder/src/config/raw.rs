@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         let mut table = self.table(section, document.get_ref(), place, String::new());
         if self.is_broken {
             // Recovery may have lost tables, so an absent one proves nothing.
-            table.wrong.extend(section.options.iter().map(|option| option.key));
+            table.wrong.extend(section.options().map(|option| option.key));
         }
         table
     }
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
     }
 
     fn table(&mut self, section: &'static Section, raw: &DeTable<'_>, place: Place, path: String) -> Table {
-        let mut entries = Vec::with_capacity(section.options.len());
+        let mut entries = Vec::with_capacity(section.options().count());
         let mut wrong = Vec::new();
         // Recovery makes a key without text of a line without a key, and that is reported already.
         let unknown =
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
             let is_secret = is_secret || names_secret(key.get_ref());
             self.hide_values(value, Hidden::of(is_secret));
         }
-        for option in section.options {
+        for option in section.options() {
             let key_path = join(&path, option.key);
             let read = raw.get(option.key).map(|value| self.value(&option.kind, value, key_path.clone()));
             let is_wrong = read.as_ref().is_some_and(|read| is_less(read.as_ref(), raw.get(option.key)));
@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
         path: &str,
     ) -> Option<&'static Opt> {
         let place = self.place(key.span());
-        let known = section.options.iter().map(|option| option.key);
+        let known = section.options().map(|option| option.key);
         let near = nearest(key.get_ref(), known.clone());
         let is_slip = near.is_some_and(|near| strsim::damerau_levenshtein(key.get_ref(), near) == 1);
         let elsewhere = misplaced::elsewhere(self.document, section, key.get_ref(), value);
@@ -274,7 +274,7 @@ pub(crate) fn expectation(kind: &Kind) -> String {
             format!("a table of {keys}, each with {}", expectation(values))
         }
         Kind::Table(section) => {
-            let keys: Vec<_> = section.options.iter().map(|option| option.key).collect();
+            let keys: Vec<_> = section.options().map(|option| option.key).collect();
             format!("a table with any of these keys: {}", keys.join(", "))
         }
         Kind::TextOrTable(short_for, section) => {
@@ -286,10 +286,8 @@ pub(crate) fn expectation(kind: &Kind) -> String {
 
 /// A table in which nothing was written: every key has its default.
 pub(crate) fn defaults(section: &'static Section) -> Table {
-    let entries = section
-        .options
-        .iter()
-        .filter_map(|option| Some((option.key, preset(option, option.key.to_owned())?)));
+    let entries =
+        section.options().filter_map(|option| Some((option.key, preset(option, option.key.to_owned())?)));
     Table {
         section,
         place: Place::Preset,

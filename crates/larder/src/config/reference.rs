@@ -46,7 +46,7 @@ fn kv_limits() -> impl Iterator<Item = (String, &'static str)> {
 }
 
 fn write_limits(page: &mut String, section: &'static Section) {
-    for option in section.options.iter().filter(|option| is_limit(option)) {
+    for option in section.options().filter(|option| is_limit(option)) {
         let key = match section.name {
             "" => option.key.to_owned(),
             name => format!("{name}.{}", option.key),
@@ -55,7 +55,7 @@ fn write_limits(page: &mut String, section: &'static Section) {
         // Writing to a String can't fail.
         let _ = writeln!(page, "| `{key}` | {} | {} |", cell(&default), cell(&option.short()));
     }
-    for section in section.options.iter().filter_map(own_section) {
+    for section in section.options().filter_map(own_section) {
         write_limits(page, section);
     }
 }
@@ -108,7 +108,7 @@ fn write_section(page: &mut String, section: &'static Section) {
     // Writing to a String can't fail, here and below.
     let _ = write!(page, "{}\n{}\n\n", heading(section), section.about());
     page.push_str("| key | value | default | reload | what it decides |\n|---|---|---|---|---|\n");
-    for option in section.options {
+    for option in section.options() {
         let _ = writeln!(
             page,
             "| `{}` | {} | {} | {} | {} |",
@@ -119,12 +119,12 @@ fn write_section(page: &mut String, section: &'static Section) {
             cell(&option.short()),
         );
     }
-    for (option, long) in section.options.iter().map(|option| (option, option.long())) {
+    for (option, long) in section.options().map(|option| (option, option.long())) {
         if !long.is_empty() {
             let _ = write!(page, "\n**`{}`**: {long}\n", option.key);
         }
     }
-    for section in section.options.iter().filter_map(own_section) {
+    for section in section.options().filter_map(own_section) {
         // Some tables stand under several keys.
         if !page.contains(&heading(section)) {
             write_section(page, section);
@@ -183,8 +183,8 @@ fn reload(option: &Opt) -> &'static str {
 
 fn object(section: &'static Section) -> Value {
     let properties: Map<String, Value> =
-        section.options.iter().map(|option| (option.key.to_owned(), property(option))).collect();
-    let required = section.options.iter().filter(|option| matches!(option.preset, Preset::Required));
+        section.options().map(|option| (option.key.to_owned(), property(option))).collect();
+    let required = section.options().filter(|option| matches!(option.preset, Preset::Required));
     json!({
         "type": "object",
         "description": section.about(),

@@ -31,7 +31,7 @@ impl<'a> Unchanged<'a> {
 /// Puts the running values of unreloadable keys back into `fresh`, with a warning for each that differs.
 pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
     let (section, place) = (fresh.section, fresh.place.clone());
-    for option in section.options {
+    for option in section.options() {
         let before = running.node(option.key);
         let is_wrong = fresh.is_wrong(option.key);
         match (option.reload, before, fresh.node_mut(option.key)) {

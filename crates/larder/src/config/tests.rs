@@ -233,7 +233,7 @@ fn line() -> impl Strategy<Value = String> {
 
 fn all_keys() -> Vec<&'static str> {
     fn visit(section: &'static table::Section, keys: &mut Vec<&'static str>) {
-        for option in section.options {
+        for option in section.options() {
             keys.push(option.key);
             option.kind.section().into_iter().for_each(|section| visit(section, keys));
         }

@@ -179,9 +179,9 @@ pub(super) fn pattern(
     (spelling, compared): (Spelling, Compared),
 ) -> Option<Option<PathPattern>> {
     let Some(table) = rule.optional_table("path") else { return Some(None) };
-    let given: Vec<_> = table.section.options.iter().filter_map(|option| table.node(option.key)).collect();
+    let given: Vec<_> = table.section.options().filter_map(|option| table.node(option.key)).collect();
     if given.len() != 1 {
-        let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
+        let keys: Vec<_> = table.section.options().map(|option| format!("`{}`", option.key)).collect();
         let message = format!("expected exactly one of {}; found {} of them", keys.join(", "), given.len());
         scope.error_in(table, message);
         return None;

@@ -18,8 +18,9 @@ mod transform;
 
 pub(crate) use kv::KV;
 pub(crate) use origin::ORIGIN;
-pub(crate) use section::{KeyForm, Kind, Opt, Preset, Reload, Section};
 pub(crate) use server::{INCLUDED, ROOT};
+
+pub(crate) use option_table::{KeyForm, Kind, Opt, Preset, Reload, Section};
 
 #[cfg(test)]
 mod tests {
@@ -31,7 +32,7 @@ mod tests {
         let first_visit = seen.insert(section.name);
         assert!(first_visit || !section.name.is_empty());
         let mut keys = BTreeSet::new();
-        for option in section.options {
+        for option in section.options() {
             let name = format!("{}.{}", section.name, option.key);
             assert!(keys.insert(option.key), "{name} stands twice");
             assert!(option.short().ends_with('.'), "{name}: the short text is a sentence");

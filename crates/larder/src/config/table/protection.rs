@@ -62,7 +62,8 @@ pub(super) static RULE_RATE_LIMIT: Section = Section {
         "How fast each client may send requests that the rule matches, beside what `site.rate_limit` allows.",
         "The keys are the same.",
     ],
-    options: SITE_RATE_LIMIT.options,
+    rows: SITE_RATE_LIMIT.rows,
+    more: &[],
 };
 
 row! {
