@@ -41,6 +41,8 @@ mod rewrite;
 mod routing;
 mod server;
 mod stores;
+pub mod transform;
+mod urls;
 mod worker;
 
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError, StoreMeasures};

@@ -259,5 +259,7 @@ impl Opt {
     }
 }
 
-/// Names of header fields, as a list.
+/// Names of query parameters.
+pub const PARAMETERS: Kind = List(&Text("name of a query parameter"));
+/// Names of header fields.
 pub const FIELD_NAMES: Kind = List(&Text("header field name"));

@@ -64,6 +64,7 @@ const ALLOWED_EDGES: [(&str, &[&str]); 24] = [
             "larder-fleet",
             "larder-message",
             "larder-origin",
+            "option-table",
             "store",
             "telemetry",
         ],

@@ -10,7 +10,6 @@ mod protection;
 mod rule;
 #[cfg(test)]
 pub(crate) mod sample;
-mod template;
 mod transform;
 
 use std::fmt;
@@ -30,15 +29,9 @@ pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PathSpelling, PathSpellings,
     PreconditionMiss, RangeMiss, Spelling, codings_of,
 };
-pub(crate) use rule::{path_of, starts_with_any_case};
 use telemetry::Redaction;
 use telemetry::trace::Sampling;
-pub(crate) use template::Piece;
-pub use template::{Template, Variable};
-pub use transform::{
-    Action, Conditions, CookieChange, FieldPattern, Phase, PrefixChange, Redirect, Rewrite, TransformRule,
-    Transforms,
-};
+pub use transform::{Conditions, FieldPattern, TransformRule, Transforms};
 
 use cache::settings::{CollapseLimits, FileUse, StorageRules};
 use message::client::{TrustedProxies, is_within};
@@ -46,6 +39,8 @@ use message::head::Version;
 use origin::settings::{OriginConfig, OriginTimeouts};
 
 use crate::pace::{BodyLimits, PaceLimits};
+pub use crate::transform::{Action, Phase};
+pub(crate) use crate::urls::path_of;
 
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
 #[derive(Clone, Debug)]

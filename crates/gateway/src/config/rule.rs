@@ -11,6 +11,7 @@ use regex::Regex;
 
 use super::compression::Compression;
 use super::protection::RuleProtection;
+use crate::urls::{path_of, starts_with_any_case};
 
 /// Decisions of the operator for the requests that match.
 #[derive(Clone, Debug)]
@@ -359,16 +360,6 @@ impl PathPattern {
 /// Removes a slash at the end; `/` becomes empty.
 fn without_final_slash(path: &str) -> &str {
     path.strip_suffix('/').unwrap_or(path)
-}
-
-/// Whether a path starts with a text, in any ASCII case.
-pub(crate) fn starts_with_any_case(path: &str, text: &str) -> bool {
-    path.as_bytes().get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text.as_bytes()))
-}
-
-/// Removes the query.
-pub(crate) fn path_of(path_and_query: &str) -> &str {
-    path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path)
 }
 
 /// Methods that a rule applies to.

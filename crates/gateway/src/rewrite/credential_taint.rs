@@ -5,11 +5,12 @@
 //! because the key has it. A field that is only removed leaves no trail: the origin answers without it.
 
 use caching::{FieldLine, RequestFacts};
-use smallvec::SmallVec;
 
 use super::reading::{Terms, is_forwarded_by, is_keyed};
 use super::rules::Matching;
-use crate::config::{Action, Rewrite, Template, TransformRule, Variable};
+use crate::config::TransformRule;
+use crate::transform::Trail;
+use crate::transform::actions::rewrite::Rewrite;
 
 /// Adds the credentials that the client sent, and that rules have moved, to the facts of a request. `asked` are its fields before the
 /// rules that `matching` names.
@@ -20,7 +21,7 @@ pub(crate) fn with_credentials(
     terms: Terms<'_>,
 ) -> RequestFacts {
     let goes_on =
-        |is_source: &dyn Fn(&str) -> bool| Trail::new(asked, is_source).goes_on(matching, terms, is_source);
+        |is_source: &dyn Fn(&str) -> bool| goes_on(Trail::new(asked, is_source), matching, terms, is_source);
     RequestFacts {
         has_authorization: facts.has_authorization
             || goes_on(&|name| name.eq_ignore_ascii_case("authorization")),
@@ -29,68 +30,30 @@ pub(crate) fn with_credentials(
     }
 }
 
-/// Fields whose values depend on certain fields of the client.
-struct Trail<'a> {
-    names: SmallVec<[&'a str; 4]>,
-}
-
-impl<'a> Trail<'a> {
-    fn new(asked: &[FieldLine<'a>], is_source: &dyn Fn(&str) -> bool) -> Self {
-        let names = asked.iter().map(|(name, _)| *name);
-        Self { names: names.filter(|name| is_source(name)).collect() }
+/// Whether the origin sees any field that depends on a source, and that the key lacks.
+fn goes_on<'a>(
+    mut trail: Trail<'a>,
+    matching: &Matching,
+    terms: Terms<'a>,
+    is_source: &dyn Fn(&str) -> bool,
+) -> bool {
+    if trail.names().is_empty() {
+        return false;
     }
-
-    /// Whether the origin sees any of these fields that the key lacks.
-    fn goes_on(mut self, matching: &Matching, terms: Terms<'a>, is_source: &dyn Fn(&str) -> bool) -> bool {
-        if self.names.is_empty() {
-            return false;
+    let rules = &terms.site.transforms.client_request;
+    for rule in matching.iter().filter_map(|place| rules.get(usize::from(*place))) {
+        trail.is_chosen = rule.on.request_fields.iter().any(|field| is_source(field.name.as_str()));
+        if trail.is_chosen && rewrites_query(rule) {
+            return true;
         }
-        let rules = &terms.site.transforms.client_request;
-        for rule in matching.iter().filter_map(|place| rules.get(usize::from(*place))) {
-            let is_chosen = rule.on.request_fields.iter().any(|field| is_source(field.name.as_str()));
-            if is_chosen && rewrites_query(rule) {
-                return true;
-            }
-            rule.actions.iter().for_each(|action| self.follow(action, is_chosen));
-        }
-        self.names.iter().any(|name| is_forwarded_by(terms.site, name) && !is_keyed(terms.site, name))
+        rule.actions.iter().for_each(|action| action.follow(&mut trail));
     }
-
-    /// Follows an action. `is_chosen` tells that it is carried out because of the fields' values.
-    fn follow(&mut self, action: &'a Action, is_chosen: bool) {
-        match action {
-            Action::Copy { from, to } if is_chosen || self.has(from.as_str()) => self.names.push(to.as_str()),
-            Action::Set(name, value) | Action::Add(name, value) if is_chosen || self.is_in(value) => {
-                self.names.push(name.as_str());
-            }
-            // A template with variables may come to nothing, and then the field stays as it is.
-            Action::Set(name, value) if value.variables().next().is_none() => self.remove(name.as_str()),
-            Action::Remove(name) => self.remove(name.as_str()),
-            _ => {}
-        }
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
-    }
-
-    fn is_in(&self, value: &Template) -> bool {
-        let is_told =
-            |variable: &Variable| matches!(variable, Variable::Field(name) if self.has(name.as_str()));
-        value.variables().any(is_told)
-    }
-
-    fn remove(&mut self, name: &str) {
-        self.names.retain(|known| !known.eq_ignore_ascii_case(name));
-    }
+    trail.names().iter().any(|name| is_forwarded_by(terms.site, name) && !is_keyed(terms.site, name))
 }
 
 /// Whether a rule changes the query, whose parameters the key may lack.
 fn rewrites_query(rule: &TransformRule) -> bool {
-    let changes = |rewrite: &Rewrite| {
-        rewrite.query.is_some() || rewrite.pattern.as_ref().is_some_and(|(_, text)| text.contains('?'))
-    };
-    rule.actions.iter().any(|action| matches!(action, Action::Rewrite(rewrite) if changes(rewrite)))
+    rule.actions.iter().any(|action| action.as_rewrite().is_some_and(Rewrite::changes_query))
 }
 
 #[cfg(test)]
@@ -99,22 +62,32 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
-    use crate::config::{CacheRule, Conditions, FieldPattern, sample};
+    use crate::config::{Action, CacheRule, Conditions, FieldPattern, Phase, sample};
+    use crate::transform::actions::copy::Copy;
+    use crate::transform::actions::remove::Remove;
+    use crate::transform::actions::set::Set;
+    use crate::transform::{ChosenBy, RuleTerms};
+
+    const TERMS: RuleTerms<'_> = RuleTerms {
+        phase: Phase::ClientRequest,
+        chosen_by: Some(ChosenBy::NothingPlain),
+        credential_fields: &[],
+    };
 
     fn name(text: &'static str) -> HeaderName {
         HeaderName::from_static(text)
     }
 
     fn set(field: &'static str, value: &str) -> Action {
-        Action::Set(name(field), Template::parse(value).unwrap())
+        Action::Set(Set::new(field, value, &TERMS).unwrap())
     }
 
     fn copy(from: &'static str, to: &'static str) -> Action {
-        Action::Copy { from: name(from), to: name(to) }
+        Action::Copy(Copy::new(to, from, &TERMS).unwrap())
     }
 
     fn remove(field: &'static str) -> Action {
-        Action::Remove(name(field))
+        Action::Remove(Remove::new(field, &TERMS).unwrap())
     }
 
     /// Rules that apply to requests with this field; `*` for all.

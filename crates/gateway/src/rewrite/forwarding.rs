@@ -13,7 +13,6 @@
 //! The hops, too, go to the origin as they were read, and alike in both fields.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 use caching::forwarded::{Hop, Node, NodeName};
 use caching::unkeyed::{FieldClass, SchemeForm, class_of, is_spelled_oddly};
@@ -180,19 +179,6 @@ fn default_port(scheme: Scheme) -> u16 {
 /// Parts of a `Via` element (RFC 9110 section 7.6.3).
 pub(crate) fn via(received: Version, server_name: &str) -> [&str; 3] {
     [received.received_protocol(), " ", server_name]
-}
-
-/// Address as text. The numbers of IPv4 are written one by one: the formatting machinery costs more than all other fields together.
-pub(crate) fn address_text(address: IpAddr) -> String {
-    let IpAddr::V4(address) = address else { return address.to_string() };
-    let mut text = String::with_capacity(15);
-    for (index, octet) in address.octets().into_iter().enumerate() {
-        if index > 0 {
-            text.push('.');
-        }
-        text.push_str(itoa::Buffer::new().format(octet));
-    }
-    text
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ use crate::rewrite::edit::Context;
 use crate::rewrite::forwarding::{self, RequestedHost};
 use crate::rewrite::rules::{self, Matching, Seen};
 use crate::routing::{LiveSite, RuleMatch};
+use crate::urls::address_text;
 
 /// A request as it goes inbound.
 pub(crate) struct Inbound {
@@ -489,7 +490,7 @@ fn describe_the_way(request: &RequestHead<'_>, (site, config): (&Site, &Config),
 
 /// Describes an untrusted peer, which counts as the client.
 fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
-    let address = forwarding::address_text(client);
+    let address = address_text(client);
     let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
     let [host, authority, proto, scheme] = way;
     out.push("x-forwarded-for", address.as_bytes());

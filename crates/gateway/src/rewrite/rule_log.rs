@@ -6,9 +6,8 @@ use caching::explain::Finding;
 use message::explain_record::{Record, note};
 use telemetry::WorkerRecorder;
 
-use super::edit;
 use super::rules::Matching;
-use crate::config::Phase;
+use crate::config::{Action, Phase};
 use crate::routing::LiveSite;
 
 /// Counts the rules that a message has matched, and notes what they do.
@@ -28,7 +27,8 @@ pub(crate) fn tell(
         recorder.transform(site.metrics, id);
         note(record, || {
             let finding = Finding::new("transform", said(phase), "").with("rule", rule.name.as_str(), "");
-            edit::changes(rule).into_iter().fold(finding, |finding, (what, how)| finding.with(what, how, ""))
+            let changes = rule.actions.iter().map(Action::described);
+            changes.fold(finding, |finding, (what, how)| finding.with(what, how, ""))
         });
     }
 }

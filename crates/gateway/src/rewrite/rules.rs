@@ -4,31 +4,17 @@
 //! read without the others.
 
 use std::ffi::OsStr;
-use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use caching::FieldLine;
 use globset::GlobMatcher;
 use http::HeaderName;
 use message::fields::Fields;
-use message::head::RequestHead;
 use smallvec::SmallVec;
 
-use crate::config::{Conditions, FieldPattern, Phase, Spelling, TransformRule, path_of};
+use crate::config::{Conditions, FieldPattern, Phase, Spelling, TransformRule};
 use crate::routing::host_of;
-
-/// The request that a message is, or that it answers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
-    pub(crate) method: &'a str,
-    pub(crate) scheme: &'static str,
-    pub(crate) authority: &'a str,
-    /// Path and query, as far as rules may look at them.
-    pub(crate) path_and_query: &'a str,
-    pub(crate) fields: &'a [FieldLine<'a>],
-    pub(crate) client: IpAddr,
-}
+pub(crate) use crate::transform::Seen;
 
 /// The response, if the message is one.
 #[derive(Clone, Copy, Debug)]
@@ -48,23 +34,6 @@ pub(crate) struct Validated<'a> {
 
 /// Positions of the rules that match.
 pub(crate) type Matching = SmallVec<[u16; 8]>;
-
-impl<'a> Seen<'a> {
-    /// Request as the rules of a phase see it. The origin's response is stored under the key, which has the path, but may lack
-    /// parameters of the query, and has no fields. A response to HEAD updates the one stored for GET, so it is changed as one to GET.
-    pub(crate) fn of(request: &RequestHead<'a>, client: IpAddr, phase: Phase) -> Self {
-        let whole = request.path_and_query;
-        let is_shared = phase == Phase::OriginResponse;
-        Self {
-            method: if is_shared && request.method == "HEAD" { "GET" } else { request.method },
-            scheme: request.scheme.as_str(),
-            authority: request.authority,
-            path_and_query: if is_shared { path_of(whole) } else { whole },
-            fields: if is_shared { &[] } else { request.fields },
-            client,
-        }
-    }
-}
 
 impl SeenAnswer<'_> {
     /// Status that rules go by. A 304 is about a response of another status, 200 if that isn't known; a 206 is a part of a 200, and
@@ -163,7 +132,7 @@ fn is_host(pattern: &str, authority: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use caching::StatusMatch;
+    use caching::{FieldLine, StatusMatch};
     use globset::Glob;
     use message::fields::PackedFields;
 

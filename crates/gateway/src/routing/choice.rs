@@ -8,7 +8,7 @@
 use cache::imprint::Imprint;
 
 use super::spelling::{READINGS_MAX, Readings};
-use crate::config::{Action, CacheRule, Conditions, PathSpellings, Phase, Site, Spelling, path_of};
+use crate::config::{CacheRule, Conditions, PathSpellings, Phase, Site, Spelling, path_of};
 
 /// Position of a request's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Chooser {
         let transforms_paths = transforms.any(|rule| rule.on.path.is_some());
         let mut changes = site.transforms.client_request.iter().flat_map(|rule| &rule.actions);
         let moves_paths =
-            !site.origin.base_path.is_empty() || changes.any(|action| matches!(action, Action::Rewrite(_)));
+            !site.origin.base_path.is_empty() || changes.any(|action| action.as_rewrite().is_some());
         let has_paths = transforms_paths || moves_paths || site.rules.iter().any(|rule| rule.path.is_some());
         let allows = |rule: &CacheRule| rule.spellings_allowed != PathSpellings::default();
         let has_uncertain = has_paths || site.rules.iter().any(allows);

@@ -24,11 +24,11 @@ use origin::{OriginError, Upstream};
 use crate::allowances::Allowances;
 use crate::config::{
     CacheRule, Config, PathSpelling, PathSpellings, Phase, PrefixHandling, Site, StoreIndex, TransformRule,
-    starts_with_any_case,
 };
 use crate::pace::{BodyLimits, PaceLimits};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
+pub(crate) use crate::urls::{host_of, strip_prefix};
 
 /// A site with its state at run time.
 pub(crate) struct LiveSite {
@@ -440,62 +440,4 @@ pub(crate) enum Ambiguity<'a> {
     Spelled(&'a str, PathSpellings),
     /// Origins may read the path as this one, which belongs to another site, or to none.
     OtherSite(&'a str),
-}
-
-/// The host of an authority, without port; brackets of IPv6 literals stay.
-pub(crate) fn host_of(authority: &str) -> &str {
-    if authority.starts_with('[') {
-        return authority.find(']').map_or(authority, |end| &authority[..=end]);
-    }
-    // Searched from the end: few names end in digits, and the search stops at the first other character.
-    let before_digits = authority.bytes().rposition(|byte| !byte.is_ascii_digit());
-    let host = match before_digits {
-        Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
-        _ => authority,
-    };
-    // A closing dot marks the name as complete; origins take both for the same.
-    if host.ends_with('.') { host.trim_end_matches('.') } else { host }
-}
-
-/// Returns `path_and_query` without the site's prefix, which matches in any case; always starts with `/`.
-pub(crate) fn strip_prefix(path_and_query: &str, prefix: &str) -> String {
-    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    match starts_with_any_case(path_and_query, prefix).then(|| &path_and_query[prefix.len()..]) {
-        Some(rest) if rest.starts_with('/') => rest.to_owned(),
-        Some(rest) => format!("/{rest}"),
-        None => path_and_query.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stripped_paths_start_with_a_slash() {
-        for (path, prefix, expected) in [
-            ("/shop/x?y=/shop", "/shop", "/x?y=/shop"),
-            ("/shop", "/shop", "/"),
-            ("/shop?q", "/shop/", "/?q"),
-            ("/SHOP/x", "/shop", "/x"),
-            ("/shöp", "/shop", "/shöp"),
-            ("/x", "/", "/x"),
-        ] {
-            assert_eq!(strip_prefix(path, prefix), expected);
-        }
-    }
-
-    #[test]
-    fn hosts_lose_their_port() {
-        for (authority, host) in [
-            ("a:80", "a"),
-            ("a", "a"),
-            ("[::1]:80", "[::1]"),
-            ("[::1]", "[::1]"),
-            ("a.:80", "a"),
-            ("a.", "a"),
-        ] {
-            assert_eq!(host_of(authority), host);
-        }
-    }
 }

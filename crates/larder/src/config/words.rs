@@ -4,9 +4,10 @@ use cache::settings::LeaderFailure;
 use caching::{GroupsInvalidated, HeuristicFor, Negotiation, StoredCredentialed, StoredErrors, TypeMismatch};
 use fleet::Coherence;
 use gateway::config::{
-    AcceptParent, CloseDelimited, CountedRequests, InterimResponses, OverrideFields, Phase, PreconditionMiss,
+    AcceptParent, CloseDelimited, CountedRequests, InterimResponses, OverrideFields, PreconditionMiss,
     QuotaFields, ServerTiming, UnderscoreFields,
 };
+use gateway::transform::Phase;
 use kv::{DebugCommands, TextProtocol};
 use origin::settings::{AddressFamily, Balance, OriginProtocol};
 use telemetry::AccessFormat;

@@ -1,6 +1,7 @@
 //! Which requests a rule can get: those that an earlier rule takes, or that its site never has, leave it without any.
 
 use gateway::config::Spelling;
+use gateway::transform::actions::redirect;
 
 use super::rule::spelling;
 use super::scope::Scope;
@@ -40,8 +41,8 @@ pub(super) fn check_transforms(scope: &mut Scope<'_>, site: &Table) {
     for table in site.tables("transform") {
         let Some(reach) = Reach::of(table, Spelling::AsWritten) else { continue };
         let is_first = table.text("phase") == Some("client_request");
-        let redirect = redirects.iter().find(|(_, earlier)| is_first && earlier.covers(&reach));
-        let message = match redirect {
+        let redirected = redirects.iter().find(|(_, earlier)| is_first && earlier.covers(&reach));
+        let message = match redirected {
             Some((earlier, _)) => Some(format!(
                 "never applies: `{}` above it redirects every request that it matches",
                 earlier.path
@@ -58,7 +59,7 @@ pub(super) fn check_transforms(scope: &mut Scope<'_>, site: &Table) {
             scope.warning_in(table, message);
         }
         let is_plain = ["hosts", "scheme", "request_fields"].iter().all(|key| table.given(key).is_none());
-        if is_first && is_plain && table.node("redirect").is_some() {
+        if is_first && is_plain && table.node(redirect::KEY.name()).is_some() {
             redirects.push((table, reach));
         }
     }

@@ -1,7 +1,7 @@
 //! Words of the option table: those of the crate `option_table`, and what rows of several tables have in common.
 
 pub(super) use option_table::Kind::*;
-pub(super) use option_table::{FIELD_NAMES, KeyForm, Kind, Section, row, section};
+pub(super) use option_table::{FIELD_NAMES, KeyForm, Kind, PARAMETERS, Section, row, section};
 
 use crate::config::words::Word;
 

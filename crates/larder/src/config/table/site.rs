@@ -425,4 +425,3 @@ section! {
 const BODY: Kind = Size(0..=TIB);
 const TTL: Kind = Duration(0..=3650 * DAY_MS);
 const TTLS: Kind = Map(KeyForm::Status, &TTL);
-pub(super) const PARAMETERS: Kind = List(&Text("name of a query parameter"));

@@ -2,19 +2,27 @@
 
 use std::fmt;
 
+use caching::sharing;
 use http::HeaderName;
+use option_table::Kind::{Map, Text};
+use option_table::{KeyForm, Kind};
 
-use super::transform::Phase;
+use super::field::readable;
+use super::phase::Phase;
+use super::terms::Author;
+
+/// Fields, each with a value that may have variables.
+pub(super) const VALUES: Kind = Map(KeyForm::FieldName, &Text("value, with variables such as `{host}`"));
 
 /// Text with variables in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    pub(crate) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
 }
 
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(super) enum Piece {
     Text(Box<[u8]>),
     Variable(Variable),
 }
@@ -47,7 +55,7 @@ impl Template {
     ///
     /// # Errors
     /// The problem with the text, for people.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if !http1::is_field_value(text.as_bytes()) || text.trim() != text {
             return Err("expected a field value: no control characters, no space at its ends".to_owned());
         }
@@ -73,12 +81,33 @@ impl Template {
         Ok(Self { pieces })
     }
 
+    /// Parses a value in a rule of a phase.
+    ///
+    /// # Errors
+    /// Likewise; also variables that the phase lacks, and fields whose values must not go elsewhere.
+    pub(super) fn in_phase(text: &str, phase: Phase) -> Result<Self, String> {
+        let unknown = |says| format!("{says}; this phase has the variables {}", phase.variables().join(", "));
+        let template = Self::parse(text).map_err(unknown)?;
+        for variable in template.variables() {
+            if !phase.has(variable) {
+                return Err(format!(
+                    "`{{{variable}}}` can't be used in this phase, which has {}",
+                    phase.variables().join(", ")
+                ));
+            }
+            if let Variable::Field(name) | Variable::RequestField(name) = variable {
+                readable(name.as_str())?;
+            }
+        }
+        Ok(template)
+    }
+
     /// Checks that a URL names the same server for all clients: before its path it may contain only text and the requested host.
     /// A URL that begins with a path names no server.
     ///
     /// # Errors
     /// The problem with the URL, for people.
-    pub fn check_server(&self) -> Result<(), String> {
+    pub(super) fn check_server(&self) -> Result<(), String> {
         let Some(Piece::Text(text)) = self.pieces.first() else { return Ok(()) };
         let text = String::from_utf8_lossy(text);
         let Some(begin) = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")) else {
@@ -108,8 +137,34 @@ impl Template {
         check_server(&authority)
     }
 
+    /// Request fields that the value is made of in a phase.
+    pub(super) fn request_fields(&self, phase: Phase) -> impl Iterator<Item = &HeaderName> {
+        self.variables().filter_map(move |variable| variable.of_request(phase))
+    }
+
+    /// Author of the value in a request to the origin.
+    pub(super) fn author(&self) -> Author {
+        let is_client_s = |variable: &Variable| {
+            matches!(variable, Variable::Field(_) | Variable::ClientAddress | Variable::Query)
+        };
+        if self.variables().any(is_client_s) { Author::Client } else { Author::Operator }
+    }
+
+    /// Whether it comes to the same for all messages.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.variables().next().is_none()
+    }
+
+    /// Field with this value, unless that may be a secret.
+    pub(super) fn described(&self, name: &HeaderName) -> String {
+        match sharing::is_credential(name.as_str()) || *name == http::header::SET_COOKIE {
+            true => format!("{name}: (hidden)"),
+            false => format!("{name}: {self}"),
+        }
+    }
+
     /// Variables in the template.
-    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+    pub(super) fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(variable) => Some(variable),
             Piece::Text(_) => None,
@@ -142,7 +197,7 @@ fn piece_of(literal: &mut String) -> Option<Piece> {
 
 impl Variable {
     /// Returns the request field that the variable reads in a phase, if any.
-    pub(super) fn of_request(&self, phase: Phase) -> Option<&HeaderName> {
+    fn of_request(&self, phase: Phase) -> Option<&HeaderName> {
         match self {
             Self::RequestField(name) => Some(name),
             Self::Field(name) if !phase.is_of_responses() => Some(name),
@@ -185,6 +240,40 @@ impl fmt::Display for Variable {
             Self::Scheme => formatter.write_str("scheme"),
             Self::Status => formatter.write_str("status"),
         }
+    }
+}
+
+impl Phase {
+    /// Whether a variable may be used in this phase. A stored response is for all requests with the same key, so it must not
+    /// contain anything that only one of them says.
+    fn has(self, variable: &Variable) -> bool {
+        match variable {
+            Variable::Authority | Variable::Host | Variable::Path | Variable::Scheme | Variable::Field(_) => {
+                true
+            }
+            Variable::Status => self.is_of_responses(),
+            Variable::Query | Variable::ClientAddress => self != Self::OriginResponse,
+            Variable::RequestField(_) => self == Self::ClientResponse,
+        }
+    }
+
+    /// Variables that may be used in this phase, as they are written.
+    fn variables(self) -> Vec<String> {
+        let any = HeaderName::from_static("name");
+        let all = [
+            Variable::Authority,
+            Variable::ClientAddress,
+            Variable::Field(any.clone()),
+            Variable::Host,
+            Variable::Path,
+            Variable::Query,
+            Variable::RequestField(any),
+            Variable::Scheme,
+            Variable::Status,
+        ];
+        let shown =
+            all.iter().filter(|variable| self.has(variable)).map(|variable| format!("`{{{variable}}}`"));
+        shown.map(|text| text.replace(".name}", ".NAME}")).collect()
     }
 }
 

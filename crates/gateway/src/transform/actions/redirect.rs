@@ -1,0 +1,205 @@
+//! `redirect`: the client is sent elsewhere.
+
+use http::HeaderName;
+use message::fields::PackedFields;
+use option_table::Kind::{Choice, Table, Text};
+use option_table::{row, section};
+use regex::Regex;
+
+use crate::transform::{ActionKey, Change, Phase, Phases, Subject, Template, captures};
+
+row! {
+    /// Where clients are sent. Only in `client_request`: the first rule with one that matches answers.
+    OPTION("redirect") = Table(&REDIRECT).absent("none");
+}
+
+section! {
+    /// Where clients are sent.
+    REDIRECT = "site.transform.redirect";
+    /// Status of the redirection.
+    ///
+    /// 308 and 307 keep the method; clients remember 301 and 308.
+    status = Choice(&["301", "302", "303", "307", "308"]).default("308"),
+    /// Value of `Location`.
+    ///
+    /// `$1`, `${1}` and `${name}` stand for captures of the rule's `path = { regex = ... }`: with `^/p/([0-9]+)$` and `to = "/product/$1"`, `/p/7`
+    /// goes to `/product/7`. They can't be part of the host. Bytes that can't stand in a URL are percent-encoded. A path never begins with `//`,
+    /// which would name another server.
+    to = Text("URL, or path that starts with `/`, with variables such as `{path}` and captures such as `$1`")
+        .required(),
+}
+
+/// The key.
+pub const KEY: ActionKey = ActionKey { option: OPTION, phases: Phases::ClientRequest };
+
+/// A redirection of the client.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// 301, 302, 303, 307 or 308.
+    pub status: u16,
+    /// `Location`.
+    pub to: Template,
+    /// Expression over path and query whose captures `to` names; absent if it names none.
+    pub captured: Option<Regex>,
+}
+
+impl Redirect {
+    /// Checks the target.
+    ///
+    /// # Errors
+    /// The problem with it, for people; also below.
+    pub fn target(text: &str) -> Result<Template, String> {
+        if !["http://", "https://", "/", "{path}"].iter().any(|begin| text.starts_with(begin)) {
+            return Err("must start with `http://`, `https://`, `/` or `{path}`".to_owned());
+        }
+        if text.starts_with("//") {
+            return Err("`//` names another server: write its scheme".to_owned());
+        }
+        let to = Template::in_phase(&with_captures_kept(text), Phase::ClientRequest)?;
+        to.check_server().map(|()| to)
+    }
+
+    /// Finds the expression whose captures a target names, if it names any. `expression` is that of the rule's `path`, if it has one; one that
+    /// can't be compiled is reported where it stands.
+    pub fn captured<E>(
+        to: &str,
+        expression: impl FnOnce() -> Option<Result<Regex, E>>,
+    ) -> Result<Option<Regex>, String> {
+        let Some(first) = captures::named(to).next() else { return Ok(None) };
+        let authority = to.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+        if authority.is_some_and(|authority| authority.contains('$')) {
+            return Err("a capture can't be part of the host, because clients could then choose the server: write `/` before it".to_owned());
+        }
+        match expression() {
+            None => Err(format!(
+                "`${first}` needs `path = {{ regex = ... }}` with that capture in the same rule; write `%24` for a dollar sign"
+            )),
+            Some(Err(_)) => Ok(None),
+            Some(Ok(expression)) => captures::check(to, &expression).map(|()| Some(expression)),
+        }
+    }
+
+    pub(super) fn answer(&self, subject: &Subject<'_>, fields: &PackedFields) -> Option<(u16, Vec<u8>)> {
+        location(self, subject, fields).map(|location| (self.status, location))
+    }
+
+    pub(super) fn request_fields_read(&self, phase: Phase) -> Vec<&HeaderName> {
+        self.to.request_fields(phase).collect()
+    }
+
+    pub(super) fn described(&self) -> Change {
+        ("redirect", self.status.to_string())
+    }
+}
+
+/// Text with doubled braces around the names of captures, which are no variables.
+fn with_captures_kept(text: &str) -> String {
+    let mut parts = text.split("${");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once('}') {
+            Some((name, rest)) => kept.extend(["${{", name, "}}", rest]),
+            None => kept.extend(["${", part]),
+        }
+    }
+    kept
+}
+
+/// Value of `Location`; `None` if it would be invalid, or the request is for no path: `OPTIONS *`.
+fn location(redirect: &Redirect, subject: &Subject<'_>, fields: &PackedFields) -> Option<Vec<u8>> {
+    if subject.seen.path_and_query == "*" {
+        return None;
+    }
+    let value = match &redirect.captured {
+        Some(expression) => subject.value_captured(&redirect.to, expression, fields)?,
+        None => subject.value(&redirect.to, fields)?,
+    };
+    if names_no_server(&value) {
+        return None;
+    }
+    // `//host` and `/\host` name another server.
+    let slashes = value.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
+    let (begin, rest): (&[u8], _) = if slashes > 0 { (b"/", &value[slashes..]) } else { (b"", &value[..]) };
+    let mut location = begin.to_vec();
+    for byte in rest {
+        match byte {
+            b'<' | b'>' | b'"' | b' ' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0..=0x1f | 0x7f.. => {
+                location.extend_from_slice(format!("%{byte:02X}").as_bytes());
+            }
+            byte => location.push(*byte),
+        }
+    }
+    // A template turns a request without a query into `/a?`.
+    if location.last() == Some(&b'?') && !has_query(subject.seen.path_and_query) {
+        location.pop();
+    }
+    (!location.is_empty()).then_some(location)
+}
+
+/// Whether a URL lacks a server, like `https://{host}{path}` for a request without Host: browsers would take the path for one.
+fn names_no_server(url: &[u8]) -> bool {
+    let rest = url.strip_prefix(b"http://").or_else(|| url.strip_prefix(b"https://"));
+    rest.is_some_and(|rest| rest.first().is_none_or(|first| b"/?#:".contains(first)))
+}
+
+fn has_query(path_and_query: &str) -> bool {
+    path_and_query.split_once('?').is_some_and(|(_, query)| !query.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::Seen;
+
+    #[test]
+    fn a_redirection_stays_where_its_text_says() {
+        let check_all =
+            |authority: &str, expression: Option<&str>, to: &str, path_and_query: &str, expected: &str| {
+                let seen = Seen {
+                    method: "GET",
+                    scheme: "http",
+                    authority,
+                    path_and_query,
+                    fields: &[("X-Odd", b"a \xffb")],
+                    client: [127, 0, 0, 1].into(),
+                };
+                let subject = Subject { seen: &seen, status: None };
+                let captured = expression.map(|expression| Regex::new(expression).unwrap());
+                let redirect = Redirect { status: 301, to: Template::parse(to).unwrap(), captured };
+                let fields = PackedFields::from_lines(seen.fields.iter().copied());
+                let found = location(&redirect, &subject, &fields).unwrap_or_default();
+                assert_eq!(String::from_utf8_lossy(&found), expected, "{to} for {path_and_query}");
+            };
+        let check =
+            |to: &str, path: &str, expected: &str| check_all("a.example:80", None, to, path, expected);
+        let by =
+            |expression, to, path, expected| check_all("a.example:80", Some(expression), to, path, expected);
+        by("^/p/([0-9]+)$", "/product/$1", "/p/7", "/product/7");
+        by(
+            "^/(?<kind>[a-z]+)/(.*)",
+            "https://{host}/${{kind}}s/$2?from={path}",
+            "/a/b",
+            "https://a.example/as/b?from=/a/b",
+        );
+        by("^/go(.*)", "$1", "/go//evil.example/", "/evil.example/");
+        by("^/go/(.*)", "/$1", "/go//evil.example/", "/evil.example/");
+        by("[?&]id=([0-9]+)", "/item/$1", "/old?id=3", "/item/3");
+        by("^/p/([0-9]+)$", "/product/$1", "/q", "");
+        check("/a$1", "/a", "/a$1");
+        let check_for = |authority, to, path, expected| check_all(authority, None, to, path, expected);
+        check_for("", "https://{host}{path}", "/evil.example/", "");
+        check("https://{authority}{path}", "*", "");
+        check_for("", "https://{authority}:80{path}", "/evil.example/", "");
+        check_for("", "https://www.{host}{path}", "/a", "https://www./a");
+        check("https://{host}{path}?{query}", "/a?b=c", "https://a.example/a?b=c");
+        check("https://{host}{path}?{query}", "/a", "https://a.example/a");
+        check("https://{host}{path}?{query}", "/a?", "https://a.example/a");
+        check("https://{host}{path}?{query}", "/a?b=c?", "https://a.example/a?b=c?");
+        check("https://{host}{path}?{query}", "/a??", "https://a.example/a??");
+        check("{path}", "//evil.example/", "/evil.example/");
+        check("/new{path}", "/a", "/new/a");
+        check("{path}", "/\\evil.example", "/evil.example");
+        check("/?{header.X-Odd}", "/", "/?a%20%FFb");
+        check("/<>{{", "/", "/%3C%3E%7B");
+    }
+}

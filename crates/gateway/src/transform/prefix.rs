@@ -1,0 +1,163 @@
+//! Beginnings of URLs and paths that become others.
+
+use http1::is_field_value;
+use message::fields::PackedFields;
+use option_table::Kind::{List, Table, Text};
+use option_table::{Kind, section};
+
+section! {
+    /// A beginning that becomes another one.
+    PREFIX_CHANGE = "site.transform.prefix";
+    /// The beginning to look for.
+    from = Text("text, not empty").required(),
+    /// The text that replaces it.
+    to = Text("text").required(),
+}
+
+/// A list of such changes.
+pub(super) const PREFIX_CHANGES: Kind = List(&Table(&PREFIX_CHANGE));
+
+/// Replacement of the beginning of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrefixChange {
+    pub(super) from: String,
+    pub(super) to: String,
+}
+
+impl PrefixChange {
+    /// The change from one beginning to another, which [`Self::beginning`] and [`Self::replacement`] have checked.
+    pub fn new(from: String, to: String) -> Self {
+        Self { from, to }
+    }
+
+    /// Checks the beginning to look for.
+    ///
+    /// # Errors
+    /// The problem with it, for people; also below.
+    pub fn beginning(text: &str) -> Result<String, String> {
+        match text {
+            "" => Err("expected the beginning of a value".to_owned()),
+            text => Self::replacement(text),
+        }
+    }
+
+    /// Checks the text that replaces it.
+    pub fn replacement(text: &str) -> Result<String, String> {
+        match text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            true => Ok(text.to_owned()),
+            false => Err("expected visible ASCII".to_owned()),
+        }
+    }
+}
+
+/// Replaces the values for which `change` returns another.
+pub(super) fn change_values(
+    name: &str,
+    fields: &mut PackedFields,
+    change: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) {
+    if !fields.values(name).any(|value| change(value).is_some()) {
+        return;
+    }
+    let mut changed = PackedFields::with_capacity(fields.len());
+    for (other, value) in fields.lines() {
+        match change(value).filter(|value| other.eq_ignore_ascii_case(name) && is_field_value(value)) {
+            Some(value) => changed.push(other, &value),
+            None => changed.push(other, value),
+        }
+    }
+    *fields = changed;
+}
+
+/// Value with another beginning, by the first of the changes that fits. `None` if the text that followed the old beginning would then
+/// name a server.
+pub(super) fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {
+    let (change, rest) =
+        changes.iter().find_map(|change| Some((change, behind(value, change.from.as_bytes())?)))?;
+    let to = change.to.as_bytes();
+    let begin = to.strip_suffix(b"/").filter(|_| rest.starts_with(b"/")).unwrap_or(to);
+    let changed = [begin, rest].concat();
+    (names_server(to) || !names_server(&changed)).then_some(changed)
+}
+
+/// Text that follows the beginning of a URL or a path, including the slash if the beginning ends in one. The beginning must end where a
+/// component does, so that it matches no other host and no longer name; scheme and host have no case (RFC 3986 section 6.2.2.1).
+fn behind<'a>(value: &'a [u8], from: &[u8]) -> Option<&'a [u8]> {
+    let (begin, rest) = value.split_at_checked(from.len())?;
+    let caseless = authority_end(from);
+    let is_same =
+        begin[..caseless].eq_ignore_ascii_case(&from[..caseless]) && begin[caseless..] == from[caseless..];
+    let is_whole = match from.last() {
+        Some(b'/') => from != b"/" || !names_server(value),
+        _ if memchr::memchr2(b'?', b'#', from).is_some() => true,
+        _ => rest.first().is_none_or(|next| b"/?#".contains(next)),
+    };
+    let rest = if from.ends_with(b"/") { &value[from.len() - 1..] } else { rest };
+    (is_same && is_whole).then_some(rest)
+}
+
+/// Whether a URL without a scheme names a server: `//host`. Browsers take `\` for a slash too, and skip tabs.
+fn names_server(url: &[u8]) -> bool {
+    let mut bytes = url.iter().filter(|byte| **byte != b'\t');
+    let mut is_slash = || bytes.next().is_some_and(|byte| b"/\\".contains(byte));
+    is_slash() && is_slash()
+}
+
+/// End of scheme and authority in a URL, or in its beginning.
+fn authority_end(url: &[u8]) -> usize {
+    let is_end = |byte: &u8| b"/?#".contains(byte);
+    let scheme_end = url.iter().position(|byte| *byte == b':' || is_end(byte));
+    let after_scheme = scheme_end.filter(|at| url[*at] == b':').map_or(0, |at| at + 1);
+    match url[after_scheme..].strip_prefix(b"//") {
+        Some(rest) => after_scheme + 2 + rest.iter().position(is_end).unwrap_or(rest.len()),
+        None => after_scheme,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_change_at_whole_segments() {
+        let check = |from: &str, to: &str, value: &str, expected: Option<&str>| {
+            let change = PrefixChange { from: from.to_owned(), to: to.to_owned() };
+            let found = changed_prefix(&[change], value.as_bytes());
+            let found = found.map(|value| String::from_utf8(value).unwrap());
+            assert_eq!(found.as_deref(), expected, "{from} to {to}: {value:?}");
+        };
+        for (value, expected) in [
+            ("/app", Some("/")),
+            ("/app/", Some("/")),
+            ("/app/x", Some("/x")),
+            ("/app?x", Some("/?x")),
+            ("/app#x", Some("/#x")),
+            ("/app/evil.example", Some("/evil.example")),
+            ("/apple", None),
+            ("/app//evil.example", None),
+            ("/app/\\evil.example", None),
+            ("/app/\t/evil.example", None),
+            ("/x", None),
+        ] {
+            check("/app", "/", value, expected);
+        }
+        check("/app", "", "/app/x", Some("/x"));
+        check("/app", "", "/app//x", None);
+        check("/app/", "/base", "/app/x", Some("/base/x"));
+        check("/app/", "/base/", "/app/x", Some("/base/x"));
+        check("/app/", "/base/", "/app", None);
+        check("/app", "/base/", "/app/x", Some("/base/x"));
+        check("/app", "/base", "/app//x", Some("/base//x"));
+        check("/", "/base/", "/x", Some("/base/x"));
+        check("/", "/base", "/", Some("/base/"));
+        for other in ["//evil.example", "/\\evil.example", "\\/evil.example", "/\t/evil.example"] {
+            check("/", "/base/", other, None);
+        }
+        check("/", "//own.example/", "/x", Some("//own.example/x"));
+        check("http://in.example", "", "http://in.example//evil.example", None);
+        check("http://in.example", "https://a.example/", "HTTP://In.example/x", Some("https://a.example/x"));
+        check("http://in.example/", "https://a.example", "http://in.example/x", Some("https://a.example/x"));
+        check("http://in.example", "https://a.example", "http://in.example:80/", None);
+        check("/a?b=", "/c?b=", "/a?b=1", Some("/c?b=1"));
+    }
+}
