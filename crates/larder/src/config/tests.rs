@@ -1,5 +1,6 @@
 //! Configurations as data: one file per case, the expected problems below a line in it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -128,6 +129,61 @@ fn examples_are_usable() {
     assert!(count >= 14, "{count} examples");
 }
 
+/// A key that no check asks for would have no effect; one that a check misspells is not in the option table.
+#[test]
+fn every_key_is_read() {
+    let folder = examples();
+    fs::write(folder.path().join("rest.toml"), REST).expect("a file");
+    let of_folder = |folder: &Path| {
+        let entries: Vec<_> = fs::read_dir(folder).expect("a folder").collect();
+        entries.into_iter().map(|entry| entry.expect("a file").path())
+    };
+    for path in of_folder(folder.path()).chain(of_folder(&cases())) {
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            check_file(&path);
+        }
+    }
+    let noted = tree::reads::noted();
+    let mut unread = BTreeSet::new();
+    visit(&table::ROOT, &mut |section, key| {
+        let name = format!("{}.{key}", section.name);
+        unread.extend((!noted.contains(&name)).then_some(name));
+    });
+    assert!(unread.is_empty(), "{unread:?}");
+}
+
+/// Keys that are read only beside others, which no example needs.
+const REST: &str = r#"
+[tracing]
+endpoint = "http://127.0.0.1:4318"
+
+[kv]
+compression = "lz4"
+[kv.tls]
+listen = ["127.0.0.1:1"]
+cert = "example.org.pem"
+key = "example.org.key"
+client_ca_file = "example.org.pem"
+
+[[site]]
+name = "a"
+origin = "http://a"
+[site.maintenance]
+enabled = true
+body_file = "kv-sessions.password"
+[[site.error_page]]
+statuses = [502]
+body_file = "kv-sessions.password"
+"#;
+
+/// Does something with each key of a table and of those inside.
+fn visit(section: &'static table::Section, act: &mut dyn FnMut(&table::Section, &'static str)) {
+    for option in section.options() {
+        act(section, option.key);
+        option.kind.section().into_iter().for_each(|section| visit(section, act));
+    }
+}
+
 /// All of them, with the files that their users put beside them.
 fn examples() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
@@ -232,14 +288,8 @@ fn line() -> impl Strategy<Value = String> {
 }
 
 fn all_keys() -> Vec<&'static str> {
-    fn visit(section: &'static table::Section, keys: &mut Vec<&'static str>) {
-        for option in section.options() {
-            keys.push(option.key);
-            option.kind.section().into_iter().for_each(|section| visit(section, keys));
-        }
-    }
     let mut keys = vec!["", "\"a b\"", "unknown"];
-    visit(&table::ROOT, &mut keys);
+    visit(&table::ROOT, &mut |_, key| keys.push(key));
     keys
 }
 

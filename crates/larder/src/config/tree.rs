@@ -44,16 +44,24 @@ pub(crate) enum Value {
 impl Table {
     /// The value of a key, if it was given or has a default.
     pub(crate) fn node(&self, key: &str) -> Option<&Node> {
+        self.assert_known(key);
+        #[cfg(test)]
+        reads::note(self.section, key);
+        self.entries.iter().find(|(name, _)| *name == key).map(|(_, node)| node)
+    }
+
+    pub(crate) fn node_mut(&mut self, key: &str) -> Option<&mut Node> {
+        self.assert_known(key);
+        self.entries.iter_mut().find(|(name, _)| *name == key).map(|(_, node)| node)
+    }
+
+    /// Misspelt keys are found by tests, which read every key of the option table (`every_key_is_read`).
+    fn assert_known(&self, key: &str) {
         debug_assert!(
             self.section.option(key).is_some(),
             "{}.{key} is not in the option table",
             self.section.name
         );
-        self.entries.iter().find(|(name, _)| *name == key).map(|(_, node)| node)
-    }
-
-    pub(crate) fn node_mut(&mut self, key: &str) -> Option<&mut Node> {
-        self.entries.iter_mut().find(|(name, _)| *name == key).map(|(_, node)| node)
     }
 
     /// The values at a path of keys, such as `rule.name`, of each table and each element of the lists on the way.
@@ -75,6 +83,7 @@ impl Table {
 
     /// Whether the key has a value that isn't what the file meant.
     pub(crate) fn is_wrong(&self, key: &str) -> bool {
+        self.assert_known(key);
         self.wrong.contains(&key)
     }
 
@@ -204,5 +213,27 @@ impl Value {
 
     pub(super) fn mismatch(&self, key: &str) -> ! {
         panic!("{key} is read as another type than the option table declares: {self:?}")
+    }
+}
+
+/// Keys that were read.
+#[cfg(test)]
+pub(super) mod reads {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use crate::config::table::Section;
+
+    thread_local! {
+        static NOTED: RefCell<BTreeSet<String>> = RefCell::default();
+    }
+
+    pub(super) fn note(section: &Section, key: &str) {
+        NOTED.with_borrow_mut(|noted| noted.insert(format!("{}.{key}", section.name)));
+    }
+
+    /// Those that this thread has read, each with its table.
+    pub(in crate::config) fn noted() -> BTreeSet<String> {
+        NOTED.with_borrow(Clone::clone)
     }
 }
