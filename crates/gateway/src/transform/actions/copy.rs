@@ -65,3 +65,38 @@ impl Copy {
         ("copy", format!("{} to {}", self.from, self.to))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::ChosenBy;
+
+    fn terms(phase: Phase) -> RuleTerms<'static> {
+        RuleTerms { phase, chosen_by: Some(ChosenBy::NothingPlain), credential_fields: &["x-token"] }
+    }
+
+    #[test]
+    fn all_lines_of_a_field_are_replaced() {
+        let check = |from: &str, expected: &[(&str, &[u8])]| {
+            let copy = Copy::new("x-new", from, &terms(Phase::ClientResponse)).unwrap();
+            let mut fields =
+                PackedFields::from_lines([("x-new", &b"0"[..]), ("x-old", b"1"), ("x-old", b"2")]);
+            copy.edit(&mut fields);
+            assert_eq!(fields.to_lines()[..], *expected, "{from}");
+        };
+        check("x-old", &[("x-old", b"1"), ("x-old", b"2"), ("x-new", b"1"), ("x-new", b"2")]);
+        check("x-absent", &[("x-new", b"0"), ("x-old", b"1"), ("x-old", b"2")]);
+        check("x-new", &[("x-new", b"0"), ("x-old", b"1"), ("x-old", b"2")]);
+    }
+
+    #[test]
+    fn what_a_client_says_is_no_credential_of_the_origin_s_request() {
+        let check = |phase, to: &str, is_right: bool| {
+            assert_eq!(Copy::new(to, "x-a", &terms(phase)).is_ok(), is_right, "{to} in {phase:?}");
+        };
+        check(Phase::ClientRequest, "x-token", true);
+        check(Phase::OriginRequest, "x-token", false);
+        check(Phase::OriginRequest, "authorization", false);
+        check(Phase::OriginRequest, "x-b", true);
+    }
+}
