@@ -8,8 +8,18 @@ use super::problem::Problem;
 use super::source::{Kind, Source};
 
 /// Crates whose doc comments name the thing first.
-const DOC_CRATES: [&str; 10] =
-    ["breaker", "cache", "fleet", "gateway", "message", "mock-origin", "option-table", "origin", "store", "testkit"];
+const DOC_CRATES: [&str; 10] = [
+    "breaker",
+    "cache",
+    "fleet",
+    "gateway",
+    "message",
+    "mock-origin",
+    "option-table",
+    "origin",
+    "store",
+    "testkit",
+];
 
 /// Openings of a riddle: a person, or a clause in place of a noun.
 const RIDDLES: [&str; 8] = ["It", "Of", "That", "Those", "What", "Who", "Whoever", "Whose"];
@@ -40,7 +50,8 @@ const PREDICATE_CRATES: [&str; 18] = [
 const PREDICATES: [&str; 3] = ["can_", "has_", "is_"];
 
 /// Crates in which a type name means one thing.
-const TYPE_NAME_CRATES: [&str; 7] = ["cache", "fleet", "gateway", "message", "option-table", "origin", "store"];
+const TYPE_NAME_CRATES: [&str; 7] =
+    ["cache", "fleet", "gateway", "message", "option-table", "origin", "store"];
 
 /// A type and a part of it in a private module may share a name; a third has no excuse.
 const DECLARATIONS_MAX: usize = 2;

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::config::{Conditions, FieldPattern, Phase, Spelling, TransformRule};
 use crate::routing::host_of;
+
 pub(crate) use crate::transform::Seen;
 
 /// The response, if the message is one.
