@@ -36,7 +36,13 @@ enum Expected {
 impl<S> ReadAhead<S> {
     #[inline]
     pub fn new(io: S) -> Self {
-        Self { io, ahead: Vec::new(), given: 0, expected: Expected::Little }
+        Self::behind(Vec::new(), io)
+    }
+
+    /// Stream that returns `early`, which has already been read, before it reads on.
+    #[inline]
+    pub fn behind(early: Vec<u8>, io: S) -> Self {
+        Self { io, ahead: early, given: 0, expected: Expected::Little }
     }
 
     #[inline]

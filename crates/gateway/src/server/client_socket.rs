@@ -120,7 +120,11 @@ impl AsyncWrite for ClientSocket {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.registered()?.poll_write_vectored(context, parts)
+        match parts {
+            // A TLS layer hands over one record as a list of one; `send` takes it for less than `writev` does.
+            [part] => self.poll_write(context, part),
+            _ => self.registered()?.poll_write_vectored(context, parts),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -25,7 +25,6 @@ use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 
 use super::client_socket::ClientSocket;
-use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
 use crate::active::ActiveConfig;
@@ -398,45 +397,50 @@ async fn connection(
 ) -> Result<(), WireError> {
     let listener = live.listener(index);
     let limit = live.config.limits.head_read_timeout;
-    let (io, address, transport) = match listener.proxy_protocol {
-        ProxyProtocol::Off => (Prefixed::new(Vec::new(), socket), address, ClientTransport::Unsaid),
+    let mut read = (Wire::new(socket, limit), Input::with_capacity(0));
+    let (address, transport) = match listener.proxy_protocol {
+        ProxyProtocol::Off => (address, ClientTransport::Unsaid),
         ProxyProtocol::Required if !is_within(&listener.proxy_protocol_from, address.ip()) => {
             worker.recorder.connection_refused("proxy-peer");
             tracing::warn!(peer = %address.ip(), "connection closed: the peer is not in `proxy_protocol_from`");
             return Ok(());
         }
         ProxyProtocol::Required => {
-            let (io, header) = Box::pin(proxied(worker, socket, address, limit)).await?;
+            let header = Box::pin(proxied(worker, &mut read, address)).await?;
+            read.0.allow(limit);
             let named = match header.peer {
                 ProxiedPeer::Tcp { source, .. } => source,
                 // A proxy that checks health names no TCP client.
                 ProxiedPeer::Local | ProxiedPeer::Unknown | ProxiedPeer::Unix => address,
             };
             worker.shared.doorway.name(seat, holder(&live.config, named));
-            (io, named, header.transport)
+            (named, header.transport)
         }
     };
     let is_secured = listener.tls.is_some() || transport == ClientTransport::Tls;
     let scheme = if is_secured { Scheme::Https } else { Scheme::Http };
     let peer = Peer { address, trust: trust(&live.config, address), scheme };
     match live.tls.get(index).and_then(Option::as_ref) {
-        Some(config) => secured(worker, &live.config.limits, (config, io), peer, seat).await,
-        None => cleartext(worker, io, ClientEnd { peer, tls: None }, seat, (listener.http2, limit)).await,
+        Some(config) => secured(worker, &live.config.limits, (config, read), peer, seat).await,
+        None => cleartext(worker, read, ClientEnd { peer, tls: None }, seat, (listener.http2, limit)).await,
     }
 }
+
+/// A connection, and the bytes read of it.
+type Begun<S> = (Wire<S>, Input);
 
 /// Performs the TLS handshake, and serves the negotiated protocol.
 async fn secured<S: Stream + 'static>(
     worker: &Arc<Worker>,
     limits: &ClientLimits,
-    (config, io): (&Arc<ServerConfig>, S),
+    (config, read): (&Arc<ServerConfig>, Begun<S>),
     peer: Peer,
     seat: &Arc<OpenConnection>,
 ) -> Result<(), WireError> {
     let _gauge = worker.recorder.connection(ConnectionKind::Tls);
     let limit = limits.head_read_timeout;
     let handshake = async {
-        let Some(io) = hello(worker, io, peer, limits).await? else { return Ok(None) };
+        let Some(io) = hello(worker, read, peer, limits).await? else { return Ok(None) };
         Ok::<_, WireError>(Some(tls::accept(Arc::clone(config), io).await))
     };
     let accepted = match tokio::time::timeout(limit, Box::pin(handshake)).await {
@@ -468,29 +472,31 @@ async fn secured<S: Stream + 'static>(
     Ok(())
 }
 
-/// Waits for the first bytes of a connection. One that has sent none counts as idle, like those between two requests.
+/// Waits for the first bytes of a connection, unless they are there. One that has sent none counts as idle, like those between two requests.
 async fn first_bytes<S: Stream>(
     worker: &Worker,
     wire: &mut Wire<S>,
     input: &mut Input,
-) -> Result<usize, WireError> {
+) -> Result<(), WireError> {
+    if !input.is_empty() {
+        return Ok(());
+    }
     let mut idle_end = IdleEnd::new(worker);
     let first = |context: &mut Context<'_>| wire.poll_first_read(context, &worker.arrivals, input);
-    idle_end.or(first).await.unwrap_or(Err(WireError::Closed))
+    idle_end.or(first).await.unwrap_or(Err(WireError::Closed)).map(drop)
 }
 
 /// Waits for the first bytes of a TLS handshake. A client that sends a method instead used the wrong scheme in a URL, and gets a
 /// response that says so: a failed handshake would tell nothing. `None` if it was plain HTTP.
 async fn hello<S: Stream>(
     worker: &Worker,
-    io: S,
+    (mut wire, mut input): Begun<S>,
     peer: Peer,
     limits: &ClientLimits,
-) -> Result<Option<Prefixed<S>>, WireError> {
-    let (mut wire, mut input) = (Wire::new(io, limits.head_read_timeout), Input::with_capacity(0));
+) -> Result<Option<(Vec<u8>, S)>, WireError> {
     first_bytes(worker, &mut wire, &mut input).await?;
     if input.filled().first().is_none_or(|byte| !byte.is_ascii_alphabetic()) {
-        return Ok(Some(Prefixed::new(input.take(), wire.io)));
+        return Ok(Some((input.take(), wire.io)));
     }
     let problem = Problem::new(400, "plain-http", "plain HTTP on a TLS port");
     worker.recorder.client_error(problem.reason);
@@ -503,12 +509,11 @@ async fn hello<S: Stream>(
 /// Serves a cleartext connection. HTTP/2 begins with the preface (prior knowledge, RFC 9113 section 3.3).
 async fn cleartext<S: Stream + 'static>(
     worker: &Arc<Worker>,
-    io: S,
+    (mut wire, mut input): Begun<S>,
     client: ClientEnd,
     seat: &Arc<OpenConnection>,
     (http2, limit): (Http2, Duration),
 ) -> Result<(), WireError> {
-    let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(0));
     let opening = match http2 {
         Http2::Off => Opening::Http1,
         Http2::On => opening(worker, &mut wire, &mut input, limit).await?,
@@ -516,7 +521,7 @@ async fn cleartext<S: Stream + 'static>(
     match opening {
         Opening::Http1 => speak_http1(worker, wire, input, client, seat).await,
         Opening::Http2 => {
-            let io = ReadAhead::new(Prefixed::new(input.take(), wire.io));
+            let io = ReadAhead::behind(input.take(), wire.io);
             Box::pin(speak_http2(worker, io, client, seat)).await;
         }
     }
@@ -575,15 +580,13 @@ async fn speak_http2<S: Stream + 'static>(
     http2::serve(io, Arc::clone(worker), client, Arc::clone(seat)).await;
 }
 
-/// Reads the PROXY protocol header; returns the stream after it, and the header.
+/// Reads the PROXY protocol header.
 async fn proxied<S: Stream>(
     worker: &Worker,
-    io: S,
+    (wire, input): &mut Begun<S>,
     proxy: SocketAddr,
-    limit: Duration,
-) -> Result<(Prefixed<S>, ProxyHeader), WireError> {
-    let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(512));
-    first_bytes(worker, &mut wire, &mut input).await?;
+) -> Result<ProxyHeader, WireError> {
+    first_bytes(worker, wire, input).await?;
     loop {
         let header = parse_proxy_header(input.filled()).map_err(|error| {
             worker.recorder.connection_refused("proxy-header");
@@ -592,9 +595,9 @@ async fn proxied<S: Stream>(
         })?;
         if let Some(header) = header {
             input.consume(header.bytes);
-            return Ok((Prefixed::new(input.take(), wire.io), header));
+            return Ok(header);
         }
-        wire.read(&mut input).await?;
+        wire.read(input).await?;
     }
 }
 

@@ -44,9 +44,17 @@ pub(crate) struct Accepted<S> {
     pub(crate) session: TlsSession,
 }
 
+impl<S: Stream> Stream for ReadAhead<S> {
+    const CLOSES_SILENTLY: bool = S::CLOSES_SILENTLY;
+
+    fn end_by(&self, ending: Ending) {
+        self.io().end_by(ending);
+    }
+}
+
 impl<S: Stream> Stream for Box<TlsStream<ReadAhead<S>>> {
     fn end_by(&self, ending: Ending) {
-        self.get_ref().0.io().end_by(ending);
+        self.get_ref().0.end_by(ending);
     }
 }
 
@@ -71,12 +79,16 @@ pub(crate) fn server_config(tls: &ListenerTls, http2: Http2) -> Result<Arc<Serve
     Ok(Arc::new(config))
 }
 
-/// Performs the handshake. The caller limits the time.
+/// Performs the handshake on a connection of which `early` has been read. The caller limits the time.
 ///
 /// # Errors
 /// The client left, or the two sides can't agree.
-pub(crate) async fn accept<S: Stream>(config: Arc<ServerConfig>, io: S) -> io::Result<Accepted<S>> {
-    let mut stream = Box::new(TlsAcceptor::from(config).accept(ReadAhead::new(io)).await?);
+pub(crate) async fn accept<S: Stream>(
+    config: Arc<ServerConfig>,
+    (early, io): (Vec<u8>, S),
+) -> io::Result<Accepted<S>> {
+    let io = ReadAhead::behind(early, io);
+    let mut stream = Box::new(TlsAcceptor::from(config).accept(io).await?);
     stream.get_mut().1.set_buffer_limit(Some(UNSENT_BYTES_MAX));
     let (_, session) = stream.get_ref();
     let agreed = TlsSession {
@@ -274,7 +286,7 @@ mod tests {
         client: &Arc<ClientConfig>,
     ) -> (Negotiated, rustls::HandshakeKind) {
         let (near, far) = tokio::io::duplex(16 * 1024);
-        let server = accept(Arc::clone(server), near);
+        let server = accept(Arc::clone(server), (Vec::new(), near));
         let client =
             TlsConnector::from(Arc::clone(client)).connect(ServerName::try_from("a.example").unwrap(), far);
         let (server, client) = tokio::join!(server, client);

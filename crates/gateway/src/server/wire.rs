@@ -215,15 +215,22 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Writes all `parts` in as few system calls as the kernel allows. `limits` keep a client that stops reading, or nearly so,
+    /// Writes all `parts`, at most [`PARTS_MAX`], in as few system calls as the kernel allows. `limits` keep a client that stops reading, or nearly so,
     /// from holding its response for ever.
     pub(crate) async fn write_all(&mut self, parts: &[&[u8]], limits: PaceLimits) -> Result<(), WireError> {
-        let mut progress = WriteProgress { part: 0, offset: 0 };
         let total = parts.iter().map(|part| part.len()).sum();
+        let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+        for (slice, part) in slices.iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        let mut left = &mut slices[..parts.len()];
         self.push(total, limits, |io, context, step_before| {
-            progress.advance(parts, step_before);
-            progress.skip_empty(parts);
-            progress.poll_write(io, context, parts)
+            // Leading parts without bytes are left out, too.
+            IoSlice::advance_slices(&mut left, step_before);
+            match &*left {
+                [only] => Pin::new(io).poll_write(context, only),
+                several => Pin::new(io).poll_write_vectored(context, several),
+            }
         })
         .await?;
         self.flush().await
@@ -355,53 +362,8 @@ impl<S: Stream> Wire<S> {
 /// Size of the input buffer that an idle connection may keep.
 const IDLE_BYTES_MAX: usize = 2 * 1024;
 
-struct WriteProgress {
-    part: usize,
-    offset: usize,
-}
-
-impl WriteProgress {
-    /// Moves to the next part with bytes left; there is one.
-    fn skip_empty(&mut self, parts: &[&[u8]]) {
-        while self.offset >= parts[self.part].len() {
-            self.part += 1;
-            self.offset = 0;
-        }
-    }
-
-    fn poll_write<S: Stream>(
-        &self,
-        io: &mut S,
-        context: &mut Context<'_>,
-        parts: &[&[u8]],
-    ) -> Poll<io::Result<usize>> {
-        const SLICES_MAX: usize = 16;
-        let rest = &parts[self.part..];
-        if let [only] = rest {
-            return Pin::new(io).poll_write(context, &only[self.offset..]);
-        }
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let used = rest.len().min(SLICES_MAX);
-        for (slice, part) in slices.iter_mut().zip(rest) {
-            *slice = IoSlice::new(part);
-        }
-        slices[0] = IoSlice::new(&rest[0][self.offset..]);
-        Pin::new(io).poll_write_vectored(context, &slices[..used])
-    }
-
-    fn advance(&mut self, parts: &[&[u8]], mut written: usize) {
-        while written > 0 {
-            let left = parts[self.part].len() - self.offset;
-            let step = left.min(written);
-            self.offset += step;
-            written -= step;
-            if step == left {
-                self.part += 1;
-                self.offset = 0;
-            }
-        }
-    }
-}
+/// Parts of a write: the head of a response, and a chunk of its body in its framing.
+const PARTS_MAX: usize = 5;
 
 /// Bytes received and not yet used. A plain buffer with two marks: no reference count is touched per request.
 pub(crate) struct Input {

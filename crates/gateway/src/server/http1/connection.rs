@@ -6,10 +6,11 @@ use caching::MethodClass;
 use http1::{Framing, HeadScanner, Persistence, Version as WireVersion};
 use message::head::ClientEnd;
 
-use super::response::{Chunking, Wanted};
+use super::response::Chunking;
 use crate::active::ActiveConfig;
 use crate::connection_table::OpenConnection;
 use crate::request::plan::Plan;
+use crate::server::Wanted;
 use crate::server::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::worker::{IdleEnd, Worker};
 
@@ -113,7 +114,7 @@ impl Traits {
                 WireVersion::Http10 => Chunking::NotUnderstood,
                 WireVersion::Http11 => Chunking::Understood,
             },
-            wanted: if head.method == "HEAD" { Wanted::HeadOnly } else { Wanted::HeadAndBody },
+            wanted: Wanted::by(head.method),
             expects_continue: head.expects_continue,
             accepts_trailers: head.accepts_trailers,
         }

@@ -11,14 +11,15 @@ use store::Slice;
 use tokio::time::Instant;
 
 use super::connection::{Connection, DRAINED_BYTES_MAX, Next, Traits};
-use super::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped, Rest};
-use super::response::{BodyFraming, Chunk, Chunking, Http1Head, Wanted, write_framing};
+use super::request_body::{BodyPump, Pumped, Rest};
+use super::response::{BodyFraming, Chunk, Chunking, Http1Head, write_framing};
 use crate::active::ActiveConfig;
 use crate::request::account::{self, Delivered, LoggedRequest};
 use crate::request::reply::{Body, BrokenBody, Reply};
-use crate::server::at_once;
+use crate::request::respond::Problem;
 use crate::server::tunnel::{self, TunnelEnd};
 use crate::server::wire::{Ending, Stream, WireError};
+use crate::server::{BodyProblem, Wanted, at_once};
 
 /// Bytes sent of one response before other connections of the core get their turn.
 const TURN_BYTES_MAX: usize = 256 << 10;
@@ -181,8 +182,8 @@ impl<'a, S: Stream> Delivery<'a, S> {
     }
 
     fn request_body_broken(&self, problem: &BodyProblem) {
-        let (Connection { worker, live, .. }, reason) = (&*self.connection, problem.reason());
-        if reason != CLIENT_CLOSED {
+        if let BodyProblem::Refused(Problem { reason, .. }) = problem {
+            let Connection { worker, live, .. } = &*self.connection;
             let site = self.reply.account.site.as_deref();
             account::record_cut(worker, live, (site, self.asked.request), reason);
         }

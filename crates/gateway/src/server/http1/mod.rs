@@ -23,9 +23,10 @@ use origin::{Interim, RequestBody};
 
 use self::connection::{Next, Traits};
 use self::delivery::Delivery;
-use self::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped};
-use self::response::{Http1Head, Wanted};
+use self::request_body::{BodyPump, CLIENT_CLOSED, Pumped};
+use self::response::Http1Head;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
+use super::{BodyProblem, REQUEST_PIECES_MAX, Wanted};
 use crate::active::ActiveConfig;
 use crate::config::Config;
 use crate::connection_table::OpenConnection;
@@ -49,8 +50,6 @@ const COPIED_BODY_BYTES_MAX: usize = 16 * 1024;
 const LINES_AT_ONCE: usize = 32;
 /// Room for the key of most requests: growing it from nothing takes as long as the look-up.
 const KEY_BYTES: usize = 128;
-/// Pieces of a request body between client and origin, beside the one that each side holds.
-const REQUEST_PIECES_MAX: usize = 1;
 
 enum Turn {
     NeedInput,
@@ -274,8 +273,11 @@ impl<S: Stream> Connection<S> {
         let _in_flight = self.worker.recorder.in_flight();
         let (sender, body) = match traits.framing {
             Framing::None | Framing::Length(0) => (None, RequestBody::Empty),
-            Framing::Length(bytes) => split(RequestBody::channel(REQUEST_PIECES_MAX, Some(bytes))),
-            Framing::Chunked => split(RequestBody::channel(REQUEST_PIECES_MAX, None)),
+            Framing::Length(_) | Framing::Chunked => {
+                let length = if let Framing::Length(bytes) = traits.framing { Some(bytes) } else { None };
+                let (sender, body) = RequestBody::channel(REQUEST_PIECES_MAX, length);
+                (Some(sender), body)
+            }
         };
         let limits = match sender {
             // No content follows that rules could limit.
@@ -328,7 +330,7 @@ impl<S: Stream> Connection<S> {
                 }
                 // Work started for the client ends when the future of the reply is dropped.
                 self.client_gave_up(plan).await;
-                Err(BodyProblem::Wire(WireError::Closed))
+                Err(BodyProblem::ClientLeft)
             };
             tokio::select! {
                 biased;
@@ -377,14 +379,13 @@ impl<S: Stream> Connection<S> {
         traits: Traits,
         pump: &BodyPump,
     ) -> Next {
-        let Some(status) = problem.status() else {
-            self.worker.recorder.client_error(problem.reason());
+        let BodyProblem::Refused(problem) = problem else {
+            self.worker.recorder.client_error(CLIENT_CLOSED);
             self.left(plan, pump);
             return Ok(Persistence::Close);
         };
         self.farewell = Farewell::Lingering;
-        let problem = Problem::new(status, problem.reason(), problem.to_string());
-        let reply = pipeline::refuse_content(plan, &problem);
+        let reply = pipeline::refuse_content(plan, problem);
         Delivery::new(self, LoggedRequest::of(plan), traits.closing(), None, Box::new(reply)).run().await
     }
 
@@ -511,12 +512,6 @@ fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Active
     }
     out.extend_from_slice(body);
     Turn::Answered(traits.persistence)
-}
-
-fn split(
-    (sender, body): (origin::RequestBodySender, RequestBody),
-) -> (Option<origin::RequestBodySender>, RequestBody) {
-    (Some(sender), body)
 }
 
 fn refusal(error: RequestError) -> Problem {

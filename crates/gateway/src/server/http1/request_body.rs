@@ -6,53 +6,20 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use http1::{BodyDecoder, BodyError, Decoded, Framing, Limits};
+use http1::{BodyDecoder, Decoded, Framing, Limits};
 use origin::{RequestBodySender, UNCHARGED_PIECE_BYTES_MAX};
 use store::{Budget, OverBudget};
 use tokio::time::Instant;
 
 use super::connection::DRAINED_BYTES_MAX;
 use crate::pace::{BodyLimits, Pace, PaceLimits};
-use crate::server::wire::{Input, Stream, Wire, WireError};
+use crate::request::respond::Problem;
+use crate::server::BodyProblem;
+use crate::server::wire::{Input, Stream, Wire};
 use crate::worker::Worker;
 
 /// Reason code for a client that left before there was a response.
 pub(super) const CLIENT_CLOSED: &str = "client-closed";
-
-/// The reason why a request body can't be read to its end.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BodyProblem {
-    /// Malformed framing: 400.
-    #[error(transparent)]
-    Malformed(#[from] BodyError),
-    /// More than the configured limit: 413.
-    #[error("the request body is larger than {bytes_max} bytes")]
-    TooLarge { bytes_max: u64 },
-    /// The client stopped sending (408) or left.
-    #[error(transparent)]
-    Wire(#[from] WireError),
-}
-
-impl BodyProblem {
-    /// Status sent to the client, if it is still there.
-    pub(super) fn status(&self) -> Option<u16> {
-        match self {
-            Self::Malformed(_) => Some(400),
-            Self::TooLarge { .. } => Some(413),
-            Self::Wire(WireError::TimedOut) => Some(408),
-            Self::Wire(_) => None,
-        }
-    }
-
-    pub(super) fn reason(&self) -> &'static str {
-        match self {
-            Self::Malformed(error) => error.reason(),
-            Self::TooLarge { .. } => "request-body-too-large",
-            Self::Wire(WireError::TimedOut) => "request-body-timeout",
-            Self::Wire(_) => CLIENT_CLOSED,
-        }
-    }
-}
 
 /// Size of a read when the budget has no room for more.
 const READ_BYTES_MIN: usize = 16 * 1024;
@@ -268,7 +235,7 @@ impl BodyPump {
         self.bytes_left = self
             .bytes_left
             .checked_sub(bytes)
-            .ok_or(BodyProblem::TooLarge { bytes_max: self.limits.bytes_max })?;
+            .ok_or_else(|| BodyProblem::Refused(Problem::request_body_too_large(self.limits.bytes_max)))?;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use http1::encode;
 use message::fields::Fields;
 
 use crate::request::reply::{HeadSink, Length};
+use crate::server::Wanted;
 
 /// Writes a head into the connection's output buffer.
 pub(super) struct Http1Head<'a> {
@@ -54,13 +55,6 @@ pub(super) enum BodyFraming {
     Chunked,
     /// Ends with the connection.
     Close,
-}
-
-/// Whether the response answers HEAD.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    HeadAndBody,
-    HeadOnly,
 }
 
 /// Whether the client's version has chunked framing.

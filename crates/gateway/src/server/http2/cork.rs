@@ -1,7 +1,6 @@
-//! Gathers output while several requests are answered, so that their responses share one write and, over TLS, one record.
-//!
-//! `h2` flushes each time it is polled for the next request, which is once per response: a client that sends ten requests at once
-//! would cost ten system calls.
+//! The output side of a connection. It gathers output while several requests are answered, so that their responses share one write
+//! and, over TLS, one record: `h2` flushes each time it is polled for the next request, which is once per response, and a client that
+//! sends ten requests at once would cost ten system calls. And it ends a connection whose client has stopped reading.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -9,8 +8,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use crate::server::deadline::Deadline;
 
 /// Bytes that may be gathered: a TLS record's worth, so that copying stays cheaper than the saved write.
 const HELD_BYTES_MAX: usize = 16 * 1024;
@@ -45,9 +48,33 @@ impl Cork {
     }
 }
 
-/// A stream with a [`Cork`].
+/// Fails a write that makes no progress for `stall_max`. Streams watch their own flow-control windows; they can't see a client
+/// that leaves the bytes in the socket.
+struct StallGuard {
+    stall_max: Duration,
+    deadline: Option<Deadline>,
+    stalled: bool,
+}
+
+impl StallGuard {
+    fn watch<T>(&mut self, context: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.stalled = false;
+            return progress;
+        }
+        let at = Instant::now() + self.stall_max;
+        let deadline = self.deadline.get_or_insert_with(|| Deadline::new(at));
+        if !std::mem::replace(&mut self.stalled, true) {
+            deadline.set(at);
+        }
+        deadline.poll_passed(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+/// A stream with a [`Cork`], whose writes must make progress.
 pub(super) struct Corked<S> {
     io: S,
+    stall: StallGuard,
     cork: Cork,
     held: Vec<u8>,
     /// Bytes of `held` already written.
@@ -55,8 +82,10 @@ pub(super) struct Corked<S> {
 }
 
 impl<S> Corked<S> {
-    pub(super) fn new(io: S, cork: Cork) -> Self {
-        Self { io, cork, held: Vec::new(), written: 0 }
+    /// `stall_max` is the longest time for which a write may wait.
+    pub(super) fn new(io: S, stall_max: Duration, cork: Cork) -> Self {
+        let stall = StallGuard { stall_max, deadline: None, stalled: false };
+        Self { io, stall, cork, held: Vec::new(), written: 0 }
     }
 
     fn hold(&mut self, parts: &[IoSlice<'_>]) {
@@ -90,7 +119,8 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
             all[0] = IoSlice::new(&self.held[self.written..]);
             all.iter_mut().skip(1).zip(parts).for_each(|(slot, part)| *slot = IoSlice::new(part));
             let used = 1 + parts.len().min(PARTS_MAX);
-            let bytes = ready!(Pin::new(&mut self.io).poll_write_vectored(context, &all[..used]))?;
+            let written = Pin::new(&mut self.io).poll_write_vectored(context, &all[..used]);
+            let bytes = ready!(self.stall.watch(context, written))?;
             if bytes == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -106,7 +136,8 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
         if parts.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        Pin::new(&mut self.io).poll_write_vectored(context, parts)
+        let written = Pin::new(&mut self.io).poll_write_vectored(context, parts);
+        self.stall.watch(context, written)
     }
 
     fn poll_write_held(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -151,12 +182,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
             return Poll::Ready(Ok(()));
         }
         ready!(self.poll_write_held(context))?;
-        Pin::new(&mut self.io).poll_flush(context)
+        let flushed = Pin::new(&mut self.io).poll_flush(context);
+        self.stall.watch(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_held(context))?;
-        Pin::new(&mut self.io).poll_shutdown(context)
+        let shut = Pin::new(&mut self.io).poll_shutdown(context);
+        self.stall.watch(context, shut)
     }
 }
 
@@ -167,6 +200,8 @@ mod tests {
     use super::*;
     use crate::server::http2::tests::Counted;
 
+    const STALL_MAX: Duration = Duration::from_secs(5);
+
     /// Pieces, data after them, bytes per write, and the expected number of writes.
     type Case<'a> = (&'a [Vec<u8>], &'a [u8], usize, usize);
 
@@ -176,7 +211,7 @@ mod tests {
         let cork = Cork::default();
         let counted = Counted::new(near, bytes_max);
         let writes = counted.writes();
-        let mut corked = Corked::new(counted, cork.clone());
+        let mut corked = Corked::new(counted, STALL_MAX, cork.clone());
         cork.push();
         for piece in pieces {
             corked.write_all(piece).await.unwrap();
@@ -215,7 +250,7 @@ mod tests {
     async fn a_shutdown_loses_nothing() {
         let (near, mut far) = duplex(64);
         let cork = Cork::default();
-        let mut corked = Corked::new(near, cork.clone());
+        let mut corked = Corked::new(near, STALL_MAX, cork.clone());
         cork.push();
         corked.write_all(b"goodbye").await.unwrap();
         corked.shutdown().await.unwrap();

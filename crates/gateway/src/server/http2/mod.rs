@@ -14,7 +14,7 @@
 //! | uploads that the origin does not take | their window, and the memory budget: 503 |
 //! | open windows and a socket that is not read | `http2_send_buffer_bytes_max` for the connection, in the memory budget: [`send_memory`] |
 //! | a closed flow-control window | `write_timeout` in [`stream`]; the data waits at its source |
-//! | bytes left in the socket | `write_timeout` in [`stall`] |
+//! | bytes left in the socket | `write_timeout` in [`cork`] |
 //! | silence | `head_read_timeout` for the preface, `idle_timeout` without a stream; PING doesn't count |
 
 mod cork;
@@ -24,7 +24,6 @@ mod request_body;
 mod resets;
 mod response;
 mod send_memory;
-mod stall;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -46,10 +45,9 @@ use self::cork::{Cork, Corked};
 use self::request::Stage;
 use self::request_body::BodyPump;
 use self::resets::Resets;
-use self::response::Wanted;
 use self::send_memory::SendMemory;
-use self::stall::StallGuard;
 use self::stream::{Exchange, Responder};
+use super::Wanted;
 use super::deadline::Deadline;
 use super::wire::Stream;
 use crate::active::ActiveConfig;
@@ -85,7 +83,7 @@ pub(crate) async fn serve<S: Stream + 'static>(
     let live = worker.live();
     let limits = &live.config.limits;
     let cork = Cork::default();
-    let io = Corked::new(StallGuard::new(io, limits.write_timeout), cork.clone());
+    let io = Corked::new(io, limits.write_timeout, cork.clone());
     let handshake = builder(limits).handshake::<_, Bytes>(io);
     let connection = match tokio::time::timeout(limits.head_read_timeout, Box::pin(handshake)).await {
         Ok(Ok(h2)) => Connection::new(h2, cork, worker, live, client, seat),
@@ -128,7 +126,7 @@ fn connection_window_bytes(limits: &ClientLimits) -> u32 {
 }
 
 struct Connection<S> {
-    h2: h2::server::Connection<Corked<StallGuard<S>>, Bytes>,
+    h2: h2::server::Connection<Corked<S>, Bytes>,
     /// In while requests are at hand.
     cork: Cork,
     worker: Arc<Worker>,
@@ -166,7 +164,7 @@ enum StreamEvent {
 
 impl<S: Stream + 'static> Connection<S> {
     fn new(
-        h2: h2::server::Connection<Corked<StallGuard<S>>, Bytes>,
+        h2: h2::server::Connection<Corked<S>, Bytes>,
         cork: Cork,
         worker: Arc<Worker>,
         live: Arc<ActiveConfig>,
@@ -348,7 +346,7 @@ fn refuse_malformed(worker: &Worker, client: &ClientEnd, error: &h2::Error) {
 type Incoming = Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>;
 
 fn poll_accept<S: Stream>(
-    h2: &mut h2::server::Connection<Corked<StallGuard<S>>, Bytes>,
+    h2: &mut h2::server::Connection<Corked<S>, Bytes>,
     context: &mut Context<'_>,
 ) -> Poll<Option<Incoming>> {
     // The future keeps nothing between polls, so a new one each time is as good.

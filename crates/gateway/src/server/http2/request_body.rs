@@ -16,19 +16,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::pace::{BodyLimits, Pace};
 use crate::request::respond::Problem;
+use crate::server::{BodyProblem, REQUEST_PIECES_MAX};
 
-/// Pieces of a request body between client and origin. Each is at most a frame (16 KiB); more that waits is charged.
-const REQUEST_PIECES_MAX: usize = 1;
+/// Largest piece of a request body: a frame. More that waits is charged.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
-
-/// The reason why a request body can't be read to its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum BodyProblem {
-    /// A problem to report to the client.
-    Refused(Problem),
-    /// The client reset the stream, or the connection broke.
-    ClientLeft,
-}
 
 /// Moves a request body in a task of its own, so that neither side of an exchange waits for the other: an origin may answer
 /// before it has read everything. Dropping it stops the task.
@@ -204,11 +195,7 @@ impl Reader {
         let waited = if waits { Duration::ZERO } else { since.elapsed() };
         TakenData::Arrived(match arrived {
             Err(_) if self.has_moved() => return TakenData::Waits,
-            Err(_) => Err(BodyProblem::Refused(Problem::new(
-                408,
-                "request-body-timeout",
-                "the request body did not arrive in time",
-            ))),
+            Err(_) => Err(BodyProblem::timed_out()),
             Ok(None) => Ok(None),
             Ok(Some(Err(_))) => Err(BodyProblem::ClientLeft),
             Ok(Some(Ok(data))) => self.received(data, waited),

@@ -6,19 +6,7 @@ use http::{Response, StatusCode};
 use origin::Interim;
 
 use crate::request::reply::{HeadSink, Length, Reply};
-
-/// Whether the response answers HEAD.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    HeadAndBody,
-    HeadOnly,
-}
-
-impl Wanted {
-    pub(super) fn by(method: &str) -> Self {
-        if method == "HEAD" { Self::HeadOnly } else { Self::HeadAndBody }
-    }
-}
+use crate::server::Wanted;
 
 /// Whether data frames follow the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

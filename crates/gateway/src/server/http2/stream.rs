@@ -20,9 +20,9 @@ use store::Slice;
 use tokio::time::{Instant, timeout};
 
 use super::prepared;
-use super::request_body::{BodyProblem, BodyPump};
+use super::request_body::BodyPump;
 use super::resets::Resets;
-use super::response::{self, Follows, Http2Head, Wanted, follows};
+use super::response::{self, Follows, Http2Head, follows};
 use super::send_memory::{Counted, SendMemory};
 use crate::active::ActiveConfig;
 use crate::config::ErrorExposure;
@@ -33,7 +33,7 @@ use crate::request::pipeline;
 use crate::request::plan::Plan;
 use crate::request::reply::{Body, BrokenBody, HeadSink, Length, Reply};
 use crate::request::respond::{self, Problem};
-use crate::server::at_once;
+use crate::server::{BodyProblem, Wanted, at_once};
 use crate::worker::Worker;
 
 /// A stream before its response.

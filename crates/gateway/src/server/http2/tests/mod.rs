@@ -415,7 +415,7 @@ async fn a_stalled_client_holds_the_origin_back_and_is_reset() {
 #[tokio::test(start_paused = true)]
 async fn bytes_left_in_the_socket_end_the_connection() {
     let (near, _far) = duplex(4);
-    let mut guarded = StallGuard::new(near, Duration::from_secs(7));
+    let mut guarded = Corked::new(near, Duration::from_secs(7), Cork::default());
     let start = Instant::now();
     let error = guarded.write_all(b"more than fits").await.unwrap_err();
     assert_eq!((error.kind(), start.elapsed().as_secs()), (std::io::ErrorKind::TimedOut, 7));
