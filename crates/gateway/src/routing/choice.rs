@@ -194,7 +194,7 @@ fn fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
     rules.iter().position(|rule| rule.fits(method, path_and_query)).unwrap_or(rules.len() - 1)
 }
 
-const PHASES: [Phase; 4] =
+pub(super) const PHASES: [Phase; 4] =
     [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse];
 
 #[cfg(test)]

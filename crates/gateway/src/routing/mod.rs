@@ -13,7 +13,7 @@ use caching::{StoredCredentialed, Timestamp, target, unkeyed};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
 
-use self::choice::Chooser;
+use self::choice::{Chooser, PHASES};
 
 pub(crate) use self::choice::{Routed, RuleMatch};
 use self::sites::SiteIndex;
@@ -49,12 +49,9 @@ pub(crate) struct LiveSite {
 }
 
 /// Metrics labels of the transformation rules, by phase.
-#[derive(Default)]
 struct LiveTransforms {
-    client_request: Vec<RuleId>,
-    origin_request: Vec<RuleId>,
-    origin_response: Vec<RuleId>,
-    client_response: Vec<RuleId>,
+    /// In the order of [`PHASES`].
+    metrics: [Vec<RuleId>; PHASES.len()],
     /// Whether rules make responses depend on request fields.
     answers_by_fields: bool,
 }
@@ -66,29 +63,18 @@ impl LiveTransforms {
             let rules = transforms.of(phase).iter();
             rules.map(|rule| telemetry.register_rule(&rule.name)).collect::<Vec<_>>()
         };
-        let live = Self {
-            client_request: of(Phase::ClientRequest),
-            origin_request: of(Phase::OriginRequest),
-            origin_response: of(Phase::OriginResponse),
-            client_response: of(Phase::ClientResponse),
-            answers_by_fields: [Phase::ClientRequest, Phase::ClientResponse]
-                .into_iter()
-                .any(|phase| transforms.of(phase).iter().any(|rule| !rule.deciding_fields(phase).is_empty())),
-        };
-        let has_any =
-            [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse]
-                .into_iter()
-                .any(|phase| !live.of(phase).is_empty());
-        (has_any || config.cors.is_some() || config.maintenance.is_some()).then(|| Box::new(live))
+        let metrics = PHASES.map(of);
+        let answers_by_fields = [Phase::ClientRequest, Phase::ClientResponse]
+            .into_iter()
+            .any(|phase| transforms.of(phase).iter().any(|rule| !rule.deciding_fields(phase).is_empty()));
+        let has_any = metrics.iter().any(|labels| !labels.is_empty());
+        let is_live = has_any || config.cors.is_some() || config.maintenance.is_some();
+        is_live.then(|| Box::new(Self { metrics, answers_by_fields }))
     }
 
-    fn of(&self, phase: Phase) -> &[RuleId] {
-        match phase {
-            Phase::ClientRequest => &self.client_request,
-            Phase::OriginRequest => &self.origin_request,
-            Phase::OriginResponse => &self.origin_response,
-            Phase::ClientResponse => &self.client_response,
-        }
+    fn of(&self, phase: Phase) -> Option<&[RuleId]> {
+        let place = PHASES.iter().position(|known| *known == phase)?;
+        Some(&self.metrics[place])
     }
 }
 
@@ -256,7 +242,7 @@ impl LiveSite {
 
     /// Metrics label of a transformation rule.
     pub(crate) fn transform_metrics(&self, phase: Phase, place: usize) -> Option<RuleId> {
-        self.transforms.as_ref()?.of(phase).get(place).copied()
+        self.transforms.as_ref()?.of(phase)?.get(place).copied()
     }
 
     /// Metrics label of a rule.
