@@ -22,7 +22,7 @@ use super::origin::{Answered, Origin, body};
 use super::process::Process;
 use super::urls::{HOST, URLS, key};
 use crate::active::ActiveConfig;
-use crate::request::context::{RequestContext, SiteContext};
+use crate::request::context::{OwnedContext, RequestContext, SiteContext};
 use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::job::Job;
 use crate::request::invalidate;
@@ -164,18 +164,15 @@ impl Client {
         let fetches = worker.shared.stores.first().cache.fetches();
         let waiter = fetches.alone(&fetch.key);
         let leader = LeaderGuard::new(&waiter, fetches);
-        let mut job = Job {
+        let owned = OwnedContext {
             worker: Arc::clone(worker),
             live: Arc::clone(&read.live),
             site: Arc::clone(&read.site),
             rule: read.rule,
             request: Arc::new(Inbound::new(head, &read.live, &read.site, read.rule)),
-            noting: None,
             facts: read.facts,
-            fetch,
-            lease: None,
-            stamp: worker.shared.stores.first().cache.stamp(),
         };
+        let mut job = Job::new(&owned, fetch);
         let versions: Vec<u64> = match job.is_taken_away() {
             true => Vec::new(),
             false => job.fetch.candidates.iter().filter_map(version_of).collect(),
@@ -246,13 +243,9 @@ impl Client {
         let Read { live, site, rule, facts } = self.read(&head);
         let request = Arc::new(Inbound::new(&head, &live, &site, rule));
         let mode = ForwardMode::Query;
+        let worker = Arc::clone(&self.process.worker);
         let plan = Plan {
-            worker: Arc::clone(&self.process.worker),
-            live,
-            site,
-            rule,
-            request,
-            facts,
+            owned: OwnedContext { worker, live, site, rule, request, facts },
             started: Instant::now(),
             mode,
             quota: PackedFields::default(),

@@ -16,7 +16,7 @@ use crate::events::{self, Event};
 use crate::request::otel;
 use crate::request::plan::Plan;
 use crate::request::reply::Reply;
-use crate::request::respond::{self, Problem};
+use crate::request::respond::Problem;
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
@@ -120,7 +120,7 @@ pub(crate) fn record_cut(
 }
 
 fn record_unanswered(worker: &Worker, plan: &Plan, problem: &Problem, received_bytes: u64) -> Instant {
-    let mut reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
+    let mut reply = plan.at().failure(problem);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     let sent = reply.sent().with_bytes(0, received_bytes, Delivered::Broken);
     record_owned(worker, LoggedRequest::of(plan), &reply, sent)

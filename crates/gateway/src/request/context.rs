@@ -1,17 +1,27 @@
-//! Context of a request that every step of the pipeline reads.
+//! Context of a request that every step of the pipeline reads: borrowed while the request is in the buffer of its connection, and owned
+//! after that.
 
 use std::sync::Arc;
 
 use cache::Cache;
-use caching::RequestFacts;
+use cache::head_maker::{Arrived, HeadMaker};
+use cache::membership::Stamp;
+use cache::settings::StorageRules;
+use caching::explain::Finding;
+use caching::{ExchangeTimes, RequestFacts, Timestamp};
+use fleet::Tier;
 use message::client::{Client, named_address_of};
-use message::head::RequestHead;
+use message::clock::now;
+use message::explain_record::note;
+use message::head::{RequestHead, Version};
+use origin::{OriginError, OriginResponse};
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
 use crate::config::CacheRule;
-use crate::request::reply::Reply;
-use crate::request::respond::{self, Problem};
+use crate::rewrite;
+use crate::rewrite::reading::Inbound;
+use crate::routing::key::site_key;
 use crate::routing::{LiveSite, RuleMatch};
 use crate::stores::Store;
 use crate::worker::Worker;
@@ -40,11 +50,16 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) facts: &'a RequestFacts,
 }
 
-impl SiteContext<'_> {
-    /// Reply that this gateway makes itself.
-    pub(crate) fn reply(&self, problem: &Problem) -> Reply {
-        respond::reply(problem, Some(self.site), self.started, self.worker).locally()
-    }
+/// A request that outlives the buffer of its connection, with the rule that it goes by.
+#[derive(Clone)]
+pub(crate) struct OwnedContext {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) live: Arc<ActiveConfig>,
+    pub(crate) site: Arc<LiveSite>,
+    /// Place of the rule in the site.
+    pub(crate) rule: RuleMatch,
+    pub(crate) request: Arc<Inbound>,
+    pub(crate) facts: RequestFacts,
 }
 
 impl<'a> RequestContext<'a> {
@@ -57,6 +72,12 @@ impl<'a> RequestContext<'a> {
     ) -> Self {
         let SiteContext { worker, live, site, started } = at;
         Self { worker, live, site, started, matched, rule: site.rule_at(matched), request, facts }
+    }
+
+    /// Context without the rule.
+    pub(crate) fn at(&self) -> SiteContext<'a> {
+        let Self { worker, live, site, started, .. } = *self;
+        SiteContext { worker, live, site, started }
     }
 
     #[inline]
@@ -72,5 +93,92 @@ impl<'a> RequestContext<'a> {
     /// Client of the request; `None` if it came by a trusted proxy that names none.
     pub(crate) fn client(&self) -> Option<Client> {
         named_address_of(self.request, &self.live.config.trusted_proxies).map(Client::of)
+    }
+
+    /// Copy that outlives the buffer of the connection.
+    pub(crate) fn into_owned(self) -> OwnedContext {
+        let Self { worker, live, site, matched, request, facts, .. } = self;
+        OwnedContext {
+            worker: Arc::clone(worker),
+            live: Arc::clone(live),
+            site: Arc::clone(site),
+            rule: matched,
+            request: Arc::new(Inbound::new(request, live, site, matched)),
+            facts: *facts,
+        }
+    }
+}
+
+impl OwnedContext {
+    /// Store of the site.
+    pub(crate) fn store(&self) -> &Store {
+        self.worker.store(&self.site)
+    }
+
+    /// Cache of the site.
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.store().cache
+    }
+
+    /// Tier behind memory, if any.
+    pub(crate) fn tier(&self) -> Option<&Tier> {
+        self.store().tier.as_deref()
+    }
+
+    /// Cache rule of the request.
+    pub(crate) fn rule(&self) -> &CacheRule {
+        self.site.rule_at(self.rule)
+    }
+
+    /// Client that a forward counts for.
+    pub(crate) fn client(&self) -> Option<Client> {
+        Client::of_request(&self.request, &self.live.config.trusted_proxies)
+    }
+
+    pub(crate) fn storage_rules(&self) -> StorageRules<'_> {
+        self.live.config.storage_rules(&self.site.config, self.rule())
+    }
+
+    /// Key of the request's URL alone, if its own key has more parts.
+    pub(crate) fn site_key(&self) -> Option<Vec<u8>> {
+        site_key(&self.site, &self.request, &self.facts)
+    }
+
+    /// Returns what makes heads that are stored of the responses to this request.
+    pub(crate) fn head_maker(&self, stamp: Stamp) -> HeadMaker<'_> {
+        HeadMaker {
+            rules: self.storage_rules(),
+            request: &*self.request,
+            facts: &self.facts,
+            site_key: self.site_key(),
+            invalidations: self.cache().invalidations(),
+            stamp,
+            inputs: self.cache().keeps_inputs(),
+        }
+    }
+
+    /// Returns a response with the fields that the site passes on.
+    pub(crate) fn arrived<'a>(&self, response: &'a OriginResponse, times: ExchangeTimes) -> Arrived<'a> {
+        let (received, server_name) = (Version::received(response.version), &self.live.config.server_name);
+        let (fields, site) = (response.fields.clone(), &self.site.config);
+        let end_to_end = rewrite::response_fields(fields, site, received, server_name, || times.response);
+        Arrived { response, end_to_end, times }
+    }
+
+    /// Times of an exchange with the origin that has just been answered.
+    pub(crate) fn times_since(&self, request: Timestamp) -> ExchangeTimes {
+        ExchangeTimes { request, response: now(), clock_ahead_ms: self.store().clock_ahead_ms() }
+    }
+
+    pub(crate) fn note(&self, finding: impl FnOnce() -> Finding) {
+        note(self.request.record.as_ref(), finding);
+    }
+
+    /// Takes a forward out of the budget of the rule.
+    ///
+    /// # Errors
+    /// [`OriginError::MissBudget`], if nothing is left.
+    pub(crate) fn spend(&self) -> Result<(), OriginError> {
+        self.site.spend(self.rule, &self.worker.recorder, self.request.record.as_ref())
     }
 }

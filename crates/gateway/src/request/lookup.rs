@@ -20,7 +20,7 @@ use message::reason::Reason;
 use crate::config::Site;
 use crate::request::context::RequestContext;
 use crate::request::decide::{AskedFor, Asking, Decision, ReuseInput, Standing};
-use crate::request::fetch::fetch_spec::{Fetch, Sharing, Tier};
+use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::scope::FetchScope;
 use crate::request::findings;
 use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
@@ -216,31 +216,26 @@ impl<'a> Lookup<'a> {
         let may_name = |head: &StoredHead| self.may_name(head);
         let candidates = entry.map(|entry| entry.candidates(stale.as_ref(), max, may_name));
         let candidates = candidates.unwrap_or_default();
-        let variant = self.variant_key(entry);
+        let fetch = self.fetch_for(reason, entry, key);
         let range_miss = self.rule.range_miss;
         let scope = match asked_for {
             AskedFor::AsAsked => FetchScope::AsAsked,
             AskedFor::Whole => FetchScope::Whole,
             AskedFor::OnMiss => FetchScope::on_miss(self.facts, self.request.fields, range_miss, || {
-                self.arrived_bytes(key, &variant)
+                self.cache().fetches().arrived_bytes(key, &fetch.variant)
             }),
         };
-        let look_up = self.look_up(key);
-        let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
-        let in_use = self.cache().kept_in_use(entry);
-        Found::Fetch(Arc::new(Fetch {
-            key,
-            variant,
-            look_up,
-            stale,
-            candidates,
-            reason,
-            sharing,
-            scope,
-            content,
-            tier: Tier::Unasked,
-            in_use,
-        }))
+        Found::Fetch(Arc::new(Fetch { stale, candidates, sharing, scope, ..fetch }))
+    }
+
+    /// Fetch of the whole for this request, which validates nothing.
+    fn fetch_for(&self, reason: NotReused, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Fetch {
+        Fetch {
+            variant: self.variant_key(entry),
+            content: self.content.cloned().unwrap_or_default(),
+            in_use: self.cache().kept_in_use(entry),
+            ..Fetch::new(key, self.look_up(key), reason)
+        }
     }
 
     /// Record of this look-up, for later comparison with invalidations.
@@ -258,10 +253,6 @@ impl<'a> Lookup<'a> {
     fn may_name(&self, head: &StoredHead) -> bool {
         let rules = &self.rule.caching;
         sharing::may_name(self.facts, &head.facts, head.nominated(), rules)
-    }
-
-    fn arrived_bytes(&self, key: &[u8], variant: &[u8]) -> Option<u64> {
-        self.cache().fetches().arrived_bytes(key, variant)
     }
 
     pub(crate) fn selecting(&self) -> Selecting<'_> {
@@ -325,40 +316,18 @@ impl<'a> Lookup<'a> {
 
     /// Fetch of the bytes that a stored response lacks.
     fn rest(&self, scope: FetchScope, key: &[u8]) -> Fetch {
-        let cache = self.cache();
-        let entry = cache.look_up(key);
-        Fetch {
-            key: key.into(),
-            variant: self.variant_key(entry.as_ref()),
-            look_up: self.look_up(key),
-            stale: None,
-            candidates: Vec::new(),
-            reason: NotReused::Partial,
-            sharing: Sharing::Joined,
-            scope,
-            content: self.content.cloned().unwrap_or_default(),
-            tier: Tier::Unasked,
-            in_use: cache.kept_in_use(entry.as_ref()),
-        }
+        let entry = self.cache().look_up(key);
+        Fetch { scope, ..self.fetch_for(NotReused::Partial, entry.as_ref(), key) }
     }
 
     /// Fetch that validates a stale response.
     pub(crate) fn validation(&self, hit: &Hit, key: &[u8]) -> Fetch {
         let tags_max = self.live.config.store(&self.site.config).validation_tags_max;
-        let cache = self.cache();
-        let entry = cache.look_up(key);
+        let entry = self.cache().look_up(key);
         Fetch {
-            key: key.into(),
-            variant: self.variant_key(entry.as_ref()),
-            look_up: self.look_up(key),
             stale: Some(hit.clone()),
             candidates: hit.with_candidates(tags_max, |head| self.may_name(head)),
-            reason: NotReused::Expired,
-            sharing: Sharing::Joined,
-            scope: FetchScope::Whole,
-            content: self.content.cloned().unwrap_or_default(),
-            tier: Tier::Unasked,
-            in_use: cache.kept_in_use(entry.as_ref()),
+            ..self.fetch_for(NotReused::Expired, entry.as_ref(), key)
         }
     }
 

@@ -1,5 +1,6 @@
 //! One request to an origin server, as the steps make it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,7 @@ use caching::Asked;
 use caching::explain::{Finding, seconds};
 use futures_util::future::{self, Either};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use message::client::{Client, address_of};
-use message::explain_record::note;
+use message::client::address_of;
 use message::fields::PackedFields;
 use message::head::Version;
 use message::timeline::{
@@ -26,9 +26,9 @@ use tokio::time::Instant;
 
 use crate::config::{Phase, TraceFields};
 use crate::events::{self, Event};
+use crate::request::context::OwnedContext;
 use crate::request::overlay;
 use crate::rewrite::edit::TooLarge;
-use crate::rewrite::reading::Inbound;
 use crate::rewrite::rules::Seen;
 use crate::rewrite::{self, Purpose, rule_log};
 use crate::routing::LiveSite;
@@ -37,18 +37,24 @@ use crate::worker::Worker;
 
 /// One request to an origin.
 pub(crate) struct OriginCall<'a> {
-    pub(crate) worker: &'a Worker,
-    pub(crate) site: &'a LiveSite,
-    pub(crate) request: &'a Inbound,
+    pub(crate) owned: &'a OwnedContext,
     /// Stored response that is validated, if any.
     pub(crate) validated: Option<&'a StoredHead>,
     /// Permit of the circuit breaker, if obtained before.
     pub(crate) probe: Option<Probe>,
 }
 
+impl Deref for OriginCall<'_> {
+    type Target = OwnedContext;
+
+    fn deref(&self) -> &OwnedContext {
+        self.owned
+    }
+}
+
 impl OriginCall<'_> {
     pub(crate) fn fields(&self, purpose: Purpose) -> PackedFields {
-        rewrite::request_fields(self.request, &self.worker.shared.instance, purpose)
+        rewrite::request_fields(&self.request, &self.worker.shared.instance, purpose)
     }
 
     pub(crate) async fn send(
@@ -57,30 +63,26 @@ impl OriginCall<'_> {
         body: RequestBody,
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Box<OriginResponse>, OriginError> {
-        let (started, tried) = (Instant::now(), &self.request.tried);
+        let OwnedContext { site, request, .. } = self.owned;
+        let (started, tried) = (Instant::now(), &request.tried);
         tried.forget();
-        let timeline = self.request.timeline.as_ref();
+        let timeline = request.timeline.as_ref();
         let mut asking = measure(timeline, Stage::Origin);
-        if self.site.config.trace_fields == TraceFields::Written {
-            let hidden = &self.site.config.request_fields_hidden;
+        if site.config.trace_fields == TraceFields::Written {
+            let hidden = &site.config.request_fields_hidden;
             write_trace_fields(timeline, asking.as_ref(), hidden, &mut fields);
         }
-        let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
+        let asked = request.record.as_ref().map(|_| asked_with(&fields));
         // Turned into a future at once: a request held beside it would be copied with each miss.
         let sending = match self.origin_request(fields, body) {
-            Ok(request) => Either::Left(self.site.upstream.send(
-                request,
-                &self.site.config.timeouts,
-                interim,
-                Some(tried),
-            )),
+            Ok(asked) => Either::Left(site.upstream.send(asked, &site.config.timeouts, interim, Some(tried))),
             Err(error) => Either::Right(future::ready(Err(error))),
         };
         let result = sending.await.and_then(|response| self.within_limit(response));
         self.count(&result, started);
         let result = result.and_then(|response| self.transformed(response));
         asking.iter_mut().for_each(|asking| self.describe(asking, &result));
-        note(self.request.record.as_ref(), || self.forwarded(&result, asked, started));
+        self.note(|| self.forwarded(&result, asked, started));
         result
     }
 
@@ -94,7 +96,7 @@ impl OriginCall<'_> {
 
     /// Applies the rules of the site to the response, before it is judged, stored or delivered.
     fn transformed(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
-        let (site, record) = (self.site, self.request.record.as_ref());
+        let (site, record) = (&self.site, self.request.record.as_ref());
         if !site.has_transforms() {
             return Ok(response);
         }
@@ -141,7 +143,7 @@ impl OriginCall<'_> {
         fields: PackedFields,
         body: RequestBody,
     ) -> Result<OriginRequest, OriginError> {
-        let request = self.request;
+        let request = &self.owned.request;
         let invalid = |what: &str| OriginError::InvalidRequest(what.into());
         let is_too_large = fields.len() > FIELDS_MAX || fields.view().wire().len() > HEAD_BYTES_MAX;
         if self.site.has_transforms() && is_too_large {
@@ -173,13 +175,8 @@ impl OriginCall<'_> {
         if *balance != Balance::ConsistentHash || servers.len() == 1 {
             return 0;
         }
-        let request = self.request;
-        balance::hash(&key_of(self.site, request.scheme, &request.authority, &request.path_and_query))
-    }
-
-    /// Client that the request counts for.
-    pub(crate) fn client(&self) -> Option<Client> {
-        Client::of_request(self.request, &self.request.config().trusted_proxies)
+        let request = &self.request;
+        balance::hash(&key_of(&self.site, request.scheme, &request.authority, &request.path_and_query))
     }
 
     /// `Host` for the origin: as the client sent it, or the name of the origin's first server if an HTTP/1.0 client sent none.
@@ -227,31 +224,29 @@ impl OriginCall<'_> {
     }
 
     fn count(&self, result: &Result<Box<OriginResponse>, OriginError>, started: Instant) {
-        let (worker, site) = (self.worker, self.site);
+        let OwnedContext { worker, site, request, .. } = self.owned;
         if let Err(error) = result {
-            let server = self.request.tried.last();
+            let server = request.tried.last();
             let event = Event::OriginFailed { error, server: server.as_deref() };
-            events::emit(site, &self.request.path_and_query, &event);
+            events::emit(site, &request.path_and_query, &event);
         }
         let result = result.as_ref().map(|response| response.status.as_u16());
-        count(worker, site, &self.request.method, result, started.elapsed());
+        count(worker, site, &request.method, result, started.elapsed());
     }
 }
 
-/// Failure of an answer that the request did not ask for: 304 without conditions, or 206 without a range. Counts it for the origin.
-pub(crate) fn unasked(
-    worker: &Worker,
-    site: &LiveSite,
-    request: &Inbound,
-    (asked, status): (Asked, StatusCode),
-) -> Option<OriginError> {
-    let error = OriginError::protocol(asked.unasked(status.as_u16())?);
-    let server = request.tried.last();
-    site.upstream.count_unusable(&error, server.as_deref());
-    worker.recorder.origin_error(site.origin_metrics, error.reason());
-    let event = Event::OriginFailed { error: &error, server: server.as_deref() };
-    events::emit(site, &request.path_and_query, &event);
-    Some(error)
+impl OwnedContext {
+    /// Failure of an answer that the request did not ask for: 304 without conditions, or 206 without a range. Counts it for the origin.
+    pub(crate) fn unasked(&self, asked: Asked, status: StatusCode) -> Option<OriginError> {
+        let Self { worker, site, request, .. } = self;
+        let error = OriginError::protocol(asked.unasked(status.as_u16())?);
+        let server = request.tried.last();
+        site.upstream.count_unusable(&error, server.as_deref());
+        worker.recorder.origin_error(site.origin_metrics, error.reason());
+        let event = Event::OriginFailed { error: &error, server: server.as_deref() };
+        events::emit(site, &request.path_and_query, &event);
+        Some(error)
+    }
 }
 
 /// Counts a request to the origin of a site, or one that the circuit breaker kept back.

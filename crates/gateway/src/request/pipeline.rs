@@ -43,7 +43,7 @@ use crate::request::steps::{
 };
 use crate::request::{account, otel};
 use crate::rewrite::credential_taint;
-use crate::rewrite::reading::{self, Inbound, Terms};
+use crate::rewrite::reading::{self, Terms};
 use crate::rewrite::rules::Matching;
 use crate::routing::{Readings, Routed};
 use crate::worker::Worker;
@@ -143,7 +143,7 @@ fn look_up(
     asked: Option<(&RequestHead<'_>, &Matching)>,
     key: &mut Vec<u8>,
 ) -> Step {
-    let RequestContext { worker, live, site, rule, matched, request, facts, started } = context;
+    let RequestContext { live, site, rule, matched, request, facts, .. } = context;
     let mut quota = match context.admit_request() {
         Ok(quota) => quota,
         Err(refusal) => return Step::Reply(*refusal),
@@ -175,19 +175,9 @@ fn look_up(
     if let Err(refusal) = context.admit_forward(&mode, &mut quota) {
         return Step::Reply(*refusal);
     }
-    Step::Forward(Box::new(Plan {
-        worker: Arc::clone(worker),
-        live: Arc::clone(live),
-        site: Arc::clone(site),
-        rule: matched,
-        request: Arc::new(Inbound::new(request, live, site, matched)),
-        facts,
-        started,
-        mode,
-        quota,
-        asked: asked.map(|(asked, _)| Arc::new(asked.into_owned())),
-        loaded: None,
-    }))
+    let asked = asked.map(|(asked, _)| Arc::new(asked.into_owned()));
+    let started = context.started;
+    Step::Forward(Box::new(Plan { owned: context.into_owned(), started, mode, quota, asked, loaded: None }))
 }
 
 /// DELIVER: a response of the site's own in place of a failure, and the form for the client.
@@ -206,8 +196,7 @@ pub(crate) async fn finish(plan: &Plan, body: RequestBody, interims: &Interims) 
     if reply.status < 400 && plan.rule().compression.is_none() {
         return finished(plan, &quota, reply);
     }
-    let lines = plan.request.fields.to_lines();
-    let reply = deliver(&plan.context(&plan.request.borrow(&lines)), reply);
+    let reply = plan.with_context(|context| deliver(&context, reply));
     finished(plan, &quota, reply)
 }
 
@@ -219,8 +208,7 @@ pub(crate) fn refuse_content(plan: &Plan, problem: &Problem) -> Reply {
         }
         _ => plan.worker.recorder.client_error(problem.reason),
     }
-    let reply = respond::reply(problem, Some(&plan.site), plan.started, &plan.worker);
-    finished(plan, &plan.quota, with_timings(plan, reply.locally()))
+    finished(plan, &plan.quota, with_timings(plan, plan.at().reply(problem)))
 }
 
 /// Finishes any reply: sets the rule for metrics, adds the quota fields, and applies the response rules of the site.
@@ -288,5 +276,5 @@ fn circle(plan: &Plan) -> Reply {
     let problem = Problem::circle();
     plan.worker.recorder.origin_error(plan.site.origin_metrics, problem.reason);
     events::emit(&plan.site, &plan.request.path_and_query, &Event::Loop);
-    respond::reply(&problem, Some(&plan.site), plan.started, &plan.worker).locally()
+    plan.at().reply(&problem)
 }

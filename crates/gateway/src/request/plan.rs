@@ -1,32 +1,24 @@
 //! State that an exchange carries from step to step.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cache::Cache;
 use cache::collapse::table::Waiter;
 use cache::entry::stored::{CacheEntry, Hit};
 use cache::failure::FailureCause;
 use cache::membership::LookUp;
-use caching::RequestFacts;
-use message::client::Client;
 use message::fields::PackedFields;
 use message::head::{OwnedRequest, RequestHead};
 use message::reason::Detail;
 use origin::RequestBody;
 use tokio::time::Instant;
 
-use crate::active::ActiveConfig;
-use crate::config::CacheRule;
 use crate::pace::BodyLimits;
-use crate::request::context::{RequestContext, SiteContext};
+use crate::request::context::{OwnedContext, RequestContext, SiteContext};
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::reply::Reply;
 use crate::request::using::Use;
-use crate::rewrite::reading::Inbound;
-use crate::routing::{LiveSite, RuleMatch};
-use crate::stores::Store;
-use crate::worker::Worker;
 
 /// Outcome of the first half of an exchange. A reply is not boxed: a hit allocates nothing.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]
@@ -37,12 +29,7 @@ pub(crate) enum Step {
 
 /// Remaining work for a request that can't be answered at once.
 pub(crate) struct Plan {
-    pub(crate) worker: Arc<Worker>,
-    pub(crate) live: Arc<ActiveConfig>,
-    pub(crate) site: Arc<LiveSite>,
-    pub(crate) rule: RuleMatch,
-    pub(crate) request: Arc<Inbound>,
-    pub(crate) facts: RequestFacts,
+    pub(crate) owned: OwnedContext,
     pub(crate) started: Instant,
     pub(crate) mode: ForwardMode,
     /// Rate limit fields for the client, sent with any response.
@@ -136,6 +123,14 @@ impl Next {
     }
 }
 
+impl Deref for Plan {
+    type Target = OwnedContext;
+
+    fn deref(&self) -> &OwnedContext {
+        &self.owned
+    }
+}
+
 impl Plan {
     /// First step of the plan.
     pub(crate) fn first(&self, body: RequestBody) -> Next {
@@ -150,44 +145,13 @@ impl Plan {
 
     /// Copies the plan with another mode, after the tier was asked.
     pub(crate) fn with(&self, mode: ForwardMode, loaded: Option<Arc<CacheEntry>>) -> Box<Self> {
-        Box::new(Self {
-            worker: Arc::clone(&self.worker),
-            live: Arc::clone(&self.live),
-            site: Arc::clone(&self.site),
-            rule: self.rule,
-            request: Arc::clone(&self.request),
-            facts: self.facts,
-            started: self.started,
-            mode,
-            quota: self.quota.clone(),
-            asked: self.asked.clone(),
-            loaded,
-        })
+        let (quota, asked) = (self.quota.clone(), self.asked.clone());
+        Box::new(Self { owned: self.owned.clone(), started: self.started, mode, quota, asked, loaded })
     }
 
     /// The request as its client sent it.
     pub(crate) fn asked(&self) -> &OwnedRequest {
         self.asked.as_deref().unwrap_or_else(|| self.request())
-    }
-
-    /// Cache of the site.
-    pub(crate) fn cache(&self) -> &Cache {
-        &self.store().cache
-    }
-
-    /// Store of the site.
-    pub(crate) fn store(&self) -> &Store {
-        self.worker.store(&self.site)
-    }
-
-    /// Cache rule of the request.
-    pub(crate) fn rule(&self) -> &CacheRule {
-        self.site.rule_at(self.rule)
-    }
-
-    /// Client that the forward counts for.
-    pub(crate) fn client(&self) -> Option<Client> {
-        Client::of_request(&self.request, &self.live.config.trusted_proxies)
     }
 
     /// Limits on the content of the request.
@@ -199,10 +163,20 @@ impl Plan {
         &self.request
     }
 
+    /// Context before a rule is known.
+    pub(crate) fn at(&self) -> SiteContext<'_> {
+        let OwnedContext { worker, live, site, .. } = &self.owned;
+        SiteContext { worker, live, site, started: self.started }
+    }
+
     /// Context of the request for steps that borrow it; `request` is the head of [`Self::request`].
     pub(crate) fn context<'a>(&'a self, request: &'a RequestHead<'a>) -> RequestContext<'a> {
-        let at =
-            SiteContext { worker: &self.worker, live: &self.live, site: &self.site, started: self.started };
-        RequestContext::new(at, self.rule, request, &self.facts)
+        RequestContext::new(self.at(), self.rule, request, &self.facts)
+    }
+
+    /// Acts on the request as it is forwarded.
+    pub(crate) fn with_context<T>(&self, act: impl FnOnce(RequestContext<'_>) -> T) -> T {
+        let lines = self.request.fields.to_lines();
+        act(self.context(&self.request.borrow(&lines)))
     }
 }

@@ -1,24 +1,21 @@
 //! Replies for one client alone: a response of the origin that isn't shared, or the failure to get one.
 
-use std::sync::Arc;
-
 use caching::partial::received_part;
-use caching::{CacheStatus, FwdReason, Outcome};
+use caching::{FwdReason, Outcome};
 use message::clock::now;
-use message::fields::PackedFields;
 use message::head::Version;
 use message::reason::Reason;
 use origin::{BodyFraming, OriginResponse};
-use telemetry::{CacheResult, RuleId};
+use telemetry::CacheResult;
 
 use crate::request::plan::{ForwardMode, ForwardReason, Plan};
-use crate::request::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead, has_no_content, x_cache};
-use crate::request::respond::{self, Problem};
+use crate::request::reply::{Account, Body, Length, OwnHead, Reply, has_no_content};
+use crate::request::respond::Problem;
 use crate::rewrite;
 
 /// Reply without a response of the origin.
 pub(crate) fn failed(plan: &Plan, problem: &Problem, reason: ForwardReason) -> Reply {
-    let mut reply = respond::reply(problem, Some(&plan.site), plan.started, &plan.worker);
+    let mut reply = plan.at().failure(problem);
     reply.cache_status.outcome =
         Outcome::Forwarded { reason: reason.fwd, status: None, stored: false, collapsed: false };
     reply
@@ -44,24 +41,10 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
     let outcome =
         Outcome::Forwarded { reason: reason.fwd, status: Some(status), stored: false, collapsed: false };
     let phrase = response.reason.take();
-    let (length, body) = content(response, (declared, part_bytes), plan);
+    let content = content(response, (declared, part_bytes), plan);
     let detail = Some(reason.detail.as_str()).filter(|detail| *detail != reason.fwd.as_str());
-    Reply {
-        status,
-        head: ReplyHead::Own(Box::new(OwnHead { reason: phrase, fields })),
-        extra: PackedFields::default(),
-        length,
-        body,
-        age_s: None,
-        cache_status: CacheStatus { outcome, ttl_s: None, key: None, detail },
-        x_cache: x_cache(site, result),
-        account: Account {
-            site: Some(Arc::clone(&plan.site)),
-            rule: RuleId::NONE,
-            result,
-            started: plan.started,
-        },
-    }
+    let account = Account::new(Some(&plan.site), result, plan.started);
+    Reply::new(status, OwnHead { reason: phrase, fields }, content, (outcome, detail), account)
 }
 
 /// Number of bytes that a part declares.

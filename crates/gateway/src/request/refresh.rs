@@ -11,16 +11,15 @@ use cache::revalidation_backoff::InVain;
 use cache::settings::{CollapseLimits, LeaderFailure};
 use message::client::Client;
 use message::clock::now;
-use message::explain_record::Record;
 use message::head::RequestHead;
 use origin::Probe;
 
+use crate::request::context::RequestContext;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::fleet_fetch::Awaiting;
 use crate::request::fetch::job::Job;
 use crate::request::lookup::Lookup;
 use crate::request::using::Use;
-use crate::rewrite::reading::Inbound;
 
 /// Starts the validation behind a response that is used while it runs.
 //= RFC 5861 section 3: validation without blocking
@@ -82,18 +81,8 @@ fn job(lookup: &Lookup<'_>, fetch: Arc<Fetch>, stamp: Stamp) -> Job {
     let timeline = lookup.request.timeline.and_then(|timeline| timeline.behind("larder.refresh"));
     let timeline = timeline.map(Arc::new);
     let request = RequestHead { timeline: timeline.as_ref(), ..*lookup.request };
-    Job {
-        worker: Arc::clone(lookup.worker),
-        live: Arc::clone(lookup.live),
-        site: Arc::clone(lookup.site),
-        rule: lookup.matched,
-        request: Arc::new(Inbound::new(&request, lookup.live, lookup.site, lookup.matched)),
-        noting: lookup.request.record.map(Record::open),
-        facts: *lookup.facts,
-        fetch,
-        stamp,
-        lease: None,
-    }
+    let context = RequestContext { request: &request, ..lookup.context };
+    Job { stamp, ..Job::new(&context.into_owned(), fetch) }
 }
 
 async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Option<Probe>) {

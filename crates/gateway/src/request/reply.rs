@@ -15,7 +15,7 @@ use cache::fill::ranges::FillRanges;
 use cache::fill::{Aborted, FillReader};
 use cache::readers::HeldBody;
 use caching::partial::is_of_one_message;
-use caching::{CacheName, CacheStatus};
+use caching::{CacheName, CacheStatus, Outcome};
 use http::HeaderMap;
 use message::fields::{Fields, PackedFields};
 use message::piece::PieceMax;
@@ -23,6 +23,7 @@ use message::trailers;
 use origin::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
 use store::{Budget, Slice};
 use telemetry::{CacheResult, RuleId};
+use tokio::time::Instant;
 
 use crate::config::{Site, XCache};
 use crate::routing::LiveSite;
@@ -59,6 +60,26 @@ impl ReplyHead {
     /// Creates an own head with these fields and the default reason phrase.
     pub(crate) fn own(fields: PackedFields) -> Self {
         Self::Own(Box::new(OwnHead { reason: None, fields }))
+    }
+
+    /// Stored response that the head is taken from.
+    pub(crate) fn stored(&self) -> Option<&Arc<StoredHead>> {
+        match self {
+            Self::Whole(stored) | Self::NotModified(stored) | Self::Range(stored) | Self::Ranges(stored) => {
+                Some(stored)
+            }
+            Self::Own(_) => None,
+        }
+    }
+
+    /// All fields, those included that this form of the head leaves out.
+    pub(crate) fn fields(&self) -> Fields<'_> {
+        match self {
+            Self::Whole(stored) | Self::NotModified(stored) | Self::Range(stored) | Self::Ranges(stored) => {
+                stored.fields.view()
+            }
+            Self::Own(own) => own.fields.view(),
+        }
     }
 }
 
@@ -128,6 +149,11 @@ pub(crate) enum BrokenBody {
 }
 
 impl Body {
+    /// A body that is there, and its length.
+    pub(crate) fn of(content: Bytes) -> (Length, Self) {
+        (Length::Known(content.len() as u64), Self::Pieces(VecDeque::from([content.into()])))
+    }
+
     /// Returns the bytes of an empty or inline body.
     pub(crate) fn at_hand(&self) -> Option<&[u8]> {
         match self {
@@ -285,6 +311,27 @@ pub(crate) trait HeadSink {
 }
 
 impl Reply {
+    /// Reply with a head that was made for it.
+    pub(crate) fn new(
+        status: u16,
+        head: OwnHead,
+        (length, body): (Length, Body),
+        (outcome, detail): (Outcome, Option<&'static str>),
+        account: Account,
+    ) -> Self {
+        Self {
+            status,
+            head: ReplyHead::Own(Box::new(head)),
+            extra: PackedFields::default(),
+            length,
+            body,
+            age_s: None,
+            cache_status: CacheStatus { outcome, ttl_s: None, key: None, detail },
+            x_cache: account.site.as_ref().and_then(|site| x_cache(&site.config, account.result)),
+            account,
+        }
+    }
+
     /// Filters the trailers of the body for the client.
     pub(crate) fn passing(&self, trailers: HeaderMap) -> Option<HeaderMap> {
         let hidden = self.account.site.as_ref().map(|site| &site.config.response_fields_hidden);
@@ -300,14 +347,7 @@ impl Reply {
 
     /// Maximum number of lines of the head and the extra fields.
     pub(crate) fn lines_max(&self) -> usize {
-        let head = match &self.head {
-            ReplyHead::Whole(stored)
-            | ReplyHead::NotModified(stored)
-            | ReplyHead::Range(stored)
-            | ReplyHead::Ranges(stored) => stored.fields.view(),
-            ReplyHead::Own(own) => own.fields.view(),
-        };
-        head.line_count() + self.extra.len()
+        self.head.fields().line_count() + self.extra.len()
     }
 
     /// Copies the head as it would be sent, except for the fields that are written last. The copy can be changed; the stored response
@@ -407,13 +447,19 @@ pub(crate) struct Account {
     /// Set by [`crate::request::pipeline`] once a rule is chosen.
     pub(crate) rule: RuleId,
     pub(crate) result: CacheResult,
-    pub(crate) started: tokio::time::Instant,
+    pub(crate) started: Instant,
 }
 
 /// Whether responses with this status have no content (RFC 9110 section 6.4.1).
 //= RFC 9110 section 15.4.5: a 304 ends with its header section
 pub(crate) fn has_no_content(status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
+}
+
+impl Account {
+    pub(crate) fn new(site: Option<&Arc<LiveSite>>, result: CacheResult, started: Instant) -> Self {
+        Self { site: site.cloned(), rule: RuleId::NONE, result, started }
+    }
 }
 
 impl BrokenBody {

@@ -1,20 +1,20 @@
 //! Responses that the gateway generates: one place for statuses, reasons and what bodies reveal.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use cache::entry::stored::Hit;
 use cache::failure;
-use caching::{CacheStatus, Outcome};
+use caching::Outcome;
 use message::fields::PackedFields;
 use message::reason::Reason;
 use origin::OriginError;
-use telemetry::{CacheResult, RuleId};
+use telemetry::CacheResult;
 use tokio::time::Instant;
 
 use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page, PathSpellings};
-use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
+use crate::request::context::SiteContext;
+use crate::request::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead};
 use crate::routing::{Ambiguity, LiveSite};
 use crate::worker::Worker;
 
@@ -177,66 +177,58 @@ fn shortened(text: &str) -> &str {
 
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
-/// Reply to an `only-if-cached` request that no stored response answers.
-pub(crate) fn unavailable(site: &Arc<LiveSite>, started: Instant, worker: &Worker) -> Reply {
-    reply(&Problem::only_if_cached(), Some(site), started, worker).locally()
-}
+/// Replies that a site makes itself.
+impl SiteContext<'_> {
+    /// Reply that says so.
+    pub(crate) fn failure(&self, problem: &Problem) -> Reply {
+        reply(problem, Some(self.site), self.started, self.worker)
+    }
 
-/// Redirects a client.
-pub(crate) fn redirect(
-    (status, location): (u16, &[u8]),
-    site: &Arc<LiveSite>,
-    started: Instant,
-    worker: &Worker,
-) -> Reply {
-    let problem = Problem::new(status, "redirect", "a rule of the site redirects this request");
-    let mut reply = reply(&problem, Some(site), started, worker);
-    let mut fields = PackedFields::with_capacity(3);
-    fields.push("date", &worker.date());
-    fields.push("location", location);
-    fields.push("content-type", b"text/plain; charset=utf-8");
-    reply.head = ReplyHead::own(fields);
-    reply.locally()
-}
+    /// Reply that is no failure of cache or origin.
+    pub(crate) fn reply(&self, problem: &Problem) -> Reply {
+        self.failure(problem).locally()
+    }
 
-/// Reply to a preflight (Fetch: CORS).
-pub(crate) fn preflight(
-    fields: &PackedFields,
-    site: &Arc<LiveSite>,
-    started: Instant,
-    worker: &Worker,
-) -> Reply {
-    let mut reply = reply(&Problem::new(204, PREFLIGHT, ""), Some(site), started, worker);
-    let mut own = PackedFields::from_lines([("date", &worker.date()[..])]);
-    fields.lines().for_each(|(name, value)| own.push(name, value));
-    reply.head = ReplyHead::own(own);
-    (reply.length, reply.body) = (Length::None, Body::Empty);
-    reply.locally()
+    /// Redirects a client.
+    pub(crate) fn redirect(&self, status: u16, location: &[u8]) -> Reply {
+        let mut reply =
+            self.reply(&Problem::new(status, "redirect", "a rule of the site redirects this request"));
+        let lines = [
+            ("date", &self.worker.date()[..]),
+            ("location", location),
+            ("content-type", b"text/plain; charset=utf-8"),
+        ];
+        reply.head = ReplyHead::own(PackedFields::from_lines(lines));
+        reply
+    }
+
+    /// Reply to a preflight (Fetch: CORS).
+    pub(crate) fn preflight(&self, fields: &PackedFields) -> Reply {
+        let mut reply = self.reply(&Problem::new(204, PREFLIGHT, ""));
+        let mut own = PackedFields::from_lines([("date", &self.worker.date()[..])]);
+        fields.lines().for_each(|(name, value)| own.push(name, value));
+        reply.head = ReplyHead::own(own);
+        (reply.length, reply.body) = (Length::None, Body::Empty);
+        reply
+    }
+
+    /// Reply of a site that is in maintenance.
+    pub(crate) fn maintenance(&self, maintenance: &Maintenance) -> Reply {
+        let mut reply = self.reply(&Problem::new(503, "maintenance", "this site is in maintenance"));
+        maintenance.page.iter().for_each(|page| show(page, &mut reply));
+        if let ReplyHead::Own(own) = &mut reply.head {
+            own.fields.set("retry-after", itoa::Buffer::new().format(maintenance.retry_after_s).as_bytes());
+        }
+        reply
+    }
 }
 
 /// `detail` of a reply to a preflight.
 pub(crate) const PREFLIGHT: &str = "preflight";
 
-/// Reply of a site that is in maintenance.
-pub(crate) fn maintenance(
-    maintenance: &Maintenance,
-    site: &Arc<LiveSite>,
-    started: Instant,
-    worker: &Worker,
-) -> Reply {
-    let problem = Problem::new(503, "maintenance", "this site is in maintenance");
-    let mut reply = reply(&problem, Some(site), started, worker);
-    maintenance.page.iter().for_each(|page| show(page, &mut reply));
-    if let ReplyHead::Own(own) = &mut reply.head {
-        own.fields.set("retry-after", itoa::Buffer::new().format(maintenance.retry_after_s).as_bytes());
-    }
-    reply.locally()
-}
-
 /// Replaces the text of a reply with a page.
 fn show(page: &Page, reply: &mut Reply) {
-    reply.length = Length::Known(page.body.len() as u64);
-    reply.body = Body::Pieces(VecDeque::from([page.body.clone().into()]));
+    (reply.length, reply.body) = Body::of(page.body.clone());
     if let ReplyHead::Own(own) = &mut reply.head {
         own.fields.set("content-type", page.content_type.as_bytes());
     }
@@ -264,24 +256,11 @@ pub(crate) fn reply(
 fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, worker: &Worker) -> Reply {
     // Hosts without a site are no secret: the status tells.
     let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
-    let body = problem.body(exposure);
     let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
-    Reply {
-        status: problem.status,
-        head: ReplyHead::own(problem.fields(&worker.date())),
-        extra: PackedFields::default(),
-        length: Length::Known(body.len() as u64),
-        body: Body::Pieces(VecDeque::from([body.into()])),
-        age_s: None,
-        cache_status: CacheStatus {
-            outcome: Outcome::Generated,
-            ttl_s: None,
-            key: None,
-            detail: Some(problem.reason),
-        },
-        x_cache: site.and_then(|site| x_cache(&site.config, result)),
-        account: Account { site: site.cloned(), rule: RuleId::NONE, result, started },
-    }
+    let head = OwnHead { reason: None, fields: problem.fields(&worker.date()) };
+    let told = (Outcome::Generated, Some(problem.reason));
+    let account = Account::new(site, result, started);
+    Reply::new(problem.status, head, Body::of(problem.body(exposure)), told, account)
 }
 
 #[cfg(test)]

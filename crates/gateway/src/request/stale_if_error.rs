@@ -3,7 +3,6 @@
 use cache::entry::stored::Hit;
 use cache::failure::FailureCause;
 use caching::{Outcome, may_serve_stale};
-use message::explain_record::note;
 use origin::{OriginError, OriginResponse};
 use telemetry::CacheResult;
 
@@ -51,11 +50,9 @@ fn reply(plan: &Plan, cause: FailureCause) -> Option<Reply> {
     {
         return None;
     }
-    note(plan.request.record.as_ref(), || findings::failure(Some(stale), true, cause, now));
-    let lines = plan.request.fields.to_lines();
-    let request = plan.request.borrow(&lines);
-    let serving = Serving { context: plan.context(&request), now };
+    plan.note(|| findings::failure(Some(stale), true, cause, now));
     let status = cause.status;
     let outcome = Outcome::Forwarded { reason: reason.fwd, status, stored: false, collapsed: false };
-    serving.stale(stale, cause, Use::Asked { outcome, result: CacheResult::Stale })
+    let used = Use::Asked { outcome, result: CacheResult::Stale };
+    plan.with_context(|context| Serving { context, now }.stale(stale, cause, used))
 }

@@ -52,20 +52,33 @@ pub(crate) enum Sharing {
 }
 
 impl Fetch {
+    /// Creates a fetch of the whole, without stored responses to validate or fall back on.
+    pub(crate) fn new(key: impl Into<Box<[u8]>>, look_up: LookUp, reason: NotReused) -> Self {
+        Self {
+            key: key.into(),
+            variant: Vec::new(),
+            look_up,
+            stale: None,
+            candidates: Vec::new(),
+            reason,
+            sharing: Sharing::Joined,
+            scope: FetchScope::Whole,
+            content: Bytes::new(),
+            tier: Tier::Unasked,
+            in_use: None,
+        }
+    }
+
     /// Copies the fetch for another scope, without the stored responses to validate or fall back on.
     pub(crate) fn with_scope(&self, scope: FetchScope) -> Self {
         Self {
-            key: self.key.clone(),
             variant: self.variant.clone(),
-            look_up: self.look_up,
-            stale: None,
-            candidates: Vec::new(),
-            reason: self.reason,
             sharing: self.sharing,
             scope,
             content: self.content.clone(),
             tier: self.tier,
             in_use: self.in_use.clone(),
+            ..Self::new(&*self.key, self.look_up, self.reason)
         }
     }
 

@@ -28,7 +28,6 @@ use crate::config::Collapse;
 use crate::request::fetch::fetch_spec::Sharing;
 use crate::request::fetch::job::Job;
 use crate::request::fetch::scope::FetchScope;
-use crate::routing::key::site_key;
 
 /// Purpose of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +191,7 @@ impl<'a> LeaseWait<'a> {
         let wanted = WantedLease { key: &job.fetch.key, variant, known, trace };
         let (taking, looked) = match self.awaiting {
             Awaiting::Answer => {
-                let site_key = self.site_key();
+                let site_key = self.job.site_key();
                 self.tier.take_lease_and_look(wanted, self.asker(site_key.as_deref())).await
             }
             // The response there may be fresh; refreshing it must not make others doubt it.
@@ -240,10 +239,6 @@ impl<'a> LeaseWait<'a> {
         }
     }
 
-    fn site_key(&self) -> Option<Vec<u8>> {
-        site_key(&self.job.site, &self.job.request, &self.job.facts)
-    }
-
     fn asker<'b>(&'b self, site_key: Option<&'b [u8]>) -> Asker<'b> {
         Asker { rules: self.job.storage_rules(), site_key }
     }
@@ -258,7 +253,7 @@ impl<'a> LeaseWait<'a> {
         let loaded = match self.looked.take() {
             Some(looked) => looked,
             None => {
-                let site_key = self.site_key();
+                let site_key = self.job.site_key();
                 self.tier.load_anew(&self.job.fetch.key, self.asker(site_key.as_deref())).await
             }
         };

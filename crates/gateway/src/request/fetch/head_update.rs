@@ -3,21 +3,16 @@
 use std::sync::Arc;
 
 use cache::collapse::order::{Exchanged, Sequence};
-use cache::collapse::table::FetchTable;
-use cache::entry::provenance::KeepInputs;
 use cache::entry::stored::{CacheEntry, StoredHead, StoredResponse};
-use cache::head_maker::{Arrived, HeadMaker};
-use cache::invalidation::Invalidations;
-use cache::membership::Stamp;
 use caching::head_update::{self, Stored};
 use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, StoredFacts, sharing};
 use message::clock::now;
 use origin::OriginResponse;
 use store::Change;
 
-use crate::request::fetch::job::arrived;
+use crate::request::context::OwnedContext;
 use crate::request::plan::Plan;
-use crate::routing::key::{Keyed, site_key, write_site_key};
+use crate::routing::key::{Keyed, write_site_key};
 
 /// A HEAD on its way to the origin, with the responses stored when it was sent. A purge or an invalidation that comes meanwhile may be
 /// newer than the origin's answer, which therefore doesn't freshen the responses it made stale.
@@ -56,6 +51,7 @@ impl HeadExchange {
     /// it has no content. A response that may be personal changes nothing for others.
     pub(crate) fn apply(&self, plan: &Plan, response: &OriginResponse, times: ExchangeTimes) {
         let facts = RequestFacts { method: MethodClass::Get, ..plan.facts };
+        let of_get = OwnedContext { facts, ..OwnedContext::clone(plan) };
         let rules = &plan.rule().caching;
         let lines = response.fields.to_lines();
         let news = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
@@ -63,10 +59,9 @@ impl HeadExchange {
             return;
         }
         let cache = plan.cache();
-        let (invalidations, inputs) = (cache.invalidations(), cache.keeps_inputs());
-        let update = Update { invalidations, inputs, asked: self, plan, facts: &facts, response, times };
+        let update = Update { asked: self, of_get: &of_get, response, times };
         if response.status == http::StatusCode::OK {
-            update.supersede(cache.fetches(), &news);
+            update.supersede(&news);
         }
         let mut is_known = true;
         cache.update(&self.key, |current| {
@@ -93,53 +88,35 @@ impl HeadExchange {
 }
 
 struct Update<'a> {
-    invalidations: &'a Invalidations,
-    inputs: KeepInputs,
     asked: &'a HeadExchange,
-    plan: &'a Plan,
-    facts: &'a RequestFacts,
+    /// Context of a GET for the same.
+    of_get: &'a OwnedContext,
     response: &'a OriginResponse,
     times: ExchangeTimes,
 }
 
 impl Update<'_> {
     /// Keeps running fetches from storing responses that are older than this answer and of another representation.
-    fn supersede(&self, fetches: &FetchTable, news: &ResponseFacts) {
-        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
-        let maker = self.head_maker(self.invalidations.stamp());
-        let fields = self.arrived().end_to_end;
-        let facts = StoredFacts::new(self.facts, news, rules);
+    fn supersede(&self, news: &ResponseFacts) {
+        let Self { of_get, response, times, .. } = *self;
+        let (rule, fetches) = (of_get.rule(), of_get.cache().fetches());
+        let maker = of_get.head_maker(of_get.cache().invalidations().stamp());
+        let fields = of_get.arrived(response, times).end_to_end;
+        let facts = StoredFacts::new(&of_get.facts, news, &rule.caching);
         let Ok(head) = maker.head(facts, fields, None, None) else { return };
         let head = Arc::new(head);
-        let request = self.plan.request.sent().to_lines();
-        let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
+        let request = of_get.request.sent().to_lines();
+        let selecting = rule.selecting(&request);
         let exchanged = Exchanged { began: self.asked.began, answered: Some(fetches.turn()) };
         fetches.supersede((&self.asked.key, exchanged), &head, |other| {
             other.is_selected_by(selecting) && !other.is_same_representation(&head)
         });
     }
 
-    fn head_maker(&self, stamp: Stamp) -> HeadMaker<'_> {
-        let plan = self.plan;
-        HeadMaker {
-            rules: plan.live.config.storage_rules(&plan.site.config, plan.rule()),
-            request: &*plan.request,
-            facts: self.facts,
-            site_key: site_key(&plan.site, &plan.request, self.facts),
-            invalidations: self.invalidations,
-            stamp,
-            inputs: self.inputs,
-        }
-    }
-
-    fn arrived(&self) -> Arrived<'_> {
-        arrived(&self.plan.live, &self.plan.site, self.response, self.times)
-    }
-
     /// Returns all variants under the key, updated; `None` if nothing changes.
     fn variants(&self, entry: &CacheEntry) -> Option<Vec<StoredResponse>> {
-        let request = self.plan.request.sent().to_lines();
-        let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
+        let request = self.of_get.request.sent().to_lines();
+        let selecting = self.of_get.rule().selecting(&request);
         let mut changes = 0;
         let mut updated = Vec::with_capacity(entry.variants().len());
         for variant in entry.variants() {
@@ -178,7 +155,8 @@ impl Update<'_> {
 
     fn freshened(&self, stored: &StoredHead) -> Changed {
         // A HEAD without validators says little: an invalidated response stays so until a GET is answered.
-        let freshened = self.head_maker(stored.checked().stamp()).freshen(stored, &self.arrived());
+        let maker = self.of_get.head_maker(stored.checked().stamp());
+        let freshened = maker.freshen(stored, &self.of_get.arrived(self.response, self.times));
         match freshened.storable {
             Ok(_) => Changed::To(Arc::new(freshened.head)),
             Err(reason) if reason.is_of_request() => Changed::No,

@@ -1,7 +1,6 @@
 //! Joins requests to forwards.
 
 use cache::collapse::table::{Asker, Join, Waiter, Waiting};
-use message::client::Client;
 
 use crate::request::fetch::job::Job;
 
@@ -27,8 +26,7 @@ pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
         None => Join::Full,
         Some(limits) => {
             let place = (&*job.fetch.key, &*variant_and_scope);
-            let client = Client::of_request(&job.request, &job.live.config.trusted_proxies);
-            let asker = Asker { client, request: Some(job.request.clone()) };
+            let asker = Asker { client: job.client(), request: Some(job.request.clone()) };
             fetch_table.join(place, (asker, limits), now, |began| cache.record_overtaken(began))
         }
     };

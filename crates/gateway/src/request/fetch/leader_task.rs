@@ -76,7 +76,7 @@ impl HeldPermit {
         Self {
             in_flight: Arc::clone(leader.shared_in_flight()),
             upstream: Arc::clone(&job.site.upstream),
-            client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
+            client: job.client(),
             request: Arc::clone(&job.request),
         }
     }

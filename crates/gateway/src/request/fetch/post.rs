@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use cache::collapse::table::{LeaderGuard, Waiter};
 use caching::post::may_store_for_get;
 use caching::{ExchangeTimes, NotReused, ResponseFacts};
 use origin::OriginResponse;
 
 use crate::config::OverrideFields;
-use crate::request::fetch::fetch_spec::{Fetch, Sharing, Tier};
+use crate::request::context::OwnedContext;
+use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::scope::FetchScope;
 use crate::request::plan::{Next, Plan};
@@ -74,18 +74,8 @@ impl PostStore {
 
 fn job(plan: &Plan, key: Vec<u8>) -> Job {
     let cache = plan.cache();
-    let fetch = Fetch {
-        look_up: cache.invalidations().look_up(&key, cache.stamp()),
-        key: key.into(),
-        variant: Vec::new(),
-        stale: None,
-        candidates: Vec::new(),
-        reason: NotReused::Method,
-        sharing: Sharing::Alone,
-        content: Bytes::new(),
-        scope: FetchScope::Whole,
-        tier: Tier::Unasked,
-        in_use: None,
-    };
-    Job { facts: plan.facts.as_get(), ..Job::new(plan, Arc::new(fetch)) }
+    let look_up = cache.invalidations().look_up(&key, cache.stamp());
+    let fetch = Fetch { sharing: Sharing::Alone, ..Fetch::new(key, look_up, NotReused::Method) };
+    let owned = OwnedContext { facts: plan.facts.as_get(), ..OwnedContext::clone(plan) };
+    Job::new(&owned, Arc::new(fetch))
 }

@@ -10,7 +10,6 @@ use cache::entry::usage::{self, Mark, Owner};
 use cache::fill::{CompleteBody, Fill, FillLimits};
 use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
-use message::client::Client;
 use message::clock::now;
 use message::reason::{Detail, Reason};
 use origin::OriginResponse;
@@ -184,7 +183,7 @@ impl Publication<'_> {
     }
 
     fn owner(&self) -> Owner {
-        Owner::of(Client::of_request(&self.job.request, &self.job.live.config.trusted_proxies))
+        Owner::of(self.job.client())
     }
 
     /// Returns the variants that stay beside a new one; `None` if it finds no room.

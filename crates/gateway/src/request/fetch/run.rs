@@ -27,7 +27,7 @@ use crate::request::fetch::part::Brought;
 use crate::request::fetch::publication::{self, Publication};
 use crate::request::fetch::scope::FetchScope;
 use crate::request::findings;
-use crate::request::origin_call::{OriginCall, unasked};
+use crate::request::origin_call::OriginCall;
 use crate::rewrite::Purpose;
 
 /// Whether a body was given to the store.
@@ -80,8 +80,7 @@ impl Job {
         }
         let validated = self.fetch.candidates.first().filter(|_| validation == Validation::With);
         let validated = validated.map(|hit| &*hit.head);
-        let (worker, site, request) = (&*self.worker, &*self.site, &*self.request);
-        let call = OriginCall { worker, site, request, validated, probe };
+        let call = OriginCall { owned: &self.owned, validated, probe };
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
         let mut fields = call.fields(Purpose::Store);
         if validation == Validation::With && !self.is_taken_away() {
@@ -95,20 +94,17 @@ impl Job {
             leader.in_flight().make_personal();
         }
         let _waiting = self.worker.recorder.fill(FillState::Waiting);
-        let request = now();
+        let asked_at = now();
         let mut interim = |interim| leader.in_flight().push_interim(interim);
         let asked = Asked::by(|name| fields.value(name).is_some());
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
         // An answer for missing bytes of a stored response is judged separately.
         if !self.is_for_hole()
-            && let Some(error) = unasked(worker, site, &self.request, (asked, response.status))
+            && let Some(error) = self.unasked(asked, response.status)
         {
             return Err(error);
         }
-        Ok((
-            response,
-            ExchangeTimes { request, response: now(), clock_ahead_ms: self.store().clock_ahead_ms() },
-        ))
+        Ok((response, self.times_since(asked_at)))
     }
 
     fn failed(&self, error: OriginError, leader: LeaderGuard) {

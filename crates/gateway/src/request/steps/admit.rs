@@ -13,16 +13,14 @@ use crate::protection::{Limiter, whole_seconds};
 use crate::request::context::RequestContext;
 use crate::request::plan::{ForwardMode, Plan};
 use crate::request::reply::Reply;
-use crate::request::respond::{self, Problem};
+use crate::request::respond::Problem;
 
 /// Counts the request of a plan that turns out to need the origin.
 ///
 /// # Errors
 /// As for [`RequestContext::admit_forward`].
 pub(crate) fn late(plan: &Plan, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
-    let lines = plan.request.fields.to_lines();
-    let request = plan.request.borrow(&lines);
-    add_quota(&plan.context(&request).admit(CountedRequests::Forwarded)?, quota);
+    add_quota(&plan.with_context(|context| context.admit(CountedRequests::Forwarded))?, quota);
     Ok(())
 }
 
@@ -120,7 +118,7 @@ impl RequestContext<'_> {
     }
 
     fn refused(&self, problem: &Problem) -> Box<Reply> {
-        let mut reply = respond::reply(problem, Some(self.site), self.started, self.worker).locally();
+        let mut reply = self.at().reply(problem);
         reply.account.rule = self.site.rule_metrics(self.matched);
         Box::new(reply)
     }

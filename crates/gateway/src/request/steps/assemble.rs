@@ -15,7 +15,7 @@ use crate::request::fetch::job::Job;
 use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
-use crate::request::respond;
+use crate::request::respond::Problem;
 use crate::request::serve::Serving;
 use crate::request::using::Extent;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(plan: &Plan, asked: &Assemble) -> Next {
 impl Assembling<'_> {
     /// Whether the origin could supply what the tier lacks while the reply is on its way.
     fn may_ask_for_rest(&self, extent: Extent) -> bool {
-        let (facts, rules) = (&self.plan.facts, &self.plan.site.rule_at(self.plan.rule).caching);
+        let (facts, rules) = (&self.plan.facts, &self.plan.rule().caching);
         extent.bytes().is_some()
             && facts.method == MethodClass::Get
             && MissingRange::can_be_part_of(&self.asked.hit)
@@ -50,7 +50,7 @@ impl Assembling<'_> {
 
     /// Whether the request permits forwarding.
     fn is_forwarding_allowed(&self) -> bool {
-        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
+        let rules = &self.plan.rule().caching;
         !matches!(on_miss(&self.plan.facts, rules, Miss::Bytes), Reuse::Unavailable(_))
     }
 
@@ -97,7 +97,7 @@ impl Assembling<'_> {
     /// Continues as if there were no tier.
     fn without(&self) -> Next {
         if !self.is_forwarding_allowed() {
-            return Next::Reply(respond::unavailable(&self.plan.site, self.plan.started, &self.plan.worker));
+            return Next::Reply(self.plan.at().reply(&Problem::only_if_cached()));
         }
         let scope = self.with_serving(|serving| match self.is_taken_away() {
             true => Some(FetchScope::on_miss(
@@ -133,9 +133,6 @@ impl Assembling<'_> {
     }
 
     fn with_serving<T>(&self, act: impl FnOnce(&Serving<'_>) -> T) -> T {
-        let plan = self.plan;
-        let lines = plan.request.fields.to_lines();
-        let request = &plan.request.borrow(&lines);
-        act(&Serving { context: plan.context(request), now: self.plan.worker.now() })
+        self.plan.with_context(|context| act(&Serving { context, now: context.worker.now() }))
     }
 }

@@ -25,7 +25,7 @@ use crate::request::fetch::scope::FetchScope;
 use crate::request::interims::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
-use crate::request::respond::{self, Problem};
+use crate::request::respond::Problem;
 use crate::request::using::Use;
 use crate::request::{findings, private};
 
@@ -251,7 +251,7 @@ impl Participant<'_> {
 
     /// Scope to fetch if the stored response turned out to be of no use.
     fn ask_anew(&self) -> FetchScope {
-        let range_miss = self.plan.site.rule_at(self.plan.rule).range_miss;
+        let range_miss = self.plan.rule().range_miss;
         FetchScope::on_miss(&self.plan.facts, &self.plan.request.fields.to_lines(), range_miss, || None)
     }
 
@@ -284,7 +284,7 @@ impl Participant<'_> {
 
     fn given_up(&self) -> Reply {
         let problem = Problem::new(503, "forward-given-up", "the forward was given up");
-        respond::reply(&problem, Some(&self.plan.site), self.plan.started, &self.plan.worker)
+        self.plan.at().failure(&problem)
     }
 }
 

@@ -105,13 +105,12 @@ impl Compressing<'_> {
         };
         let bytes = if let Length::Known(bytes) = reply.length { Some(bytes) } else { None };
         match &reply.head {
-            ReplyHead::Whole(head) => may_encode(reply.status, head.fields.view(), bytes),
             ReplyHead::NotModified(head) | ReplyHead::Range(head) | ReplyHead::Ranges(head) => {
                 may_encode(head.facts.status, head.fields.view(), head.declared_bytes())
             }
             // Only the tag of the response is known.
             ReplyHead::Own(_) if reply.status == 304 => Ok(()),
-            ReplyHead::Own(own) => may_encode(reply.status, own.fields.view(), bytes),
+            head => may_encode(reply.status, head.fields(), bytes),
         }
     }
 
@@ -163,12 +162,9 @@ impl Compressing<'_> {
             return false;
         }
         let rules = &self.rule.caching;
-        match head {
-            ReplyHead::Own(own) => compression::is_personal(self.facts, own.fields.lines(), rules),
-            ReplyHead::Whole(head)
-            | ReplyHead::Range(head)
-            | ReplyHead::Ranges(head)
-            | ReplyHead::NotModified(head) => is_for_one(self, head),
+        match head.stored() {
+            Some(stored) => is_for_one(self, stored),
+            None => compression::is_personal(self.facts, head.fields().lines(), rules),
         }
     }
 
@@ -177,11 +173,7 @@ impl Compressing<'_> {
         let Ok(coding) = self.compression.compressible.choose(self.facts, self.request.fields) else {
             return;
         };
-        let tag = match &reply.head {
-            ReplyHead::NotModified(head) => head.fields.value("etag"),
-            ReplyHead::Own(own) => own.fields.value("etag"),
-            ReplyHead::Whole(_) | ReplyHead::Range(_) | ReplyHead::Ranges(_) => None,
-        };
+        let tag = reply.head.fields().value("etag");
         let Some(form) = tag.and_then(|tag| compression::tag_in(coding, tag)) else { return };
         if !compression::names_form(fields::values(self.request.fields, "if-none-match"), &form) {
             return;
@@ -276,14 +268,7 @@ fn add_vary(reply: &mut Reply) {
         let mut members = fields::Members::new(value);
         members.any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding"))
     };
-    let is_said = match &reply.head {
-        ReplyHead::Whole(head)
-        | ReplyHead::NotModified(head)
-        | ReplyHead::Range(head)
-        | ReplyHead::Ranges(head) => head.fields.view().values("vary").any(names),
-        ReplyHead::Own(own) => own.fields.values("vary").any(names),
-    };
-    if !is_said {
+    if !reply.head.fields().values("vary").any(names) {
         reply.extra.push("vary", b"Accept-Encoding");
     }
 }

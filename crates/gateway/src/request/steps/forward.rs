@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use caching::{Asked, ExchangeTimes, MethodClass};
+use caching::{Asked, MethodClass};
 use message::clock::now;
 use origin::{Interim, OriginError, RequestBody};
 
 use crate::request::fetch::head_update;
 use crate::request::fetch::post::PostStore;
 use crate::request::interims::Interims;
-use crate::request::origin_call::{OriginCall, unasked};
+use crate::request::origin_call::OriginCall;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
@@ -19,13 +19,7 @@ use crate::rewrite::Purpose;
 /// Forwards a request as it is; the answer goes to its client alone.
 //= RFC 9111 section 4: unsafe methods are written through
 pub(crate) async fn run(plan: &Plan, body: RequestBody, reason: ForwardReason, interims: &Interims) -> Next {
-    let call = OriginCall {
-        worker: &plan.worker,
-        site: &plan.site,
-        request: &plan.request,
-        validated: None,
-        probe: None,
-    };
+    let call = OriginCall { owned: plan, validated: None, probe: None };
     let fields = call.fields(Purpose::PassOn);
     // The gateway itself sends 100 to a client that expects it, and never forwards the expectation.
     let expects = plan.request.fields.value("expect").is_some();
@@ -37,7 +31,7 @@ pub(crate) async fn run(plan: &Plan, body: RequestBody, reason: ForwardReason, i
     };
     // A request that no stored response could answer costs the origin just as much.
     if plan.facts.method.is_reusing()
-        && let Err(error) = plan.site.spend(plan.rule, &plan.worker.recorder, plan.request.record.as_ref())
+        && let Err(error) = plan.spend()
     {
         return Next::Reply(failed(plan, &error, reason));
     }
@@ -46,18 +40,14 @@ pub(crate) async fn run(plan: &Plan, body: RequestBody, reason: ForwardReason, i
     let (asked, sent) = (Asked::by(|name| fields.value(name).is_some()), now());
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
-            let times = ExchangeTimes {
-                request: sent,
-                response: now(),
-                clock_ahead_ms: plan.store().clock_ahead_ms(),
-            };
+            let times = plan.times_since(sent);
             let spared = written.as_ref().map(PostStore::waiter);
             if plan.facts.method == MethodClass::Unsafe {
                 // Boxed, since every forward would have to hold room for it.
                 Box::pin(invalidate::apply(plan, &response, spared)).await;
             }
             // The origin has acted on the request, but the answer is unusable.
-            if let Some(error) = unasked(&plan.worker, &plan.site, &plan.request, (asked, response.status)) {
+            if let Some(error) = plan.unasked(asked, response.status) {
                 return Next::Reply(failed(plan, &error, reason));
             }
             if let Some(updating) = updating {

@@ -16,7 +16,7 @@ use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::scope::FetchScope;
 use crate::request::interims::Interims;
-use crate::request::origin_call::{OriginCall, unasked};
+use crate::request::origin_call::OriginCall;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
@@ -50,23 +50,19 @@ impl<'a> HitForMiss<'a> {
         if let Err(error) = self.job.spend() {
             return Next::Reply(self.failed(&error));
         }
-        let Job { worker, site, request, fetch, .. } = &self.job;
-        let call = OriginCall { worker, site, request, validated: None, probe: None };
+        let job = &self.job;
+        let call = OriginCall { owned: job, validated: None, probe: None };
         let fields = call.fields(Purpose::Store);
         let mut interim = |interim| interims.push(Arc::new(interim));
         let (asked, asked_at) = (Asked::by(|name| fields.value(name).is_some()), now());
-        match call.send(fields, fetch.body(), &mut interim).await {
+        match call.send(fields, job.fetch.body(), &mut interim).await {
             Err(error) => Next::Reply(self.failed(&error)),
             Ok(response) => {
                 // The response answers no request.
-                if let Some(error) = unasked(worker, site, request, (asked, response.status)) {
+                if let Some(error) = job.unasked(asked, response.status) {
                     return Next::Reply(self.failed(&error));
                 }
-                let times = ExchangeTimes {
-                    request: asked_at,
-                    response: now(),
-                    clock_ahead_ms: self.job.store().clock_ahead_ms(),
-                };
+                let times = job.times_since(asked_at);
                 match self.judge(&response, times) {
                     Err(reason) => Next::Reply(self.refused(response, reason, times)),
                     Ok(()) => self.stored(response, times),

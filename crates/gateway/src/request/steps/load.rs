@@ -3,7 +3,6 @@
 use caching::Outcome;
 use fleet::answer::{Answer, Said};
 use fleet::tier::load::Asker;
-use message::explain_record::note;
 use message::reason::Reason;
 use message::timeline::{Stage, measure};
 
@@ -11,23 +10,19 @@ use crate::request::fetch::fetch_spec::Tier;
 use crate::request::findings;
 use crate::request::plan::{Content, ForwardMode, Next, Plan};
 use crate::request::steps::look_up;
-use crate::routing::key::site_key;
 
 /// Asks the tier, and returns the next step with the plan for it.
 pub(crate) async fn run(plan: &Plan, key: &[u8], content: Content) -> (Box<Plan>, Next) {
-    let site_key = site_key(&plan.site, &plan.request, &plan.facts);
-    let asker = Asker {
-        rules: plan.live.config.storage_rules(&plan.site.config, plan.rule()),
-        site_key: site_key.as_deref(),
-    };
+    let site_key = plan.site_key();
+    let asker = Asker { rules: plan.storage_rules(), site_key: site_key.as_deref() };
     let mut asking = measure(plan.request.timeline.as_ref(), Stage::Store);
-    let Answer { entry, said, .. } = match &plan.store().tier {
+    let Answer { entry, said, .. } = match plan.tier() {
         Some(tier) => tier.load(key, asker).await,
         None => Answer::UNASKED,
     };
     asking.iter_mut().for_each(|asking| asking.with("larder.store.result", said.word()));
     drop(asking);
-    note(plan.request.record.as_ref(), || findings::tier(said, plan.started.elapsed()));
+    plan.note(|| findings::tier(said, plan.started.elapsed()));
     let (plan, next) = match content {
         Content::Read(content) => {
             let plan = plan.with(ForwardMode::Query, entry);

@@ -8,22 +8,22 @@ use message::reason::Reason;
 use message::timeline::{Stage, measure};
 use origin::RequestBody;
 
-use crate::request::context::RequestContext;
 use crate::request::fetch::fetch_spec::Tier;
 use crate::request::lookup::{Found, Lookup};
 use crate::request::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
 use crate::request::probing::{self, Candidate};
 use crate::request::reply::Reply;
+use crate::request::respond::Problem;
 use crate::request::serve::Serving;
-use crate::request::{findings, refresh, respond};
+use crate::request::{findings, refresh};
 
 /// Looks a request up, and replies if a stored response answers.
 ///
 /// # Errors
 /// How to go on, if no reply is possible at once.
 pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, ForwardMode> {
-    let RequestContext { worker, site, request, started, .. } = lookup.context;
-    let unavailable = || respond::unavailable(site, started, worker);
+    let request = lookup.request;
+    let unavailable = || lookup.at().reply(&Problem::only_if_cached());
     let looking = measure(request.timeline, Stage::Local);
     let found = lookup.run(key);
     drop(looking);

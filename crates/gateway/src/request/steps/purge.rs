@@ -1,23 +1,20 @@
 //! The method PURGE, if configured: purges the URL of the request, and is never forwarded.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use caching::{CacheStatus, MethodClass, Outcome, fields};
+use caching::{MethodClass, fields};
 use message::client::address_of;
 use message::fields::PackedFields;
 use store::purge::PurgeMode;
-use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::config::PurgeMethod;
 use crate::events::{self, Event};
 use crate::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::request::plan::Plan;
-use crate::request::reply::{Account, Body, Length, Reply, ReplyHead};
-use crate::request::respond::{self, Problem};
+use crate::request::reply::{Body, Reply, ReplyHead};
+use crate::request::respond::Problem;
 
 /// Settings of the method, if this is a PURGE request.
 pub(crate) fn method(plan: &Plan) -> Option<&PurgeMethod> {
@@ -56,7 +53,7 @@ fn refused(plan: &Plan, problem: &Problem) -> Reply {
     plan.worker.recorder.purge_refused(problem.reason);
     let event = Event::PurgeRefused { client: client(plan), reason: problem.reason };
     events::emit(&plan.site, &plan.request.path_and_query, &event);
-    respond::reply(problem, Some(&plan.site), plan.started, &plan.worker).locally()
+    plan.at().reply(problem)
 }
 
 /// Address of the client, as trusted proxies report it.
@@ -87,44 +84,25 @@ fn told(plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     let complete =
         fleet.as_ref().map(|reach| format!("\"complete\":{},", reach.complete)).unwrap_or_default();
     let uncounted = if outcome.keyed_uncounted { "\"keyed_uncounted\":true," } else { "" };
-    let message = match (*keys_matched, outcome.keyed_uncounted) {
-        (0, false) => {
-            "\"message\":\"nothing found: no stored response for this URL, over http or https, without a port or with that of a listener\","
-        }
-        (0, true) => "\"message\":\"nothing found under the key of the URL alone\",",
-        _ => "",
+    let (detail, message) = match (*keys_matched, outcome.keyed_uncounted) {
+        (0, false) => (
+            "nothing-found",
+            "\"message\":\"nothing found: no stored response for this URL, over http or https, without a port or with that of a listener\",",
+        ),
+        (0, true) => ("purge-uncounted", "\"message\":\"nothing found under the key of the URL alone\","),
+        _ => ("purged", ""),
     };
     let body = Bytes::from(format!(
         "{{\"keys_matched\":{keys_matched},\"responses_purged\":{responses_purged},\"fills_doomed\":{fills_doomed},{uncounted}{complete}{message}\"id\":\"{}\"}}\n",
         outcome.id.as_deref().unwrap_or_default()
     ));
-    let mut fields = PackedFields::with_capacity(3);
-    fields.push("date", &plan.worker.date());
-    fields.push("content-type", b"application/json");
-    fields.push("cache-control", b"no-store");
-    Reply {
-        status: 200,
-        head: ReplyHead::own(fields),
-        extra: PackedFields::default(),
-        length: Length::Known(body.len() as u64),
-        body: Body::Pieces(VecDeque::from([body.into()])),
-        age_s: None,
-        cache_status: CacheStatus {
-            outcome: Outcome::Generated,
-            ttl_s: None,
-            key: None,
-            detail: Some(match (*keys_matched, outcome.keyed_uncounted) {
-                (0, false) => "nothing-found",
-                (0, true) => "purge-uncounted",
-                _ => "purged",
-            }),
-        },
-        x_cache: None,
-        account: Account {
-            site: Some(Arc::clone(&plan.site)),
-            rule: RuleId::NONE,
-            result: CacheResult::Local,
-            started: plan.started,
-        },
-    }
+    let mut reply = plan.at().reply(&Problem::new(200, detail, ""));
+    let lines = [
+        ("date", &plan.worker.date()[..]),
+        ("content-type", b"application/json"),
+        ("cache-control", b"no-store"),
+    ];
+    (reply.head, reply.x_cache) = (ReplyHead::own(PackedFields::from_lines(lines)), None);
+    (reply.length, reply.body) = Body::of(body);
+    reply
 }

@@ -6,7 +6,7 @@ use message::reason::Reason;
 use origin::{Gathered, RequestBody};
 
 use crate::request::plan::{ForwardReason, Next, Plan};
-use crate::request::respond::{self, Problem};
+use crate::request::respond::Problem;
 
 /// Reads the content, for a look-up that depends on it.
 //= RFC 10008 section 2.7: responses to QUERY are cacheable
@@ -22,7 +22,7 @@ pub(crate) async fn run(plan: &Plan, body: RequestBody) -> Next {
         Gathered::TooLarge(body) => pass(body, Reason::QueryContent),
         Gathered::Incomplete => {
             let problem = Problem::new(400, "request-content-incomplete", "the request content broke off");
-            Next::Reply(respond::reply(&problem, Some(&plan.site), plan.started, &plan.worker))
+            Next::Reply(plan.at().failure(&problem))
         }
     }
 }

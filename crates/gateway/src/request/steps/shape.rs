@@ -29,7 +29,7 @@ pub(crate) enum Shaping {
 
 /// Applies the rules to the request of a client.
 pub(crate) fn run(at: &SiteContext<'_>, (request, client): (&RequestHead<'_>, IpAddr)) -> Shaping {
-    let SiteContext { worker, live, site, started } = *at;
+    let SiteContext { worker, live, site, .. } = *at;
     if let Some(reply) = answered(at, request) {
         return Shaping::Reply(Box::new(reply));
     }
@@ -42,9 +42,7 @@ pub(crate) fn run(at: &SiteContext<'_>, (request, client): (&RequestHead<'_>, Ip
     let refused = |status| Shaping::Reply(Box::new(at.reply(&Problem::transformed(status))));
     match shape::shape(rules, &matching, request, client) {
         Err(TooLarge) => refused(431),
-        Ok(Shape::Redirect { status, location }) => {
-            Shaping::Reply(Box::new(respond::redirect((status, &location), site, started, worker)))
-        }
+        Ok(Shape::Redirect { status, location }) => Shaping::Reply(Box::new(at.redirect(status, &location))),
         Ok(Shape::Request(shaped)) => match excess(&shaped, request, &live.config.limits) {
             Some(status) => refused(status),
             None => Shaping::Changed(Box::new(shaped)),
@@ -55,13 +53,13 @@ pub(crate) fn run(at: &SiteContext<'_>, (request, client): (&RequestHead<'_>, Ip
 /// Replies that the site gives itself: to preflights of other web origins, and during maintenance to all clients but those that it
 /// knows and admits. Preflights go first: without them, a browser shows a script no answer at all.
 fn answered(at: &SiteContext<'_>, request: &RequestHead<'_>) -> Option<Reply> {
-    let SiteContext { worker, live, site, started } = *at;
+    let SiteContext { live, site, .. } = *at;
     if let Some(cors) = &site.config.cors
         && cors::is_preflight(request.method, request.fields)
     {
         let fields = cors::preflight(cors, request.fields);
         note(request.record, || Finding::new("transform", "answers the preflight of a web origin", ""));
-        return Some(respond::preflight(&fields, site, started, worker));
+        return Some(at.preflight(&fields));
     }
     let maintenance = site.config.maintenance.as_ref()?;
     let client = known_address_of(request, &live.config.trusted_proxies);
@@ -69,7 +67,7 @@ fn answered(at: &SiteContext<'_>, request: &RequestHead<'_>) -> Option<Reply> {
         return None;
     }
     note(request.record, || Finding::new("transform", "the site is in maintenance", ""));
-    Some(respond::maintenance(maintenance, site, started, worker))
+    Some(at.maintenance(maintenance))
 }
 
 /// Status for a request that rules have made larger than clients may send.

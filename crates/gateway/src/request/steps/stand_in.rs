@@ -1,7 +1,5 @@
 //! Default responses: written by the operator, and sent if the origin fails and no stored response may be used.
 
-use std::collections::VecDeque;
-
 use caching::Outcome;
 use caching::explain::Finding;
 use message::explain_record::note;
@@ -59,10 +57,7 @@ fn write(worker: &Worker, default: &DefaultResponse, reply: &mut Reply) {
     default.fields.iter().for_each(|(name, value)| fields.push(name.as_str(), value.as_bytes()));
     (reply.length, reply.body) = match has_no_content(default.status) {
         true => (Length::None, Body::Empty),
-        false => {
-            let body = Body::Pieces(VecDeque::from([default.body.clone().into()]));
-            (Length::Known(default.body.len() as u64), body)
-        }
+        false => Body::of(default.body.clone()),
     };
     reply.status = default.status;
     reply.head = ReplyHead::own(fields);

@@ -11,7 +11,6 @@ use caching::{
     was_shared_lately,
 };
 use message::clock::now;
-use message::head::RequestHead;
 use message::reason::{Detail, Reason};
 use origin::OriginResponse;
 use telemetry::CacheResult;
@@ -44,8 +43,6 @@ pub(super) struct Participant<'a> {
     pub(super) plan: &'a Plan,
     pub(super) fetch: Arc<Fetch>,
     pub(super) interims: &'a Interims,
-    /// Facts of the request, without preconditions.
-    unconditional: RequestFacts,
 }
 
 /// Next step of a request after an answer.
@@ -74,8 +71,7 @@ pub(super) struct ParticipantView<'a> {
 
 impl<'a> Participant<'a> {
     pub(super) fn new(plan: &'a Plan, fetch: &Arc<Fetch>, interims: &'a Interims) -> Self {
-        let unconditional = RequestFacts { has_conditions: false, ..plan.facts };
-        Self { plan, fetch: Arc::clone(fetch), interims, unconditional }
+        Self { plan, fetch: Arc::clone(fetch), interims }
     }
 }
 
@@ -104,7 +100,7 @@ impl Participant<'_> {
     }
 
     pub(super) fn selecting<'b>(&'b self, request: &'b [FieldLine<'b>]) -> Selecting<'b> {
-        self.plan.site.rule_at(self.plan.rule).selecting(request)
+        self.plan.rule().selecting(request)
     }
 
     pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
@@ -113,7 +109,7 @@ impl Participant<'_> {
     }
 
     fn is_fresh_at(&self, now: Timestamp, stored: &StoredFacts) -> bool {
-        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
+        let rules = &self.plan.rule().caching;
         reuse(&self.plan.facts, stored, rules, now) == Reuse::Fresh
     }
 
@@ -135,18 +131,14 @@ impl Participant<'_> {
     }
 
     fn with_serving<T>(&self, act: impl FnOnce(&Serving<'_>) -> T) -> T {
-        let lines = self.plan.request.fields.to_lines();
-        act(&self.serving(&self.plan.request.borrow(&lines)))
-    }
-
-    fn serving<'b>(&'b self, request: &'b RequestHead<'b>) -> Serving<'b> {
-        let context = self.plan.context(request);
         //= RFC 9111 section 4.3.2: preconditions where nothing is stored
+        let unconditional = RequestFacts { has_conditions: false, ..self.plan.facts };
         let facts = match self.fetch.scope {
-            FetchScope::AsAsked => &self.unconditional,
-            FetchScope::Whole | FetchScope::Range(_) | FetchScope::MissingRange(_) => context.facts,
+            FetchScope::AsAsked => &unconditional,
+            FetchScope::Whole | FetchScope::Range(_) | FetchScope::MissingRange(_) => &self.plan.facts,
         };
-        Serving { context: RequestContext { facts, ..context }, now: self.plan.worker.now() }
+        let now = self.plan.worker.now();
+        self.plan.with_context(|context| act(&Serving { context: RequestContext { facts, ..context }, now }))
     }
 }
 
