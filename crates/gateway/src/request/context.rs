@@ -48,6 +48,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) rule: &'a CacheRule,
     pub(crate) request: &'a RequestHead<'a>,
     pub(crate) facts: &'a RequestFacts,
+    /// Time by which stored responses are judged.
+    pub(crate) now: Timestamp,
 }
 
 /// A request that outlives the buffer of its connection, with the rule that it goes by.
@@ -71,7 +73,8 @@ impl<'a> RequestContext<'a> {
         facts: &'a RequestFacts,
     ) -> Self {
         let SiteContext { worker, live, site, started } = at;
-        Self { worker, live, site, started, matched, rule: site.rule_at(matched), request, facts }
+        let (rule, now) = (site.rule_at(matched), worker.now());
+        Self { worker, live, site, started, matched, rule, request, facts, now }
     }
 
     /// Context without the rule.

@@ -10,8 +10,8 @@ use cache::failure::FailureCause;
 use cache::membership::{LookUp, Stamp};
 use caching::explain::{self, Finding};
 use caching::{
-    FwdReason, KeyParts, MethodClass, Miss, NotReused, Reuse, Selecting, Timestamp, key::write_key, on_miss,
-    query, sharing,
+    FwdReason, KeyParts, MethodClass, Miss, NotReused, Reuse, Selecting, key::write_key, on_miss, query,
+    sharing,
 };
 use message::explain_record::{Record, note};
 use message::head::{Content, Nominations, RequestHead};
@@ -24,7 +24,6 @@ use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::scope::FetchScope;
 use crate::request::findings;
 use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
-use crate::request::serve::Serving;
 use crate::request::using::Use;
 use crate::rewrite::reading::{self, Inbound};
 use crate::routing::key::{Keyed, key_of, write_site_key};
@@ -33,7 +32,6 @@ use crate::routing::key::{Keyed, key_of, write_site_key};
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
     pub(crate) context: RequestContext<'a>,
-    pub(crate) now: Timestamp,
     /// Taken before anything is looked up.
     pub(crate) stamp: Stamp,
     /// Content of a QUERY, once it is read.
@@ -71,7 +69,7 @@ impl<'a> Lookup<'a> {
     #[inline]
     pub(crate) fn new(context: RequestContext<'a>) -> Self {
         let stamp = context.cache().stamp();
-        Self { context, now: context.worker.now(), stamp, content: None, tier: Tier::Unasked }
+        Self { context, stamp, content: None, tier: Tier::Unasked }
     }
 
     #[inline]
@@ -272,15 +270,9 @@ impl<'a> Lookup<'a> {
     /// How to go on if a stored response lacks bytes of the answer; `None` if the request forbids forwarding.
     //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
     //= RFC 9111 section 3.3: completing by a range request
-    pub(crate) fn mode_for_rest(
-        &self,
-        serving: &Serving<'_>,
-        hit: &Hit,
-        used: Use,
-        key: &[u8],
-    ) -> Option<ForwardMode> {
+    pub(crate) fn mode_for_rest(&self, hit: &Hit, used: Use, key: &[u8]) -> Option<ForwardMode> {
         let reason = NotReused::Partial;
-        if serving.is_within_reach(hit) {
+        if self.is_within_reach(hit) {
             note(self.request.record, || {
                 Finding::new("reuse", "what memory lacks is loaded from the tier behind it", "")
             });
@@ -291,7 +283,7 @@ impl<'a> Lookup<'a> {
             note(self.request.record, || explain::reuse(outcome, None, self.now));
             return None;
         }
-        let scope = FetchScope::for_rest(serving, hit);
+        let scope = FetchScope::for_rest(self, hit);
         let Some(scope) = scope.filter(|_| self.facts.method == MethodClass::Get) else {
             let reason = ForwardReason { fwd: reason.fwd(), detail: reason.into() };
             return Some(ForwardMode::Alone { reason, stale: None });

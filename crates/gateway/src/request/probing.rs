@@ -14,11 +14,9 @@ use telemetry::CacheResult;
 
 use crate::events::{self, Event};
 use crate::request::context::RequestContext;
-use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::lookup::Lookup;
-use crate::request::plan::{ForwardMode, StandIn};
+use crate::request::plan::ForwardMode;
 use crate::request::reply::Reply;
-use crate::request::serve::Serving;
 use crate::request::using::Use;
 use crate::request::{findings, origin_call, refresh};
 
@@ -26,21 +24,9 @@ const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };
 
 /// A stored response that may stand in, the look-up that found it, and why the origin would be asked.
 pub(crate) struct Candidate<'a> {
-    hit: &'a Hit,
-    look_up: LookUp,
-    fwd: FwdReason,
-}
-
-impl<'a> Candidate<'a> {
-    /// Candidate of a request whose answer could be stored, if it has one.
-    pub(crate) fn of_fetch(fetch: &'a Fetch) -> Option<Self> {
-        Some(Self { hit: fetch.stale.as_ref()?, look_up: fetch.look_up, fwd: fetch.reason.fwd() })
-    }
-
-    /// Candidate of a request whose answer could not be stored.
-    pub(crate) fn of_stand_in(stand_in: &'a StandIn, fwd: FwdReason) -> Self {
-        Self { hit: &stand_in.hit, look_up: stand_in.look_up, fwd }
-    }
+    pub(crate) hit: &'a Hit,
+    pub(crate) look_up: LookUp,
+    pub(crate) fwd: FwdReason,
 }
 
 /// Returns the reply, or how to load it; `None` if the request has to wait for the origin, or be refused.
@@ -49,7 +35,7 @@ pub(crate) fn instead(
     candidate: Option<Candidate<'_>>,
     key: &[u8],
 ) -> Option<Result<Reply, ForwardMode>> {
-    let Lookup { context: RequestContext { site, request, .. }, now, .. } = *lookup;
+    let RequestContext { site, request, now, .. } = lookup.context;
     let (candidate, circuit) = (candidate?, site.upstream.open_circuit()?);
     let (cause, hit) = (FailureCause::of_error(&OPEN), candidate.hit);
     if !may_stand_in(lookup, &candidate, cause, key) {
@@ -60,10 +46,9 @@ pub(crate) fn instead(
     note(request.record, || findings::failure(Some(hit), true, cause, now));
     let outcome = Outcome::Forwarded { reason: candidate.fwd, status: None, stored: false, collapsed: false };
     let used = Use::Asked { outcome, result: CacheResult::Stale };
-    let serving = Serving { context: lookup.context, now };
-    let way = match serving.stale(hit, cause, used) {
+    let way = match lookup.stale(hit, cause, used) {
         Some(reply) => Ok(reply),
-        None if serving.is_within_reach(hit) => Err(lookup.loading(hit, used, Some(cause), key)),
+        None if lookup.is_within_reach(hit) => Err(lookup.loading(hit, used, Some(cause), key)),
         None => return None,
     };
     // The request counts as refused.

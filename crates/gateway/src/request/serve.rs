@@ -1,7 +1,6 @@
 //! Turns a stored response, or one that is being stored, into a reply: whole, a part of it, or 304.
 
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -29,21 +28,6 @@ use crate::request::findings;
 use crate::request::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::request::using::{Extent, Use};
 
-/// One request that is answered with a response that is stored, or will be.
-pub(crate) struct Serving<'a> {
-    pub(crate) context: RequestContext<'a>,
-    pub(crate) now: Timestamp,
-}
-
-impl<'a> Deref for Serving<'a> {
-    type Target = RequestContext<'a>;
-
-    #[inline]
-    fn deref(&self) -> &RequestContext<'a> {
-        &self.context
-    }
-}
-
 /// Basis of a reply.
 struct Representation<'a> {
     head: &'a Arc<StoredHead>,
@@ -56,7 +40,8 @@ enum Source<'a> {
     Fill(&'a Filling),
 }
 
-impl Serving<'_> {
+/// One request that is answered with a response that is stored, or will be.
+impl RequestContext<'_> {
     /// Reply from a stored response; `None` if a part of its body was evicted.
     pub(crate) fn stored(&self, hit: &Hit, used: Use) -> Option<Reply> {
         let bytes = hit.body.complete_bytes();

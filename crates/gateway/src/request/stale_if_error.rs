@@ -3,13 +3,11 @@
 use cache::entry::stored::Hit;
 use cache::failure::FailureCause;
 use caching::{Outcome, may_serve_stale};
-use origin::{OriginError, OriginResponse};
 use telemetry::CacheResult;
 
 use crate::request::findings;
 use crate::request::plan::{ForwardMode, Plan, StandIn};
 use crate::request::reply::Reply;
-use crate::request::serve::Serving;
 use crate::request::using::Use;
 use crate::routing::key::key_of;
 
@@ -21,32 +19,18 @@ pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
     }
 }
 
-/// Reply in place of a response that says that the origin failed.
-//= RFC 5861 section 4: stale-if-error
-pub(crate) fn for_response(plan: &Plan, response: &OriginResponse) -> Option<Reply> {
-    let status = response.status.as_u16();
-    reply(plan, FailureCause::of_status(status))
-}
-
-/// Reply in place of a response that didn't come.
+/// Reply in place of a failure, which may be a response that says so.
 //= RFC 9111 section 4.2.4: serving stale responses
-pub(crate) fn for_error(plan: &Plan, error: &OriginError) -> Option<Reply> {
-    reply(plan, FailureCause::of_error(error))
-}
-
-fn key(plan: &Plan) -> Vec<u8> {
-    let request = &plan.request;
-    key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query)
-}
-
-fn reply(plan: &Plan, cause: FailureCause) -> Option<Reply> {
+//= RFC 5861 section 4: stale-if-error
+pub(crate) fn reply(plan: &Plan, cause: FailureCause) -> Option<Reply> {
     let ForwardMode::Alone { reason, stale: Some(StandIn { hit: stale, look_up }) } = &plan.mode else {
         return None;
     };
     let (cache, now, facts) = (plan.cache(), plan.worker.now(), &stale.head.facts);
-    let rules = &plan.rule().caching;
+    let (rules, request) = (&plan.rule().caching, &plan.request);
+    let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)
-        || !cache.may_stand_in(&key(plan), *look_up, &stale.head)
+        || !cache.may_stand_in(&key, *look_up, &stale.head)
     {
         return None;
     }
@@ -54,5 +38,5 @@ fn reply(plan: &Plan, cause: FailureCause) -> Option<Reply> {
     let status = cause.status;
     let outcome = Outcome::Forwarded { reason: reason.fwd, status, stored: false, collapsed: false };
     let used = Use::Asked { outcome, result: CacheResult::Stale };
-    plan.with_context(|context| Serving { context, now }.stale(stale, cause, used))
+    plan.with_context(|context| context.stale(stale, cause, used))
 }

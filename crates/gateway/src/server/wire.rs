@@ -173,21 +173,6 @@ impl<S: Stream> Wire<S> {
         read
     }
 
-    /// Reads at least one byte into `arrivals`, and appends it to `input`, which needs no room in advance.
-    fn poll_arrivals(
-        &mut self,
-        context: &mut Context<'_>,
-        arrivals: &Mutex<Box<[u8]>>,
-        input: &mut Input,
-    ) -> Poll<Result<usize, WireError>> {
-        let mut arrivals = arrivals.lock();
-        let read = self.poll_read_into(context, &mut arrivals);
-        if let Poll::Ready(Ok(read)) = read {
-            input.extend(&arrivals[..read]);
-        }
-        read
-    }
-
     /// Reads at least one byte into `space`; `Err(Closed)` at the end of the stream.
     pub(crate) fn poll_read_into(
         &mut self,
@@ -318,17 +303,21 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Reads at least one byte into `arrivals`, and from there into `input`, before the deadline.
+    /// Reads at least one byte into `arrivals`, and from there into `input`, which needs no room in advance, before the deadline.
     pub(crate) fn poll_first_read(
         &mut self,
         context: &mut Context<'_>,
         arrivals: &Mutex<Box<[u8]>>,
         input: &mut Input,
     ) -> Poll<Result<usize, WireError>> {
-        match self.poll_arrivals(context, arrivals, input) {
-            Poll::Pending => self.poll_deadline(context).map(Err),
-            ready => ready,
+        let mut arrivals = arrivals.lock();
+        let Poll::Ready(read) = self.poll_read_into(context, &mut arrivals) else {
+            return self.poll_deadline(context).map(Err);
+        };
+        if let Ok(read) = read {
+            input.extend(&arrivals[..read]);
         }
+        Poll::Ready(read)
     }
 
     /// Closes the connection as `farewell` requires, before the stream is dropped.

@@ -9,7 +9,7 @@ use message::fields::PackedFields;
 use message::head::OwnedRequest;
 
 use crate::config::RangeMiss;
-use crate::request::serve::Serving;
+use crate::request::context::RequestContext;
 use crate::request::using::Extent;
 
 /// Scope of a fetch.
@@ -90,17 +90,17 @@ impl FetchScope {
 
     /// Chooses the scope for the bytes that `hit` lacks to answer the request. If they can't be combined with it, the scope is that of a
     /// miss. `None` for several ranges, which the origin answers itself.
-    pub(crate) fn for_rest(serving: &Serving<'_>, hit: &Hit) -> Option<Self> {
-        let rule = serving.rule;
-        let extent = serving.extent(hit);
+    pub(crate) fn for_rest(context: &RequestContext<'_>, hit: &Hit) -> Option<Self> {
+        let rule = context.rule;
+        let extent = context.extent(hit);
         if extent == Extent::Several {
             return None;
         }
         // With no-store, no part of the exchange may be stored: the fetch stands on its own.
-        let is_stored = !(serving.facts.directives.no_store && rule.caching.honour_request_directives);
+        let is_stored = !(context.facts.directives.no_store && rule.caching.honour_request_directives);
         let wanted = extent.bytes().filter(|_| is_stored);
         let hole = wanted.and_then(|wanted| MissingRange::first(hit, wanted)).map(Self::MissingRange);
-        let anew = || Self::on_miss(serving.facts, serving.request.fields, rule.range_miss, || None);
+        let anew = || Self::on_miss(context.facts, context.request.fields, rule.range_miss, || None);
         Some(hole.unwrap_or_else(anew))
     }
 

@@ -16,7 +16,6 @@ use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
-use crate::request::serve::Serving;
 use crate::request::using::Extent;
 
 /// A request for such a response.
@@ -28,7 +27,7 @@ struct Assembling<'a> {
 /// Replies from memory and the tier, or returns the step that gets what the tier lacks.
 pub(crate) async fn run(plan: &Plan, asked: &Assemble) -> Next {
     let assembling = Assembling { plan, asked };
-    let extent = assembling.with_serving(|serving| serving.extent(&asked.hit));
+    let extent = plan.with_context(|context| context.extent(&asked.hit));
     let next = match assembling.may_ask_for_rest(extent) {
         true => assembling.begin(extent).await,
         false => assembling.load_all().await,
@@ -67,20 +66,20 @@ impl Assembling<'_> {
         let (hit, used) = (&self.asked.hit, self.asked.used);
         let Some(bytes) = hit.body.complete_bytes() else { return self.without() };
         let source = (extent, Box::new(assembly) as _);
-        let reply = self.with_serving(|serving| serving.assembled(&hit.head, bytes, source, used));
+        let reply = self.plan.with_context(|context| context.assembled(&hit.head, bytes, source, used));
         self.described(reply)
     }
 
     async fn load_all(&self) -> Next {
         let Some(hit) = self.loaded().await else { return self.without() };
-        let reply = self.with_serving(|serving| serving.stored(&hit, self.asked.used));
+        let reply = self.plan.with_context(|context| context.stored(&hit, self.asked.used));
         self.described(reply)
     }
 
     /// Loads all bytes that this request needs.
     async fn loaded(&self) -> Option<Hit> {
         let (hit, store) = (&self.asked.hit, self.plan.store());
-        let wanted = self.with_serving(|serving| serving.wanted(hit));
+        let wanted = self.plan.with_context(|context| context.wanted(hit));
         let place = Job::new(self.plan, Arc::clone(&self.asked.fetch)).place();
         let body = store.tier.as_ref()?.segments().complete(hit.body.segmented()?, &wanted, place).await?;
         hit.with_body(store.cache.budget(), body).ok()
@@ -99,14 +98,14 @@ impl Assembling<'_> {
         if !self.is_forwarding_allowed() {
             return Next::Reply(self.plan.at().reply(&Problem::only_if_cached()));
         }
-        let scope = self.with_serving(|serving| match self.is_taken_away() {
+        let scope = self.plan.with_context(|context| match self.is_taken_away() {
             true => Some(FetchScope::on_miss(
-                serving.facts,
-                serving.request.fields,
-                serving.rule.range_miss,
+                context.facts,
+                context.request.fields,
+                context.rule.range_miss,
                 || None,
             )),
-            false => FetchScope::for_rest(serving, &self.asked.hit),
+            false => FetchScope::for_rest(&context, &self.asked.hit),
         });
         match scope.filter(|_| self.plan.facts.method == MethodClass::Get) {
             Some(scope) => self.ask(scope),
@@ -130,9 +129,5 @@ impl Assembling<'_> {
     fn forward(&self, detail: Detail) -> Next {
         let reason = ForwardReason { fwd: self.asked.fetch.reason.fwd(), detail };
         Next::Forward { body: self.asked.fetch.body(), reason }
-    }
-
-    fn with_serving<T>(&self, act: impl FnOnce(&Serving<'_>) -> T) -> T {
-        self.plan.with_context(|context| act(&Serving { context, now: context.worker.now() }))
     }
 }

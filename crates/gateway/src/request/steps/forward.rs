@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cache::failure::FailureCause;
 use caching::{Asked, MethodClass};
 use message::clock::now;
 use origin::{Interim, OriginError, RequestBody};
@@ -53,7 +54,9 @@ pub(crate) async fn run(plan: &Plan, body: RequestBody, reason: ForwardReason, i
             if let Some(updating) = updating {
                 updating.apply(plan, &response, times);
             }
-            if let Some(reply) = stale_if_error::for_response(plan, &response) {
+            if let Some(reply) =
+                stale_if_error::reply(plan, FailureCause::of_status(response.status.as_u16()))
+            {
                 return Next::Reply(reply);
             }
             match written.filter(|written| written.may_store(&response, times)) {
@@ -66,7 +69,7 @@ pub(crate) async fn run(plan: &Plan, body: RequestBody, reason: ForwardReason, i
 }
 
 fn failed(plan: &Plan, error: &OriginError, reason: ForwardReason) -> Reply {
-    stale_if_error::for_error(plan, error).unwrap_or_else(|| {
+    stale_if_error::reply(plan, FailureCause::of_error(error)).unwrap_or_else(|| {
         private::failed(plan, &Problem::origin(error, stale_if_error::candidate(plan)), reason)
     })
 }

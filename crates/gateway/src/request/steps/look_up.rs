@@ -10,11 +10,10 @@ use origin::RequestBody;
 
 use crate::request::fetch::fetch_spec::Tier;
 use crate::request::lookup::{Found, Lookup};
-use crate::request::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
+use crate::request::plan::{Content, ForwardMode, ForwardReason, Next, Plan, StandIn};
 use crate::request::probing::{self, Candidate};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
-use crate::request::serve::Serving;
 use crate::request::{findings, refresh};
 
 /// Looks a request up, and replies if a stored response answers.
@@ -29,7 +28,10 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, Fo
     drop(looking);
     match found {
         Found::Forward(reason, stale) => {
-            let candidate = stale.as_ref().map(|stale| Candidate::of_stand_in(stale, reason.fwd));
+            let candidate = stale.as_ref().map(|StandIn { hit, look_up }| {
+                let (look_up, fwd) = (*look_up, reason.fwd);
+                Candidate { hit, look_up, fwd }
+            });
             if let Some(way) = probing::instead(lookup, candidate, key) {
                 return way;
             }
@@ -38,26 +40,25 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, Fo
             });
             Err(ForwardMode::Alone { reason, stale })
         }
-        Found::Use(hit, use_) => {
-            let serving = Serving { context: lookup.context, now: lookup.now };
-            match serving.stored(&hit, use_) {
-                Some(reply) => {
-                    refresh::behind(lookup, use_, &hit, key);
-                    Ok(reply)
-                }
-                None => match lookup.mode_for_rest(&serving, &hit, use_, key) {
-                    Some(mode) => {
-                        if matches!(mode, ForwardMode::Assemble(_)) {
-                            refresh::behind(lookup, use_, &hit, key);
-                        }
-                        Err(mode)
-                    }
-                    None => Ok(unavailable()),
-                },
+        Found::Use(hit, use_) => match lookup.stored(&hit, use_) {
+            Some(reply) => {
+                refresh::behind(lookup, use_, &hit, key);
+                Ok(reply)
             }
-        }
+            None => match lookup.mode_for_rest(&hit, use_, key) {
+                Some(mode) => {
+                    if matches!(mode, ForwardMode::Assemble(_)) {
+                        refresh::behind(lookup, use_, &hit, key);
+                    }
+                    Err(mode)
+                }
+                None => Ok(unavailable()),
+            },
+        },
         Found::Fetch(fetch) => {
-            let instead = probing::instead(lookup, Candidate::of_fetch(&fetch), key);
+            let (look_up, fwd) = (fetch.look_up, fetch.reason.fwd());
+            let candidate = fetch.stale.as_ref().map(|hit| Candidate { hit, look_up, fwd });
+            let instead = probing::instead(lookup, candidate, key);
             instead.unwrap_or_else(|| Err(ForwardMode::Fetch(fetch)))
         }
         Found::NeedContent => Err(ForwardMode::Query),

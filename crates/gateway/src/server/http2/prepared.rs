@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use cache::entry::stored::StoredHead;
 use caching::CacheStatus;
-use http::{HeaderMap, Response, StatusCode};
+use http::Response;
 
 use super::response::Http2Head;
 use crate::active::ActiveConfig;
@@ -18,7 +18,8 @@ use crate::request::reply::{Length, Reply, ReplyHead};
 const SLOTS: usize = 256;
 
 thread_local! {
-    static KEPT: RefCell<Kept> = RefCell::default();
+    /// Heads by the address of the stored response.
+    static KEPT: RefCell<Vec<Option<Box<Head>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Returns the head of a reply. `live` is the configuration that the reply was made with.
@@ -34,8 +35,21 @@ pub(super) fn response(reply: &Reply, live: &Arc<ActiveConfig>) -> Response<()> 
         cache_status: reply.cache_status,
         x_cache: reply.x_cache,
     };
-    let make = || Http2Head::of(reply, &live.cache_name);
-    KEPT.with_borrow_mut(|kept| kept.response(stored, live, facts, make))
+    KEPT.with_borrow_mut(|slots| {
+        if slots.is_empty() {
+            slots.resize_with(SLOTS, || None);
+        }
+        let slot = &mut slots[slot(Arc::as_ptr(stored) as usize)];
+        if let Some(kept) = slot
+            && kept.is_for(stored, live, &facts)
+        {
+            return kept.head.clone().into_response();
+        }
+        let head = Http2Head::of(reply, &live.cache_name);
+        let (stored, live) = (Arc::downgrade(stored), Arc::downgrade(live));
+        *slot = Some(Box::new(Head { stored, live, facts, head: head.clone() }));
+        head.into_response()
+    })
 }
 
 /// Returns the stored head that makes up the whole of the reply's head, if one does.
@@ -69,8 +83,7 @@ struct Head {
     stored: Weak<StoredHead>,
     live: Weak<ActiveConfig>,
     facts: Facts,
-    status: StatusCode,
-    fields: HeaderMap,
+    head: Http2Head,
 }
 
 impl Head {
@@ -81,52 +94,9 @@ impl Head {
     }
 }
 
-/// Heads by the address of the stored response.
-#[derive(Default)]
-struct Kept {
-    slots: Vec<Option<Box<Head>>>,
-}
-
-impl Kept {
-    fn response(
-        &mut self,
-        stored: &Arc<StoredHead>,
-        live: &Arc<ActiveConfig>,
-        facts: Facts,
-        make: impl FnOnce() -> Http2Head,
-    ) -> Response<()> {
-        if self.slots.is_empty() {
-            self.slots.resize_with(SLOTS, || None);
-        }
-        let slot = &mut self.slots[slot(Arc::as_ptr(stored) as usize)];
-        if let Some(head) = slot
-            && head.is_for(stored, live, &facts)
-        {
-            return from_parts(head.status, head.fields.clone());
-        }
-        let (status, fields) = make().into_parts();
-        let head = Head {
-            stored: Arc::downgrade(stored),
-            live: Arc::downgrade(live),
-            facts,
-            status,
-            fields: fields.clone(),
-        };
-        *slot = Some(Box::new(head));
-        from_parts(status, fields)
-    }
-}
-
 /// Spreads addresses over the slots: their low bits are all equal.
 fn slot(address: usize) -> usize {
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
     let spread = (address as u64).wrapping_mul(MULTIPLIER) >> (u64::BITS - SLOTS.trailing_zeros());
     usize::try_from(spread).unwrap_or(0) % SLOTS
-}
-
-fn from_parts(status: StatusCode, fields: HeaderMap) -> Response<()> {
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    *response.headers_mut() = fields;
-    response
 }

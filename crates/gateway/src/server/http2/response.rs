@@ -19,7 +19,7 @@ pub(super) enum Follows {
 const MADE_LINES_MAX: usize = 4;
 
 /// A head under construction.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Http2Head {
     status: StatusCode,
     fields: HeaderMap,
@@ -59,10 +59,6 @@ impl Http2Head {
 
     pub(super) fn content_length(&mut self, bytes: u64) {
         self.fields.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
-    }
-
-    pub(super) fn into_parts(self) -> (StatusCode, HeaderMap) {
-        (self.status, self.fields)
     }
 
     pub(super) fn into_response(self) -> Response<()> {

@@ -25,7 +25,6 @@ use crate::request::interims::Interims;
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::private;
 use crate::request::reply::Reply;
-use crate::request::serve::Serving;
 use crate::request::steps::collapse::next_move::{
     Again, Ask, Facts, Move, NO_REST, OutcomeKind, Status, next_move,
 };
@@ -116,29 +115,28 @@ impl Participant<'_> {
     /// Makes a reply of a stored response, or the step that loads what memory lacks of it. `cause` is the failure that it stands in
     /// for.
     pub(super) fn stored(&self, hit: &Hit, used: Use, cause: Option<FailureCause>) -> Option<Next> {
-        self.with_serving(|serving| {
+        self.with_context(|context| {
             let reply = match cause {
-                Some(cause) => serving.stale(hit, cause, used),
-                None => serving.stored(hit, used),
+                Some(cause) => context.stale(hit, cause, used),
+                None => context.stored(hit, used),
             };
             reply.map(Next::Reply).or_else(|| {
                 // Bytes that the tier turned out to lack must come from the origin.
-                let may_load = self.fetch.tier == Tier::Unasked && serving.is_within_reach(hit);
+                let may_load = self.fetch.tier == Tier::Unasked && context.is_within_reach(hit);
                 let (hit, fetch) = (may_load.then(|| hit.clone())?, &self.fetch);
                 Some(Next::Assemble(Arc::new(Assemble { hit, used, cause, fetch: Arc::clone(fetch) })))
             })
         })
     }
 
-    fn with_serving<T>(&self, act: impl FnOnce(&Serving<'_>) -> T) -> T {
+    fn with_context<T>(&self, act: impl FnOnce(&RequestContext<'_>) -> T) -> T {
         //= RFC 9111 section 4.3.2: preconditions where nothing is stored
         let unconditional = RequestFacts { has_conditions: false, ..self.plan.facts };
         let facts = match self.fetch.scope {
             FetchScope::AsAsked => &unconditional,
             FetchScope::Whole | FetchScope::Range(_) | FetchScope::MissingRange(_) => &self.plan.facts,
         };
-        let now = self.plan.worker.now();
-        self.plan.with_context(|context| act(&Serving { context: RequestContext { facts, ..context }, now }))
+        self.plan.with_context(|context| act(&RequestContext { facts, ..context }))
     }
 }
 
@@ -220,7 +218,7 @@ impl ParticipantView<'_> {
         else {
             return None;
         };
-        self.seeking.with_serving(|serving| FetchScope::for_rest(serving, hit))
+        self.seeking.with_context(|context| FetchScope::for_rest(context, hit))
     }
 
     /// Variant key of this request, now that the nominated fields are known.
@@ -300,13 +298,13 @@ impl ParticipantView<'_> {
         let storing = if why_not.is_none() { Storing::Yes } else { Storing::No };
         let used = self.asked(Some(filling.status), result, storing);
         let mut reply =
-            self.seeking.with_serving(|serving| match (&filling.part, &self.seeking.fetch.scope) {
-                (None, _) => serving.filling(filling, used),
+            self.seeking.with_context(|context| match (&filling.part, &self.seeking.fetch.scope) {
+                (None, _) => context.filling(filling, used),
                 (Some(part), FetchScope::MissingRange(hole)) => {
-                    self.assembled(serving, hole, filling, part, used)
+                    self.assembled(context, hole, filling, part, used)
                 }
                 (Some(_), _) => {
-                    serving.filling(filling, used).or_else(|| serving.shorter_part(filling, used))
+                    context.filling(filling, used).or_else(|| context.shorter_part(filling, used))
                 }
             })?;
         if let Some(why_not) = why_not {
@@ -321,7 +319,7 @@ impl ParticipantView<'_> {
     /// Assembles a reply from held and arriving bytes.
     fn assembled(
         &self,
-        serving: &Serving<'_>,
+        context: &RequestContext<'_>,
         hole: &MissingRange,
         filling: &Filling,
         part: &ContentRange,
@@ -330,10 +328,10 @@ impl ParticipantView<'_> {
         if self.seeking.cache().is_taken_away(self.seeking.fetch.look_up) {
             return None;
         }
-        let extent = serving.extent(&hole.hit);
+        let extent = context.extent(&hole.hit);
         let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
         let assembly = Assembly::new(self.seeking.job(), hole.hit.clone(), extent, Some(first))?;
-        serving.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, Box::new(assembly)), used)
+        context.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, Box::new(assembly)), used)
     }
 
     //= RFC 9211 section 2.5: stored
