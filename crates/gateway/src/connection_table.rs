@@ -7,8 +7,9 @@
 //!
 //! Locks: `chosen`, then the counts or one worker's room; none is held while a connection is closed.
 
+mod choice;
+
 use std::cell::Cell;
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,6 +19,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::task::AbortHandle;
+
+use self::choice::{CHOSEN_MAX, Candidate, Standing, choose, choose_own};
 
 /// All connections, by worker.
 pub(crate) struct ConnectionTable {
@@ -71,22 +74,6 @@ struct Choice {
     since: u64,
 }
 
-/// Activity of a connection that may be closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    Waiting,
-    Busy,
-}
-
-/// Facts that a choice depends on.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    holder: Holder,
-    standing: Standing,
-    /// Position among connections of its worker with the same standing, the oldest first.
-    rank: usize,
-}
-
 /// A connection.
 pub(crate) struct OpenConnection {
     peer: Holder,
@@ -111,9 +98,6 @@ const CLOSED: u8 = 2;
 
 /// Newcomers that may wait for a place: their sockets come on top of the limit.
 const WAITING_MAX: usize = 64;
-
-/// Connections chosen with one look at all of them.
-const CHOSEN_MAX: usize = 64;
 
 thread_local! {
     /// One per worker, since each has a thread.
@@ -309,40 +293,6 @@ fn candidates(choices: &[Choice]) -> impl Iterator<Item = Candidate> {
         *rank += 1;
         Candidate { holder: choice.seat.holder(), standing: choice.standing, rank: *rank }
     })
-}
-
-/// Chooses connections to close, the first one first. Never more than half: newer connections may be a better choice than the
-/// rest.
-fn choose(candidates: &[Candidate], share_max: usize) -> Vec<usize> {
-    let mut counts: HashMap<Holder, usize> = HashMap::new();
-    candidates.iter().for_each(|candidate| *counts.entry(candidate.holder).or_default() += 1);
-    let may_close = |candidate: &Candidate| match (candidate.standing, candidate.holder) {
-        (Standing::Waiting, _) => true,
-        (Standing::Busy, Holder::Client(_)) => counts[&candidate.holder] > share_max,
-        (Standing::Busy, Holder::Proxy(_)) => false,
-    };
-    in_order(candidates, may_close, |candidate| Reverse(counts[&candidate.holder]))
-}
-
-/// Chooses among the waiting connections of one holder.
-fn choose_own(candidates: &[Candidate], holder: Holder) -> Vec<usize> {
-    let may_close =
-        |candidate: &Candidate| candidate.holder == holder && candidate.standing == Standing::Waiting;
-    in_order(candidates, may_close, |_| ())
-}
-
-fn in_order<K: Ord>(
-    candidates: &[Candidate],
-    may_close: impl Fn(&Candidate) -> bool,
-    first: impl Fn(&Candidate) -> K,
-) -> Vec<usize> {
-    let mut order: Vec<_> = (0..candidates.len()).filter(|index| may_close(&candidates[*index])).collect();
-    order.sort_by_key(|index| {
-        let candidate = &candidates[*index];
-        (first(candidate), candidate.standing, candidate.rank)
-    });
-    order.truncate(order.len().div_ceil(2).min(CHOSEN_MAX));
-    order
 }
 
 impl OpenConnection {

@@ -1,5 +1,7 @@
 //! The data plane as a whole: its threads, and a handle to it for the rest of the process.
 
+mod reload;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,11 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use caching::CacheName;
 use fleet::counts::TierCounts;
 use fleet::{StartTier, TIER_WRITERS};
 use futures_util::future::join_all;
-use message::clock::now;
 use origin::{OriginStats, Upstreams};
 use store::Usage;
 use store::backing::Health;
@@ -23,15 +23,16 @@ use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::active::ActiveConfig;
+pub use self::reload::NotReloaded;
+use self::reload::{has_same_stores, keep_fixed, live};
 use crate::compression::Compressor;
-use crate::config::{CacheRule, Config, ListenerConfig, ServerTiming, Site, StoreIndex};
+use crate::config::{CacheRule, Config, ListenerConfig, StoreIndex};
 use crate::connection_table::ConnectionTable;
 use crate::loops::Instance;
 use crate::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
-use crate::routing::{LiveSite, Routes};
-use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConnections, SocketOwner};
+use crate::server::listener::{self, OpenConnections};
+use crate::server::sockets::{self, Claim, InheritedSockets, Listener, SocketOwner};
 use crate::server::tls::{self, ServedCertificate};
 use crate::stores::Stores;
 use crate::worker::{Drain, Shared, Worker};
@@ -108,13 +109,6 @@ pub struct Gateway {
 /// Least time for flushing stored responses to the tier behind memory, even if clients have used up the drain limit.
 const TIER_DRAIN_MIN: Duration = Duration::from_secs(1);
 
-/// A setting that a reload can't change; the running one stays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotReloaded {
-    /// The key in the configuration file.
-    pub key: &'static str,
-}
-
 impl Gateway {
     /// Binds all addresses and starts the workers, which serve nobody before [`Gateway::accept`]. If dropped before that, it
     /// leaves inherited sockets, and the clients that wait there, to their owner.
@@ -186,7 +180,7 @@ impl Gateway {
     /// The kernel does not let a socket listen.
     pub fn accept(&self) -> Result<(), StartError> {
         let mut sockets = self.listening.iter().filter_map(Weak::upgrade);
-        sockets.try_for_each(|socket| listener::listen(&socket)).map_err(StartError::Listen)?;
+        sockets.try_for_each(|socket| sockets::listen(&socket)).map_err(StartError::Listen)?;
         self.may_accept.send_replace(());
         Ok(())
     }
@@ -400,7 +394,7 @@ fn bind_all(
     for (ListenerConfig { address, .. }, inherited) in listeners.iter().zip(inherited) {
         let is_ours = all.iter().any(|(ours, _)| ours.port() == address.port());
         let claim = if is_ours { Claim::Joins } else { Claim::First };
-        let bound = listener::bind(*address, inherited, workers, claim);
+        let bound = sockets::bind(*address, inherited, workers, claim);
         all.push(bound.map_err(|source| StartError::Bind { address: *address, source })?);
     }
     Ok(all)
@@ -438,84 +432,6 @@ fn guard(serve: impl FnOnce(), on_failure: fn()) {
         tracing::error!("a worker has panicked");
         on_failure();
     }
-}
-
-fn live(
-    config: Config,
-    running: Option<&ActiveConfig>,
-    upstreams: &Upstreams,
-    telemetry: &Telemetry,
-) -> Result<ActiveConfig, StartError> {
-    let cache_name = CacheName::new(&config.server_name)
-        .map_err(|_| StartError::ServerName(config.server_name.clone()))?;
-    let listeners = config.listeners.iter().enumerate();
-    let tls = listeners.map(|(index, listener)| listener_tls(listener, running, index));
-    let tls = tls.collect::<Result<_, _>>()?;
-    let before = running.map(|running| running.routes.by_name()).unwrap_or_default();
-    let sites = config.sites.iter().map(|site| {
-        let live = LiveSite::new(site, upstreams.upstream(&site.origin), telemetry);
-        Arc::new(match running {
-            // A moment later: responses stored until the new configuration applies were judged by the old one.
-            Some(_) => live.replacing(before.get(site.name.as_str()).copied(), now().plus_ms(1000)),
-            None => live,
-        })
-    });
-    let routes = Routes::new(sites.collect());
-    let routes = match running {
-        Some(running) => routes.replacing(&running.routes),
-        None => routes,
-    };
-    upstreams.forget_unused();
-    let is_told = |site: &Arc<Site>| site.server_timing != ServerTiming::Off;
-    let has_timelines = config.tracing.is_some() || config.sites.iter().any(is_told);
-    Ok(ActiveConfig { routes, cache_name, has_timelines, tls, config })
-}
-
-/// Returns the TLS configuration of the listener with this index. The running one is kept if nothing changes, so that its session
-/// tickets stay valid.
-fn listener_tls(
-    listener: &ListenerConfig,
-    running: Option<&ActiveConfig>,
-    index: usize,
-) -> Result<Option<Arc<rustls::ServerConfig>>, StartError> {
-    let Some(tls) = &listener.tls else { return Ok(None) };
-    let before = running.and_then(|live| live.config.listeners.get(index).zip(live.tls.get(index)?.clone()));
-    let is_same = |before: &ListenerConfig| {
-        before.http2 == listener.http2 && before.tls.as_ref().is_some_and(|before| before.is_same(tls))
-    };
-    if let Some((_, config)) = before.filter(|(before, _)| is_same(before)) {
-        return Ok(Some(config));
-    }
-    let address = listener.address;
-    tls::server_config(tls, listener.http2).map(Some).map_err(|source| StartError::Tls { address, source })
-}
-
-/// Puts the running values of settings that a reload can't change into `config`, and returns those that differ.
-fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReloaded> {
-    let mut fixed = Vec::new();
-    let addresses =
-        |config: &Config| config.listeners.iter().map(|listener| listener.address).collect::<Vec<_>>();
-    if addresses(running) != addresses(config) {
-        config.listeners.clone_from(&running.listeners);
-        fixed.push(NotReloaded { key: "listen" });
-    }
-    if running.workers != config.workers {
-        config.workers = running.workers;
-        fixed.push(NotReloaded { key: "workers" });
-    }
-    for (running, store) in running.stores.iter().zip(&mut config.stores) {
-        if running.memory_bytes_max != store.memory_bytes_max {
-            store.memory_bytes_max = running.memory_bytes_max;
-            fixed.push(NotReloaded { key: "store.memory" });
-        }
-    }
-    fixed
-}
-
-/// Whether both have the same stores, in the same order: sites refer to their store by index.
-fn has_same_stores(running: &Config, config: &Config) -> bool {
-    let names = |config: &Config| config.stores.iter().map(|store| store.name.clone()).collect::<Vec<_>>();
-    names(running) == names(config)
 }
 
 #[cfg(test)]

@@ -50,6 +50,6 @@ pub use http1::{BodyError, RequestError};
 pub use purge::{InstanceReach, PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, PurgeReach, SiteUrls};
 pub use question::{ExplainError, Explanation, Question};
 pub use routing::{path_spellings, route_of};
-pub use server::listener::SocketOwner;
+pub use server::sockets::SocketOwner;
 pub use server::tls::ServedCertificate;
 pub use store::purge::{PurgeMode, TagsMatch};

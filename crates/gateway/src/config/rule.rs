@@ -9,7 +9,7 @@ use caching::tags::TagRules;
 use caching::{Codings, FieldLine, KeyRules, Profile, Selecting};
 use regex::Regex;
 
-use super::compression::Compression;
+use super::answer::Compression;
 use super::protection::RuleProtection;
 use crate::urls::{path_of, starts_with_any_case};
 

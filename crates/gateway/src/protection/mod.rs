@@ -2,7 +2,6 @@
 //!
 //! [`rate`] decides, [`clients`] remembers, and [`crate::request::steps::admit`] answers.
 
-pub(crate) mod budget;
 pub(crate) mod clients;
 pub(crate) mod rate;
 
@@ -10,12 +9,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use message::client::is_within;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::config::{CacheRule, CountedRequests, RateLimit, SITE_POLICY, Site};
-use crate::protection::budget::Budget;
+use crate::config::{CacheRule, CountedRequests, Rate, RateLimit, SITE_POLICY, Site};
 use crate::protection::clients::Clients;
-use crate::protection::rate::{Nanoseconds, Verdict};
+use crate::protection::rate::{Nanoseconds, Verdict, nanoseconds};
 
 /// Limits that protect a site.
 pub(crate) struct Protection {
@@ -118,6 +117,40 @@ impl Limiter {
             ("ratelimit-policy", format!("\"{policy}\";q={requests};w={window_s}")),
             ("ratelimit", format!("\"{policy}\";r={remaining};t={}", whole_seconds(after_ns))),
         ]
+    }
+}
+
+/// A rate that all requests of a rule share.
+pub(crate) struct Budget {
+    rate: Rate,
+    spent: Arc<Spent>,
+}
+
+/// Time at which the forwards so far would be over, had they come evenly.
+struct Spent {
+    expected: Mutex<Nanoseconds>,
+    begun: Instant,
+}
+
+impl Budget {
+    pub(crate) fn new(rate: Rate) -> Self {
+        Self { rate, spent: Arc::new(Spent { expected: Mutex::default(), begun: Instant::now() }) }
+    }
+
+    /// Takes over the forwards counted under the same rate.
+    pub(crate) fn take_over(&mut self, before: &Self) {
+        if self.rate == before.rate {
+            self.spent = Arc::clone(&before.spent);
+        }
+    }
+
+    /// Counts a forward, if one is left.
+    pub(crate) fn spend(&self, now: Instant) -> Verdict {
+        let mut expected = self.spent.expected.lock();
+        let now = nanoseconds(now.saturating_duration_since(self.spent.begun));
+        let (verdict, next) = self.rate.decide(*expected, now);
+        *expected = next;
+        verdict
     }
 }
 

@@ -15,7 +15,7 @@ use twox_hash::XxHash3_64;
 use crate::config::{CacheRule, PreconditionMiss};
 use crate::request::fetch::fetch_spec::Sharing;
 use crate::request::plan::ForwardReason;
-use crate::request::using::Use;
+use crate::request::serve::Use;
 
 /// A request, and the entry under its key.
 #[derive(Clone, Copy)]

@@ -12,7 +12,7 @@ use message::reason::Detail;
 use store::purge::{PurgeMode, PurgeRecord};
 
 use crate::request::reply::Reply;
-use crate::request::using::Use;
+use crate::request::serve::Use;
 use crate::rewrite::reading;
 
 /// Adds the request fields that are part of the key. Credentials are named, but not shown.

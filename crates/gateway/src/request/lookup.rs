@@ -24,7 +24,7 @@ use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::scope::FetchScope;
 use crate::request::findings;
 use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
-use crate::request::using::Use;
+use crate::request::serve::Use;
 use crate::rewrite::reading::{self, Inbound};
 use crate::routing::key::{Keyed, key_of, write_site_key};
 

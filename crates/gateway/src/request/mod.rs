@@ -20,6 +20,4 @@ pub(crate) mod refresh;
 pub(crate) mod reply;
 pub(crate) mod respond;
 pub(crate) mod serve;
-pub(crate) mod stale_if_error;
 pub(crate) mod steps;
-pub(crate) mod using;

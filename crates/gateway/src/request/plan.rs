@@ -18,7 +18,7 @@ use crate::pace::BodyLimits;
 use crate::request::context::{OwnedContext, RequestContext, SiteContext};
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::reply::Reply;
-use crate::request::using::Use;
+use crate::request::serve::Use;
 
 /// Outcome of the first half of an exchange. A reply is not boxed: a hit allocates nothing.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]

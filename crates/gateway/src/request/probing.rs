@@ -17,7 +17,7 @@ use crate::request::context::RequestContext;
 use crate::request::lookup::Lookup;
 use crate::request::plan::ForwardMode;
 use crate::request::reply::Reply;
-use crate::request::using::Use;
+use crate::request::serve::Use;
 use crate::request::{findings, origin_call, refresh};
 
 const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };

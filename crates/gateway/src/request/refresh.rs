@@ -19,7 +19,7 @@ use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::fleet_fetch::Awaiting;
 use crate::request::fetch::job::Job;
 use crate::request::lookup::Lookup;
-use crate::request::using::Use;
+use crate::request::serve::Use;
 
 /// Starts the validation behind a response that is used while it runs.
 //= RFC 5861 section 3: validation without blocking

@@ -5,6 +5,8 @@ mod deadline;
 mod http1;
 mod http2;
 pub(crate) mod listener;
+mod opening;
+pub(crate) mod sockets;
 pub(crate) mod tls;
 mod tunnel;
 mod wire;

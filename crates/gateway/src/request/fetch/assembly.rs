@@ -30,10 +30,10 @@ use store::{Segment, Slice};
 use self::from_tier::{FromTier, Turn};
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::fetch::job::Job;
-use crate::request::fetch::joining::{Part, join_or_lead};
+use crate::request::fetch::job::{Part, join_or_lead};
 use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::reply::{BodySource, BrokenBody, NextData, RestFailed};
-use crate::request::using::Extent;
+use crate::request::serve::Extent;
 
 /// A body in parts.
 pub(crate) struct Assembly {

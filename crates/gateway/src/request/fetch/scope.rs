@@ -10,7 +10,7 @@ use message::head::OwnedRequest;
 
 use crate::config::RangeMiss;
 use crate::request::context::RequestContext;
-use crate::request::using::Extent;
+use crate::request::serve::Extent;
 
 /// Scope of a fetch.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
-use crate::request::using::Extent;
+use crate::request::serve::Extent;
 
 /// A request for such a response.
 struct Assembling<'a> {

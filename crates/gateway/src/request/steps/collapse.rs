@@ -19,14 +19,14 @@ use self::next_move::{Again, Ask, Attempts};
 use self::participant::{Participant, WaiterAction, WantedAnswer};
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::fleet_fetch::Awaiting;
-use crate::request::fetch::joining::{Part, Role, join_or_lead};
+use crate::request::fetch::job::{Part, Role, join_or_lead};
 use crate::request::fetch::leader_task::LeaderTask;
 use crate::request::fetch::scope::FetchScope;
 use crate::request::interims::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
-use crate::request::using::Use;
+use crate::request::serve::Use;
 use crate::request::{findings, private};
 
 /// Why an attempt brought no reply, and the target of the next one.

@@ -14,7 +14,7 @@ use crate::request::origin_call::OriginCall;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
-use crate::request::{invalidate, private, stale_if_error};
+use crate::request::{invalidate, private};
 use crate::rewrite::Purpose;
 
 /// Forwards a request as it is; the answer goes to its client alone.
@@ -55,7 +55,7 @@ pub(crate) async fn run(plan: &Plan, body: RequestBody, reason: ForwardReason, i
                 updating.apply(plan, &response, times);
             }
             if let Some(reply) =
-                stale_if_error::reply(plan, FailureCause::of_status(response.status.as_u16()))
+                private::stale_instead(plan, FailureCause::of_status(response.status.as_u16()))
             {
                 return Next::Reply(reply);
             }
@@ -69,7 +69,7 @@ pub(crate) async fn run(plan: &Plan, body: RequestBody, reason: ForwardReason, i
 }
 
 fn failed(plan: &Plan, error: &OriginError, reason: ForwardReason) -> Reply {
-    stale_if_error::reply(plan, FailureCause::of_error(error)).unwrap_or_else(|| {
-        private::failed(plan, &Problem::origin(error, stale_if_error::candidate(plan)), reason)
+    private::stale_instead(plan, FailureCause::of_error(error)).unwrap_or_else(|| {
+        private::failed(plan, &Problem::origin(error, private::stale_candidate(plan)), reason)
     })
 }

@@ -1,12 +1,12 @@
 //! Look-up: finds the stored response for a request, and replies if it answers.
 
 use bytes::Bytes;
-use caching::FwdReason;
+use caching::{FwdReason, query};
 use message::explain_record::note;
 use message::head::RequestHead;
 use message::reason::Reason;
 use message::timeline::{Stage, measure};
-use origin::RequestBody;
+use origin::{Gathered, RequestBody};
 
 use crate::request::fetch::fetch_spec::Tier;
 use crate::request::lookup::{Found, Lookup};
@@ -92,4 +92,23 @@ pub(crate) fn by_content(plan: &Plan, content: Bytes, tier: Tier) -> Next {
         }
     };
     Next::Forward { body: RequestBody::from(content), reason }
+}
+
+/// Reads the content, for a look-up that depends on it.
+//= RFC 10008 section 2.7: responses to QUERY are cacheable
+pub(crate) async fn read_content(plan: &Plan, body: RequestBody) -> Next {
+    let pass = |body, why: Reason| {
+        let reason = ForwardReason { fwd: FwdReason::Bypass, detail: why.into() };
+        Next::Forward { body, reason }
+    };
+    let (bytes_max, memory) = (plan.rule().query_content_bytes_max, plan.cache().budget());
+    match body.gather(bytes_max, memory).await {
+        Gathered::Whole(content) if query::is_typed(&plan.request.fields.to_lines()) => Next::LookUp(content),
+        Gathered::Whole(content) => pass(RequestBody::from(content), Reason::QueryUntyped),
+        Gathered::TooLarge(body) => pass(body, Reason::QueryContent),
+        Gathered::Incomplete => {
+            let problem = Problem::new(400, "request-content-incomplete", "the request content broke off");
+            Next::Reply(plan.at().failure(&problem))
+        }
+    }
 }

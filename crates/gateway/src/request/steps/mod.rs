@@ -9,7 +9,6 @@ pub(crate) mod hit_for_miss;
 pub(crate) mod load;
 pub(crate) mod look_up;
 pub(crate) mod purge;
-pub(crate) mod query;
 pub(crate) mod route;
 pub(crate) mod shape;
 pub(crate) mod stand_in;

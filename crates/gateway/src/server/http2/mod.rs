@@ -21,7 +21,6 @@ mod cork;
 mod prepared;
 mod request;
 mod request_body;
-mod resets;
 mod response;
 mod send_memory;
 mod stream;
@@ -31,6 +30,7 @@ mod tests;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -44,7 +44,6 @@ use tokio::time::Instant;
 use self::cork::{Cork, Corked};
 use self::request::Stage;
 use self::request_body::BodyPump;
-use self::resets::Resets;
 use self::send_memory::SendMemory;
 use self::stream::{Exchange, Responder};
 use super::Wanted;
@@ -351,6 +350,32 @@ fn poll_accept<S: Stream>(
 ) -> Poll<Option<Incoming>> {
     // The future keeps nothing between polls, so a new one each time is as good.
     pin!(h2.accept()).poll(context)
+}
+
+/// Requests that the client cancelled before their responses began, less those answered since. `h2` counts only streams that were
+/// reset before they were accepted; here they are accepted at once, and each may have cost a forward.
+struct Resets {
+    balance: AtomicUsize,
+    balance_max: usize,
+}
+
+impl Resets {
+    fn new(balance_max: usize) -> Self {
+        Self { balance: AtomicUsize::new(0), balance_max }
+    }
+
+    fn given_up(&self) {
+        self.balance.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn answered(&self) {
+        let less_one = |balance: usize| Some(balance.saturating_sub(1));
+        let _ = self.balance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one);
+    }
+
+    fn are_too_many(&self) -> bool {
+        self.balance.load(Ordering::Relaxed) > self.balance_max
+    }
 }
 
 /// Measures the time without streams.

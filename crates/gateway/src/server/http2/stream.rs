@@ -19,9 +19,9 @@ use origin::{Interim, RequestBody};
 use store::Slice;
 use tokio::time::{Instant, timeout};
 
+use super::Resets;
 use super::prepared;
 use super::request_body::BodyPump;
-use super::resets::Resets;
 use super::response::{self, Follows, Http2Head, follows};
 use super::send_memory::{Counted, SendMemory};
 use crate::active::ActiveConfig;

@@ -19,16 +19,16 @@ use crate::request::context::RequestContext;
 use crate::request::fetch::assembly::{Arriving, Assembly};
 use crate::request::fetch::fetch_spec::{Fetch, Tier};
 use crate::request::fetch::job::Job;
-use crate::request::fetch::joining::Role;
+use crate::request::fetch::job::Role;
 use crate::request::fetch::scope::{FetchScope, MissingRange};
 use crate::request::interims::Interims;
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::private;
 use crate::request::reply::Reply;
+use crate::request::serve::Use;
 use crate::request::steps::collapse::next_move::{
     Again, Ask, Facts, Move, NO_REST, OutcomeKind, Status, next_move,
 };
-use crate::request::using::Use;
 
 /// Whether a response is stored, or on its way there, as known when its head is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -420,3 +420,16 @@ async fn bytes_left_in_the_socket_end_the_connection() {
     let error = guarded.write_all(b"more than fits").await.unwrap_err();
     assert_eq!((error.kind(), start.elapsed().as_secs()), (std::io::ErrorKind::TimedOut, 7));
 }
+
+#[test]
+fn cancelling_everything_once_is_no_attack() {
+    let resets = Resets::new(3);
+    (0..3).for_each(|_| resets.given_up());
+    assert!(!resets.are_too_many());
+    resets.given_up();
+    assert!(resets.are_too_many());
+    resets.answered();
+    assert!(!resets.are_too_many());
+    (0..9).for_each(|_| resets.answered());
+    assert_eq!(resets.balance.load(Ordering::Relaxed), 0);
+}
