@@ -30,7 +30,7 @@ use crate::config::{CacheRule, Config, ListenerConfig, StoreIndex};
 use crate::connection_table::ConnectionTable;
 use crate::loops::Instance;
 use crate::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
-use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
+use crate::question::{EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
 use crate::server::listener::{self, OpenConnections};
 use crate::server::sockets::{self, Claim, InheritedSockets, Listener, SocketOwner};
 use crate::server::tls::{self, ServedCertificate};
@@ -116,21 +116,12 @@ impl Gateway {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(start: Start<'_>) -> Result<Self, StartError> {
-        let Start {
-            config,
-            telemetry,
-            access_log,
-            background,
-            on_failure,
-            spans,
-            tiers,
-            inherited,
-            inherited_owner: owner,
-        } = start;
+        let Start { config, telemetry, access_log, background, on_failure, .. } = start;
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
-        let inherited = inherited.into_iter().map(|sockets| InheritedSockets { sockets, owner });
+        let owner = start.inherited_owner;
+        let inherited = start.inherited.into_iter().map(|sockets| InheritedSockets { sockets, owner });
         let bound = bind_all(&config.listeners, inherited, workers)?;
-        let stores = Stores::new(&config, tiers);
+        let stores = Stores::new(&config, start.tiers);
         let memory = stores.first().cache.budget();
         let upstreams = Arc::new(Upstreams::new(background.clone()).charged_to(memory));
         let live = live(config, None, &upstreams, &telemetry)?;
@@ -145,7 +136,7 @@ impl Gateway {
             doorway: ConnectionTable::new(workers),
             drain: Drain::default(),
             compressor: Compressor::new(background.clone(), workers),
-            spans,
+            spans: start.spans,
             explain_jobs: ask,
         });
         shared.stores.indices().for_each(|store| keep(&shared, store, &background));
@@ -267,7 +258,7 @@ impl GatewayControl {
     /// # Errors
     /// See [`ExplainError`].
     pub async fn explain(&self, question: Question) -> Result<Explanation, ExplainError> {
-        question::check(&question, self.shared.live.load().config.limits.target_bytes_max)?;
+        question.check_in(self.shared.live.load().config.limits.target_bytes_max)?;
         let (answer, answered) = oneshot::channel();
         let job = ExplainJob { question, answer };
         self.shared.explain_jobs.try_send(job).map_err(|_| ExplainError::Busy)?;

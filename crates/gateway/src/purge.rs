@@ -3,12 +3,12 @@
 //! A purge is a record in the log. Only the purge of a URL changes anything at once; others take effect when a look-up finds a
 //! response. A purge wins against fetches in flight: their responses are delivered, but not used for others.
 
-mod concerned;
 mod count;
 pub(crate) mod heard;
 mod order;
 mod url;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ptr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use http::{HeaderMap, Method};
 use serde::Serialize;
 use store::backing::LogCursor;
-use store::purge::{Force, PurgeId, PurgeMode, PurgeRecord, What};
+use store::purge::{Force, PurgeId, PurgeMode, PurgeRecord, Selection, What};
 use store::{Change, FillId};
 use telemetry::PurgeAnswer;
 use tokio::sync::oneshot;
@@ -26,17 +26,16 @@ use tokio::sync::oneshot;
 pub use self::heard::{InstanceReach, PurgeReach};
 pub use self::order::{PurgeError, PurgeHints, PurgeOrder, SiteUrls};
 
-use self::concerned::concerned;
 use self::order::{Miss, miss, sites, warnings, what_of};
 pub(crate) use self::url::asked_as;
 use message::head::Scheme;
 
 use self::url::split_url;
 use crate::active::ActiveConfig;
-use crate::config::Site;
+use crate::config::{Site, StoreIndex};
 use crate::question::{ExplainJob, Question};
 use crate::routing::key::key_of;
-use crate::stores::Store;
+use crate::stores::{Store, Stores};
 use crate::worker::Shared;
 use cache::Cache;
 use cache::collapse::table::Waiter;
@@ -150,7 +149,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
         let outcome = OfUrl { shared, live: &live, url, order }.purge().await?;
         return Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, ..outcome });
     }
-    let stores = concerned(&shared.stores, &live, &what);
+    let stores = concerned(&shared.stores, &live, of_sites(&live, &what));
     let Miss { warnings: missed, hints } = miss(order, &what, &live);
     let warnings = warnings.into_iter().chain(missed).collect();
     let outcome = match order.dry_run {
@@ -158,6 +157,29 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
         false => purge_selected(&stores, what, order.mode).await,
     };
     Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, hints, ..outcome })
+}
+
+/// Stores that a purge of something of these stores concerns; of none: all stores, since one may have had such a site. For the same
+/// reason, stores that no site uses, and those whose sites a reload has changed, are always included. Other stores, and their servers,
+/// aren't told of it.
+fn concerned<'a>(stores: &'a Stores, live: &ActiveConfig, of_sites: BTreeSet<StoreIndex>) -> Vec<&'a Store> {
+    let is_concerned = |index: &StoreIndex| {
+        of_sites.is_empty() || of_sites.contains(index) || live.routes.may_hold_more(*index)
+    };
+    stores.indices().filter(is_concerned).map(|index| stores.at(index)).collect()
+}
+
+/// Stores of the sites that a purge takes something from.
+fn of_sites(live: &ActiveConfig, what: &What) -> BTreeSet<StoreIndex> {
+    match what {
+        What::Selected(Selection { site: Some(name), .. }) => {
+            let sites = live.config.sites.iter().filter(|site| site.name == *name);
+            sites.map(|site| site.store).collect()
+        }
+        What::Selected(Selection { host: Some(host), .. }) => live.routes.stores_of_host(host),
+        What::Selected(_) => live.config.sites.iter().map(|site| site.store).collect(),
+        What::Url(_) | What::Everything => BTreeSet::new(),
+    }
 }
 
 /// Purges a selection, at a cost that doesn't depend on what is stored.
@@ -220,7 +242,8 @@ impl OfUrl<'_> {
             loads.await;
             self.count(&places)
         } else {
-            let stores = concerned::of_url(&shared.stores, live, places.iter().map(|place| place.site));
+            let of_sites = places.iter().map(|place| place.site.store).collect();
+            let stores = concerned(&shared.stores, live, of_sites);
             // The two are independent, and the store may be far away.
             let (_loaded, said) = tokio::join!(loads, heard::said(&stores));
             self.apply(&stores, &said, &places).await

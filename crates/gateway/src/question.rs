@@ -82,17 +82,12 @@ impl Question {
             false => Err(ExplainError::UrlUnusable),
         }
     }
-}
 
-/// Checks that a question can be asked.
-///
-/// # Errors
-/// See [`ExplainError`].
-pub(crate) fn check(question: &Question, target_bytes_max: usize) -> Result<(), ExplainError> {
-    question.check()?;
-    match question.url.path_and_query().map_or(0, |target| target.as_str().len()) {
-        bytes if bytes > target_bytes_max => Err(ExplainError::UrlTooLong { bytes_max: target_bytes_max }),
-        _ => Ok(()),
+    /// Like [`Self::check`], with the limit of the process on targets.
+    pub(crate) fn check_in(&self, bytes_max: usize) -> Result<(), ExplainError> {
+        self.check()?;
+        let bytes = self.url.path_and_query().map_or(0, |target| target.as_str().len());
+        if bytes > bytes_max { Err(ExplainError::UrlTooLong { bytes_max }) } else { Ok(()) }
     }
 }
 
@@ -121,7 +116,7 @@ mod tests {
                 url: url.parse().expect("the grammar has it"),
                 fields: HeaderMap::new(),
             };
-            assert_eq!(check(&question, 8), expected, "{method} {url}");
+            assert_eq!(question.check_in(8), expected, "{method} {url}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What clients get beside the responses of the origin: CORS, maintenance, error pages, and compression.
+//! Treatment of clients beyond the responses of the origin: CORS, maintenance, error pages, and compression.
 
 use bytes::Bytes;
 use caching::StatusMatch;

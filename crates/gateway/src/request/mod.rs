@@ -10,7 +10,6 @@ pub(crate) mod invalidate;
 pub(crate) mod lookup;
 pub(crate) mod origin_call;
 pub(crate) mod otel;
-pub(crate) mod overlay;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod private;

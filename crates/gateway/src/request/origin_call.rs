@@ -27,9 +27,8 @@ use tokio::time::Instant;
 use crate::config::{Phase, TraceFields};
 use crate::events::{self, Event};
 use crate::request::context::OwnedContext;
-use crate::request::overlay;
-use crate::rewrite::edit::TooLarge;
-use crate::rewrite::rules::Seen;
+use crate::rewrite::edit::{Context, TooLarge};
+use crate::rewrite::rules::{self, Seen, SeenAnswer, Validated};
 use crate::rewrite::{self, Purpose, rule_log};
 use crate::routing::LiveSite;
 use crate::routing::key::key_of;
@@ -107,8 +106,16 @@ impl OriginCall<'_> {
         rule_log::tell(recorder, record, site, Phase::OriginRequest, &sent);
         let seen = Seen::of(&request, client, Phase::OriginResponse);
         let rules = site.transforms(Phase::OriginResponse);
-        let matching = overlay::of_origin(rules, &seen, &mut response, self.validated)
+        let status = response.status.as_u16();
+        let validated =
+            self.validated.map(|head| Validated { status: head.facts.status, fields: head.fields.view() });
+        let mut fields = std::mem::take(&mut response.fields);
+        let answer = SeenAnswer { status, fields: fields.view(), validated };
+        let matching = rules::matching(rules, &seen, Some(&answer));
+        Context::of_answer(&seen, &answer)
+            .apply(rules, &matching, &mut fields)
             .map_err(|TooLarge| OriginError::protocol("rules make the header section too large"))?;
+        response.fields = fields;
         rule_log::tell(recorder, record, site, Phase::OriginResponse, &matching);
         Ok(response)
     }

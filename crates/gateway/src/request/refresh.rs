@@ -89,12 +89,11 @@ async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Optio
     let (worker, site, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.site), Arc::clone(&job.fetch));
     let in_flight = Arc::clone(leader.shared_in_flight());
     match probe {
-        // Each instance probes for itself: the result of another one says nothing to this circuit breaker.
-        Some(probe) => job.run_with(Some(probe), leader).await,
         None if job.takes_turn(Sharing::Joined, Awaiting::News) => {
             job.run_in_turn(leader, Awaiting::News).await;
         }
-        None => job.run(leader).await,
+        // Each instance probes for itself: the result of another one says nothing to this circuit breaker.
+        probe => job.run(probe, leader).await,
     }
     let cache = worker.cache(&site);
     let is_unchanged = |hit: &Hit| {

@@ -27,6 +27,8 @@ use tokio::time::Instant;
 
 use crate::config::{Site, XCache};
 use crate::routing::LiveSite;
+use crate::stores::Store;
+use crate::worker::Worker;
 
 /// A response, its body still to be read.
 pub(crate) struct Reply {
@@ -336,6 +338,16 @@ impl Reply {
     pub(crate) fn passing(&self, trailers: HeaderMap) -> Option<HeaderMap> {
         let hidden = self.account.site.as_ref().map(|site| &site.config.response_fields_hidden);
         trailers::passing(trailers, hidden.map_or(&[], Vec::as_slice))
+    }
+
+    /// Store of the site that replied, or the first store.
+    pub(crate) fn store<'a>(&self, worker: &'a Worker) -> &'a Store {
+        worker.shared.store_of(self.account.site.as_deref())
+    }
+
+    /// Reads the origin's body ahead of a client that hasn't taken the last data.
+    pub(crate) fn wait_for_client(&mut self, worker: &Worker) {
+        self.body.wait_for_client(self.store(worker).cache.budget());
     }
 
     /// Marks the reply as made locally: neither cache nor origin has failed.

@@ -155,7 +155,7 @@ impl Assembly {
                     Learned::Turn(leader) => {
                         leader.begins_now();
                         let waiter = leader.waiter();
-                        tokio::spawn(Job::clone(job).run(leader));
+                        tokio::spawn(Job::clone(job).run(None, leader));
                         self.now = Now::Asked(waiter);
                     }
                     Learned::NoTurn(_) => return Err(RestFailed.into()),
@@ -231,7 +231,7 @@ impl Assembly {
         match join_or_lead(&job, &job.fetch.variant) {
             Part::Leads(waiter) => {
                 let leader = LeaderGuard::new(&waiter, job.cache().fetches());
-                tokio::spawn(job.run(leader));
+                tokio::spawn(job.run(None, leader));
                 Now::Asked(waiter)
             }
             Part::Waits(waiting) => Now::Waiting(waiting, Box::new(job)),

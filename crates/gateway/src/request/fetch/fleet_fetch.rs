@@ -103,7 +103,7 @@ impl Job {
 
     /// Runs as [`Self::run`] does, once it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
-        let Some(tier) = self.tier() else { return self.run(leader).await };
+        let Some(tier) = self.tier() else { return self.run(None, leader).await };
         match LeaseWait::new(&self, tier, awaiting).turn().await {
             LeaseOutcome::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
             LeaseOutcome::Own(lease) => {
@@ -114,7 +114,7 @@ impl Job {
                 let in_flight = Arc::clone(leader.shared_in_flight());
                 tokio::select! {
                     biased;
-                    () = self.run(leader) => {}
+                    () = self.run(None, leader) => {}
                     never = freed_once_doomed(&in_flight, lease) => match never {},
                 }
             }

@@ -15,6 +15,7 @@ use message::client::Client;
 use origin::Upstream;
 use tokio::runtime::Handle;
 
+use crate::request::fetch::fetch_spec::Sharing;
 use crate::request::fetch::fleet_fetch::Awaiting;
 use crate::request::fetch::job::Job;
 use crate::rewrite::reading::Inbound;
@@ -37,15 +38,19 @@ struct HeldPermit {
 }
 
 impl LeaderTask {
-    pub(crate) fn new(job: Job, leader: LeaderGuard) -> Self {
-        let permit = HeldPermit::of(&job, &leader);
-        Self { left: Some(Box::pin(job.run(leader))), permit }
-    }
-
-    /// Creates a job that asks the origin when it is this instance's turn.
-    pub(crate) fn in_turn(job: Job, leader: LeaderGuard) -> Self {
-        let permit = HeldPermit::of(&job, &leader);
-        Self { left: Some(Box::pin(job.run_in_turn(leader, Awaiting::Answer))), permit }
+    /// Creates a job that asks the origin: when it is this instance's turn, if instances take turns.
+    pub(crate) fn new(job: Job, leader: LeaderGuard, sharing: Sharing) -> Self {
+        let permit = HeldPermit {
+            in_flight: Arc::clone(leader.shared_in_flight()),
+            upstream: Arc::clone(&job.site.upstream),
+            client: job.client(),
+            request: Arc::clone(&job.request),
+        };
+        let left: Running = match job.takes_turn(sharing, Awaiting::Answer) {
+            false => Box::pin(job.run(None, leader)),
+            true => Box::pin(job.run_in_turn(leader, Awaiting::Answer)),
+        };
+        Self { left: Some(left), permit }
     }
 
     /// Returns the first news of the fetch. If the job isn't over by then, it goes on in a task: the leader may pass the news on as
@@ -68,17 +73,6 @@ impl LeaderTask {
             self.left = None;
         }
         polled
-    }
-}
-
-impl HeldPermit {
-    fn of(job: &Job, leader: &LeaderGuard) -> Self {
-        Self {
-            in_flight: Arc::clone(leader.shared_in_flight()),
-            upstream: Arc::clone(&job.site.upstream),
-            client: job.client(),
-            request: Arc::clone(&job.request),
-        }
     }
 }
 

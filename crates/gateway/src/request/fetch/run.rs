@@ -35,13 +35,8 @@ pub(super) enum Validation {
 }
 
 impl Job {
-    /// Runs to the end of the body.
-    pub(crate) async fn run(self, leader: LeaderGuard) {
-        self.run_with(None, leader).await;
-    }
-
     /// Runs to the end of the body; `probe` is the permission of the circuit breaker, if it was given already.
-    pub(crate) async fn run_with(self, probe: Option<Probe>, leader: LeaderGuard) {
+    pub(crate) async fn run(self, probe: Option<Probe>, leader: LeaderGuard) {
         if self.lacks_what_it_completes() {
             return leader.land(Answer::Discarded);
         }

@@ -18,7 +18,6 @@ use telemetry::CacheResult;
 use self::next_move::{Again, Ask, Attempts};
 use self::participant::{Participant, WaiterAction, WantedAnswer};
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
-use crate::request::fetch::fleet_fetch::Awaiting;
 use crate::request::fetch::job::{Part, Role, join_or_lead};
 use crate::request::fetch::leader_task::LeaderTask;
 use crate::request::fetch::scope::FetchScope;
@@ -211,11 +210,7 @@ impl Participant<'_> {
             leader.land(Answer::Found(hit));
             return None;
         }
-        let job = self.job();
-        Some(match job.takes_turn(sharing, Awaiting::Answer) {
-            false => LeaderTask::new(job, leader),
-            true => LeaderTask::in_turn(job, leader),
-        })
+        Some(LeaderTask::new(self.job(), leader, sharing))
     }
 
     fn tell(&self, says: &str) {

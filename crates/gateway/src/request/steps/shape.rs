@@ -3,18 +3,20 @@
 use std::net::IpAddr;
 
 use caching::explain::Finding;
+use http::HeaderName;
 use message::client::known_address_of;
 use message::explain_record::note;
 use message::head::RequestHead;
 
 use crate::config::{ClientLimits, Phase};
 use crate::request::context::SiteContext;
-use crate::request::overlay as overlays;
-use crate::request::reply::Reply;
+use crate::request::reply::{OwnHead, Reply, ReplyHead};
 use crate::request::respond::{self, Problem};
-use crate::rewrite::edit::TooLarge;
+use crate::rewrite::edit::{Context, TooLarge, nominate};
+use crate::rewrite::rules::{self, Matching, Seen, SeenAnswer, Validated, matching};
 use crate::rewrite::shape::{self, Shape, Shaped};
 use crate::rewrite::{cors, rule_log};
+use crate::routing::LiveSite;
 use crate::worker::Worker;
 
 /// Outcome of the rules for a request.
@@ -92,7 +94,7 @@ pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply:
         return;
     }
     let (request, _) = asked;
-    match overlays::of_reply(&site, asked, reply) {
+    match of_reply(&site, asked, reply) {
         Ok(matching) => {
             rule_log::tell(&worker.recorder, request.record, &site, Phase::ClientResponse, &matching);
         }
@@ -102,4 +104,53 @@ pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply:
             reply.account.rule = rule;
         }
     }
+}
+
+/// Applies the rules to a reply. The reply gets a head of its own: the stored response stays as it is.
+///
+/// # Errors
+/// If the header section becomes too large.
+fn of_reply(
+    site: &LiveSite,
+    (request, client): (&RequestHead<'_>, IpAddr),
+    reply: &mut Reply,
+) -> Result<Matching, TooLarge> {
+    let (rules, cors) = (site.transforms(Phase::ClientResponse), site.config.cors.as_ref());
+    let seen = Seen::of(request, client, Phase::ClientResponse);
+    let has_others = cors.is_some() || site.answers_by_fields();
+    if !has_others && matching(rules, &seen, None).is_empty() {
+        return Ok(Matching::new());
+    }
+    let own = reply.own_head();
+    let validated = match &reply.head {
+        ReplyHead::NotModified(head) => {
+            Some(Validated { status: head.facts.status, fields: head.fields.view() })
+        }
+        _ => None,
+    };
+    let answer = SeenAnswer { status: reply.status, fields: own.fields.view(), validated };
+    let matching = matching(rules, &seen, Some(&answer));
+    let deciding = match site.answers_by_fields() {
+        true => deciding(site, &seen, &answer),
+        false => Vec::new(),
+    };
+    if cors.is_none() && deciding.is_empty() && matching.is_empty() {
+        return Ok(matching);
+    }
+    let context = Context::of_answer(&seen, &answer);
+    let mut fields = own.fields.clone();
+    cors.iter().for_each(|cors| cors::lay_over(cors, request.fields, &mut fields));
+    deciding.iter().for_each(|name| nominate(name.as_str(), &mut fields));
+    context.apply(rules, &matching, &mut fields)?;
+    reply.take_head(OwnHead { fields, ..own });
+    Ok(matching)
+}
+
+/// Request fields that the reply depends on at this site, for `Vary`: caches between here and the client keep such replies apart.
+fn deciding<'a>(site: &'a LiveSite, seen: &Seen<'_>, answer: &SeenAnswer<'_>) -> Vec<&'a HeaderName> {
+    let of_requests =
+        rules::deciding(site.transforms(Phase::ClientRequest), Phase::ClientRequest, seen, None);
+    let of_answers =
+        rules::deciding(site.transforms(Phase::ClientResponse), Phase::ClientResponse, seen, Some(answer));
+    of_requests.chain(of_answers).collect()
 }

@@ -197,10 +197,9 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let chunk = Chunk::around(data.len(), framing, &mut chunk_head);
         let request = self.asked.request;
         let before_waiting = || {
-            let (store, body) = (worker.shared.store_of(reply.account.site.as_deref()), &mut reply.body);
-            body.wait_for_client(store.cache.budget());
+            reply.wait_for_client(worker);
             let client = Client::of_request(request, &live.config.trusted_proxies);
-            Some(store.readers.wait(client?, body.held()?))
+            Some(reply.store(worker).readers.wait(client?, reply.body.held()?))
         };
         match (data.in_place(), data.file()) {
             (Some(bytes), _) => {

@@ -84,13 +84,28 @@ pub(crate) async fn serve<S: Stream + 'static>(
     let cork = Cork::default();
     let io = Corked::new(io, limits.write_timeout, cork.clone());
     let handshake = builder(limits).handshake::<_, Bytes>(io);
-    let connection = match tokio::time::timeout(limits.head_read_timeout, Box::pin(handshake)).await {
-        Ok(Ok(h2)) => Connection::new(h2, cork, worker, live, client, seat),
+    let h2 = match tokio::time::timeout(limits.head_read_timeout, Box::pin(handshake)).await {
+        Ok(Ok(h2)) => h2,
         Ok(Err(error)) => {
             refuse_malformed(&worker, &client, &error);
             return tracing::debug!(client = %client.peer.address, %error, "no HTTP/2 preface");
         }
         Err(_) => return worker.recorder.client_error("preface-timeout"),
+    };
+    let connection = Connection {
+        h2,
+        cork,
+        idle: IdleClock::new(limits.idle_timeout),
+        phase: Phase::Open,
+        // A client may cancel all of its requests once; repeated cancelling is an attack.
+        resets: Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max)),
+        key: Vec::new(),
+        answered: 0,
+        memory: SendMemory::new(worker.shared.memory(), limits.http2_send_buffer_bytes_max),
+        worker,
+        live,
+        client,
+        seat,
     };
     connection.run().await;
 }
@@ -162,35 +177,6 @@ enum StreamEvent {
 }
 
 impl<S: Stream + 'static> Connection<S> {
-    fn new(
-        h2: h2::server::Connection<Corked<S>, Bytes>,
-        cork: Cork,
-        worker: Arc<Worker>,
-        live: Arc<ActiveConfig>,
-        client: ClientEnd,
-        seat: Arc<OpenConnection>,
-    ) -> Self {
-        let limits = &live.config.limits;
-        let idle = IdleClock::new(limits.idle_timeout);
-        // A client may cancel all of its requests once; repeated cancelling is an attack.
-        let resets = Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max));
-        let memory = SendMemory::new(worker.shared.memory(), limits.http2_send_buffer_bytes_max);
-        Self {
-            h2,
-            cork,
-            worker,
-            live,
-            client,
-            idle,
-            phase: Phase::Open,
-            resets,
-            key: Vec::new(),
-            answered: 0,
-            seat,
-            memory,
-        }
-    }
-
     async fn run(mut self) {
         let shared = Arc::clone(&self.worker.shared);
         let mut drain = pin!(shared.drain.begun());

@@ -371,7 +371,7 @@ impl Open {
         pump: &mut BodyPump,
     ) -> Result<Bytes, Broken> {
         let worker = Arc::clone(&self.worker);
-        let readers = &worker.shared.store_of(self.reply.account.site.as_deref()).readers;
+        let readers = &self.reply.store(&worker).readers;
         let waiting = client.zip(self.reply.body.held()).map(|(client, body)| readers.wait(client, body));
         let dismissed = async {
             match &waiting {
@@ -395,8 +395,7 @@ impl Open {
         let piece = match at_once(cut.as_mut()).await {
             Some(piece) => piece,
             None => {
-                let store = self.worker.shared.store_of(self.reply.account.site.as_deref());
-                self.reply.body.wait_for_client(store.cache.budget());
+                self.reply.wait_for_client(&self.worker);
                 timeout(self.pace.patience(limits), cut).await.map_err(|_| Broken::Stalled)?
             }
         };
@@ -413,8 +412,7 @@ impl Open {
         if at_once > 0 {
             return Ok(at_once);
         }
-        let store = self.worker.shared.store_of(self.reply.account.site.as_deref());
-        self.reply.body.wait_for_client(store.cache.budget());
+        self.reply.wait_for_client(&self.worker);
         let (since, limits) = (Instant::now(), limits.write_pace());
         let room = poll_fn(|context| self.stream.poll_capacity(context));
         match timeout(self.pace.patience(limits), room).await {
