@@ -39,7 +39,6 @@ use crate::stores::{Store, Stores};
 use crate::worker::Shared;
 use cache::Cache;
 use cache::collapse::table::Waiter;
-use cache::entry::stored::{CacheEntry, StoredResponse};
 use fleet::tier::load::Asker;
 use message::clock::now;
 
@@ -368,7 +367,10 @@ pub(super) fn purge_key(cache: &Cache, key: &[u8], mode: PurgeMode, spared: Opti
         responses_purged = entry.variants().len();
         match mode {
             PurgeMode::Hard => Change::Remove,
-            PurgeMode::Soft | PurgeMode::Refresh => expired(cache, entry).map_or(Change::Remove, Change::Put),
+            PurgeMode::Soft | PurgeMode::Refresh => {
+                let (now, variants) = (now(), entry.variants().iter());
+                entry.changed_to(cache.budget(), variants.map(|variant| variant.expired(now)).collect())
+            }
         }
     });
     if mode == PurgeMode::Hard {
@@ -395,18 +397,4 @@ pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared
     }
     // Notes once more that they are gone: all keys share one name.
     purge_key(cache, own, PurgeMode::Hard, spared);
-}
-
-/// Copy of a record with every response stale.
-fn expired(cache: &Cache, entry: &Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
-    let now = now();
-    let variants = entry
-        .variants()
-        .iter()
-        .map(|variant| StoredResponse {
-            head: Arc::new(variant.head.expired(now)),
-            body: variant.body.clone(),
-        })
-        .collect();
-    CacheEntry::new(cache.budget(), variants, entry.uncacheable()).ok().map(Arc::new)
 }

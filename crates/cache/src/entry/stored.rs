@@ -16,7 +16,7 @@ use caching::{
 use message::fields::{KeptFields, PackedFields};
 use message::reason::Detail;
 use store::backing::LogCursor;
-use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
+use store::{ARC_HEADER_BYTES, Budget, Change, Charge, OverBudget, Record, Slice, allocated_bytes};
 
 use crate::entry::cold_fields::ColdFields;
 use crate::entry::copy::TierCopy;
@@ -301,6 +301,12 @@ impl StoredBody {
 }
 
 impl StoredResponse {
+    /// Returns a copy that counts as stale.
+    #[must_use]
+    pub fn expired(&self, now: Timestamp) -> Self {
+        Self { head: Arc::new(self.head.expired(now)), body: self.body.clone() }
+    }
+
     fn known(&self, may_name: impl Fn(&StoredHead) -> bool) -> Known<'_> {
         let is_encoded = self.head.fields.value("content-encoding").is_some();
         let of_codings = is_encoded || self.head.nominated().has("accept-encoding");
@@ -392,6 +398,12 @@ const NEVER: u64 = u64::MAX;
 const SHARED_BYTES: usize = 32;
 
 impl CacheEntry {
+    /// Returns the change to a record with these variants and the same note. A record without room in the budget is removed.
+    pub fn changed_to(&self, budget: &Arc<Budget>, variants: Vec<StoredResponse>) -> Change<Self> {
+        Self::new(budget, variants, self.uncacheable())
+            .map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
+    }
+
     /// # Errors
     /// When the memory budget has no room for the record.
     pub fn new(

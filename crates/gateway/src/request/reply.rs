@@ -469,6 +469,7 @@ pub(crate) fn has_no_content(status: u16) -> bool {
 }
 
 impl Account {
+    #[inline]
     pub(crate) fn new(site: Option<&Arc<LiveSite>>, result: CacheResult, started: Instant) -> Self {
         Self { site: site.cloned(), rule: RuleId::NONE, result, started }
     }

@@ -20,7 +20,7 @@ use http::HeaderName;
 use message::explain_record::note;
 use message::fields::PackedFields;
 use message::reason::Reason;
-use telemetry::{CacheResult, RuleId};
+use telemetry::CacheResult;
 
 use crate::config::{Compression, PersonalResponses};
 use crate::request::context::RequestContext;
@@ -355,12 +355,7 @@ impl RequestContext<'_> {
             age_s: None,
             cache_status: CacheStatus { outcome: Outcome::Hit, ttl_s: None, key: None, detail: None },
             x_cache: None,
-            account: Account {
-                site: Some(Arc::clone(self.site)),
-                rule: RuleId::NONE,
-                result: CacheResult::Hit,
-                started: self.started,
-            },
+            account: Account::new(Some(self.site), CacheResult::Hit, self.started),
         }
     }
 

@@ -71,8 +71,7 @@ impl HeadExchange {
             if variants.is_empty() && entry.uncacheable().is_none() {
                 return Change::Remove;
             }
-            let updated = CacheEntry::new(cache.budget(), variants, entry.uncacheable());
-            updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
+            entry.changed_to(cache.budget(), variants)
         });
         // The tier may have failed when it was asked, and still have the responses that this updates.
         if !is_known {

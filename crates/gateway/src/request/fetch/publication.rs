@@ -120,12 +120,11 @@ impl Publication<'_> {
         let now = now();
         let of_unknown_age = |variant: &StoredResponse| match self.is_replaced(&variant.head, head, replaced)
         {
-            true => StoredResponse { head: Arc::new(variant.head.expired(now)), body: variant.body.clone() },
+            true => variant.expired(now),
             false => variant.clone(),
         };
         let variants = entry.variants().iter().map(of_unknown_age).collect();
-        let expired = CacheEntry::new(self.job.cache().budget(), variants, entry.uncacheable());
-        expired.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
+        entry.changed_to(self.job.cache().budget(), variants)
     }
 
     /// Returns whether a response to be stored replaces another.
@@ -294,9 +293,7 @@ impl Publication<'_> {
             if others.is_empty() {
                 return Change::Remove;
             }
-            let budget = self.job.cache().budget();
-            let rest = CacheEntry::new(budget, others, entry.uncacheable());
-            rest.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
+            entry.changed_to(self.job.cache().budget(), others)
         });
         if !is_known {
             self.job.cache().remove_unknown(&self.job.fetch.key);

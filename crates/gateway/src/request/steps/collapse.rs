@@ -259,32 +259,27 @@ impl Participant<'_> {
             // The response itself is for the request that led.
             Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
         };
-        let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail };
-        let mut reply = private::failed(self.plan, &problem, reason);
-        if role == Role::Waiter {
-            set_collapsed(&mut reply.cache_status.outcome);
-        }
-        reply
+        self.failed(&problem, detail, role)
     }
 
     /// Reply to a request that waited too long without a turn.
     fn no_turn(&self) -> Reply {
         let text = "the origin has failed for others, and this request had no turn to ask it";
         let problem = Problem::new(503, Reason::CollapseFailed.as_str(), text);
-        let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail: Reason::CollapseFailed.into() };
-        let mut reply = private::failed(self.plan, &problem, reason);
-        set_collapsed(&mut reply.cache_status.outcome);
+        self.failed(&problem, Reason::CollapseFailed.into(), Role::Waiter)
+    }
+
+    fn failed(&self, problem: &Problem, detail: Detail, role: Role) -> Reply {
+        let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail };
+        let mut reply = private::failed(self.plan, problem, reason);
+        if let Outcome::Forwarded { collapsed, .. } = &mut reply.cache_status.outcome {
+            *collapsed = role == Role::Waiter;
+        }
         reply
     }
 
     fn given_up(&self) -> Reply {
         let problem = Problem::new(503, "forward-given-up", "the forward was given up");
         self.plan.at().failure(&problem)
-    }
-}
-
-fn set_collapsed(outcome: &mut Outcome) {
-    if let Outcome::Forwarded { collapsed, .. } = outcome {
-        *collapsed = true;
     }
 }

@@ -15,34 +15,25 @@ use crate::routing::{Ambiguity, LiveSite, Readings, spelled_part};
 /// Findings about the site and rule of a request.
 pub(crate) fn note_route(context: &RequestContext<'_>) {
     let RequestContext { live, site, matched, rule, request, .. } = *context;
-    note(request.record, || {
-        Finding::new("route", "the first site and rule that fit", "")
-            .with("site", site.config.name.as_str(), "")
-            .with("rule", rule.name.as_str(), "")
-            .with("origin", site.config.origin.name.as_str(), "")
-    });
-    if request.record.is_some() && rule.is_lenient() {
-        note(request.record, || {
-            let says = "the rule restricts, so its path matches in any case, with any query and with a slash at the end";
-            Finding::new("route", says, "")
-        });
+    let Some(record) = request.record else { return };
+    let found = Finding::new("route", "the first site and rule that fit", "")
+        .with("site", site.config.name.as_str(), "")
+        .with("rule", rule.name.as_str(), "")
+        .with("origin", site.config.origin.name.as_str(), "");
+    record.note(found);
+    if rule.is_lenient() {
+        let says =
+            "the rule restricts, so its path matches in any case, with any query and with a slash at the end";
+        record.note(Finding::new("route", says, ""));
     }
     if !matched.is_certain() {
-        note(request.record, || {
-            let names = site.limiting_rules(matched).map(|rule| rule.name.as_str()).collect::<Vec<_>>();
-            Finding::new(
-                "route",
-                "origins may read the path otherwise, with other rules: nothing is stored",
-                "",
-            )
-            .with("limits", names.join(", "), "")
-        });
+        let names = site.limiting_rules(matched).map(|rule| rule.name.as_str()).collect::<Vec<_>>();
+        let says = "origins may read the path otherwise, with other rules: nothing is stored";
+        record.note(Finding::new("route", says, "").with("limits", names.join(", "), ""));
     }
     if site.config.store != StoreIndex::default() {
-        note(request.record, || {
-            let name = live.config.store(&site.config).name.as_str();
-            Finding::new("route", "the site has a store of its own", "").with("store", name, "")
-        });
+        let name = live.config.store(&site.config).name.as_str();
+        record.note(Finding::new("route", "the site has a store of its own", "").with("store", name, ""));
     }
 }
 
