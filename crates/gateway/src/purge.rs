@@ -91,6 +91,7 @@ impl PurgeOutcome {
             keys_matched: self.keys_matched + other.keys_matched,
             responses_purged: self.responses_purged + other.responses_purged,
             fills_doomed: self.fills_doomed + other.fills_doomed,
+            cut: self.cut || other.cut,
             keyed_uncounted: self.keyed_uncounted || other.keyed_uncounted,
             ..self
         }
@@ -202,10 +203,7 @@ async fn count_selected(stores: &[&Store], what: &What) -> PurgeOutcome {
     for Store { cache, .. } in stores {
         let reach = cache.invalidations().reach(what, &[]);
         outcome.fills_doomed += cache.fetches().count(|key, head| count::doom(&reach, key, head));
-        let count::Counted { keys, responses, is_cut } = count::count(cache, &reach).await;
-        outcome.keys_matched += keys;
-        outcome.responses_purged += responses;
-        outcome.cut |= is_cut;
+        outcome = outcome.and(&count::count(cache, &reach).await);
     }
     outcome
 }

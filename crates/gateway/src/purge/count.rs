@@ -8,14 +8,7 @@ use cache::entry::stored::{CacheEntry, StoredHead};
 use cache::invalidation::{Reach, Verdict};
 use cache::membership::Membership;
 
-/// Result of a count.
-#[derive(Debug, Default)]
-pub(super) struct Counted {
-    pub(super) keys: usize,
-    pub(super) responses: usize,
-    /// Whether there is more than was looked at.
-    pub(super) is_cut: bool,
-}
+use super::PurgeOutcome;
 
 /// Entries looked at in one step: a fraction of a millisecond.
 const STEP_ENTRIES: usize = 500;
@@ -25,24 +18,21 @@ const STEP_PAUSE: Duration = Duration::from_millis(1);
 const STEPS_MAX: usize = 4_000;
 
 /// Counts entries in memory. Meant for a thread that answers no requests.
-pub(super) async fn count(cache: &Cache, reach: &Reach) -> Counted {
-    let mut counted = Counted::default();
+pub(super) async fn count(cache: &Cache, reach: &Reach) -> PurgeOutcome {
+    let mut counted = PurgeOutcome::default();
     let mut walk = cache.walk();
     for _ in 0..STEPS_MAX {
-        let goes_on = walk.step(STEP_ENTRIES, |key, entry| counted.add(responses(cache, reach, key, entry)));
+        let goes_on = walk.step(STEP_ENTRIES, |key, entry| {
+            let responses = responses(cache, reach, key, entry);
+            counted.responses_purged += responses;
+            counted.keys_matched += usize::from(responses > 0);
+        });
         if !goes_on {
             return counted;
         }
         tokio::time::sleep(STEP_PAUSE).await;
     }
-    Counted { is_cut: true, ..counted }
-}
-
-impl Counted {
-    fn add(&mut self, responses: usize) {
-        self.responses += responses;
-        self.keys += usize::from(responses > 0);
-    }
+    PurgeOutcome { cut: true, ..counted }
 }
 
 fn responses(cache: &Cache, reach: &Reach, key: &[u8], entry: &CacheEntry) -> usize {

@@ -1,7 +1,5 @@
 //! One line of the access log and one count per request, written after its last byte.
 
-use std::sync::Arc;
-
 use message::client::address_of;
 use message::clock::now;
 use message::fields::text;
@@ -96,13 +94,8 @@ pub(crate) fn record_owned(worker: &Worker, asked: LoggedRequest<'_>, reply: &Re
 
 /// Counts and logs a request whose client left before there was a response. No status was sent, so it gets the one that the logs of
 /// other proxies have for this.
-pub(crate) fn record_left(
-    worker: &Worker,
-    plan: &Plan,
-    reason: &'static str,
-    received_bytes: u64,
-) -> Instant {
-    record_unanswered(worker, plan, &Problem::client_left(reason), received_bytes)
+pub(crate) fn record_left(plan: &Plan, reason: &'static str, received_bytes: u64) {
+    record_unanswered(plan, &Problem::client_left(reason), received_bytes);
 }
 
 /// Counts and logs that a limit cut off the content of a request.
@@ -119,23 +112,22 @@ pub(crate) fn record_cut(
     events::emit(site, &request.path_and_query, &Event::UploadCut { client, reason });
 }
 
-fn record_unanswered(worker: &Worker, plan: &Plan, problem: &Problem, received_bytes: u64) -> Instant {
+fn record_unanswered(plan: &Plan, problem: &Problem, received_bytes: u64) {
     let mut reply = plan.at().failure(problem);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     let sent = reply.sent().with_bytes(0, received_bytes, Delivered::Broken);
-    record_owned(worker, LoggedRequest::of(plan), &reply, sent)
+    record_owned(&plan.worker, LoggedRequest::of(plan), &reply, sent);
 }
 
 /// A request that waits for its response. If the process drains and drops it before the wait ends, the drain limit has cut it off.
 pub(crate) struct AwaitedReply<'a> {
-    worker: Arc<Worker>,
     plan: &'a Plan,
     has_ended: bool,
 }
 
 impl<'a> AwaitedReply<'a> {
-    pub(crate) fn new(worker: &Arc<Worker>, plan: &'a Plan) -> Self {
-        Self { worker: Arc::clone(worker), plan, has_ended: false }
+    pub(crate) fn new(plan: &'a Plan) -> Self {
+        Self { plan, has_ended: false }
     }
 
     pub(crate) fn end(mut self) {
@@ -145,8 +137,8 @@ impl<'a> AwaitedReply<'a> {
 
 impl Drop for AwaitedReply<'_> {
     fn drop(&mut self) {
-        if !self.has_ended && self.worker.is_draining() {
-            record_unanswered(&self.worker, self.plan, &Problem::cut_off(), 0);
+        if !self.has_ended && self.plan.worker.is_draining() {
+            record_unanswered(self.plan, &Problem::cut_off(), 0);
         }
     }
 }

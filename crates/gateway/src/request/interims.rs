@@ -27,10 +27,6 @@ impl Interims {
             waiting.push_back(interim);
         }
     }
-
-    fn take(&self) -> Option<Arc<Interim>> {
-        self.0.lock().pop_front()
-    }
 }
 
 /// A reply on its way, and the interim responses before it.
@@ -60,7 +56,7 @@ impl<'a, F: Future<Output = Reply>> Awaited<'a, F> {
             {
                 self.arrived = Some(Box::new(reply));
             }
-            let coming = match self.interims.take() {
+            let coming = match self.interims.0.lock().pop_front() {
                 Some(interim) => Some(Coming::Interim(interim)),
                 None => self.arrived.take().map(Coming::Reply),
             };

@@ -235,7 +235,12 @@ impl Newcomer {
     }
 
     fn take(&self) -> ConnectionSlot {
-        ConnectionSlot::take(&self.worker, peer_holder(&self.live, self.index, self.address))
+        // Nothing of the connection has been read yet.
+        let holder = match self.live.listener(self.index).proxy_protocol {
+            ProxyProtocol::Required => Holder::Proxy(Client::of(self.address.ip())),
+            ProxyProtocol::Off => holder(&self.live.config, self.address),
+        };
+        ConnectionSlot::take(&self.worker, holder)
     }
 
     fn serve(self, slot: ConnectionSlot) {
@@ -249,14 +254,6 @@ impl Newcomer {
             drop((slot, guard));
         }));
         seat.set_server(task.abort_handle());
-    }
-}
-
-/// Holder that a connection counts for before anything of it is read.
-fn peer_holder(live: &ActiveConfig, index: usize, address: SocketAddr) -> Holder {
-    match live.listener(index).proxy_protocol {
-        ProxyProtocol::Required => Holder::Proxy(Client::of(address.ip())),
-        ProxyProtocol::Off => holder(&live.config, address),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use cache::collapse::answer::Answer;
 use cache::collapse::table::{InFlight, LeaderGuard, News, Waiter};
@@ -57,22 +57,16 @@ impl LeaderTask {
     /// slowly as its client reads, and others wait for this job.
     pub(crate) async fn first_news(mut self, waiter: &mut Waiter) -> News {
         poll_fn(|context| {
-            let polled = self.poll(context);
+            let polled = self.left.as_mut().map_or(Poll::Ready(()), |job| job.as_mut().poll(context));
+            if polled.is_ready() {
+                self.left = None;
+            }
             match waiter.poll_news() {
                 Some(news) => Poll::Ready(news),
                 None => polled.map(|()| News::Answer(Answer::GivenUp)),
             }
         })
         .await
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Some(job) = &mut self.left else { return Poll::Ready(()) };
-        let polled = job.as_mut().poll(context);
-        if polled.is_ready() {
-            self.left = None;
-        }
-        polled
     }
 }
 

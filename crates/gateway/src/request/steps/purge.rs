@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::config::PurgeMethod;
 use crate::events::{self, Event};
-use crate::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
+use crate::purge::{self, PurgeOrder, PurgeOutcome};
 use crate::request::plan::Plan;
 use crate::request::reply::{Body, Reply, ReplyHead};
 use crate::request::respond::Problem;
@@ -45,7 +45,7 @@ pub(crate) async fn answer(plan: &Plan, method: &PurgeMethod) -> Reply {
             outcome.log(&order, client(plan));
             told(plan, &outcome)
         }
-        Err(error) => refused(plan, &problem(&error)),
+        Err(error) => refused(plan, &Problem::new(400, "purge-invalid", error.to_string())),
     }
 }
 
@@ -73,10 +73,6 @@ fn check(authorization: Option<&[u8]>, method: &PurgeMethod) -> Result<(), Probl
 }
 
 const BEARER: &[u8] = b"Bearer ";
-
-fn problem(error: &PurgeError) -> Problem {
-    Problem::new(400, "purge-invalid", error.to_string())
-}
 
 /// Reply with the counts, named as in the admin API; in a fleet, also whether all instances have been reached.
 fn told(plan: &Plan, outcome: &PurgeOutcome) -> Reply {

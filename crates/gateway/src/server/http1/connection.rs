@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use caching::MethodClass;
-use http1::{Framing, HeadScanner, Persistence, Version as WireVersion};
+use http1::{Framing, HeadScanner, Persistence, Version};
 use message::head::ClientEnd;
 
-use super::response::Chunking;
 use crate::active::ActiveConfig;
 use crate::connection_table::OpenConnection;
 use crate::request::plan::Plan;
@@ -40,7 +39,8 @@ pub(crate) struct Connection<S> {
 pub(super) struct Traits {
     pub(super) framing: Framing,
     pub(super) persistence: Persistence,
-    pub(super) chunking: Chunking,
+    /// Version of the client, which decides about chunked framing.
+    pub(super) version: Version,
     pub(super) wanted: Wanted,
     pub(super) expects_continue: bool,
     pub(super) accepts_trailers: bool,
@@ -110,10 +110,7 @@ impl Traits {
         Self {
             framing: head.framing,
             persistence,
-            chunking: match head.version {
-                WireVersion::Http10 => Chunking::NotUnderstood,
-                WireVersion::Http11 => Chunking::Understood,
-            },
+            version: head.version,
             wanted: Wanted::by(head.method),
             expects_continue: head.expects_continue,
             accepts_trailers: head.accepts_trailers,

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use cache::readers::WaitingReader;
 use http::HeaderMap;
-use http1::{Persistence, encode};
+use http1::{Persistence, Version, encode};
 use message::client::Client;
 use message::piece::PieceMax;
 use store::Slice;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::connection::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use super::request_body::{BodyPump, Pumped, Rest};
-use super::response::{BodyFraming, Chunk, Chunking, Http1Head, write_framing};
+use super::response::{BodyFraming, Chunk, Http1Head, write_framing};
 use crate::active::ActiveConfig;
 use crate::request::account::{self, Delivered, LoggedRequest};
 use crate::request::reply::{Body, BrokenBody, Reply};
@@ -353,14 +353,14 @@ pub(super) fn write_head(
 ) -> BodyFraming {
     reply.write_head(&mut Http1Head { out }, &live.cache_name);
     //= RFC 9112 section 6.1: no Transfer-Encoding to HTTP/1.0
-    let framing = write_framing(out, reply.length, traits.chunking, traits.wanted);
+    let framing = write_framing(out, reply.length, traits.version, traits.wanted);
     let closes = traits.persistence == Persistence::Close || framing == BodyFraming::Close;
-    match (closes, traits.chunking) {
+    match (closes, traits.version) {
         //= RFC 9112 section 9.6: close is said
         (true, _) => out.extend_from_slice(b"connection: close\r\n"),
         //= RFC 9112 section 9.3: an HTTP/1.0 client must be told that the connection stays
-        (false, Chunking::NotUnderstood) => out.extend_from_slice(b"connection: keep-alive\r\n"),
-        (false, Chunking::Understood) => {}
+        (false, Version::Http10) => out.extend_from_slice(b"connection: keep-alive\r\n"),
+        (false, Version::Http11) => {}
     }
     encode::end_head(out);
     if traits.wanted == Wanted::HeadOnly { BodyFraming::None } else { framing }

@@ -282,7 +282,7 @@ impl<S: Stream> Connection<S> {
             Some(_) => plan.body_limits(),
         };
         let mut pump = BodyPump::new(traits.framing, &self.codec, limits, sender);
-        let waiting = account::AwaitedReply::new(&self.worker, &plan);
+        let waiting = account::AwaitedReply::new(&plan);
         let answered = self.answer(&plan, body, &mut pump, traits).await;
         waiting.end();
         match answered {
@@ -291,15 +291,10 @@ impl<S: Stream> Connection<S> {
             }
             Ok(Err(problem)) => self.refuse_content(&plan, &problem, traits, &pump).await,
             Err(error) => {
-                self.left(&plan, &pump);
+                account::record_left(&plan, CLIENT_CLOSED, pump.received_bytes());
                 Err(error)
             }
         }
-    }
-
-    /// Accounts for a client that did not wait for its response.
-    fn left(&self, plan: &Plan, pump: &BodyPump) {
-        account::record_left(&self.worker, plan, CLIENT_CLOSED, pump.received_bytes());
     }
 
     /// Awaits the reply while the request body and interim responses move.
@@ -378,7 +373,7 @@ impl<S: Stream> Connection<S> {
     ) -> Next {
         let BodyProblem::Refused(problem) = problem else {
             self.worker.recorder.client_error(CLIENT_CLOSED);
-            self.left(plan, pump);
+            account::record_left(plan, CLIENT_CLOSED, pump.received_bytes());
             return Ok(Persistence::Close);
         };
         self.farewell = Farewell::Lingering;

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use caching::{CacheName, CacheStatus};
-use http1::encode;
+use http1::{Version, encode};
 use message::fields::Fields;
 
 use crate::request::reply::{HeadSink, Length};
@@ -57,25 +57,18 @@ pub(super) enum BodyFraming {
     Close,
 }
 
-/// Whether the client's version has chunked framing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Chunking {
-    Understood,
-    NotUnderstood,
-}
-
 /// Chooses the framing and appends its field.
 pub(super) fn write_framing(
     out: &mut Vec<u8>,
     length: Length,
-    chunking: Chunking,
+    version: Version,
     wanted: Wanted,
 ) -> BodyFraming {
-    let framing = match (length, chunking) {
+    let framing = match (length, version) {
         (Length::None, _) => BodyFraming::None,
         (Length::Known(bytes), _) => BodyFraming::Length(bytes),
-        (Length::Unknown, Chunking::Understood) => BodyFraming::Chunked,
-        (Length::Unknown, Chunking::NotUnderstood) => BodyFraming::Close,
+        (Length::Unknown, Version::Http11) => BodyFraming::Chunked,
+        (Length::Unknown, Version::Http10) => BodyFraming::Close,
     };
     match (framing, wanted) {
         (BodyFraming::Length(bytes), _) => {

@@ -252,8 +252,9 @@ impl<S: Stream + 'static> Connection<S> {
         if self.answered >= self.live.config.limits.requests_per_connection_max && self.phase == Phase::Open {
             self.leave();
         }
-        let responder = Responder::new(respond, &self.worker, &self.live, &self.client, &self.memory);
-        self.answer(request, responder);
+        let (worker, live) = (Arc::clone(&self.worker), Arc::clone(&self.live));
+        let (client, memory) = (self.client.clone(), Arc::clone(&self.memory));
+        self.answer(request, Responder { respond, worker, live, client, memory });
     }
 
     /// Answers a request if the answer is at hand, and otherwise starts a task.

@@ -38,11 +38,11 @@ use crate::worker::Worker;
 
 /// A stream before its response.
 pub(super) struct Responder {
-    respond: SendResponse<Bytes>,
-    worker: Arc<Worker>,
-    live: Arc<ActiveConfig>,
-    client: ClientEnd,
-    memory: Arc<SendMemory>,
+    pub(super) respond: SendResponse<Bytes>,
+    pub(super) worker: Arc<Worker>,
+    pub(super) live: Arc<ActiveConfig>,
+    pub(super) client: ClientEnd,
+    pub(super) memory: Arc<SendMemory>,
 }
 
 /// A stream whose response head has been sent.
@@ -108,17 +108,6 @@ impl From<BodyProblem> for Broken {
 }
 
 impl Responder {
-    pub(super) fn new(
-        respond: SendResponse<Bytes>,
-        worker: &Arc<Worker>,
-        live: &Arc<ActiveConfig>,
-        client: &ClientEnd,
-        memory: &Arc<SendMemory>,
-    ) -> Self {
-        let (worker, live, memory) = (Arc::clone(worker), Arc::clone(live), Arc::clone(memory));
-        Self { respond, worker, live, client: client.clone(), memory }
-    }
-
     /// Sends the head. Gives the reply back if the stream is gone.
     pub(super) fn open(mut self, reply: Reply, wanted: Wanted) -> Result<Open, Box<Reply>> {
         let reply = self.final_reply(reply);
@@ -195,10 +184,10 @@ impl Exchange {
 
     /// Accounts for a client that did not wait for its response.
     fn left(&self) {
-        let (worker, reason) = (&self.responder.worker, "client-reset");
+        let reason = "client-reset";
         self.resets.given_up();
-        worker.recorder.client_error(reason);
-        account::record_left(worker, &self.plan, reason, self.pump.received_bytes());
+        self.responder.worker.recorder.client_error(reason);
+        account::record_left(&self.plan, reason, self.pump.received_bytes());
     }
 
     //= RFC 9110 section 10.1.1: Expect
@@ -214,8 +203,8 @@ impl Exchange {
     /// Awaits the reply while interim responses pass.
     async fn answer(&mut self, body: RequestBody) -> Result<Reply, BodyProblem> {
         let interims = Interims::default();
-        let Responder { respond, worker, .. } = &mut self.responder;
-        let waiting = account::AwaitedReply::new(worker, &self.plan);
+        let respond = &mut self.responder.respond;
+        let waiting = account::AwaitedReply::new(&self.plan);
         let reply = pin!(pipeline::finish(&self.plan, body, &interims));
         let mut awaited = Awaited::new(reply, &interims);
         let wanted = self.plan.site.config.interim_responses;
