@@ -105,11 +105,16 @@ fn matches_name(name: &str, pattern: &str) -> bool {
     }
 }
 
-/// A file that is only declared behind `#[cfg(test)]` is a test file as a whole.
+/// A file that is only declared behind `#[cfg(test)]`, or by such a file, is a test file as a whole.
 fn mark_test_modules(sources: &mut [Source]) {
-    let declared: BTreeSet<String> = sources.iter().flat_map(Source::test_module_files).collect();
-    for source in sources {
-        if declared.contains(&source.path) {
+    let mut marked = 0;
+    loop {
+        let declared: BTreeSet<String> = sources.iter().flat_map(Source::test_module_files).collect();
+        if declared.len() == marked {
+            return;
+        }
+        marked = declared.len();
+        for source in sources.iter_mut().filter(|source| declared.contains(&source.path)) {
             source.mark_as_test();
         }
     }
