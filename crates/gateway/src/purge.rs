@@ -149,7 +149,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
         let outcome = OfUrl { shared, live: &live, url, order }.purge().await?;
         return Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, ..outcome });
     }
-    let stores = concerned(&shared.stores, &live, of_sites(&live, &what));
+    let stores = concerned(&shared.stores, &live, &of_sites(&live, &what));
     let Miss { warnings: missed, hints } = miss(order, &what, &live);
     let warnings = warnings.into_iter().chain(missed).collect();
     let outcome = match order.dry_run {
@@ -162,7 +162,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
 /// Stores that a purge of something of these stores concerns; of none: all stores, since one may have had such a site. For the same
 /// reason, stores that no site uses, and those whose sites a reload has changed, are always included. Other stores, and their servers,
 /// aren't told of it.
-fn concerned<'a>(stores: &'a Stores, live: &ActiveConfig, of_sites: BTreeSet<StoreIndex>) -> Vec<&'a Store> {
+fn concerned<'a>(stores: &'a Stores, live: &ActiveConfig, of_sites: &BTreeSet<StoreIndex>) -> Vec<&'a Store> {
     let is_concerned = |index: &StoreIndex| {
         of_sites.is_empty() || of_sites.contains(index) || live.routes.may_hold_more(*index)
     };
@@ -240,7 +240,7 @@ impl OfUrl<'_> {
             self.count(&places)
         } else {
             let of_sites = places.iter().map(|place| place.site.store).collect();
-            let stores = concerned(&shared.stores, live, of_sites);
+            let stores = concerned(&shared.stores, live, &of_sites);
             // The two are independent, and the store may be far away.
             let (_loaded, said) = tokio::join!(loads, heard::said(&stores));
             self.apply(&stores, &said, &places).await
