@@ -5,9 +5,8 @@ use core::mem::MaybeUninit;
 use crate::fields::{self, FieldLine, is_token_byte};
 use crate::framing::Control;
 use crate::request_line::{self, Target};
-use crate::scan::METHOD_BYTES_MAX;
 use crate::{
-    Authority, Framing, HeadScanner, Limits, Persistence, RequestError, Scheme, TargetForm, Version,
+    Authority, Framing, Limits, METHOD_BYTES_MAX, Persistence, RequestError, Scheme, TargetForm, Version,
 };
 
 /// The head of one request, borrowed from the bytes `'b` and the line storage `'l`.
@@ -53,19 +52,6 @@ impl<'b, 'l> Head<'b, 'l> {
         let fields: &'l [FieldLine<'b>] = self.fields;
         fields.iter().filter(move |line| line.0.eq_ignore_ascii_case(name)).map(|line| line.1)
     }
-}
-
-/// Reads the head at the start of `buf`, or gives `None` while its end has not arrived. On a connection, where the
-/// buffer grows, use [`HeadScanner`]: this function starts from the first byte each time.
-///
-/// # Errors
-/// See [`HeadScanner::parse`].
-pub fn parse_head<'l, 'b>(
-    buf: &'b [u8],
-    limits: &Limits,
-    lines: &'l mut [FieldLine<'b>],
-) -> Result<Option<Head<'b, 'l>>, RequestError> {
-    HeadScanner::default().parse(buf, limits, lines)
 }
 
 /// Reads the head at the start of `buf` into `request` if it is all there and breaks no rule of the scanner. Each byte

@@ -1,5 +1,8 @@
 //! What one request may cost before it is refused.
 
+/// The longest method that is taken. The longest registered one has 17 bytes.
+pub const METHOD_BYTES_MAX: usize = 32;
+
 /// Upper bounds for one request, checked while its bytes arrive, never after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 
 use crate::fields::is_token_byte;
 use crate::head;
-use crate::{FieldLine, Head, Limits, RequestError};
+use crate::{FieldLine, Head, Limits, METHOD_BYTES_MAX, RequestError};
 
 /// Remembers how far one head has been looked at, so that each byte is looked at once however slowly it arrives.
 ///
@@ -33,8 +33,18 @@ enum Stage {
     },
 }
 
-/// The longest method that is taken. The longest registered one has 17 bytes.
-pub const METHOD_BYTES_MAX: usize = 32;
+/// Reads the head at the start of `buf`, or gives `None` while its end has not arrived. On a connection, where the
+/// buffer grows, use [`HeadScanner`]: this function starts from the first byte each time.
+///
+/// # Errors
+/// See [`HeadScanner::parse`].
+pub fn parse_head<'l, 'b>(
+    buf: &'b [u8],
+    limits: &Limits,
+    lines: &'l mut [FieldLine<'b>],
+) -> Result<Option<Head<'b, 'l>>, RequestError> {
+    HeadScanner::default().parse(buf, limits, lines)
+}
 
 impl HeadScanner {
     /// The length of the head, or `None` while its end has not arrived.

@@ -10,7 +10,7 @@ use super::request_body::RequestBody;
 use super::response::OriginResponse;
 use super::stats::{Work, Working};
 use super::timing::{Awaited, HeadWait};
-use super::{http1, http2};
+use super::{http1_exchange, http2_exchange};
 
 /// Server, admission and counters of one attempt.
 pub(super) struct Attempt<'a> {
@@ -50,8 +50,12 @@ impl Attempt<'_> {
         let pool = Arc::clone(&self.endpoint.pool);
         let exchange = Exchange::new(pool, waiting.limits, self.permit.cloned(), working);
         let answer = match connection {
-            Connection::Http1(connection) => http1::exchange(connection, head, body, waiting, exchange).await,
-            Connection::Http2(slot) => Box::pin(http2::exchange(slot, head, body, waiting, exchange)).await,
+            Connection::Http1(connection) => {
+                http1_exchange::run(connection, head, body, waiting, exchange).await
+            }
+            Connection::Http2(slot) => {
+                Box::pin(http2_exchange::run(slot, head, body, waiting, exchange)).await
+            }
         };
         answer.map_err(|failure| {
             let body = failure.body.or(replay);

@@ -66,6 +66,7 @@ pub use labels::{
     AdminRefusal, CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId,
     TlsFailure,
 };
-pub use recorder::{GaugeGuard, OriginAnswer, PurgeAnswer, RequestOutcome, WorkerRecorder};
+pub use recorder::{GaugeGuard, PurgeAnswer, WorkerRecorder};
 pub use registry::{BuildInfo, Telemetry};
+pub use tables::{OriginAnswer, RequestOutcome};
 pub use warnings::Warnings;

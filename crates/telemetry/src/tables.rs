@@ -8,7 +8,40 @@ use crate::declarations::Metric;
 use crate::exposition::{Number, Sample};
 use crate::histogram::{Buckets, Histogram};
 use crate::labels::{CacheResult, Method, OriginId, OriginOutcome, RuleId, SiteId};
-use crate::recorder::{OriginAnswer, RequestOutcome};
+
+/// Everything that is counted about one answered request.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestOutcome {
+    /// The site that took the request; [`SiteId::NONE`] if none did.
+    pub site: SiteId,
+    /// The rule of the site that decided; [`RuleId::NONE`] if none was chosen.
+    pub rule: RuleId,
+    /// The request method.
+    pub method: Method,
+    /// The status sent; outside 100 to 999 counts as 0.
+    pub status: u16,
+    /// What the cache did.
+    pub cache: CacheResult,
+    /// From the complete request head to the last byte given to the kernel.
+    pub duration_ns: u64,
+    /// Body bytes sent, without framing.
+    pub body_bytes_sent: u64,
+    /// Body bytes received, without framing.
+    pub body_bytes_received: u64,
+}
+
+/// What is counted about one request to an origin when the head of its response is there, or there will be none.
+#[derive(Debug, Clone, Copy)]
+pub struct OriginAnswer {
+    /// The origin that was asked.
+    pub origin: OriginId,
+    /// The method of the request to it.
+    pub method: Method,
+    /// The final status; none without a complete head.
+    pub status: Option<u16>,
+    /// From the first attempt to the complete head.
+    pub duration_ns: u64,
+}
 
 const CACHE_RESULTS: usize = CacheResult::ALL.len();
 

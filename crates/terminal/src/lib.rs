@@ -12,21 +12,6 @@ mod own;
 pub mod quantity;
 pub mod version;
 
-use std::process::ExitCode;
-use std::sync::OnceLock;
-
 pub use nearest::nearest;
+pub use output::run;
 pub use own::OwnCommand;
-
-/// Runs `program`, which is the name that its messages begin with.
-pub fn run(program: &'static str, main: impl FnOnce() -> ExitCode) -> ExitCode {
-    PROGRAM.get_or_init(|| program);
-    output::ended(main())
-}
-
-static PROGRAM: OnceLock<&str> = OnceLock::new();
-
-/// Of this process.
-fn program() -> &'static str {
-    PROGRAM.get().copied().unwrap_or("larder")
-}

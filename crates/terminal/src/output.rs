@@ -4,13 +4,25 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-use crate::program;
+/// Runs `program`, which is the name that its messages begin with.
+pub fn run(program: &'static str, main: impl FnOnce() -> ExitCode) -> ExitCode {
+    PROGRAM.get_or_init(|| program);
+    ended(main())
+}
+
+static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// Name of the program of this process.
+fn program() -> &'static str {
+    PROGRAM.get().copied().unwrap_or("larder")
+}
 
 /// Results of a command. A reader that has had enough, such as `head`, is no trouble; any other failure makes `ended` one.
 pub fn result(text: &str) {

@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// Returns an empty buffer with this much room.
-pub(super) fn take_input(room: usize) -> BytesMut {
+pub(crate) fn take_input(room: usize) -> BytesMut {
     let mut input = INPUT.take();
     // Recovers the memory of pieces that were cut off, unless one of them still exists.
     input.reserve(room);
@@ -21,7 +21,7 @@ pub(super) fn take_input(room: usize) -> BytesMut {
 }
 
 /// Keeps an empty buffer for the next reader.
-pub(super) fn give_input(input: &mut BytesMut) {
+pub(crate) fn give_input(input: &mut BytesMut) {
     if input.is_empty() {
         let input = std::mem::take(input);
         if (1..=KEPT_BYTES_MAX).contains(&input.capacity()) {
@@ -31,12 +31,12 @@ pub(super) fn give_input(input: &mut BytesMut) {
 }
 
 /// Returns an empty buffer to write a head into.
-pub(super) fn take_output() -> Vec<u8> {
+pub(crate) fn take_output() -> Vec<u8> {
     OUTPUT.take()
 }
 
 /// Keeps a buffer for the next writer.
-pub(super) fn give_output(output: &mut Vec<u8>) {
+pub(crate) fn give_output(output: &mut Vec<u8>) {
     let mut output = std::mem::take(output);
     if (1..=KEPT_BYTES_MAX).contains(&output.capacity()) {
         output.clear();

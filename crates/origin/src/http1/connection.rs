@@ -28,7 +28,7 @@ const READ_BYTES_MIN: usize = 4 * 1024;
 /// Larger pieces are cut off the buffer. For smaller ones that would cost an allocation too, and the buffer.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
 
-pub(in super::super) struct Http1Connection {
+pub(crate) struct Http1Connection {
     io: Io,
     /// Bytes received and not consumed.
     input: BytesMut,
@@ -59,7 +59,7 @@ type Upload = JoinHandle<Option<WriteHalf<Stream>>>;
 
 /// Whether a kept connection can carry the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Readiness {
+pub(crate) enum Readiness {
     Ready,
     /// The last exchange isn't quite over.
     Busy,
@@ -68,7 +68,7 @@ pub(in super::super) enum Readiness {
 
 impl Http1Connection {
     /// Starts HTTP/1.1 on a stream.
-    pub(in super::super) fn open(
+    pub(crate) fn open(
         stream: Stream,
         address: Option<IpAddr>,
         memory: Option<Arc<Budget>>,
@@ -86,18 +86,18 @@ impl Http1Connection {
         }
     }
 
-    pub(in super::super) fn address(&self) -> Option<IpAddr> {
+    pub(crate) fn address(&self) -> Option<IpAddr> {
         self.address
     }
 
-    pub(in super::super) fn home(&self) -> Id {
+    pub(crate) fn home(&self) -> Id {
         self.home
     }
 
     /// Returns whether it can carry a request, by the events seen so far. Nothing may arrive on an idle connection: bytes after a
     /// response are not the next one.
     //= RFC 9112 section 6.3: bytes after the response are not its
-    pub(in super::super) fn readiness(&mut self) -> Readiness {
+    pub(crate) fn readiness(&mut self) -> Readiness {
         if !self.input.is_empty() {
             return Readiness::Closed;
         }
@@ -119,7 +119,7 @@ impl Http1Connection {
     /// Whether nothing has arrived that no event has reported yet: the runtime of a busy worker does not know of such bytes, and
     /// a read would not even try.
     //= RFC 9112 section 6.3: bytes after the response are not its
-    pub(in super::super) fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         let Io::Whole(stream) = &self.io else { return false };
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         recv(stream.descriptor(), &mut [0; 1], flags).is_err_and(|error| error == Errno::AGAIN)
@@ -136,7 +136,7 @@ impl Http1Connection {
     }
 
     /// Spawns a task that writes the rest of a request, so that the response can be read at the reader's pace.
-    pub(super) fn share(&mut self, mut sending: Sending) {
+    pub(crate) fn share(&mut self, mut sending: Sending) {
         self.io = match std::mem::replace(&mut self.io, Io::Over) {
             Io::Whole(stream) => {
                 let (read, mut write) = tokio::io::split(stream);
@@ -156,7 +156,7 @@ impl Http1Connection {
     }
 
     /// Writes as much of a request as it can.
-    pub(super) fn poll_send(&mut self, sending: &mut Sending, cx: &mut Context<'_>) -> Poll<Sent> {
+    pub(crate) fn poll_send(&mut self, sending: &mut Sending, cx: &mut Context<'_>) -> Poll<Sent> {
         match &mut self.io {
             Io::Whole(stream) => sending.poll(stream, cx),
             Io::Shared { .. } | Io::Over => Poll::Ready(Sent::Broken),
@@ -164,16 +164,16 @@ impl Http1Connection {
     }
 
     /// Bytes received and not consumed.
-    pub(super) fn input(&self) -> &[u8] {
+    pub(crate) fn input(&self) -> &[u8] {
         &self.input
     }
 
-    pub(super) fn consume(&mut self, bytes: usize) {
+    pub(crate) fn consume(&mut self, bytes: usize) {
         self.input.advance(bytes);
     }
 
     /// Takes the first received bytes as a piece of a body.
-    pub(super) fn take(&mut self, bytes: usize) -> Bytes {
+    pub(crate) fn take(&mut self, bytes: usize) -> Bytes {
         if bytes > COPIED_BYTES_MAX {
             let piece = self.input.split_to(bytes).freeze();
             return if bytes < UNCHARGED_PIECE_BYTES_MAX { piece } else { self.charged(piece) };
@@ -196,7 +196,7 @@ impl Http1Connection {
     }
 
     /// Reads more; 0 at the end of the stream. While it waits with no bytes at hand it has no buffer.
-    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.is_empty() && self.room == INPUT_BYTES {
             buffers::give_input(&mut self.input);
             self.input = buffers::take_input(self.room);
@@ -238,7 +238,7 @@ impl Http1Connection {
     }
 
     /// Returns the stream and the bytes received on it, for another protocol. `None` while a request is still being sent.
-    pub(super) fn into_parts(self) -> Option<(Stream, Bytes)> {
+    pub(crate) fn into_parts(self) -> Option<(Stream, Bytes)> {
         match self.io {
             Io::Whole(stream) => Some((stream, self.input.freeze())),
             Io::Shared { .. } | Io::Over => None,

@@ -10,7 +10,7 @@ use super::super::frame::BodyFrame;
 use super::connection::Http1Connection;
 
 #[derive(Debug)]
-pub(in super::super) struct Http1Body {
+pub(crate) struct Http1Body {
     connection: Http1Connection,
     /// `None` if the body ends with the connection.
     decoder: Option<BodyDecoder>,
@@ -24,20 +24,20 @@ enum Step {
 }
 
 impl Http1Body {
-    pub(super) fn new(connection: Http1Connection, decoder: Option<BodyDecoder>) -> Self {
+    pub(crate) fn new(connection: Http1Connection, decoder: Option<BodyDecoder>) -> Self {
         Self { connection, decoder }
     }
 
     /// Whether the whole body was read.
-    pub(in super::super) fn is_end_stream(&self) -> bool {
+    pub(crate) fn is_end_stream(&self) -> bool {
         self.decoder.as_ref().is_some_and(BodyDecoder::is_complete)
     }
 
-    pub(in super::super) fn into_connection(self) -> Http1Connection {
+    pub(crate) fn into_connection(self) -> Http1Connection {
         self.connection
     }
 
-    pub(in super::super) fn poll_frame(
+    pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<BodyFrame, OriginError>>> {

@@ -18,7 +18,7 @@ use super::buffers;
 
 /// Result of sending a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(crate) enum Sent {
     /// All of it was written.
     Whole,
     /// The origin doesn't take the rest. It may still answer.
@@ -28,7 +28,7 @@ pub(super) enum Sent {
 }
 
 #[derive(Debug)]
-pub(super) struct Sending {
+pub(crate) struct Sending {
     /// Encoded lines: the head, the line before a chunk, the end of the body.
     lines: Vec<u8>,
     lines_written: usize,
@@ -61,7 +61,7 @@ enum Stage {
 }
 
 impl Sending {
-    pub(super) fn new(head: &RequestHead<'_>, body: RequestBody, keep_alive: KeepAlive) -> Self {
+    pub(crate) fn new(head: &RequestHead<'_>, body: RequestBody, keep_alive: KeepAlive) -> Self {
         let mut lines = buffers::take_output();
         head.write_http1(&mut lines, keep_alive);
         let coding = match head.framing {
@@ -87,12 +87,12 @@ impl Sending {
         }
     }
 
-    pub(super) fn progress(&self) -> &UploadProgress {
+    pub(crate) fn progress(&self) -> &UploadProgress {
         &self.progress
     }
 
     /// Returns the result, once sending has ended.
-    pub(super) fn outcome(&self) -> Option<Sent> {
+    pub(crate) fn outcome(&self) -> Option<Sent> {
         match self.stage {
             Stage::Over(sent) => Some(sent),
             Stage::Body | Stage::Last => None,
@@ -100,18 +100,18 @@ impl Sending {
     }
 
     /// Whether no byte can have reached the origin.
-    pub(super) fn is_unsent(&self) -> bool {
+    pub(crate) fn is_unsent(&self) -> bool {
         self.written_bytes == 0
     }
 
     /// Returns the body of a request of which nothing was sent.
-    pub(super) fn into_unsent_body(mut self) -> RequestBody {
+    pub(crate) fn into_unsent_body(mut self) -> RequestBody {
         self.body.give_back(std::mem::take(&mut self.data));
         self.body
     }
 
     /// Writes as much as the origin takes and the body has.
-    pub(super) fn poll(&mut self, io: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<Sent> {
+    pub(crate) fn poll(&mut self, io: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
             let awaits_body = match self.stage {
                 Stage::Over(sent) => return Poll::Ready(sent),

@@ -26,7 +26,7 @@ enum ReceiveState {
 }
 
 impl Http2Body {
-    pub(super) fn new(receive: RecvStream, slot: StreamSlot, upload: Option<JoinSet<()>>) -> Self {
+    pub(crate) fn new(receive: RecvStream, slot: StreamSlot, upload: Option<JoinSet<()>>) -> Self {
         Self { receive, state: ReceiveState::Data, slot, _upload: upload }
     }
 

@@ -128,12 +128,12 @@ impl Http2Connection {
 
 impl StreamSlot {
     /// Returns a sender that opens streams as far as the peer allows.
-    pub(super) fn sender(&self) -> SendRequest<Bytes> {
+    pub(crate) fn sender(&self) -> SendRequest<Bytes> {
         self.connection.sender.clone()
     }
 
     /// Stops new streams on this connection: its peer stopped answering.
-    pub(super) fn suspect(&self) {
+    pub(crate) fn suspect(&self) {
         self.connection.suspect.store(true, Ordering::Relaxed);
     }
 }
@@ -153,7 +153,7 @@ fn poll_first_place(
 }
 
 /// Converts the error that ended a connection.
-pub(super) fn broken(error: &h2::Error) -> OriginError {
+pub(crate) fn broken(error: &h2::Error) -> OriginError {
     if error.is_library() { OriginError::Protocol(cause(error)) } else { OriginError::ClosedBeforeResponse }
 }
 
