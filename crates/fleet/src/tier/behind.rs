@@ -203,7 +203,7 @@ impl Tier {
             if there.as_ref().is_some_and(|there| is_of_newer(there, key)) {
                 return Ok(End::Done);
             }
-            let clock_ahead_ms = self.clock_ahead_ms();
+            let clock_ahead_ms = self.tier_clock_ahead_ms();
             let writing = Writing {
                 key,
                 keys: None,

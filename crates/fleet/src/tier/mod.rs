@@ -327,7 +327,7 @@ impl Tier {
 
     /// Converts a time of this process to the clock of the tier.
     pub(crate) fn tier_ms(&self, at: Timestamp) -> u64 {
-        u64::try_from(at.plus_ms(self.clock_ahead_ms()).as_ms()).unwrap_or(0)
+        u64::try_from(at.plus_ms(self.tier_clock_ahead_ms()).as_ms()).unwrap_or(0)
     }
 }
 

@@ -137,10 +137,13 @@ async fn invalidate_place(
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let rules = plan.live.config.storage_rules(&site.config, rule);
         let groups_max = rules.groups_max;
-        if let Some(tier) = &store.tier {
-            let _loaded =
-                join_all(keys.iter().map(|key| tier.load(key, Asker { rules, site_key: None }))).await;
-        }
+        // Held while the entries are looked up: memory may keep none of them.
+        let _loaded = match &store.tier {
+            Some(tier) => {
+                join_all(keys.iter().map(|key| tier.load(key, Asker { rules, site_key: None }))).await
+            }
+            None => Vec::new(),
+        };
         for groups in keys.iter().flat_map(|key| shared_groups(cache, key, groups_max)) {
             invalidate_groups(plan, &groups, changed);
         }
