@@ -7,7 +7,7 @@ use redis::{Cmd, Pipeline, Value, cmd, pipe};
 use super::connections::Connections;
 use super::log_bytes::{self, HEADER_BYTES, Header, LogError, READ_BYTES};
 use super::names::{Names, random_id};
-use super::reply::{self, Executed};
+use super::reply::{self, Executed, Written};
 use super::transaction::{ATTEMPTS, contended};
 use super::wire::Wire;
 use crate::Refusal;
@@ -49,34 +49,47 @@ pub(super) async fn state(connections: &Connections) -> Result<LogState, Backing
         let [header, length, again] = connections.control.ask_for(&question).await?;
         match found_twice(header, length, &again)? {
             Some(Found::Log(state)) => return Ok(state),
-            Some(Found::NoLog) => return write(connections, &[]).await?.ok_or(BackingError::Full),
-            None => {}
+            Some(Found::NoLog) => {}
+            None => continue,
+        }
+        let begun = match begin(connections).await? {
+            WriteAttempt::Conflict => replace_foreign(connections, &[]).await?,
+            done => done,
+        };
+        match begun {
+            WriteAttempt::Done(state) => return Ok(state),
+            WriteAttempt::NoRoom => return Err(BackingError::Full),
+            WriteAttempt::Conflict => {}
         }
     }
     Err(contended())
+}
+
+/// Creates a log if the key doesn't exist; [`WriteAttempt::Conflict`] if it does.
+async fn begin(connections: &Connections) -> Result<WriteAttempt, BackingError> {
+    let header = Header::new(random_id());
+    let mut set = cmd("SET");
+    set.arg(connections.names.log()).arg(&header.encode()[..]).arg("NX");
+    Ok(match reply::written(connections.control.ask_one(&set).await?)? {
+        Written::Yes => WriteAttempt::Done(header.state(HEADER_BYTES as u64)),
+        Written::NoRoom => WriteAttempt::NoRoom,
+        Written::No => WriteAttempt::Conflict,
+    })
 }
 
 pub(super) async fn append(connections: &Connections, records: &[Bytes]) -> Result<Appended, BackingError> {
     let Some(frames) = log_bytes::encode(records) else {
         return Ok(Appended::NotStored(Refusal::TooLarge));
     };
-    Ok(match write(connections, &frames).await? {
-        Some(state) => Appended::Taken { state, safety: Safety::AsConfigured },
-        None => Appended::NotStored(Refusal::OverBudget),
-    })
-}
-
-/// Appends records to the log, which is created if there is none. `None` if there is no room.
-async fn write(connections: &Connections, frames: &[u8]) -> Result<Option<LogState>, BackingError> {
     for _ in 0..ATTEMPTS {
-        let written = match append_once(connections, frames).await? {
+        let appended = match append_once(connections, &frames).await? {
             // Records that were appended to a value that isn't a log are lost with it, so they are written again.
-            WriteAttempt::Conflict => replace_foreign(connections, frames).await?,
+            WriteAttempt::Conflict => replace_foreign(connections, &frames).await?,
             done => done,
         };
-        match written {
-            WriteAttempt::Done(state) => return Ok(Some(state)),
-            WriteAttempt::NoRoom => return Ok(None),
+        match appended {
+            WriteAttempt::Done(state) => return Ok(Appended::Taken { state, safety: Safety::AsConfigured }),
+            WriteAttempt::NoRoom => return Ok(Appended::NotStored(Refusal::OverBudget)),
             WriteAttempt::Conflict => {}
         }
     }
