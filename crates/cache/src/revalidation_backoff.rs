@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 /// often.
 ///
 /// A validation has the fields of the request that caused it, so it may be in vain because of that request alone. Its client waits
-/// longer than others, which leaves the next attempt to another client. A client that is refused for [`REFUSALS_MAX`] keys waits
+/// longer than others, which leaves the next attempt to another client. A client that is refused for `REFUSALS_MAX` keys waits
 /// whatever the key.
 ///
-/// Memory is bounded: a wait takes one of [`SLOTS`] slots and gives way to the next one there, so that an attempt may come sooner. The
+/// Memory is bounded: a wait takes one of `SLOTS` slots and gives way to the next one there, so that an attempt may come sooner. The
 /// hash has a secret, so that nobody can choose keys that share a slot.
 #[derive(Default)]
 pub struct RevalidationBackoff {

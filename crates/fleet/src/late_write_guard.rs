@@ -3,7 +3,7 @@
 //! After an error the outcome is unknown (promise 18 of the contract), and bytes on a broken connection may arrive long after others
 //! have written and removed. Each put of a record depends on what was there, so it does nothing if it finds anything else; but a put
 //! that expects nothing would bring back a record that was removed meanwhile. So as long as any put is in doubt, no place is left
-//! empty: a record of nothing is written instead of a removal, and stays for [`LATE_MAX`].
+//! empty: a record of nothing is written instead of a removal, and stays for `LATE_MAX`.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl LateWriteGuard {
         *self.0.lock() = GuardState::Silent;
     }
 
-    /// Notes an answer of the tier: the doubt ends [`LATE_MAX`] after the first one.
+    /// Notes an answer of the tier: the doubt ends `LATE_MAX` after the first one.
     pub(super) fn answered(&self, now: Instant) {
         let mut state = self.0.lock();
         if matches!(*state, GuardState::Silent) {
@@ -49,7 +49,7 @@ impl LateWriteGuard {
         }
     }
 
-    /// Lifetime for a record whose use ends after `ttl`. While there is doubt, it is at least [`LATE_MAX`]: the record also keeps its
+    /// Lifetime for a record whose use ends after `ttl`. While there is doubt, it is at least `LATE_MAX`: the record also keeps its
     /// predecessor from coming back.
     pub(super) fn outlasted(&self, ttl: Duration, now: Instant) -> Duration {
         if self.holds(now) { ttl.max(LATE_MAX) } else { ttl }

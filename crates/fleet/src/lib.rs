@@ -1,7 +1,7 @@
 //! Coordination of instances over a tier that they share: look-ups and writes behind memory, leases, and the log of purges.
 //!
 //! Nobody opens this crate to understand one instance: `cache` works alike without it. [`Tier`] is the tier behind a memory, and the
-//! cache's [`cache::Tier`].
+//! cache's [`cache::RemoteTier`].
 
 pub mod answer;
 mod backoff;

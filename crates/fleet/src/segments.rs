@@ -133,7 +133,7 @@ impl TierSegments {
     }
 
     /// Loads all bytes of `ranges` and returns a body that holds them as long as it lives. Memory keeps them too, if it has room.
-    /// `None` if some are neither held nor in the tier, or if they exceed [`AHEAD_BYTES_MAX`].
+    /// `None` if some are neither held nor in the tier, or if they exceed `AHEAD_BYTES_MAX`.
     pub async fn complete(&self, body: &Segmented, ranges: &[ByteRange], place: Place) -> Option<Segmented> {
         let mut body = body.clone();
         let mut left_bytes = AHEAD_BYTES_MAX;

@@ -103,7 +103,7 @@ impl Touch {
         }
     }
 
-    /// Waits until stored responses may be used, for at most [`WAIT_MAX`].
+    /// Waits until stored responses may be used, for at most `WAIT_MAX`.
     pub(super) async fn restored(&self) {
         let holds = async {
             loop {

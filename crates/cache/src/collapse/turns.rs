@@ -8,12 +8,12 @@
 //! |---|---|---|
 //! | an answer comes | all get it | same |
 //! | no connection brings an answer | the next one goes; the second time all get the failure | all get the failure |
-//! | it fails otherwise | the failure is for that request alone: others go, [`AT_ONCE_MAX`] at a time | all get the failure |
+//! | it fails otherwise | the failure is for that request alone: others go, `AT_ONCE_MAX` at a time | all get the failure |
 //! | it is late (`wait_max`) | the next one goes alongside, and the others wait for both | same |
 //! | the body breaks off, or stalls for `wait_max` | for waiters that have received none of it, the forward has failed otherwise | nothing |
 //!
 //! A waiter that gets no turn within `wait_max` after the first failure gives up: it gets a stale response, or 503. So however many wait,
-//! an origin in trouble has at most [`AT_ONCE_MAX`] requests for a key at a time from each instance, and one that accepts no connections
+//! an origin in trouble has at most `AT_ONCE_MAX` requests for a key at a time from each instance, and one that accepts no connections
 //! gets two in all.
 
 use std::collections::HashMap;

@@ -35,7 +35,7 @@ pub struct StoredHead {
     validators: StoredValidators,
     /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
     pub fields: KeptFields,
-    /// [`UNDECLARED`] if the origin did not declare it.
+    /// `UNDECLARED` if the origin did not declare it.
     declared_bytes: u64,
     /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
     checked: Checked,
@@ -352,7 +352,7 @@ pub struct CacheEntry {
     variants: Variants,
     /// Note that keeps requests for this key from being collapsed.
     uncacheable: Option<Box<Uncacheable>>,
-    /// [`NEVER`] if the record does not expire.
+    /// `NEVER` if the record does not expire.
     expires_at_ms: u64,
     copy: TierCopy,
     /// Last field: dropped after the memory that it counts.

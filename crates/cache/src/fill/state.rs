@@ -51,7 +51,7 @@ pub(super) struct FillState {
     pub(super) withheld_from: u64,
     /// Position before which not all bytes are charged: readers must pass it before more is read.
     pub(super) uncharged_until: u64,
-    /// Last time up to which bytes came at [`RATE_MIN`] or faster, and the bytes since then.
+    /// Last time up to which bytes came at `RATE_MIN` or faster, and the bytes since then.
     pub(super) moved_at: Instant,
     pub(super) bytes_since: usize,
     pub(super) retention: Retention,
@@ -323,7 +323,7 @@ impl FillState {
     }
 
     /// Adds to a body of which only a window is kept. Bytes that the budget has no room for are let through one piece at a time, so that
-    /// the body goes on however little memory there is. Pieces from [`UNCHARGED_PIECE_BYTES_MAX`] on are charged by the code that has
+    /// the body goes on however little memory there is. Pieces from `UNCHARGED_PIECE_BYTES_MAX` on are charged by the code that has
     /// read them.
     pub(super) fn pass(&mut self, data: Bytes, budget: &Arc<Budget>) {
         if data.is_empty() {

@@ -157,7 +157,7 @@ impl Tier {
         self.counts.add(Event::PurgeHeard);
     }
 
-    /// Waits until no change to a key is pending, for at most [`WRITTEN_WAIT_MAX`].
+    /// Waits until no change to a key is pending, for at most a second.
     pub async fn written(&self, key: &[u8]) {
         let is_over = async {
             loop {

@@ -159,7 +159,7 @@ fn gather(memory: &Memory<impl Record>, sources: &[AddedPiece], union: ByteRange
     Some(AddedPiece { range: union, segment })
 }
 
-/// Removes the shortest fragments beyond [`FRAGMENTS_MAX`].
+/// Removes the shortest fragments beyond `FRAGMENTS_MAX`.
 fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
     while fragments.len() > FRAGMENTS_MAX {
         let shortest = (0..fragments.len()).min_by_key(|index| fragments[*index].range.len_bytes());
