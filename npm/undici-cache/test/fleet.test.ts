@@ -198,11 +198,17 @@ for (const [what, start] of [['redis-server', startRedis], ['larder kv', startKv
     test('one that stands still is named, and uses nothing old when it goes on', async () => {
       await keepAll('/still')
       two!.signal('SIGSTOP')
-      assert.deepEqual(await gateway.purge('page'), { isComplete: false, followed: ['gateway', 'one'], missing: ['two'] })
-      const { status, printed } = await gateway.purgeByCommand('--tag', 'page', '--site', 'shop')
+      // At once: each of them waits, and its record must live until all have asked.
+      const [byGateway, { status, printed }, byOne] = await Promise.all([
+        gateway.purge('page'),
+        gateway.purgeByCommand('--tag', 'page', '--site', 'shop'),
+        one!.do({ do: 'deleteTag', tag: 'page' }),
+      ])
+      const incomplete = { isComplete: false, followed: ['gateway', 'one'], missing: ['two'] }
+      assert.deepEqual(byGateway, incomplete)
       assert.equal(status, 4, printed)
       assert.match(printed, /two/)
-      assert.deepEqual(toldBy(await one!.do({ do: 'deleteTag', tag: 'page' }) as Reached), { isComplete: false, followed: ['gateway', 'one'], missing: ['two'] })
+      assert.deepEqual(toldBy(byOne as Reached), incomplete)
       // Its record ends, and it is waited for no more.
       await eventually(async () => (await gateway.purge('page')).isComplete, 'a purge is complete without it', SOON_MS)
       const answered = two!.get('/still')
