@@ -2,7 +2,7 @@
 //!
 //! A copy is *own* until the tier has acknowledged it; *followed* when the tier will report its next change; *alone* when the tier has
 //! no record for its key any more. A reader notes what it found before anybody can report a later change, so a later mark of suspicion
-//! stays: see `cache/tiers/copies.rs`.
+//! stays: see `crates/fleet/src/tier/copies.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

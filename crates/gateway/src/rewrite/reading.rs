@@ -9,7 +9,7 @@
 //! | named in `Connection`, connection-specific, `Proxy`, `Proxy-Authorization` | taken out | taken out |
 //! | with `_` or the like in its name | taken out, unless the site forwards them | likewise |
 //! | the client's address in other fields than the next ones | forwarded | taken out |
-//! | scheme, host, port, `Forwarded`, `X-Forwarded-For` | read, and written anew ([`crate::rewrite::way`]) | taken out, and written |
+//! | scheme, host, port, `Forwarded`, `X-Forwarded-For` | read, and written anew ([`crate::rewrite::forwarding`]) | taken out, and written |
 //! | other `X-Forwarded-*` | forwarded, and part of the key | taken out |
 //! | replaces the method | as the rule says, where the answer may be stored | likewise |
 //! | replaces host or target | as the rule says, where the answer may be stored | as the rule says |
