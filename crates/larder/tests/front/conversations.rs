@@ -315,9 +315,10 @@ impl Player<'_> {
         }
         let mut seen = ask(self.larder, &context.request(step))?;
         if step.is_background() {
-            wait::until_true("the origin is asked behind the client's back", || {
-                lock(self.desk).received.len() >= step.origin.list().len()
-            });
+            wait::until_true(
+                &format!("{}: the origin is asked behind the client's back", self.case.name),
+                || lock(self.desk).received.len() >= step.origin.list().len(),
+            );
         }
         seen.forwarded.clone_from(&lock(self.desk).received);
         Ok(seen)

@@ -139,8 +139,13 @@ impl Job {
         };
         let refused = if leader.in_flight().is_invalidated() { Reason::Outdated } else { Reason::StoreFull };
         match stored {
-            Ok(()) if filling.part.is_some() => self.worker.recorder.part_stored(),
-            Ok(()) => {}
+            Ok(()) => {
+                // Before readers get the end: a request that follows on it starts the validation that it needs, and joins no finished fetch.
+                leader.hide();
+                if filling.part.is_some() {
+                    self.worker.recorder.part_stored();
+                }
+            }
             Err(_) => self.not_stored(refused.into()),
         }
         let says = if filling.part.is_some() { "stored as a part" } else { "stored" };
