@@ -410,12 +410,16 @@ fn a_store_user_that_may_not_do_everything_is_told_of() {
         origin.url()
     );
     let larder = Setup::config(LARDER, &text).file("secret", "secret\n").start();
-    wait::until_true("the log names the command", || {
+    let told = || -> Vec<String> {
+        let of_refusals =
+            |line: &&str| line.contains("the shared store refuses a command: see `larder doctor`");
+        larder.stderr().lines().filter(of_refusals).map(str::to_owned).collect()
+    };
+    wait::until_true("the log names EXEC, which fails a whole transaction", || {
         assert_eq!(larder.ask("GET", "/", "Cache-Control: no-cache\r\n").status(), 200);
-        larder.stderr().contains("the shared store refuses a command: see `larder doctor`")
+        told().iter().any(|line| line.contains("'exec'"))
     });
-    let log = larder.stderr();
-    let told: Vec<_> = log.lines().filter(|line| line.contains("refuses a command")).collect();
+    let told = told();
     assert!(told.iter().all(|line| line.contains("'del'") || line.contains("'exec'")), "{told:?}");
     let file = larder.folder().join("larder.toml");
     let doctor = run(LARDER, ["doctor", "--config", &file.display().to_string()]);

@@ -114,14 +114,8 @@ async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, Backin
         question.add_command(asked);
     }
     let answers = wire.ask(&question).await?;
-    let is_refused = |answer: Value| match reply::of(answer) {
-        Err(Refused::Forbidden(_) | Refused::Unknown(_)) => true,
-        // The error of EXEC: in a transaction one error fails all.
-        Err(Refused::Otherwise(error)) => {
-            error.code() == "EXECABORT" && error.details().unwrap_or_default().contains("NOPERM")
-        }
-        _ => false,
-    };
+    let is_refused =
+        |answer: Value| matches!(reply::of(answer), Err(Refused::Forbidden(_) | Refused::Unknown(_)));
     let refused = commands.iter().zip(answers).filter(|(_, answer)| is_refused(answer.clone()));
     Ok(refused.map(|((command, _), _)| *command).collect())
 }

@@ -135,6 +135,10 @@ impl Refused {
             "WRONGTYPE" => Self::WrongType,
             "OOM" => Self::NoRoom(error),
             "NOPERM" => Self::Forbidden(error),
+            // EXEC itself is forbidden: the server discards the transaction, and says why.
+            "EXECABORT" if error.details().is_some_and(|details| details.contains("NOPERM")) => {
+                Self::Forbidden(error)
+            }
             "READONLY" | "MOVED" | "ASK" | "MASTERDOWN" => Self::NotMaster(error),
             "ERR" if is_unknown => Self::Unknown(error),
             _ => Self::Otherwise(error),
