@@ -2,6 +2,25 @@
 
 use regex::Regex;
 
+use crate::urls::path_of;
+
+/// The expression of a rule whose captures a text names.
+#[derive(Clone, Debug)]
+pub struct Captured {
+    /// The expression.
+    pub expression: Regex,
+    /// Whether it is compared with path and query, as rules compare one that names a question mark; otherwise with the path alone.
+    pub with_query: bool,
+}
+
+impl Captured {
+    /// Captures of a request's target; `None` if the expression doesn't match it.
+    pub(super) fn of<'t>(&self, path_and_query: &'t str) -> Option<regex::Captures<'t>> {
+        let compared = if self.with_query { path_and_query } else { path_of(path_and_query) };
+        self.expression.captures(compared)
+    }
+}
+
 /// Checks that an expression has the captures that a text names.
 pub(super) fn check(text: &str, expression: &Regex) -> Result<(), String> {
     let is_known = |name: &str| match name.parse::<usize>() {

@@ -9,7 +9,7 @@
 //! which `larder reference` writes.
 
 pub mod actions;
-mod captures;
+pub mod captures;
 mod field;
 mod key;
 mod phase;

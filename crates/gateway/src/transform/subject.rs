@@ -10,8 +10,8 @@ use http::HeaderName;
 use http1::is_field_value;
 use message::fields::PackedFields;
 use message::head::RequestHead;
-use regex::Regex;
 
+use super::captures::Captured;
 use super::phase::Phase;
 use super::template::{Piece, Template, Variable};
 use crate::urls::{address_text, host_of, path_of};
@@ -74,14 +74,14 @@ impl Subject<'_> {
         self.value_with(template, fields, |text, value| value.extend_from_slice(text))
     }
 
-    /// Like [`Self::value`], with captures of path and query in its text. `None` also if the expression doesn't match them.
+    /// Like [`Self::value`], with captures of an expression in its text. `None` also if the expression doesn't match.
     pub(super) fn value_captured(
         &self,
         template: &Template,
-        expression: &Regex,
+        captured: &Captured,
         fields: &PackedFields,
     ) -> Option<Vec<u8>> {
-        let captures = expression.captures(self.seen.path_and_query)?;
+        let captures = captured.of(self.seen.path_and_query)?;
         self.value_with(template, fields, |text, value| {
             let mut expanded = String::new();
             captures.expand(&String::from_utf8_lossy(text), &mut expanded);
@@ -119,7 +119,8 @@ impl Subject<'_> {
             Variable::Scheme => out.extend_from_slice(seen.scheme.as_bytes()),
             Variable::ClientAddress => out.extend_from_slice(address_text(seen.client).as_bytes()),
             Variable::Status => {
-                let status = self.status.map_or(0, |(status, _)| status);
+                let status =
+                    self.status.map_or(0, |(status, meant)| if status == 304 { meant } else { status });
                 out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
             }
             Variable::Field(name) => out.extend_from_slice(fields.value(name.as_str()).unwrap_or_default()),

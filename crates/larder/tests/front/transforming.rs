@@ -420,8 +420,9 @@ fn clients_are_redirected() {
         redirect = { to = \"/{header.X-To}\" }\n\
         [[site.transform]]\nphase = \"client_response\"\nset = { X-Laid-Over = \"yes\" }\n";
     let (_origin, larder) = start(config);
-    let cases: [(&str, &[&str], u16, &str); 8] = [
+    let cases: [(&str, &[&str], u16, &str); 9] = [
         ("/p/7", &[], 302, "/product/7"),
+        ("/p/7?a=b", &[], 302, "/product/7"),
         ("/p/7/evil.example", &[], 302, "/product/7/evil.example"),
         ("/old/a?b=c", &[], 301, "https://test.example/old/a?b=c"),
         ("/old/a", &[], 301, "https://test.example/old/a"),

@@ -4,9 +4,9 @@ use http::HeaderName;
 use message::fields::PackedFields;
 use option_table::Kind::{Choice, Table, Text};
 use option_table::{row, section};
-use regex::Regex;
 
-use crate::transform::{ActionKey, Change, Phase, Phases, Subject, Template, captures};
+use crate::transform::captures::{self, Captured};
+use crate::transform::{ActionKey, Change, Phase, Phases, Subject, Template};
 
 row! {
     /// Where clients are sent. Only in `client_request`: the first rule with one that matches answers.
@@ -39,8 +39,8 @@ pub struct Redirect {
     pub status: u16,
     /// `Location`.
     pub to: Template,
-    /// Expression over path and query whose captures `to` names; absent if it names none.
-    pub captured: Option<Regex>,
+    /// The rule's expression if `to` names captures of it.
+    pub captured: Option<Captured>,
 }
 
 impl Redirect {
@@ -63,8 +63,8 @@ impl Redirect {
     /// can't be compiled is reported where it stands.
     pub fn captured<E>(
         to: &str,
-        expression: impl FnOnce() -> Option<Result<Regex, E>>,
-    ) -> Result<Option<Regex>, String> {
+        expression: impl FnOnce() -> Option<Result<Captured, E>>,
+    ) -> Result<Option<Captured>, String> {
         let Some(first) = captures::named(to).next() else { return Ok(None) };
         let authority = to.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
         if authority.is_some_and(|authority| authority.contains('$')) {
@@ -75,7 +75,7 @@ impl Redirect {
                 "`${first}` needs `path = {{ regex = ... }}` with that capture in the same rule; write `%24` for a dollar sign"
             )),
             Some(Err(_)) => Ok(None),
-            Some(Ok(expression)) => captures::check(to, &expression).map(|()| Some(expression)),
+            Some(Ok(captured)) => captures::check(to, &captured.expression).map(|()| Some(captured)),
         }
     }
 
@@ -111,7 +111,7 @@ fn location(redirect: &Redirect, subject: &Subject<'_>, fields: &PackedFields) -
         return None;
     }
     let value = match &redirect.captured {
-        Some(expression) => subject.value_captured(&redirect.to, expression, fields)?,
+        Some(captured) => subject.value_captured(&redirect.to, captured, fields)?,
         None => subject.value(&redirect.to, fields)?,
     };
     if names_no_server(&value) {
@@ -148,6 +148,8 @@ fn has_query(path_and_query: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use regex::Regex;
+
     use super::*;
     use crate::transform::Seen;
 
@@ -164,7 +166,10 @@ mod tests {
                     client: [127, 0, 0, 1].into(),
                 };
                 let subject = Subject { seen: &seen, status: None };
-                let captured = expression.map(|expression| Regex::new(expression).unwrap());
+                let captured = expression.map(|expression| Captured {
+                    expression: Regex::new(expression).unwrap(),
+                    with_query: expression.starts_with("[?&]"),
+                });
                 let redirect = Redirect { status: 301, to: Template::parse(to).unwrap(), captured };
                 let fields = PackedFields::from_lines(seen.fields.iter().copied());
                 let found = location(&redirect, &subject, &fields).unwrap_or_default();
@@ -184,6 +189,8 @@ mod tests {
         by("^/go(.*)", "$1", "/go//evil.example/", "/evil.example/");
         by("^/go/(.*)", "/$1", "/go//evil.example/", "/evil.example/");
         by("[?&]id=([0-9]+)", "/item/$1", "/old?id=3", "/item/3");
+        by("^/p/([0-9]+)$", "/product/$1", "/p/7?x=1", "/product/7");
+        by("^/go/(.*)", "/$1?{query}", "/go/a?x=1", "/a?x=1");
         by("^/p/([0-9]+)$", "/product/$1", "/q", "");
         check("/a$1", "/a", "/a$1");
         let check_for = |authority, to, path, expected| check_all(authority, None, to, path, expected);

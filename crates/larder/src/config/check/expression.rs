@@ -1,6 +1,7 @@
 //! Regular expressions, and what they look at.
 
 use gateway::config::{PathPattern, Spelling};
+use gateway::transform::captures::Captured;
 use regex_syntax::ast::{self, Ast, ClassSetItem, Visitor};
 use regex_syntax::hir::{Class, Hir, HirKind};
 
@@ -33,6 +34,12 @@ pub(super) fn pattern(
         scope.warning(node, warning);
     }
     Some(if named.question_mark { PathPattern::RegexWithQuery(regex) } else { PathPattern::Regex(regex) })
+}
+
+/// The expression of a `path` table, for the captures that a redirection names.
+pub(super) fn captured(text: &str) -> Result<Captured, String> {
+    let expression = regex(text, Spelling::AsWritten)?;
+    Ok(Captured { expression, with_query: Named::of(text).question_mark })
 }
 
 pub(super) fn regex(text: &str, spelling: Spelling) -> Result<regex::Regex, String> {

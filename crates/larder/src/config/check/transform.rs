@@ -13,7 +13,7 @@ use gateway::transform::actions::set::{self, Set};
 use gateway::transform::actions::{Action, KEYS};
 use gateway::transform::{ActionKey, ChosenBy, Phase, Phases, PrefixChange, RuleTerms, field_name};
 
-use super::expression::{Compared, regex};
+use super::expression::{self, Compared, regex};
 use super::names::{doubled, host_name, host_pattern, name};
 use super::reach::check_transforms;
 use super::rule::{methods, path, pattern, query};
@@ -200,7 +200,7 @@ fn rewrite(scope: &mut Scope<'_>, table: &Table) -> Option<Rewrite> {
 fn redirect(scope: &mut Scope<'_>, table: &Table, rule: &Table) -> Option<Redirect> {
     let expression = || {
         let text = rule.optional_table("path").and_then(|path| path.text("regex"))?;
-        Some(regex(text, Spelling::AsWritten))
+        Some(expression::captured(text))
     };
     let captured =
         table.node("to").and_then(|to| scope.take(to, Redirect::captured(to.as_text(), expression)));
