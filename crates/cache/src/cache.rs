@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use caching::groups::Groups;
-use caching::invalidation::Target;
 use message::clock::now;
 use origin::ARRIVING_BYTES_MAX;
-use store::purge::{PurgeId, PurgeRecord};
-use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment, Usage, Walk};
+use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment};
 
 use crate::collapse::table::{FetchTable, Waiter};
 use crate::entry::provenance::KeepInputs;
@@ -16,7 +13,7 @@ use crate::entry::segmented::Segmented;
 use crate::entry::stored::{CacheEntry, StoredHead, StoredResponse};
 use crate::fill::{CompleteBody, INLINE_BODY_BYTES_MAX};
 use crate::invalidation::{Invalidations, PurgeEntry, Verdict};
-use crate::membership::{LookUp, Stamp};
+use crate::membership::LookUp;
 use crate::remote_tier::{MemoryAlone, RemoteTier};
 use crate::revalidation_backoff::RevalidationBackoff;
 use crate::settings::FileUse;
@@ -28,11 +25,12 @@ use crate::settings::FileUse;
 pub struct Cache {
     memory: Arc<Memory<CacheEntry>>,
     tier: Arc<dyn RemoteTier>,
-    /// Whether other instances get what is stored here.
-    inputs: KeepInputs,
+    /// Whether the inputs to the judgement of a response are kept with it, for other instances.
+    pub inputs: KeepInputs,
     invalidations: Arc<Invalidations>,
     fetches: Arc<FetchTable>,
-    backoff: RevalidationBackoff,
+    /// Waits after validations in vain.
+    pub backoff: RevalidationBackoff,
 }
 
 /// Size from which a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
@@ -96,7 +94,7 @@ impl Cache {
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Option<Arc<CacheEntry>>,
     ) {
         let mut decide = Some(decide);
-        self.tier.annotate(key, &mut |current| {
+        self.tier.update_in_memory(key, &mut |current| {
             decide.take().and_then(|decide| decide(current)).map_or(Change::Keep, Change::Put)
         });
     }
@@ -133,40 +131,9 @@ impl Cache {
         self.tier.remove_unknown(key);
     }
 
-    /// Notes a purge, which takes effect when responses are looked up. `keys` are those of a URL; [`Self::invalidate`] changes the
-    /// entries under them.
-    pub fn note_purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<PurgeEntry> {
-        self.invalidations.purge(record, keys)
-    }
-
-    /// Prepares for a reload that may give URLs other keys. Must be called before the reload is in force.
-    pub fn urls_move(&self) {
-        self.invalidations.urls_move();
-    }
-
-    /// Walk over all entries in memory.
-    pub fn walk(&self) -> Walk<'_, CacheEntry> {
-        self.memory.walk()
-    }
-
-    /// Invalidates the responses of groups.
-    pub fn invalidate_groups(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
-        self.invalidations.invalidate(groups, target, id);
-    }
-
     /// Whether the stored response under a key was invalidated, by other than its key, since it was found.
     pub fn is_invalidated(&self, key: &[u8], head: &StoredHead) -> bool {
         self.invalidations.judge(key, head) != Verdict::Current
-    }
-
-    /// Whether the response answers a request that began with this look-up, and waited for it.
-    pub fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
-        self.invalidations.answers(look_up, key, head)
-    }
-
-    /// Verdict on the stored response under a key.
-    pub fn verdict(&self, key: &[u8], head: &StoredHead) -> Verdict {
-        self.invalidations.judge(key, head)
     }
 
     /// Whether the response counts as never stored.
@@ -177,32 +144,7 @@ impl Cache {
     /// Whether the response that a look-up found may still stand in, stale, for an origin that fails.
     pub fn may_stand_in(&self, key: &[u8], look_up: LookUp, head: &StoredHead) -> bool {
         matches!(self.invalidations.judge(key, head), Verdict::Current | Verdict::Stale(_))
-            && !self.is_taken_away(look_up)
-    }
-
-    /// Whether the entry that a look-up found was removed since: it must be neither used nor validated.
-    pub fn is_taken_away(&self, look_up: LookUp) -> bool {
-        self.invalidations.is_taken_away(look_up)
-    }
-
-    /// Whether a request with this look-up is older than an invalidation of its URL.
-    pub fn record_overtaken(&self, look_up: LookUp) -> bool {
-        self.invalidations.record_overtaken(look_up)
-    }
-
-    /// Current place in the order of invalidations. Must be taken before an origin is asked, and before a look-up.
-    pub fn stamp(&self) -> Stamp {
-        self.invalidations.stamp()
-    }
-
-    /// Notes that some responses lie under keys that have more than a URL.
-    pub fn watch_keys(&self) {
-        self.invalidations.watch_keys();
-    }
-
-    /// Whether the inputs to the judgement of a response are kept with it.
-    pub fn keeps_inputs(&self) -> KeepInputs {
-        self.inputs
+            && !self.invalidations.is_taken_away(look_up)
     }
 
     pub fn invalidations(&self) -> &Invalidations {
@@ -217,7 +159,7 @@ impl Cache {
     /// Creates the body of a new representation, of which nothing is stored yet.
     pub fn open_body(&self, complete_bytes: Option<u64>) -> Segmented {
         let group = Arc::new(self.memory.open_group());
-        let body = Segmented::new(group, self.segment_bytes_max(), complete_bytes);
+        let body = Segmented::new(group, self.memory.segment_bytes_max(), complete_bytes);
         match self.inputs {
             KeepInputs::Yes => body.followed(),
             KeepInputs::No => body,
@@ -233,12 +175,7 @@ impl Cache {
         };
         let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
         let group = Arc::new(self.memory.open_group());
-        Segmented::new(group, self.segment_bytes_max(), Some(bytes)).filled(&segments)
-    }
-
-    /// Waits after validations in vain.
-    pub fn backoff(&self) -> &RevalidationBackoff {
-        &self.backoff
+        Segmented::new(group, self.memory.segment_bytes_max(), Some(bytes)).filled(&segments)
     }
 
     /// Fetches in progress.
@@ -251,16 +188,8 @@ impl Cache {
         self.memory.budget()
     }
 
-    pub fn segment_bytes_max(&self) -> usize {
-        self.memory.segment_bytes_max()
-    }
-
     pub fn body_bytes_max(&self) -> u64 {
         self.memory.body_bytes_max(ARRIVING_BYTES_MAX as u64)
-    }
-
-    pub fn usage(&self) -> Usage {
-        self.memory.usage()
     }
 
     /// Removes expired records, a few at a time, for ever.
@@ -274,10 +203,7 @@ impl Cache {
             }
         }
     }
-}
 
-/// Application of purges to the entries that look-ups find.
-impl Cache {
     /// Returns what purges leave of an entry, and changes the record so that this is done once.
     #[cold]
     fn look_up_purged(&self, key: &[u8], found: Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
@@ -285,7 +211,7 @@ impl Cache {
             return Some(found);
         }
         let mut left = None;
-        self.tier.apply_purge(key, &mut |current| {
+        self.tier.update_in_memory(key, &mut |current| {
             let Some(entry) = current else { return Change::Keep };
             if !self.has_purged(key, entry) {
                 left = Some(Arc::clone(entry));

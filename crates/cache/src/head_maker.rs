@@ -3,8 +3,7 @@
 use caching::validation::HeadLimits;
 use caching::{
     ExchangeTimes, FieldLine, NominatedFields, NominatedValues, NotStored, RequestFacts, Storable,
-    StorageFilter, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing, tags,
-    validation,
+    StorageFilter, StoredFacts, Timestamp, VaryUnusable, fields, may_store, sharing, tags, validation,
 };
 use message::fields::PackedFields;
 use message::head::OwnedRequest;
@@ -13,7 +12,7 @@ use smallvec::SmallVec;
 use tokio::sync::SetOnce;
 
 use crate::entry::cold_fields::ColdFields;
-use crate::entry::provenance::{self, KeepInputs, Provenance, SeenRequest};
+use crate::entry::provenance::{self, KeepInputs, Provenance};
 use crate::entry::stored::StoredHead;
 use crate::invalidation::Invalidations;
 use crate::membership::{Membership, Stamp};
@@ -87,7 +86,8 @@ impl HeadMaker<'_> {
         };
         // If no later request could match, `storable` forbids storing.
         let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
-        let particulars = self.particulars(nominated, stored.reason()).with_membership(membership);
+        let mut particulars = self.particulars(nominated, stored.reason());
+        particulars.change_provenance(|provenance| provenance.membership = membership);
         let head = StoredHead::new(facts, fields, stored.declared_bytes(), particulars, self.stamp);
         let head = head.with_forms_of(stored);
         let head = self.remember_news(head, stored, (&received, &news), times.request);
@@ -100,13 +100,8 @@ impl HeadMaker<'_> {
 
     /// Returns the groups and tags of a response with these fields.
     pub fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
-        let groups = groups::of_response(received, self.rules.groups_max);
-        let tags = tags::of_response(received, self.rules.tags);
-        let membership = self.invalidations.membership(&groups, &tags, &self.request.received().target());
-        match &self.site_key {
-            None => membership,
-            Some(key) => Some(self.invalidations.with_key(membership, key)),
-        }
+        let (target, site_key) = (self.request.received().target(), self.site_key.as_deref());
+        self.invalidations.membership_of(received, &self.rules, Some(&target), site_key)
     }
 
     /// Returns the membership after an update that has some of the fields that name groups or tags. The others are no longer known, so
@@ -154,8 +149,8 @@ impl HeadMaker<'_> {
             return head;
         }
         let judged = provenance::judged(received, &head.fields, self.rules.caching);
-        let judged = provenance::with_imprint(judged, self.rules.imprint);
-        self.with_inputs(head, sent_at, |request| Provenance::new(request, judged))
+        let inputs = self.provenance(judged, sent_at);
+        head.with_inputs(Some(inputs))
     }
 
     /// Adds the inputs to a head that was `before` until this update.
@@ -171,33 +166,18 @@ impl HeadMaker<'_> {
         }
         let before = before.inputs();
         let judged = provenance::judged_after(before, lines, &head.fields, self.rules.caching);
-        let judged = provenance::with_imprint(judged, self.rules.imprint);
-        self.with_inputs(head, sent_at, |request| {
-            let inputs = Provenance::new(request, judged);
-            match before {
-                Some(before) => inputs.of_same_body(before),
-                None => inputs,
-            }
-        })
+        let mut inputs = self.provenance(judged, sent_at);
+        if let Some(before) = before {
+            inputs.body = before.body;
+        }
+        head.with_inputs(Some(inputs))
     }
 
-    fn with_inputs(
-        &self,
-        head: StoredHead,
-        sent_at: Timestamp,
-        inputs: impl FnOnce(&SeenRequest<'_>) -> Provenance,
-    ) -> StoredHead {
-        let received = self.request.received();
-        let request = SeenRequest {
-            method: &received.method,
-            target: received.target(),
-            fields: &received.fields,
-            sent: self.request.sent(),
-            facts: self.facts,
-            asked_at: self.invalidations.place_of(self.stamp),
-            sent_at,
-        };
-        head.with_inputs(Some(inputs(&request)))
+    fn provenance(&self, judged: PackedFields, sent_at: Timestamp) -> Provenance {
+        let judged = provenance::with_imprint(judged, self.rules.imprint);
+        let exchanged = (self.request.received(), self.request.sent());
+        let asked_at = self.invalidations.place_of(self.stamp);
+        Provenance::new(exchanged, self.facts, (asked_at, sent_at), judged)
     }
 
     fn particulars(&self, nominated: NominatedFields, reason: Option<&[u8]>) -> ColdFields {

@@ -9,6 +9,7 @@
 //! connection.
 
 mod cache;
+pub mod changed;
 pub mod collapse;
 pub mod entry;
 pub mod failure;

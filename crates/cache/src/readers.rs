@@ -100,9 +100,7 @@ impl Readers {
         let is_chosen = |reader: &ReaderEntry| reader.client == client && reader.body.identity() == *body;
         waiting.extract_if(|_, reader| is_chosen(reader)).for_each(|(_, reader)| reader.leave.notify_one());
     }
-}
 
-impl Readers {
     fn may_search(&self) -> bool {
         let now = Instant::now();
         let mut searched = self.searched.lock();

@@ -17,13 +17,9 @@ pub trait RemoteTier: Send + Sync {
     /// Changes the record under a key, in memory and in the tier. `decide` sees a pending record even if memory has lost it.
     fn update(&self, key: &[u8], decide: Decide<'_>) -> Applied;
 
-    /// Changes a record in memory as a purge demands, and not in the tier: every reader of the tier applies the purge itself, and
-    /// somebody may have stored a newer response there.
-    fn apply_purge(&self, key: &[u8], decide: Decide<'_>);
-
-    /// Puts a record that differs only by its note that responses are not stored. The tier does not get it: the note is of use for a
-    /// short time, and of none to an instance that has a stored response.
-    fn annotate(&self, key: &[u8], decide: Decide<'_>);
+    /// Changes a record in memory alone: as a purge demands, which every reader of the tier applies itself, or by a note that responses
+    /// are not stored, which is of use for a short time, and of none to an instance that has a stored response.
+    fn update_in_memory(&self, key: &[u8], decide: Decide<'_>);
 
     /// Removes the record of a key from the tier, unless this instance knows a record there or has a pending change.
     fn remove_unknown(&self, key: &[u8]);
@@ -41,11 +37,7 @@ impl RemoteTier for MemoryAlone {
         self.0.update(key, decide)
     }
 
-    fn apply_purge(&self, key: &[u8], decide: Decide<'_>) {
-        self.0.update(key, decide);
-    }
-
-    fn annotate(&self, key: &[u8], decide: Decide<'_>) {
+    fn update_in_memory(&self, key: &[u8], decide: Decide<'_>) {
         self.0.update(key, decide);
     }
 

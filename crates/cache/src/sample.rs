@@ -162,9 +162,7 @@ impl World {
     ) -> Option<StoredHead> {
         let (request, facts) = self.forwarded(asked);
         let (facts, stamp) = match facts.method {
-            MethodClass::Head => {
-                (RequestFacts { method: MethodClass::Get, ..facts }, stored.checked().stamp())
-            }
+            MethodClass::Head => (RequestFacts { method: MethodClass::Get, ..facts }, stored.checked.stamp()),
             _ => (facts, self.invalidations.stamp()),
         };
         let response = response(304, lines);

@@ -10,9 +10,7 @@ use bytes::Bytes;
 use cache::invalidation::shared::Posted;
 use parking_lot::{Mutex, MutexGuard};
 use store::FillId;
-use store::backing::{
-    Appended, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogPart, LogState, Source,
-};
+use store::backing::{Appended, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogState, Source};
 use store::fleet::{Fleet, InstanceId, Reached};
 use store::purge::{PurgeMode, PurgeRecord, What};
 use tokio::sync::Notify;
@@ -22,9 +20,9 @@ use crate::touch::Touch;
 
 /// Purge log of the tier, and the membership of this instance.
 pub struct FleetLog {
-    backing: Arc<dyn Backing>,
-    fleet: Fleet,
-    verification: Duration,
+    pub backing: Arc<dyn Backing>,
+    pub fleet: Fleet,
+    pub verification: Duration,
     touch: Touch,
     /// Whether other instances find this one when they wait for a purge to be read.
     is_listed: AtomicBool,
@@ -93,26 +91,12 @@ impl FleetLog {
         }
     }
 
-    pub fn verification(&self) -> Duration {
-        self.verification
-    }
-
-    /// Number of instances known to share the tier.
-    pub fn instances(&self) -> usize {
-        self.fleet.known()
-    }
-
     pub fn is_read(&self) -> bool {
         self.is_read.load(Ordering::Acquire)
     }
 
     pub fn is_listed(&self) -> bool {
         self.is_listed.load(Ordering::Acquire)
-    }
-
-    /// Current connection.
-    pub fn source(&self) -> Source {
-        self.backing.source()
     }
 
     /// Notes that the log was read to its end over this connection, or a later one.
@@ -200,21 +184,6 @@ impl FleetLog {
         }
     }
 
-    /// State of the log in the tier.
-    pub async fn state(&self) -> Result<LogState, BackingError> {
-        self.backing.log_state().await
-    }
-
-    pub async fn read(&self, from: LogCursor) -> Result<LogPart, BackingError> {
-        self.backing.read_log(from).await
-    }
-
-    /// Gives the log a new id because it has lost its end, so that positions that were read before are not taken for positions in the
-    /// log as it goes on.
-    pub async fn rename(&self, read: LogCursor) -> Result<LogState, BackingError> {
-        self.backing.rename_log(read).await
-    }
-
     /// Reports to other instances how far this one has read.
     pub async fn beat(&self, read: LogCursor) -> Result<Beat, BackingError> {
         let sent = Instant::now();
@@ -266,15 +235,6 @@ impl FleetLog {
         self.fleet.enlist().await?;
         self.is_listed.store(true, Ordering::Release);
         Ok(())
-    }
-
-    pub async fn leave(&self) -> Result<(), BackingError> {
-        self.fleet.leave().await
-    }
-
-    /// Positions up to which all instances report to have read.
-    pub async fn said(&self) -> Result<Vec<LogCursor>, BackingError> {
-        self.fleet.said().await
     }
 
     /// Waits until all instances have read up to a position, for at most the verification time and a second.

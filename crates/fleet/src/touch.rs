@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use cache::changed::until;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -105,17 +106,7 @@ impl Touch {
 
     /// Waits until stored responses may be used, for at most `WAIT_MAX`.
     pub(super) async fn restored(&self) {
-        let holds = async {
-            loop {
-                let changed = self.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if self.holds(Instant::now()) {
-                    return;
-                }
-                changed.await;
-            }
-        };
+        let holds = until(&self.changed, || self.holds(Instant::now()).then_some(()));
         let _ = timeout(WAIT_MAX, holds).await;
     }
 

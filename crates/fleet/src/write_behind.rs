@@ -347,7 +347,7 @@ impl KeyWatch<'_> {
             return false;
         };
         slot.in_use = Arc::downgrade(entry);
-        mark(entry.copy());
+        mark(&entry.copy);
         true
     }
 
@@ -438,7 +438,7 @@ impl Pending {
     /// Marks a record that will not reach the tier: its next use asks the tier.
     fn mark_given_up(&self) {
         if let Self::Put { entry, .. } = self {
-            entry.copy().give_up();
+            entry.copy.give_up();
         }
     }
 

@@ -46,12 +46,12 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Keeps in step with the instances that share the tier of a store, for ever. Returns at once without a tier.
 pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
     let Store { cache, tier: Some(tier), .. } = shared.stores.at(store) else { return };
-    let log = tier.log();
+    let log = &tier.log;
     let hearing = Arc::new(Hearing { shared: Arc::downgrade(&shared), store, log_changed: Notify::new() });
     let watcher: Weak<Hearing> = Arc::downgrade(&hearing);
     tier.watch(watcher);
     // Twice per verification time, as a list of members requires.
-    let mut ticks = interval(log.verification() / 2);
+    let mut ticks = interval(log.verification / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = None;
     loop {
@@ -92,7 +92,7 @@ async fn keep(
     when: When,
 ) -> Result<(), BackingError> {
     step(shared, (cache, tier), told).await?;
-    let log = tier.log();
+    let log = &tier.log;
     if !log.is_listed() {
         // Purges were complete without this instance until now. The log has them, so it is read again before anything is used.
         log.enlist().await?;
@@ -113,10 +113,10 @@ async fn step(
     (cache, tier): (&Cache, &Tier),
     told: &mut Option<LogCursor>,
 ) -> Result<(), BackingError> {
-    let log = tier.log();
+    let log = &tier.log;
     log.send().await?;
     loop {
-        let (sent, source) = (log.sent(), log.source());
+        let (sent, source) = (log.sent(), log.backing.source());
         let read = heard::read_on(shared, (cache, tier)).await?;
         log.record_read_over(source);
         cache.invalidations().own_are_read(sent);

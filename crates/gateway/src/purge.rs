@@ -188,7 +188,7 @@ async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> Purge
         stores.iter().all(|Store { cache, tier, .. }| tier.is_none() && cache.invalidations().lacks(&what));
     let record = record(what, mode);
     let doomed = stores.iter().map(|Store { cache, .. }| {
-        let kept = cache.note_purge(record.clone(), &[]);
+        let kept = cache.invalidations().purge(record.clone(), &[]);
         cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head))
     });
     let fills_doomed = doomed.sum();
@@ -292,7 +292,8 @@ impl OfUrl<'_> {
             let keys: Vec<&[u8]> = here.clone().map(|place| &place.key[..]).collect();
             // A store that a reload has left may have the response under any key of the URL.
             let any = [&places[0].key[..]];
-            let kept = cache.note_purge(record.clone(), if keys.is_empty() { &any } else { &keys });
+            let kept =
+                cache.invalidations().purge(record.clone(), if keys.is_empty() { &any } else { &keys });
             for place in here {
                 let found = purge_key(cache, &place.key, mode, None);
                 // Clients ask by another URL for responses whose URL rules have rewritten.

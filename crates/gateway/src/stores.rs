@@ -76,7 +76,7 @@ impl Store {
     pub(crate) fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tier.as_ref().is_some_and(|tier| match entry {
             None => tier.may_have(key),
-            Some(entry) => tier.is_suspect(entry) || tier.log().is_out_of_touch(),
+            Some(entry) => tier.is_suspect(entry) || tier.log.is_out_of_touch(),
         })
     }
 

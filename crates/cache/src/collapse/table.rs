@@ -25,6 +25,7 @@ pub use self::purge::Doom;
 
 use origin::Interim;
 
+use crate::changed::until;
 use crate::collapse::answer::{Answer, Filling};
 use crate::collapse::order::{Exchanged, Order, Sequence};
 use crate::collapse::turns::{Effect, Ended};
@@ -38,14 +39,12 @@ const INTERIMS_KEPT_MAX: usize = 32;
 
 /// Fetches in progress, by cache key, variant and scope.
 pub struct FetchTable {
-    shards: Box<[Shard]>,
+    shards: Box<[Mutex<Listed>]>,
     /// Invalidation counts, by hash of the key.
     invalidations: Box<[AtomicU64]>,
     hasher: RandomState,
     turns: AtomicU64,
 }
-
-type Shard = Mutex<Listed>;
 
 #[derive(Default)]
 struct Listed {
@@ -56,6 +55,7 @@ struct Listed {
 }
 
 /// One forward in progress.
+#[derive(Default)]
 pub struct InFlight {
     /// Cache key.
     primary: Box<[u8]>,
@@ -131,7 +131,7 @@ impl FetchTable {
                 false => Join::Wait(Waiting::enter(crowd, self, asker)),
             };
         }
-        let crowd = Crowd::new((primary, key.into_boxed_slice()), now, limits);
+        let crowd = Arc::new(Crowd::new((primary, key.into_boxed_slice()), now, limits));
         shard.crowds.insert(crowd.key().into(), Arc::clone(&crowd));
         let in_flight = self.begin(&mut shard, &crowd, asker);
         Join::Lead(Waiter::new(&in_flight))
@@ -148,8 +148,7 @@ impl FetchTable {
 
     /// Gives turns to the waiters of a crowd that may ask alongside the running forwards.
     fn hand_on(self: &Arc<Self>, crowd: &Arc<Crowd>) {
-        let undelivered = self.hand_on_in(&mut self.shard(crowd.primary()).lock(), crowd);
-        drop(undelivered);
+        drop(self.hand_on_in(&mut self.shard(crowd.primary()).lock(), crowd));
     }
 
     /// Withdraws a body that was promised to a crowd and does not come: others go in turn.
@@ -308,7 +307,7 @@ impl FetchTable {
         &self.invalidations[self.hasher.hash_one(primary) as usize % INVALIDATION_COUNTS]
     }
 
-    fn shard(&self, primary: &[u8]) -> &Shard {
+    fn shard(&self, primary: &[u8]) -> &Mutex<Listed> {
         &self.shards[self.hasher.hash_one(primary) as usize % SHARDS]
     }
 }
@@ -341,17 +340,7 @@ fn close(crowds: &mut HashMap<Box<[u8]>, Arc<Crowd>>, crowd: &Arc<Crowd>) {
 
 impl InFlight {
     fn new(primary: &[u8], began: Sequence) -> Self {
-        Self {
-            primary: primary.into(),
-            began,
-            crowd: None,
-            trace: OnceLock::new(),
-            progress: Mutex::default(),
-            changed: Notify::new(),
-            waiters: Arc::default(),
-            invalidated: AtomicBool::new(false),
-            personal: AtomicBool::new(false),
-        }
+        Self { primary: primary.into(), began, ..Self::default() }
     }
 
     /// Sets the trace of the leading request, if it is recorded.
@@ -393,15 +382,7 @@ impl InFlight {
 
     /// Resolves when the forward is invalidated.
     pub async fn doomed(&self) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.is_invalidated() {
-                return;
-            }
-            changed.await;
-        }
+        until(&self.changed, || self.is_invalidated().then_some(())).await;
     }
 
     /// Marks the answer as possibly personal until its head has arrived: interim responses go to the leader only.
@@ -432,31 +413,26 @@ impl InFlight {
 
     /// Resolves when no request waits for an answer that has not arrived.
     pub async fn nobody_waits(&self) {
-        self.until(|own, others, is_answered| own + others == 0 && !is_answered).await;
+        self.count_until(|own, others, is_answered| own + others == 0 && !is_answered).await;
     }
 
     /// Resolves when the leading client has left before the answer.
     pub async fn client_left(&self) {
-        self.until(|own, _, is_answered| own == 0 && !is_answered).await;
+        self.count_until(|own, _, is_answered| own == 0 && !is_answered).await;
     }
 
     /// Resolves when a request waits, or the answer has arrived.
     pub async fn somebody_waits(&self) {
-        self.until(|own, others, is_answered| own + others > 0 || is_answered).await;
+        self.count_until(|own, others, is_answered| own + others > 0 || is_answered).await;
     }
 
-    async fn until(&self, holds: impl Fn(usize, usize, bool) -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+    async fn count_until(&self, holds: impl Fn(usize, usize, bool) -> bool) {
+        until(&self.changed, || {
             let is_answered = self.progress.lock().answer.is_some();
             let waiting = self.crowd.as_ref().map_or(0, |crowd| crowd.count());
-            if holds(self.waiters.load(Ordering::Acquire), waiting, is_answered) {
-                return;
-            }
-            changed.await;
-        }
+            holds(self.waiters.load(Ordering::Acquire), waiting, is_answered).then_some(())
+        })
+        .await;
     }
 
     fn settle(&self, answer: Answer, turn: Sequence) {
@@ -471,22 +447,13 @@ impl InFlight {
 
 /// Handle of the leader of a fetch: however its task ends, the waiters are told and the table is cleared.
 pub struct LeaderGuard {
-    in_flight: Arc<InFlight>,
+    pub in_flight: Arc<InFlight>,
     fetch_table: Arc<FetchTable>,
 }
 
 impl LeaderGuard {
     pub fn new(waiter: &Waiter, fetch_table: &Arc<FetchTable>) -> Self {
         Self { in_flight: Arc::clone(&waiter.in_flight), fetch_table: Arc::clone(fetch_table) }
-    }
-
-    pub fn in_flight(&self) -> &InFlight {
-        &self.in_flight
-    }
-
-    /// Returns the fetch in progress, to be cloned.
-    pub fn shared_in_flight(&self) -> &Arc<InFlight> {
-        &self.in_flight
     }
 
     /// Lists the forward again before it asks the origin. Until now it has only waited, so earlier purges don't concern its response;
@@ -560,15 +527,7 @@ impl Waiter {
     /// Returns the next interim response, or the answer. May be dropped and called again.
     pub async fn news(&mut self) -> News {
         let in_flight = Arc::clone(&self.in_flight);
-        loop {
-            let changed = in_flight.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(news) = self.poll_news() {
-                return news;
-            }
-            changed.await;
-        }
+        until(&in_flight.changed, || self.poll_news()).await
     }
 
     /// Returns the next news, if it has arrived.

@@ -18,18 +18,18 @@ pub struct ColdFields {
     /// Boxed apart: a response without `Vary` has this more often than the rest, or neither.
     provenance: Option<Box<RecordedProvenance>>,
     /// Whether a nominated field may reach the origin in another form than the client sent. Computed once, not with every look-up.
-    nominates_rewritten: bool,
+    pub(super) nominates_rewritten: bool,
     /// Use of the variant.
-    usage: Usage,
+    pub(super) usage: Usage,
 }
 
 /// Membership and inputs of a stored response.
 #[derive(Clone, Debug, Default)]
-struct RecordedProvenance {
+pub(crate) struct RecordedProvenance {
     /// Groups, tags and key by which it can be invalidated, if any.
-    membership: Option<Membership>,
+    pub(crate) membership: Option<Membership>,
     /// Inputs of the decision to store it, if they are kept.
-    inputs: Option<Box<Provenance>>,
+    pub(crate) inputs: Option<Box<Provenance>>,
 }
 
 impl ColdFields {
@@ -44,6 +44,13 @@ impl ColdFields {
         (!is_empty).then(|| Box::new(Self { nominates_rewritten, ..self }))
     }
 
+    pub(crate) fn change_provenance(&mut self, change: impl FnOnce(&mut RecordedProvenance)) {
+        let mut provenance = self.provenance.take().map(|boxed| *boxed).unwrap_or_default();
+        change(&mut provenance);
+        let has_any = provenance.membership.is_some() || provenance.inputs.is_some();
+        self.provenance = has_any.then(|| Box::new(provenance));
+    }
+
     /// Groups, tags and key by which it can be invalidated, if any.
     pub fn membership(&self) -> Option<&Membership> {
         self.provenance.as_deref()?.membership.as_ref()
@@ -52,31 +59,6 @@ impl ColdFields {
     /// Inputs of the decision to store it, if they are kept.
     pub fn inputs(&self) -> Option<&Provenance> {
         self.provenance.as_deref()?.inputs.as_deref()
-    }
-
-    pub(super) fn usage(&self) -> &Usage {
-        &self.usage
-    }
-
-    pub(super) fn nominates_rewritten(&self) -> bool {
-        self.nominates_rewritten
-    }
-
-    #[must_use]
-    pub fn with_membership(self, membership: Option<Membership>) -> Self {
-        self.with_provenance(|provenance| provenance.membership = membership)
-    }
-
-    #[must_use]
-    pub fn with_inputs(self, inputs: Option<Provenance>) -> Self {
-        self.with_provenance(|provenance| provenance.inputs = inputs.map(Box::new))
-    }
-
-    fn with_provenance(self, change: impl FnOnce(&mut RecordedProvenance)) -> Self {
-        let mut provenance = self.provenance.map(|boxed| *boxed).unwrap_or_default();
-        change(&mut provenance);
-        let has_any = provenance.membership.is_some() || provenance.inputs.is_some();
-        Self { provenance: has_any.then(|| Box::new(provenance)), ..self }
     }
 
     pub(super) fn heap_bytes(&self) -> usize {

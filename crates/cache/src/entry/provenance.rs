@@ -5,6 +5,7 @@ use caching::invalidation::Target;
 use caching::tags::names_tags;
 use caching::{FieldLine, RequestFacts, Rules, Timestamp, fields};
 use message::fields::{KeptFields, PackedFields};
+use message::head::OwnedRequest;
 use store::backing::LogCursor;
 use store::format::RequestMarks;
 use store::{FillId, allocated_bytes};
@@ -33,77 +34,39 @@ pub struct Provenance {
     pub stale_since: Option<Timestamp>,
     pub marks: RequestMarks,
     /// Method and target URI, separated by a space.
-    request_line: Box<str>,
+    pub(crate) request_line: Box<str>,
     /// Fields of the request, without private values.
-    request: KeptFields,
+    pub(crate) request: KeptFields,
     /// Field lines of the response that decisions depend on, if they were received in another form than they are stored.
-    judged: KeptFields,
-}
-
-/// Parts of a request by which its response is judged.
-#[derive(Clone, Copy)]
-pub struct SeenRequest<'a> {
-    pub method: &'a str,
-    pub target: Target<'a>,
-    /// Fields as the client sent them.
-    pub fields: &'a PackedFields,
-    /// Fields as the origin got them.
-    pub sent: &'a PackedFields,
-    pub facts: &'a RequestFacts,
-    pub asked_at: LogCursor,
-    pub sent_at: Timestamp,
+    pub(crate) judged: KeptFields,
 }
 
 impl Provenance {
-    /// Creates inputs of a response to this request that brings a body of its own.
-    pub fn new(request: &SeenRequest<'_>, judged: PackedFields) -> Self {
+    /// Creates inputs of a response that brings a body of its own. The request is given as the client sent it and with the fields that
+    /// the origin got.
+    pub fn new(
+        (received, sent): (&OwnedRequest, &PackedFields),
+        facts: &RequestFacts,
+        (asked_at, sent_at): (LogCursor, Timestamp),
+        judged: PackedFields,
+    ) -> Self {
         Self {
             id: FillId::next(),
             body: FillId::next(),
-            asked_at: Some(request.asked_at),
-            request_time: request.sent_at,
+            asked_at: Some(asked_at),
+            request_time: sent_at,
             stale_since: None,
-            marks: RequestMarks {
-                had_credentials: request.facts.has_credentials,
-                had_content: request.facts.has_content,
-            },
-            request_line: request_line(request.method, &target_text(&request.target)),
-            request: request_lines(request).into(),
+            marks: RequestMarks { had_credentials: facts.has_credentials, had_content: facts.has_content },
+            request_line: request_line(&received.method, &target_text(&received.target())),
+            request: request_lines(&received.fields, sent).into(),
             judged: judged.into(),
         }
-    }
-
-    /// Restores inputs from a tier: `request_line` as [`request_line`] writes it, `request` as [`request_lines`].
-    pub(crate) fn read(read: ReadInputs<'_>) -> Self {
-        let ReadInputs { id, body, asked_at, request_time, stale_since, marks, .. } = read;
-        Self {
-            id,
-            body,
-            asked_at,
-            request_time,
-            stale_since,
-            marks,
-            request_line: request_line(read.method, read.target),
-            request: read.request.into(),
-            judged: read.judged.into(),
-        }
-    }
-
-    /// Takes over the id of the body from the response that was freshened.
-    #[must_use]
-    pub fn of_same_body(self, before: &Self) -> Self {
-        Self { body: before.body, ..self }
     }
 
     /// Returns inputs of the same response, stale from `now` on.
     pub fn expired(&self, now: Timestamp) -> Self {
         let since = self.stale_since.map_or(now, |since| since.min(now));
         Self { id: FillId::next(), stale_since: Some(since), ..self.clone() }
-    }
-
-    /// Marks invalidations up to a position as applied.
-    pub(crate) fn good_up_to(self, place: LogCursor) -> Self {
-        Self { asked_at: Some(place), ..self }
     }
 
     pub(crate) fn method(&self) -> &str {
@@ -127,20 +90,6 @@ impl Provenance {
     pub fn heap_bytes(&self) -> usize {
         allocated_bytes(self.request_line.len()) + self.request.heap_bytes() + self.judged.heap_bytes()
     }
-}
-
-/// Parts of [`Provenance`] that were read from a tier.
-pub(crate) struct ReadInputs<'a> {
-    pub(crate) id: FillId,
-    pub(crate) body: FillId,
-    pub(crate) asked_at: Option<LogCursor>,
-    pub(crate) request_time: Timestamp,
-    pub(crate) stale_since: Option<Timestamp>,
-    pub(crate) marks: RequestMarks,
-    pub(crate) method: &'a str,
-    pub(crate) target: &'a str,
-    pub(crate) request: PackedFields,
-    pub(crate) judged: PackedFields,
 }
 
 /// Lines of a response that decisions depend on and that differ in `stored`, as they were received. An empty value stands for a field
@@ -241,10 +190,10 @@ pub(crate) fn has_public_value(name: &str) -> bool {
 
 /// Fields that the client sent and the origin got. Fields that the gateway added tell nothing of the client, and fields that it dropped
 /// cannot have changed the response.
-fn request_lines(request: &SeenRequest<'_>) -> PackedFields {
+fn request_lines(received: &PackedFields, sent: &PackedFields) -> PackedFields {
     let mut lines = PackedFields::default();
-    for (name, value) in request.fields.lines() {
-        if request.sent.value(name).is_none() {
+    for (name, value) in received.lines() {
+        if sent.value(name).is_none() {
             continue;
         }
         match has_public_value(name) {
@@ -256,7 +205,7 @@ fn request_lines(request: &SeenRequest<'_>) -> PackedFields {
     lines
 }
 
-fn request_line(method: &str, target: &str) -> Box<str> {
+pub(crate) fn request_line(method: &str, target: &str) -> Box<str> {
     format!("{method} {target}").into()
 }
 

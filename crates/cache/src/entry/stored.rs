@@ -38,7 +38,7 @@ pub struct StoredHead {
     /// `UNDECLARED` if the origin did not declare it.
     declared_bytes: u64,
     /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
-    checked: Checked,
+    pub checked: Checked,
     /// `None` if there are none.
     particulars: Option<Box<ColdFields>>,
     /// Forms in other codings that were requested.
@@ -90,17 +90,22 @@ impl StoredHead {
         self.particulars.as_deref().unwrap_or_else(|| &NONE)
     }
 
-    fn with_particulars(self, change: impl FnOnce(ColdFields) -> ColdFields) -> Self {
-        let particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
-        Self { particulars: change(particulars).boxed(), ..self }
+    fn with_particulars(self, change: impl FnOnce(&mut ColdFields)) -> Self {
+        let mut particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
+        change(&mut particulars);
+        Self { particulars: particulars.boxed(), ..self }
     }
 
     pub fn with_membership(self, membership: Option<Membership>) -> Self {
-        self.with_particulars(|particulars| particulars.with_membership(membership))
+        self.with_particulars(|particulars| {
+            particulars.change_provenance(|provenance| provenance.membership = membership);
+        })
     }
 
     pub fn with_inputs(self, inputs: Option<Provenance>) -> Self {
-        self.with_particulars(|particulars| particulars.with_inputs(inputs))
+        self.with_particulars(|particulars| {
+            particulars.change_provenance(|provenance| provenance.inputs = inputs.map(Box::new));
+        })
     }
 
     /// Takes over the nominated values of `other`, if both nominate the same fields.
@@ -109,10 +114,7 @@ impl StoredHead {
             return self;
         }
         let nominated_values = other.nominated_values().clone();
-        self.with_particulars(|mut particulars| {
-            particulars.nominated_values = nominated_values;
-            particulars
-        })
+        self.with_particulars(|particulars| particulars.nominated_values = nominated_values)
     }
 
     /// Replaces the fields and the declared length.
@@ -133,7 +135,7 @@ impl StoredHead {
     /// Returns the head as stale since a purge, with all invalidations up to `place` applied.
     pub fn purged(&self, since: Timestamp, (stamp, place): (Stamp, LogCursor)) -> Self {
         let expired = self.expired(since);
-        let inputs = expired.inputs().map(|inputs| inputs.clone().good_up_to(place));
+        let inputs = expired.inputs().map(|inputs| Provenance { asked_at: Some(place), ..inputs.clone() });
         let expired = if inputs.is_some() { expired.with_inputs(inputs) } else { expired };
         Self { checked: Checked::at(stamp), ..expired }
     }
@@ -145,13 +147,13 @@ impl StoredHead {
     /// Whether a nominated field may reach the origin in another form than the client sent; `None` if none is nominated.
     pub fn nominates_rewritten(&self) -> Option<bool> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
-        particulars.map(ColdFields::nominates_rewritten)
+        particulars.map(|particulars| particulars.nominates_rewritten)
     }
 
     /// Use of the variant; `None` for a response that nominates no fields, which answers every request.
     pub fn usage(&self) -> Option<&Usage> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
-        particulars.map(ColdFields::usage)
+        particulars.map(|particulars| &particulars.usage)
     }
 
     /// Mark of the use, for comparison with others under the same key.
@@ -176,11 +178,6 @@ impl StoredHead {
     /// Inputs of the decision to store it, if they are kept.
     pub fn inputs(&self) -> Option<&Provenance> {
         self.particulars.as_ref()?.inputs()
-    }
-
-    /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
-    pub fn checked(&self) -> &Checked {
-        &self.checked
     }
 
     /// Body length, if the origin declared it.
@@ -354,7 +351,8 @@ pub struct CacheEntry {
     uncacheable: Option<Box<Uncacheable>>,
     /// `NEVER` if the record does not expire.
     expires_at_ms: u64,
-    copy: TierCopy,
+    /// State of this record as a copy of one in the tier.
+    pub copy: TierCopy,
     /// Last field: dropped after the memory that it counts.
     charge: Charge,
 }
@@ -424,11 +422,6 @@ impl CacheEntry {
             copy: TierCopy::default(),
             charge,
         })
-    }
-
-    /// State of this record as a copy of one in the tier.
-    pub fn copy(&self) -> &TierCopy {
-        &self.copy
     }
 
     pub fn variants(&self) -> &[StoredResponse] {

@@ -34,6 +34,8 @@ use self::state::{End, FillState, Reading, Retention, Room};
 pub use self::reader::{Aborted, FillReader};
 pub use self::state::{CompleteBody, FillLimits, INLINE_BODY_BYTES_MAX, NotKept};
 
+use crate::changed::until;
+
 /// Longest time that readers may leave the window full if no more bodies may go at the pace of their readers.
 const CROWDED_STALL_MAX: Duration = Duration::from_secs(2);
 
@@ -263,15 +265,7 @@ impl Fill {
 
     /// Resolves when the last reader has left. For bodies that are not stored, or have stopped.
     pub async fn nobody_reads(&self) {
-        loop {
-            let read = self.read.notified();
-            tokio::pin!(read);
-            read.as_mut().enable();
-            if self.state.lock().followers().next().is_none() {
-                return;
-            }
-            read.await;
-        }
+        until(&self.read, || self.state.lock().followers().next().is_none().then_some(())).await;
     }
 
     /// Returns the body, once all of it has arrived. `None` if it isn't to be stored.

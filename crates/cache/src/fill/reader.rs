@@ -9,6 +9,7 @@ use store::Slice;
 
 use super::Fill;
 use super::state::{End, Reading, Retention};
+use crate::changed::until;
 
 /// The body broke off: its readers must make that visible to their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +22,7 @@ pub struct Aborted {
 /// A reader of a fill, from one position to another.
 #[derive(Debug)]
 pub struct FillReader {
-    pub(super) fill: Arc<Fill>,
+    pub fill: Arc<Fill>,
     pub(super) slot: usize,
     pub(super) position: u64,
     pub(super) end: Option<u64>,
@@ -33,19 +34,11 @@ impl FillReader {
     /// # Errors
     /// Returns an error if the body broke off before that.
     pub async fn chunk(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
-        loop {
-            if self.end.is_some_and(|end| self.position >= end) {
-                return Ok(None);
-            }
-            let fill = Arc::clone(&self.fill);
-            let arrived = fill.arrived.notified();
-            tokio::pin!(arrived);
-            arrived.as_mut().enable();
-            if let Some(next) = self.poll_next(piece_max) {
-                return next;
-            }
-            arrived.await;
+        if self.end.is_some_and(|end| self.position >= end) {
+            return Ok(None);
         }
+        let fill = Arc::clone(&self.fill);
+        until(&fill.arrived, || self.poll_next(piece_max)).await
     }
 
     /// Returns the bytes or the end available now, or `None` to wait.
@@ -90,11 +83,6 @@ impl FillReader {
         self.end = Some(range.last + 1);
         self.fill.state.lock().readers[self.slot] = Some(Reading::from(range.first));
         self.fill.read.notify_one();
-    }
-
-    /// Returns the fill that it reads.
-    pub fn fill(&self) -> &Arc<Fill> {
-        &self.fill
     }
 
     /// Returns the trailers of a complete body.

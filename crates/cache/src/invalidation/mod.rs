@@ -15,9 +15,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use caching::Timestamp;
-use caching::groups::{Group, Groups, write_identity};
+use caching::groups::{self, Group, Groups, write_identity};
 use caching::invalidation::Target;
+use caching::{FieldLine, Timestamp, tags};
 use parking_lot::Mutex;
 use store::backing::{LogCursor, LogId, LogOffset};
 use store::purge::{
@@ -29,6 +29,7 @@ pub use self::log::{PurgeEntry, Reach, UrlKeys};
 use self::log::{Recent, place_of_key};
 use crate::entry::stored::StoredHead;
 use crate::membership::{LookUp, Membership, Stamp};
+use crate::settings::StorageRules;
 use message::clock::now;
 
 /// Invalidations so far, by number.
@@ -124,7 +125,7 @@ impl Invalidations {
     /// Whether no invalidation at all came since a response was last looked at.
     #[inline]
     pub fn is_checked(&self, head: &StoredHead) -> bool {
-        head.checked().stamp() >= self.stamp()
+        head.checked.stamp() >= self.stamp()
     }
 
     /// Judges the response under a key by the invalidations since it was last looked at. Allocates nothing.
@@ -135,16 +136,16 @@ impl Invalidations {
 
     /// Whether a response answers a request that began with this look-up. Invalidations since then concern later requests.
     pub fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
-        head.checked().stamp() >= look_up.stamp || self.judge(key, head) == Verdict::Current
+        head.checked.stamp() >= look_up.stamp || self.judge(key, head) == Verdict::Current
     }
 
     #[cold]
     fn look_closer(&self, key: &[u8], head: &StoredHead) -> Verdict {
         // Invalidations that arrive meanwhile count next time.
-        let (upto, since) = (self.stamp(), head.checked().stamp());
+        let (upto, since) = (self.stamp(), head.checked.stamp());
         let verdict = self.judge_since(key, head.membership(), since);
         if verdict == Verdict::Current {
-            head.checked().0.fetch_max(upto.0, Ordering::Relaxed);
+            head.checked.0.fetch_max(upto.0, Ordering::Relaxed);
         }
         verdict
     }
@@ -181,6 +182,23 @@ impl Invalidations {
         self.tags_seen.see(tags.as_deref());
         let is_none = groups.is_empty() && tags.as_ref().is_some_and(|tags| tags.is_empty());
         (!is_none).then_some(Membership { groups, tags, key: None })
+    }
+
+    /// Groups and tags of a response with these fields, and the key of the URL alone if the key of the response has more parts.
+    pub fn membership_of(
+        &self,
+        received: &[FieldLine<'_>],
+        rules: &StorageRules<'_>,
+        target: Option<&Target<'_>>,
+        site_key: Option<&[u8]>,
+    ) -> Option<Membership> {
+        let groups = groups::of_response(received, rules.groups_max);
+        let tags = tags::of_response(received, rules.tags);
+        let membership = target.and_then(|target| self.membership(&groups, &tags, target));
+        match site_key {
+            None => membership,
+            Some(key) => Some(self.with_key(membership, key)),
+        }
     }
 
     /// Whether no response stored here can have the tags that a purge names. `false` if other instances store responses too.

@@ -28,7 +28,7 @@ fn head(membership: Option<Membership>, asked_at: Stamp) -> StoredHead {
     let response = ResponseFacts::parse(200, &[], times, &rules);
     let facts = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
     let particulars = ColdFields::new(NominatedFields::default(), NominatedValues::default(), None);
-    StoredHead::new(facts, PackedFields::default(), None, particulars.with_membership(membership), asked_at)
+    StoredHead::new(facts, PackedFields::default(), None, particulars, asked_at).with_membership(membership)
 }
 
 impl Invalidations {

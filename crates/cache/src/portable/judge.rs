@@ -4,7 +4,7 @@ use caching::invalidation::Target;
 use caching::post::may_store_for_get;
 use caching::{
     ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, RequestFacts, ResponseFacts,
-    StorageFilter, StoredFacts, fields, file_type, groups, may_store, tags,
+    StorageFilter, StoredFacts, fields, file_type, may_store,
 };
 use message::clock;
 use message::fields::PackedFields;
@@ -14,7 +14,7 @@ use store::format::{Content, FieldLine as RawLine, NamedValue, Response, Variant
 use super::decode::Reader;
 use super::encode::CONTENT_LENGTH;
 use crate::entry::cold_fields::ColdFields;
-use crate::entry::provenance::{self, IMPRINT, Provenance, ReadInputs, has_public_value};
+use crate::entry::provenance::{self, IMPRINT, Provenance, has_public_value};
 use crate::entry::stored::StoredHead;
 use crate::imprint::Imprint;
 use crate::membership::{Membership, Stamp};
@@ -31,9 +31,11 @@ pub(super) fn head(
     let nominated = NominatedFields::parse(&fields.to_lines()).ok()?;
     let values = nominated_values(&nominated, &variant.nominated, reader)?;
     let reason = response.reason.filter(|reason| is_text(reason));
-    let particulars = ColdFields::new(nominated, values, reason)
-        .with_membership(seen.membership(reader))
-        .with_inputs(Some(seen.inputs(variant.id, reader)));
+    let mut particulars = ColdFields::new(nominated, values, reason);
+    particulars.change_provenance(|provenance| {
+        provenance.membership = seen.membership(reader);
+        provenance.inputs = Some(Box::new(seen.inputs(variant.id, reader)));
+    });
     let asked_at = response.log.and_then(|place| reader.invalidations.stamp_at(place));
     let stamp = asked_at.unwrap_or(Stamp::OLDEST);
     let head = StoredHead::new(facts, fields, seen.declared_bytes(), particulars, stamp);
@@ -122,14 +124,8 @@ impl<'a> Seen<'a> {
     }
 
     fn membership(&self, reader: &Reader<'_>) -> Option<Membership> {
-        let tags = tags::of_response(&self.received, reader.rules.tags);
-        let groups = groups::of_response(&self.received, reader.rules.groups_max);
-        let of_groups =
-            self.target().and_then(|target| reader.invalidations.membership(&groups, &tags, &target));
-        match reader.site_key {
-            None => of_groups,
-            Some(key) => Some(reader.invalidations.with_key(of_groups, key)),
-        }
+        let (target, site_key) = (self.target(), reader.site_key);
+        reader.invalidations.membership_of(&self.received, &reader.rules, target.as_ref(), site_key)
     }
 
     fn target(&self) -> Option<Target<'a>> {
@@ -156,7 +152,11 @@ impl<'a> Seen<'a> {
         let of_request = self.request.iter().copied();
         let judged =
             self.judged.iter().copied().filter(|(name, _)| !name.eq_ignore_ascii_case(CONTENT_LENGTH));
-        Provenance::read(ReadInputs {
+        let judged = provenance::with_imprint(PackedFields::from_lines(judged), reader.rules.imprint);
+        let request = PackedFields::from_lines(
+            of_request.map(|(name, value)| (name, if has_public_value(name) { value } else { b"" })),
+        );
+        Provenance {
             id,
             body: match &response.body.content {
                 Content::Inline(_) => FillId::next(),
@@ -166,13 +166,10 @@ impl<'a> Seen<'a> {
             request_time: self.times.request,
             stale_since: response.stale_since_ms.map(|since| reader.at(since)),
             marks: response.marks,
-            method: self.method,
-            target: self.target,
-            request: PackedFields::from_lines(
-                of_request.map(|(name, value)| (name, if has_public_value(name) { value } else { b"" })),
-            ),
-            judged: provenance::with_imprint(PackedFields::from_lines(judged), reader.rules.imprint),
-        })
+            request_line: provenance::request_line(self.method, self.target),
+            request: request.into(),
+            judged: judged.into(),
+        }
     }
 }
 

@@ -59,7 +59,7 @@ pub struct WantedLease<'a> {
 /// A lease that this instance holds, or has held.
 pub struct HeldLease {
     leases: Arc<Leases>,
-    lease: Lease,
+    pub(super) lease: Lease,
     /// Record known under the key.
     known: Option<Arc<CacheEntry>>,
     /// Record that was read under the lease: most probably the one that a write finds.
@@ -96,10 +96,6 @@ impl Leases {
         (limits, holder): (LeaseLimits, &str),
     ) -> Self {
         Self { backing, late_writes, counts, limits, rooms: Rooms::default(), holder: holder.into() }
-    }
-
-    pub(super) fn limits(&self) -> LeaseLimits {
-        self.limits
     }
 
     /// Note beside a lease for other instances: a hash of the variant in 16 digits, which reveals nothing else, a word that older
@@ -152,10 +148,6 @@ impl HeldLease {
     /// State of the lease, which decides how a record that was fetched under it is written.
     pub(super) fn right(&self) -> Right {
         *self.right.lock()
-    }
-
-    pub(super) fn lease(&self) -> &Lease {
-        &self.lease
     }
 
     /// Sets the record that was read under the lease.

@@ -164,9 +164,7 @@ impl Tier {
             Unavailable::Tier(_) | Unavailable::NoRoom(_) => End::Failed,
         })
     }
-}
 
-impl Tier {
     async fn remove(&self, key: &[u8], name: &[u8]) -> Result<End, Unavailable> {
         if !self.late_writes.holds(Instant::now()) || !self.bury(key, name).await? {
             self.backing.remove(name).await?;
@@ -180,9 +178,7 @@ impl Tier {
         let write = Write { bytes: bytes.into(), expected: Expected::Any, ttl: LATE_MAX, lease: None };
         Ok(matches!(self.backing.put(name, write).await?, Put::Stored(_)))
     }
-}
 
-impl Tier {
     /// Writes a record, together with the responses that other instances have stored under the key.
     async fn put(
         &self,
@@ -272,13 +268,11 @@ impl Tier {
         }
         put
     }
-}
 
-impl Tier {
     /// Writes a record, and frees the lease under which it was fetched. A tier without memory for the record frees the lease all the
     /// same.
     async fn release(&self, held: &HeldLease, write: Write<'_>) -> Result<Put, BackingError> {
-        let put = self.backing.release_lease(held.lease(), write).await;
+        let put = self.backing.release_lease(&held.lease, write).await;
         match put {
             Ok(Put::Stored(_) | Put::NotStored(Refusal::OverBudget)) => held.becomes(Right::Freed),
             Ok(Put::LeaseLost) => {

@@ -49,7 +49,7 @@ impl Flushes {
 impl Tier {
     /// Whether the tier may have a newer record than the one in memory, and can be asked.
     pub fn is_suspect(&self, entry: &CacheEntry) -> bool {
-        match entry.copy().reliance(self.flushes.now(), |source| self.standing(source)) {
+        match entry.copy.reliance(self.flushes.now(), |source| self.standing(source)) {
             Reliance::Trusted => false,
             #[cfg(feature = "test-double")]
             Reliance::Suspect if crate::faults::TRUSTS_SUSPECTS.get() => false,
@@ -74,7 +74,7 @@ impl Tier {
         self.coherence == Coherence::Strict
             && (standing(source) != Standing::Verified
                 || !self.log.was_read_over(source)
-                || entry.copy().reliance(self.flushes.now(), standing) != Reliance::Trusted)
+                || entry.copy.reliance(self.flushes.now(), standing) != Reliance::Trusted)
     }
 
     /// Registers `watcher` for messages that the tier sends unasked.
@@ -88,7 +88,7 @@ impl Tier {
             self.counts.add(Event::Pushed);
             let in_use = self.write_behind.suspect(key);
             let entries = [in_use, self.memory.get(key)];
-            entries.iter().flatten().for_each(|entry| entry.copy().suspect());
+            entries.iter().flatten().for_each(|entry| entry.copy.suspect());
         }
     }
 
@@ -118,7 +118,7 @@ impl Tier {
 
     /// Marks a copy that is older than the tier's record: its next use reads that.
     pub(super) fn record_overtaken(&self, entry: &CacheEntry) {
-        entry.copy().overtaken(self.moment().source, self.flushes.now());
+        entry.copy.overtaken(self.moment().source, self.flushes.now());
     }
 
     /// Has the tier follow a record that was written here, so that it reports changes by others.
@@ -137,8 +137,8 @@ impl Tier {
                 return;
             }
         }
-        entry.copy().follow(self.moment().source, self.flushes.now(), version);
-        entry.copy().suspect();
+        entry.copy.follow(self.moment().source, self.flushes.now(), version);
+        entry.copy.suspect();
     }
 }
 

@@ -77,7 +77,7 @@ impl Tier {
     pub async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Answer {
         let known = self.memory.get(key).or_else(|| self.pending(key));
         // Another instance may have written a moment ago, and the report of it be on its way.
-        known.iter().filter(|copy| copy.copy().version().is_some()).for_each(|copy| copy.copy().suspect());
+        known.iter().filter(|copy| copy.copy.version().is_some()).for_each(|copy| copy.copy.suspect());
         self.ask(key, asker).await
     }
 
@@ -190,7 +190,7 @@ impl Tier {
         let read = match record {
             Err(_) => Read::Failed,
             Ok(None) => Read::Nothing,
-            Ok(Some(record)) if held.and_then(|held| held.copy().version()) == Some(record.version) => {
+            Ok(Some(record)) if held.and_then(|held| held.copy.version()) == Some(record.version) => {
                 Read::Same(record)
             }
             Ok(Some(record)) => match self.entry(&record, key, reader).await {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use cache::changed::until;
 use cache::entry::stored::CacheEntry;
 use cache::invalidation::Invalidations;
 use cache::{Decide, RemoteTier};
@@ -72,7 +73,7 @@ pub struct StartTier {
 pub struct Tier {
     pub(crate) memory: Arc<Memory<CacheEntry>>,
     pub(crate) backing: Arc<dyn Backing>,
-    pub(crate) segments: TierSegments,
+    pub segments: TierSegments,
     pub(crate) memory_use: MemoryUse,
     pub(crate) coherence: Coherence,
     pub(crate) write_behind: WriteBehind,
@@ -85,7 +86,8 @@ pub struct Tier {
     pub(crate) is_silent: AtomicBool,
     pub(crate) leases: Arc<Leases>,
     flushes: Flushes,
-    pub(crate) log: FleetLog,
+    /// Purge log of all instances that share the tier.
+    pub log: FleetLog,
     pub(crate) invalidations: Arc<Invalidations>,
     pub(crate) counts: Arc<Counts>,
     /// Signals that a write has settled.
@@ -138,15 +140,6 @@ impl Tier {
         }
     }
 
-    pub fn segments(&self) -> &TierSegments {
-        &self.segments
-    }
-
-    /// Purge log of all instances that share the tier.
-    pub fn log(&self) -> &FleetLog {
-        &self.log
-    }
-
     /// Ends the back-off and wakes the writers.
     pub fn answers(&self) {
         self.backoff.end();
@@ -159,17 +152,7 @@ impl Tier {
 
     /// Waits until no change to a key is pending, for at most a second.
     pub async fn written(&self, key: &[u8]) {
-        let is_over = async {
-            loop {
-                let settled = self.settled.notified();
-                tokio::pin!(settled);
-                settled.as_mut().enable();
-                if self.write_behind.pending(key).is_none() {
-                    return;
-                }
-                settled.await;
-            }
-        };
+        let is_over = until(&self.settled, || self.write_behind.pending(key).is_none().then_some(()));
         // Nobody waits longer for a tier that fails: look-ups see the pending change all the same.
         let _ = tokio::time::timeout(WRITTEN_WAIT_MAX, is_over).await;
     }
@@ -184,7 +167,7 @@ impl Tier {
             tracing::info!(store, keys = waiting, "write-behind queue flushed");
         }
         // No purge should wait for this instance.
-        if let Err(error) = self.log.leave().await {
+        if let Err(error) = self.log.fleet.leave().await {
             tracing::info!(store, %error, "other instances are not told of the end: purges wait for this one for a while");
         }
     }
@@ -220,10 +203,6 @@ impl Tier {
         self.counts.of(Event::Written) + self.counts.of(Event::Removed) + self.segments.written()
     }
 
-    pub(crate) fn is_silent(&self) -> bool {
-        self.is_silent.load(Ordering::Relaxed)
-    }
-
     /// Number of keys with a pending change.
     pub fn pending_keys(&self) -> usize {
         self.write_behind.pending_keys()
@@ -241,7 +220,7 @@ impl Tier {
         let number =
             |read: LogCursor| u64::from_be_bytes(*read.id.0.first_chunk().expect("it has 16 bytes")) >> 16;
         let log = self.invalidations.log_read().map(number);
-        TierCounts { log, ..self.counts.read(self.write_behind.pending_keys(), self.log.instances()) }
+        TierCounts { log, ..self.counts.read(self.write_behind.pending_keys(), self.log.fleet.known()) }
     }
 
     /// State of the tier. Verified only while its purge log is read in time too.
@@ -280,14 +259,6 @@ impl Tier {
                 (_, change) => change,
             }
         });
-    }
-
-    /// Gives a record the place of the current one, with what is known of the copy.
-    fn take_place(&self, key: &[u8], current: Option<&Arc<CacheEntry>>, entry: &Arc<CacheEntry>) {
-        if let Some(current) = current {
-            entry.copy().take_over(current.copy());
-            self.write_behind.replace(key, current, entry);
-        }
     }
 
     pub(crate) fn note_change(
@@ -340,23 +311,17 @@ impl RemoteTier for Tier {
         self.update_under((key, None), decide)
     }
 
-    fn apply_purge(&self, key: &[u8], decide: Decide<'_>) {
+    fn update_in_memory(&self, key: &[u8], decide: Decide<'_>) {
         self.change(key, |current| {
             let change = decide(current);
             match (&change, current) {
-                (Change::Put(entry), Some(_)) => self.take_place(key, current, entry),
+                // The record gets the place of the current one, with what is known of the copy.
+                (Change::Put(entry), Some(current)) => {
+                    entry.copy.take_over(&current.copy);
+                    self.write_behind.replace(key, current, entry);
+                }
                 (Change::Remove, _) => self.write_behind.out_of_use(key),
                 (Change::Keep | Change::Put(_), _) => {}
-            }
-            change
-        });
-    }
-
-    fn annotate(&self, key: &[u8], decide: Decide<'_>) {
-        self.change(key, |current| {
-            let change = decide(current);
-            if let Change::Put(entry) = &change {
-                self.take_place(key, current, entry);
             }
             change
         });

@@ -4,6 +4,7 @@
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
@@ -63,7 +64,7 @@ impl Tier {
         let Some(name) = name else { return Taking::Failed };
         let leases = &self.leases;
         let note = leases.note(&wanted);
-        let (ttl, note_bytes) = (leases.limits().time, note.as_bytes());
+        let (ttl, note_bytes) = (leases.limits.time, note.as_bytes());
         let request = LeaseRequest { ttl, note: note_bytes, mode: LeaseMode::IfFree };
         match self.backing.take_lease(&name, request).await {
             Ok(Taken::Taken(lease)) => {
@@ -98,7 +99,7 @@ impl Tier {
     }
 
     fn may_give_leases(&self) -> bool {
-        self.log.is_read() && !self.is_silent()
+        self.log.is_read() && !self.is_silent.load(Ordering::Relaxed)
     }
 
     /// Waits for another instance's fetch, as long as the record is the one that was `seen`.
@@ -126,7 +127,7 @@ impl Tier {
 
     /// Longest wait for another instance's fetch.
     pub fn lease_wait_max(&self) -> Duration {
-        self.leases.limits().wait_max
+        self.leases.limits.wait_max
     }
 }
 

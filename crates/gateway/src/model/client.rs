@@ -187,7 +187,7 @@ impl Client {
         let Answered::Whole { fetch, version } = answered else { return };
         sleep(pace.body).await;
         if self.planted == Some(Rule::FillsNoteTheirPlace) {
-            job.stamp = worker.shared.stores.first().cache.stamp();
+            job.stamp = worker.shared.stores.first().cache.invalidations().stamp();
         }
         self.store(&job, &leader, (url, version, fetch), times);
     }

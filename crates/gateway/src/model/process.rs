@@ -57,7 +57,7 @@ impl Process {
         };
         let worker = worker(tier);
         if let (Some(Rule::LogIsReadFirst), Some(log)) =
-            (planted, worker.shared.stores.first().tier.as_ref().map(|tier| tier.log()))
+            (planted, worker.shared.stores.first().tier.as_ref().map(|tier| &tier.log))
         {
             log.pretend_to_be_in_step();
         }

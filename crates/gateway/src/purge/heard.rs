@@ -89,12 +89,12 @@ pub(crate) async fn read_on(
     shared: &Shared,
     (cache, tier): (&Cache, &Tier),
 ) -> Result<LogCursor, BackingError> {
-    let (invalidations, log) = (cache.invalidations(), tier.log());
+    let (invalidations, log) = (cache.invalidations(), &tier.log);
     loop {
         let from = match invalidations.log_read() {
             Some(from) => from,
             None => {
-                let state = log.state().await?;
+                let state = log.backing.log_state().await?;
                 let from = LogCursor { id: state.id, offset: state.floor };
                 invalidations.log_begins(from);
                 from
@@ -105,7 +105,7 @@ pub(crate) async fn read_on(
         if continuity != Continuity::Whole {
             // Responses with places in the lost log must not be judged by records that come in its place, so the log gets a new name.
             let state = match continuity {
-                Continuity::Lost => log.rename(invalidations.read_before(state.id, from)).await?,
+                Continuity::Lost => log.backing.rename_log(invalidations.read_before(state.id, from)).await?,
                 Continuity::Trimmed | Continuity::Whole => state,
             };
             invalidations.log_was_lost(LogCursor { id: state.id, offset: state.floor });
@@ -132,7 +132,7 @@ async fn read_behind(
     last: Option<LastRecord>,
 ) -> Result<(LogPart, Continuity), BackingError> {
     if let Some(last) = last {
-        let mut part = log.read(LogCursor { offset: last.begins, ..from }).await?;
+        let mut part = log.backing.read_log(LogCursor { offset: last.begins, ..from }).await?;
         let continuity = part.continues(&from, &last);
         part.records.retain(|record| record.end > from.offset);
         // One record may be as much as is read at once.
@@ -140,7 +140,7 @@ async fn read_behind(
             return Ok((part, continuity));
         }
     }
-    let part = log.read(from).await?;
+    let part = log.backing.read_log(from).await?;
     let continuity = part.state.continues(&from);
     Ok((part, continuity))
 }
@@ -187,7 +187,7 @@ fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
 /// Places up to which all instances say that they have read, in each of these stores. Must be asked before a purge is told.
 pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
     let said = stores.iter().map(async |store| match &store.tier {
-        Some(tier) => tier.log().said().await.unwrap_or_default(),
+        Some(tier) => tier.log.fleet.said().await.unwrap_or_default(),
         None => Vec::new(),
     });
     join_all(said).await
@@ -201,7 +201,7 @@ pub(super) async fn tell(
     record: &PurgeRecord,
 ) -> Option<PurgeReach> {
     let told = stores.iter().zip(said).map(async |(store, said)| {
-        let log = store.tier.as_ref()?.log();
+        let log = &store.tier.as_ref()?.log;
         Some(PurgeReach::of(store, tell_in((&store.cache, log), said, record).await))
     });
     join_all(told).await.into_iter().flatten().reduce(PurgeReach::and)
@@ -226,7 +226,7 @@ async fn tell_in(
         }
         Some(place) => log.reach(place).await,
         // Another task has written it in the meantime.
-        None => log.reach(log.state().await?.cursor()).await,
+        None => log.reach(log.backing.log_state().await?.cursor()).await,
     };
     let is_complete = reached.is_complete && log.is_sent(posted);
     Ok(Reached { is_complete, ..reached })
@@ -256,7 +256,7 @@ pub(crate) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
 /// place in the log would be behind the invalidation by a POST and not behind the next one, and the stored response to that POST, which
 /// is as old as its place, would be lost.
 pub(crate) fn in_turn(store: &Store, record: &PurgeRecord, take: impl FnOnce()) {
-    let Some(log) = store.tier.as_ref().map(|tier| tier.log()) else { return take() };
+    let Some(log) = store.tier.as_ref().map(|tier| &tier.log) else { return take() };
     let _turn = log.numbered();
     take();
     store.cache.invalidations().record_posted(record.id, log.post(record));
@@ -264,7 +264,7 @@ pub(crate) fn in_turn(store: &Store, record: &PurgeRecord, take: impl FnOnce()) 
 
 /// Waits until the log has the invalidations of an unsafe request, but not for long, and not for other instances.
 pub(crate) async fn tell_briefly(stores: &[&Store]) {
-    let sends = stores.iter().filter_map(|store| Some(store.tier.as_ref()?.log().send()));
+    let sends = stores.iter().filter_map(|store| Some(store.tier.as_ref()?.log.send()));
     // Records that aren't written in time are written by the task that keeps in step.
     let _ = tokio::time::timeout(TELL_WAIT_MAX, join_all(sends)).await;
 }

@@ -68,7 +68,7 @@ impl<'a> Lookup<'a> {
     /// Prepares the look-up of a request without content.
     #[inline]
     pub(crate) fn new(context: RequestContext<'a>) -> Self {
-        let stamp = context.cache().stamp();
+        let stamp = context.cache().invalidations().stamp();
         Self { context, stamp, content: None, tier: Tier::Unasked }
     }
 

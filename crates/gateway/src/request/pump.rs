@@ -118,7 +118,7 @@ async fn pass(
     is_kept: bool,
 ) -> Result<(), Stopped> {
     let arriving = match source {
-        Body::Fill(reader) => Some(Arc::clone(reader.fill())),
+        Body::Fill(reader) => Some(Arc::clone(&reader.fill)),
         _ => None,
     };
     loop {

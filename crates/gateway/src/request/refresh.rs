@@ -30,15 +30,16 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
         Use::StaleWhileRevalidate => "stale",
         Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => return,
     };
-    if lookup.cache().backoff().holds_back(key, lookup.client(), lookup.now) {
+    if lookup.cache().backoff.holds_back(key, lookup.client(), lookup.now) {
         return;
     }
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
-    let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
+    let (fetch_table, stamp) = (cache.fetches(), cache.invalidations().stamp());
     let place = (&*fetch.key, &*fetch.variant);
     let limits = lookup.site.config.collapse.limits().unwrap_or(NOBODY_WAITS);
     let who = (Asker { client: lookup.client(), ..Asker::default() }, limits);
-    let joined = fetch_table.join(place, who, fetch.look_up.at(stamp), |began| cache.record_overtaken(began));
+    let joined = fetch_table
+        .join(place, who, fetch.look_up.at(stamp), |began| cache.invalidations().record_overtaken(began));
     // Unless a fetch is under way.
     if let Join::Lead(waiter) = joined {
         let leader = LeaderGuard::new(&waiter, fetch_table);
@@ -69,7 +70,7 @@ fn stored_since(lookup: &Lookup<'_>, hit: &Hit, key: &[u8]) -> Option<Hit> {
 /// request can join it, because none should wait for it.
 pub(crate) fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
-    let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
+    let (fetch_table, stamp) = (cache.fetches(), cache.invalidations().stamp());
     let waiter = fetch_table.alone(key);
     lookup.worker.recorder.background_validation("probe");
     let leader = LeaderGuard::new(&waiter, fetch_table);
@@ -87,7 +88,7 @@ fn job(lookup: &Lookup<'_>, fetch: Arc<Fetch>, stamp: Stamp) -> Job {
 
 async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Option<Probe>) {
     let (worker, site, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.site), Arc::clone(&job.fetch));
-    let in_flight = Arc::clone(leader.shared_in_flight());
+    let in_flight = Arc::clone(&leader.in_flight);
     match probe {
         None if job.takes_turn(Sharing::Joined, Awaiting::News) => {
             job.run_in_turn(leader, Awaiting::News).await;
@@ -104,6 +105,6 @@ async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Optio
     if fetch.stale.as_ref().is_some_and(is_unchanged) {
         worker.recorder.background_validation("in_vain");
         let refused = client.filter(|_| in_flight.is_answered_in_vain());
-        cache.backoff().begin(&fetch.key, refused.map_or(InVain::ForAll, InVain::For), now());
+        cache.backoff.begin(&fetch.key, refused.map_or(InVain::ForAll, InVain::For), now());
     }
 }

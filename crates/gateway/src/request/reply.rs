@@ -195,7 +195,7 @@ impl Body {
                 let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
                 pieces.back().map(|last| HeldBody::Segments { last: last.clone(), bytes })
             }
-            Self::Fill(reader) | Self::Ahead(reader) => Some(HeldBody::Fill(Arc::clone(reader.fill()))),
+            Self::Fill(reader) | Self::Ahead(reader) => Some(HeldBody::Fill(Arc::clone(&reader.fill))),
             Self::Assembled(source) => source.held(),
             Self::Empty | Self::Inline { .. } | Self::FillRanges(_) | Self::Origin(_) | Self::Tunnel(_) => {
                 None

@@ -105,15 +105,9 @@ impl Crowd {
         (primary, key): (&[u8], Box<[u8]>),
         open_since: LookUp,
         limits: CollapseLimits,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            key,
-            primary_bytes: primary.len(),
-            open_since,
-            limits,
-            state: Mutex::default(),
-            changed: Notify::new(),
-        })
+    ) -> Self {
+        let (state, changed) = (Mutex::default(), Notify::new());
+        Self { key, primary_bytes: primary.len(), open_since, limits, state, changed }
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -173,8 +167,8 @@ impl Crowd {
     /// Gives the answer of a forward to all waiters.
     pub(super) fn answered(&self, in_flight: &Arc<InFlight>, answer: &Answer) {
         let mut state = self.state.lock();
-        let own = state.under_way.iter().find(|own| own.is(in_flight)).and_then(|own| own.asker.client);
-        state.answered((in_flight, own), answer);
+        let client = state.client_of(in_flight);
+        state.answered((in_flight, client), answer);
         drop(state);
         self.changed.notify_waiters();
     }
@@ -184,8 +178,8 @@ impl Crowd {
         let mut state = self.state.lock();
         let Some(promise) = state.promise.take_if(|promise| promise.has_nothing()) else { return };
         promise.less(state.waiting.len());
-        let own = state.under_way.iter().find(|own| own.is(in_flight)).and_then(|own| own.asker.client);
-        state.answered((in_flight, own), &Answer::Filling(filling.clone()));
+        let client = state.client_of(in_flight);
+        state.answered((in_flight, client), &Answer::Filling(filling.clone()));
         drop(state);
         self.changed.notify_waiters();
     }
@@ -275,6 +269,10 @@ impl CrowdState {
             let requests = self.under_way.iter().filter_map(|own| own.asker.request.as_ref());
             requests.for_each(|request| _ = request.place_wanted().set(()));
         }
+    }
+
+    fn client_of(&self, in_flight: &Arc<InFlight>) -> Option<Client> {
+        self.under_way.iter().find(|own| own.is(in_flight))?.asker.client
     }
 
     /// Promises the answer to each waiter.

@@ -59,7 +59,7 @@ impl Bench {
             leases: LEASES,
         };
         let tier = Arc::new(Tier::new(tier, Arc::clone(&world.memory), Arc::clone(&world.invalidations)));
-        tier.log().pretend_to_be_in_step();
+        tier.log.pretend_to_be_in_step();
         for _ in 0..TIER_WRITERS {
             let tier = Arc::clone(&tier);
             runtime.spawn(async move { tier.write_behind().await });
@@ -158,7 +158,7 @@ fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let bench = Bench::with(world, MemoryUse::Kept, runtime);
         bench.runtime.block_on(async {
-            let (log, invalidations) = (bench.tier.log(), &bench.world.invalidations);
+            let (log, invalidations) = (&bench.tier.log, &bench.world.invalidations);
             let record =
                 PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Everything };
             invalidations.purge(record.clone(), &[]);
@@ -205,14 +205,14 @@ fn a_memory_that_forgets_keeps_notes_alone() {
         Some(Arc::new(CacheEntry::new(memory.budget(), Vec::new(), Some(note)).unwrap()))
     };
     bench.runtime.block_on(async {
-        bench.tier.annotate(KEY, &mut |_| note().map_or(Change::Keep, Change::Put));
+        bench.tier.update_in_memory(KEY, &mut |_| note().map_or(Change::Keep, Change::Put));
         assert!(memory.get(KEY).is_some_and(|entry| entry.uncacheable().is_some()));
         assert_eq!(bench.tier.counts().pending, 0);
         bench.put(inline(bench.head(), b"stored"));
         assert!(memory.get(KEY).is_none());
         assert!(bench.tier.pending(KEY).is_some());
         bench.tier.written(KEY).await;
-        bench.tier.annotate(KEY, &mut |_| note().map_or(Change::Keep, Change::Put));
+        bench.tier.update_in_memory(KEY, &mut |_| note().map_or(Change::Keep, Change::Put));
         assert_eq!(bench.there().await.map(|record| variants(&record)), Some(1), "it says nothing of it");
     });
 }

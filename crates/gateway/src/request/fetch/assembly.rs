@@ -226,7 +226,7 @@ impl Assembly {
         let hole = MissingRange { hit: self.hit.clone(), range, reply: ReplyOfParts::Begun };
         let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
         // The reply goes on with the response it began with, whatever is purged meanwhile.
-        let look_up = fetch.look_up.at(self.job.cache().stamp());
+        let look_up = fetch.look_up.at(self.job.cache().invalidations().stamp());
         let job = Job { fetch: Arc::new(Fetch { look_up, ..fetch }), ..self.job.clone() };
         match join_or_lead(&job, &job.fetch.variant) {
             Part::Leads(waiter) => {
@@ -265,7 +265,7 @@ impl Assembly {
 fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
     let (worker, site, place) = (Arc::clone(&job.worker), Arc::clone(&job.site), job.place());
     let load = tokio::spawn(async move {
-        worker.store(&site).tier.as_ref()?.segments().load_together(&absent, place).await
+        worker.store(&site).tier.as_ref()?.segments.load_together(&absent, place).await
     });
     async move { load.await.ok().flatten() }
 }

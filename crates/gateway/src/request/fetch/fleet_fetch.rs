@@ -109,9 +109,9 @@ impl Job {
             LeaseOutcome::Own(lease) => {
                 // The origin has not been asked yet, so purges during the wait don't concern its response.
                 leader.begins_now();
-                self.stamp = self.cache().stamp();
+                self.stamp = self.cache().invalidations().stamp();
                 self.lease = lease.clone();
-                let in_flight = Arc::clone(leader.shared_in_flight());
+                let in_flight = Arc::clone(&leader.in_flight);
                 tokio::select! {
                     biased;
                     () = self.run(None, leader) => {}
@@ -136,7 +136,7 @@ fn is_never_fresh(facts: &StoredFacts) -> bool {
 impl<'a> LeaseWait<'a> {
     fn new(job: &'a Job, tier: &'a Tier, awaiting: Awaiting) -> Self {
         let loaded = job.fetch.in_use.clone();
-        let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
+        let seen = loaded.as_ref().and_then(|entry| entry.copy.version());
         let end = Instant::now() + tier.lease_wait_max();
         let variant = job.fetch.variant.clone();
         let others = OtherVariants::Awaited;
@@ -309,7 +309,7 @@ impl<'a> LeaseWait<'a> {
     /// before.
     fn is_good(&self, head: &StoredHead) -> bool {
         let fetch = &self.job.fetch;
-        self.job.cache().answers(fetch.look_up, &fetch.key, head)
+        self.job.cache().invalidations().answers(fetch.look_up, &fetch.key, head)
     }
 
     fn is_fresh(&self, hit: &Hit) -> bool {

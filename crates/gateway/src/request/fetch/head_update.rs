@@ -154,7 +154,7 @@ impl Update<'_> {
 
     fn freshened(&self, stored: &StoredHead) -> Changed {
         // A HEAD without validators says little: an invalidated response stays so until a GET is answered.
-        let maker = self.of_get.head_maker(stored.checked().stamp());
+        let maker = self.of_get.head_maker(stored.checked.stamp());
         let freshened = maker.freshen(stored, &self.of_get.arrived(self.response, self.times));
         match freshened.storable {
             Ok(_) => Changed::To(Arc::new(freshened.head)),

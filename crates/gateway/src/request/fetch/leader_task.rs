@@ -41,7 +41,7 @@ impl LeaderTask {
     /// Creates a job that asks the origin: when it is this instance's turn, if instances take turns.
     pub(crate) fn new(job: Job, leader: LeaderGuard, sharing: Sharing) -> Self {
         let permit = HeldPermit {
-            in_flight: Arc::clone(leader.shared_in_flight()),
+            in_flight: Arc::clone(&leader.in_flight),
             upstream: Arc::clone(&job.site.upstream),
             client: job.client(),
             request: Arc::clone(&job.request),

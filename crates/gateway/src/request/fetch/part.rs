@@ -191,7 +191,7 @@ impl Job {
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
             && (self.is_for_hole() || range.range.len_bytes() <= self.limits().body_bytes_max)
-            && range.range.last / (cache.segment_bytes_max().max(1) as u64) < CELLS_MAX
+            && range.range.last / (cache.memory().segment_bytes_max().max(1) as u64) < CELLS_MAX
     }
 }
 
@@ -308,7 +308,7 @@ impl Publication<'_> {
         let cache = self.job.cache();
         let segments = match body {
             CompleteBody::Inline(data) => {
-                cut(cache.memory(), cache.segment_bytes_max(), part.range.first, &data)
+                cut(cache.memory(), cache.memory().segment_bytes_max(), part.range.first, &data)
             }
             CompleteBody::Segments(segments) => Ok(segments),
         };

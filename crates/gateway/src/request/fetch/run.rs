@@ -76,11 +76,11 @@ impl Job {
         self.fetch.scope.write_fields(&self.request, &mut fields);
         // Hints can't say that they are for all, as a response to `Authorization` would have to under any rules.
         if self.facts.has_credentials {
-            leader.in_flight().make_personal();
+            leader.in_flight.make_personal();
         }
         let _waiting = self.worker.recorder.fill(FillState::Waiting);
         let asked_at = now();
-        let mut interim = |interim| leader.in_flight().push_interim(interim);
+        let mut interim = |interim| leader.in_flight.push_interim(interim);
         let asked = Asked::by(|name| fields.value(name).is_some());
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
         // An answer for missing bytes of a stored response is judged separately.
@@ -225,7 +225,7 @@ impl Job {
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
         let storable = self.storable(&facts, response, times);
         self.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
-        let promised = leader.in_flight().promised();
+        let promised = leader.in_flight.promised();
         let filling =
             self.publication(leader).filling(&storable?, (&lines, times), response, &promised, self.limits());
         let filling = filling.map_err(|_| NotStored::VaryUnusable)?;
@@ -245,7 +245,7 @@ impl Job {
     ) {
         // Requests to an origin in trouble must stay collapsed.
         if !response.status.is_server_error() {
-            self.remember_refusal(reason, times.response, None, || leader.in_flight().is_invalidated());
+            self.remember_refusal(reason, times.response, None, || leader.in_flight.is_invalidated());
         }
         self.keep_private(response, reason, leader);
     }
@@ -320,7 +320,7 @@ impl Job {
     }
 
     pub(crate) fn publication<'a>(&'a self, leader: &'a LeaderGuard) -> Publication<'a> {
-        Publication { job: self, in_flight: leader.in_flight() }
+        Publication { job: self, in_flight: &leader.in_flight }
     }
 }
 

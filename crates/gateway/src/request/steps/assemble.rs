@@ -81,7 +81,7 @@ impl Assembling<'_> {
         let (hit, store) = (&self.asked.hit, self.plan.store());
         let wanted = self.plan.with_context(|context| context.wanted(hit));
         let place = Job::new(self.plan, Arc::clone(&self.asked.fetch)).place();
-        let body = store.tier.as_ref()?.segments().complete(hit.body.segmented()?, &wanted, place).await?;
+        let body = store.tier.as_ref()?.segments.complete(hit.body.segmented()?, &wanted, place).await?;
         hit.with_body(store.cache.budget(), body).ok()
     }
 
@@ -114,7 +114,7 @@ impl Assembling<'_> {
     }
 
     fn is_taken_away(&self) -> bool {
-        self.plan.cache().is_taken_away(self.asked.fetch.look_up)
+        self.plan.cache().invalidations().is_taken_away(self.asked.fetch.look_up)
     }
 
     fn ask(&self, scope: FetchScope) -> Next {

@@ -203,7 +203,7 @@ impl Participant<'_> {
     /// Job of a forward that this request leads; `None` if a usable response has been stored meanwhile.
     fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<LeaderTask> {
         let timeline = self.plan.request.timeline.as_ref();
-        leader.in_flight().set_leader(timeline.and_then(|timeline| timeline.recorded_context()));
+        leader.in_flight.set_leader(timeline.and_then(|timeline| timeline.recorded_context()));
         // Between the look-up and the join, another forward may have stored the response.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");

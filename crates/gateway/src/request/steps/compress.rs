@@ -255,8 +255,8 @@ impl Compressing<'_> {
         let cache = self.cache();
         FillLimits {
             body_bytes_max: cache.body_bytes_max(),
-            segment_bytes: cache.segment_bytes_max(),
-            first_segment_bytes: cache.segment_bytes_max(),
+            segment_bytes: cache.memory().segment_bytes_max(),
+            first_segment_bytes: cache.memory().segment_bytes_max(),
             place: SegmentPlace::Heap,
         }
     }

@@ -1,0 +1,16 @@
+//! Waits for a state that other tasks change.
+
+use tokio::sync::Notify;
+
+/// Calls `look` now and after each notification of `changed`, until it returns a result. No notification between two looks is lost.
+pub async fn until<T>(changed: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
+    loop {
+        let notified = changed.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        if let Some(found) = look() {
+            return found;
+        }
+        notified.await;
+    }
+}
