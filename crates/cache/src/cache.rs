@@ -23,12 +23,14 @@ use crate::settings::FileUse;
 /// A record changes in [`Cache::update`] alone, under its key's turn. [`Cache::fetches`] has the fetches in progress, and
 /// [`Cache::is_invalidated`] tells what was invalidated by other than its key.
 pub struct Cache {
-    memory: Arc<Memory<CacheEntry>>,
+    /// Memory, also for segments: these are found by their group alone.
+    pub memory: Arc<Memory<CacheEntry>>,
     tier: Arc<dyn RemoteTier>,
     /// Whether the inputs to the judgement of a response are kept with it, for other instances.
     pub inputs: KeepInputs,
-    invalidations: Arc<Invalidations>,
-    fetches: Arc<FetchTable>,
+    pub invalidations: Arc<Invalidations>,
+    /// Fetches in progress.
+    pub fetches: Arc<FetchTable>,
     /// Waits after validations in vain.
     pub backoff: RevalidationBackoff,
 }
@@ -147,15 +149,6 @@ impl Cache {
             && !self.invalidations.is_taken_away(look_up)
     }
 
-    pub fn invalidations(&self) -> &Invalidations {
-        &self.invalidations
-    }
-
-    /// Memory, also for segments: these are found by their group alone.
-    pub fn memory(&self) -> &Memory<CacheEntry> {
-        &self.memory
-    }
-
     /// Creates the body of a new representation, of which nothing is stored yet.
     pub fn open_body(&self, complete_bytes: Option<u64>) -> Segmented {
         let group = Arc::new(self.memory.open_group());
@@ -176,11 +169,6 @@ impl Cache {
         let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
         let group = Arc::new(self.memory.open_group());
         Segmented::new(group, self.memory.segment_bytes_max(), Some(bytes)).filled(&segments)
-    }
-
-    /// Fetches in progress.
-    pub fn fetches(&self) -> &Arc<FetchTable> {
-        &self.fetches
     }
 
     /// Budget that counts every live byte.

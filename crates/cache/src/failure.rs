@@ -15,7 +15,10 @@ pub struct FailureCause {
 impl FailureCause {
     /// The origin gave no answer.
     pub fn of_error(error: &OriginError) -> Self {
-        let failure = failure_of(error);
+        let failure = match error.is_disconnection() {
+            true => Failure::Unreachable,
+            false => Failure::Status(status_of(error)),
+        };
         Self { failure, status: None, detail: Detail::Origin(error.reason()) }
     }
 
@@ -23,14 +26,6 @@ impl FailureCause {
     pub fn of_status(status: u16) -> Self {
         let failure = Failure::Status(status);
         Self { failure, status: Some(status), detail: Reason::StaleIfError.into() }
-    }
-}
-
-/// Kind of a failure, for the rules about stale responses.
-fn failure_of(error: &OriginError) -> Failure {
-    match error.is_disconnection() {
-        true => Failure::Unreachable,
-        false => Failure::Status(status_of(error)),
     }
 }
 

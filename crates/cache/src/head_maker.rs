@@ -109,10 +109,12 @@ impl HeadMaker<'_> {
     fn membership_after(&self, received: &[FieldLine<'_>], stored: &StoredHead) -> Option<Membership> {
         let news = self.membership(received);
         let Some(before) = stored.membership() else { return news };
-        let tags_max = self.rules.tags.tags_max;
-        let news = news.unwrap_or_default().with_tags_of(before, tags_max);
-        let has_groups = fields::contains(received, "cache-groups");
-        Some(if has_groups { news } else { news.with_groups_of(before) })
+        let mut news = news.unwrap_or_default();
+        news.add_tags(before, self.rules.tags.tags_max);
+        if !fields::contains(received, "cache-groups") {
+            news.groups.clone_from(&before.groups);
+        }
+        Some(news)
     }
 
     /// Makes the head to store a response with, and the fields that go only to the request that caused the forward.

@@ -25,6 +25,7 @@ pub mod revalidation_backoff;
 #[cfg(any(test, feature = "test-double"))]
 pub mod sample;
 pub mod settings;
+pub mod sharded;
 
 pub use self::cache::{Cache, memory};
 pub use self::remote_tier::{Decide, RemoteTier};

@@ -65,20 +65,12 @@ impl Default for Membership {
 
 impl Membership {
     /// Adds the tags of `other`. More than `tags_max` are no longer told apart.
-    #[must_use]
-    pub fn with_tags_of(mut self, other: &Self, tags_max: usize) -> Self {
-        self.tags = self.tags.zip(other.tags.as_deref()).and_then(|(own, others)| {
+    pub fn add_tags(&mut self, other: &Self, tags_max: usize) {
+        self.tags = self.tags.take().zip(other.tags.as_deref()).and_then(|(own, others)| {
             let more = others.iter().filter(|tag| !own.contains(tag));
             let all: Box<[Name]> = own.iter().chain(more).copied().collect();
             (all.len() <= tags_max).then_some(all)
         });
-        self
-    }
-
-    /// Replaces the groups with those of `other`.
-    #[must_use]
-    pub fn with_groups_of(self, other: &Self) -> Self {
-        Self { groups: other.groups.clone(), ..self }
     }
 
     /// Tags; `None` if there are more than are told apart.

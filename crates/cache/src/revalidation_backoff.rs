@@ -21,15 +21,6 @@ pub struct RevalidationBackoff {
     refusals: Slots,
 }
 
-/// Why a validation left the stored response as it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InVain {
-    /// The origin failed, or the client is unknown.
-    ForAll,
-    /// The origin answered this client, but with nothing that replaces the stored response.
-    For(Client),
-}
-
 /// Slots of a table: 128 KiB.
 const SLOTS: usize = 1 << 12;
 /// Wait after a failure: long enough for an overloaded origin, and short beside the lifetimes that are worth a validation ahead.
@@ -52,12 +43,13 @@ impl RevalidationBackoff {
         waits(None) || client.is_some_and(|client| waits(Some(client)) || is_refused(client))
     }
 
-    /// Notes a validation in vain.
-    pub fn begin(&self, key: &[u8], why: InVain, now: Timestamp) {
+    /// Notes a validation that left the stored response as it was: `refused` is a client that the origin answered with nothing that
+    /// replaces it. Without one, the origin failed, or the client is unknown.
+    pub fn begin(&self, key: &[u8], refused: Option<Client>, now: Timestamp) {
         let none: Option<Client> = None;
-        match why {
-            InVain::ForAll => self.waits.set((key, none), WAIT_MS, now),
-            InVain::For(client) => {
+        match refused {
+            None => self.waits.set((key, none), WAIT_MS, now),
+            Some(client) => {
                 self.waits.set((key, none), WAIT_OF_OTHERS_MS, now);
                 self.waits.set((key, Some(client)), WAIT_OF_REFUSED_MS, now);
                 let refusals_ms = self.refusals.left_ms(client, now) + REFUSAL_MS;
@@ -121,21 +113,21 @@ mod tests {
     fn a_key_is_left_alone_for_half_a_second_if_the_origin_fails() {
         let backoff = RevalidationBackoff::default();
         assert!(!backoff.holds_back(b"key", client(1), BEGAN));
-        backoff.begin(b"key", InVain::ForAll, BEGAN);
+        backoff.begin(b"key", None, BEGAN);
         for who in [client(1), client(2), None] {
             let after = |ms| backoff.holds_back(b"key", who, BEGAN.plus_ms(ms));
             assert_eq!([-1, 0, 499, 500].map(after), [false, true, true, false]);
         }
         assert!(!backoff.holds_back(b"another key", client(1), BEGAN));
         let others = (0..8 * SLOTS).map(|number| number.to_string().into_bytes());
-        others.for_each(|other| backoff.begin(&other, InVain::ForAll, BEGAN));
+        others.for_each(|other| backoff.begin(&other, None, BEGAN));
         assert!(!backoff.holds_back(b"key", client(1), BEGAN), "it has given way");
     }
 
     #[test]
     fn others_are_left_alone_for_less_long_than_the_client_that_was_refused() {
         let backoff = RevalidationBackoff::default();
-        backoff.begin(b"key", InVain::For(client(1).unwrap()), BEGAN);
+        backoff.begin(b"key", client(1), BEGAN);
         for (who, expected) in [
             (client(1), [true, true, true, true, false]),
             (client(2), [true, true, false, false, false]),
@@ -151,7 +143,7 @@ mod tests {
         let backoff = RevalidationBackoff::default();
         let refuse = |refusals: i64, now| {
             let keys = (0..refusals).map(|number| number.to_string().into_bytes());
-            keys.for_each(|key| backoff.begin(&key, InVain::For(client(1).unwrap()), now));
+            keys.for_each(|key| backoff.begin(&key, client(1), now));
         };
         let check = |after_ms, expected| {
             let now = BEGAN.plus_ms(after_ms);

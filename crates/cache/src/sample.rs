@@ -224,7 +224,7 @@ impl World {
 }
 
 pub const WRITING: Writing<'_> =
-    Writing { key: KEY, keys: None, given: &[], invalidations: None, now: NOW, clock_ahead_ms: 5_000 };
+    Writing { key: KEY, given: &[], invalidations: None, now: NOW, clock_ahead_ms: 5_000 };
 
 /// Encodes for a tier that has been given all of all bodies.
 pub fn encode_given(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
@@ -239,7 +239,7 @@ pub fn written(entry: &CacheEntry) -> Encoded {
 
 /// Decodes with all responses that are stored apart.
 pub fn gathered(encoded: &Encoded) -> Decoded<'_> {
-    let mut decoded = decode(&encoded.primary, KEY, None).unwrap();
+    let mut decoded = decode(&encoded.primary, KEY).unwrap();
     for (id, bytes) in &encoded.apart {
         decoded.add_apart(*id, bytes).unwrap();
     }

@@ -10,7 +10,7 @@ use store::backing::Loaded;
 pub struct Answer {
     pub entry: Option<Arc<CacheEntry>>,
     pub said: Said,
-    pub there: RemoteState,
+    pub remote: RemoteState,
 }
 
 /// Record of the tier, as it was read.
@@ -53,5 +53,5 @@ impl Said {
 }
 
 impl Answer {
-    pub const UNASKED: Self = Self { entry: None, said: Said::Unasked, there: RemoteState::Unread };
+    pub const UNASKED: Self = Self { entry: None, said: Said::Unasked, remote: RemoteState::Unread };
 }

@@ -4,7 +4,6 @@
 //! cache's [`cache::RemoteTier`].
 
 pub mod answer;
-mod backoff;
 pub mod counts;
 #[cfg(feature = "test-double")]
 pub mod faults;

@@ -18,9 +18,5 @@ pub(super) fn key_of(name: &[u8]) -> Option<&[u8]> {
 
 /// Name of a response that is stored apart from its record.
 pub(super) fn of_response(id: FillId) -> Vec<u8> {
-    of_fill(APART, id)
-}
-
-fn of_fill(kind: u8, id: FillId) -> Vec<u8> {
-    [&[kind][..], &id.process.to_be_bytes(), &id.sequence.to_be_bytes()].concat()
+    [&[APART][..], &id.process.to_be_bytes(), &id.sequence.to_be_bytes()].concat()
 }

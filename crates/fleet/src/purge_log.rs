@@ -42,7 +42,7 @@ pub struct FleetLog {
     /// Serialises appends to the purge log.
     turn: tokio::sync::Mutex<()>,
     /// Signals a purge to be written.
-    waiting: Notify,
+    pub posted: Notify,
 }
 
 #[derive(Default)]
@@ -52,15 +52,6 @@ struct Outbox {
     /// Number of purges taken out so far; `put` counts those put in.
     taken: u64,
     put: u64,
-}
-
-/// State of this instance's record in the tier before a heartbeat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beat {
-    /// There was none, or it may have expired: purges may be complete that this instance has not read.
-    First,
-    /// There was one all the time, so other instances have waited for this one.
-    Next,
 }
 
 /// Limit of the outbox while the tier is away. Beyond it, one purge of everything replaces the pending ones.
@@ -87,7 +78,7 @@ impl FleetLog {
             outbox: Mutex::default(),
             numbered: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            waiting: Notify::new(),
+            posted: Notify::new(),
         }
     }
 
@@ -123,7 +114,7 @@ impl FleetLog {
         self.is_followed.store(true, Ordering::Release);
         self.is_listed.store(true, Ordering::Release);
         self.is_read.store(true, Ordering::Release);
-        self.touch.told(Instant::now(), Duration::from_secs(3600));
+        self.touch.renewed(Instant::now(), Duration::from_secs(3600));
     }
 
     /// Locks the numbering of purges: while held, no other purge gets a number and enters the outbox.
@@ -134,13 +125,8 @@ impl FleetLog {
     /// Puts a purge into the outbox.
     pub fn post(&self, record: &PurgeRecord) -> Posted {
         let posted = self.outbox.lock().post(record);
-        self.waiting.notify_one();
+        self.posted.notify_one();
         posted
-    }
-
-    /// Waits until there may be a purge to write.
-    pub async fn posted(&self) {
-        self.waiting.notified().await;
     }
 
     /// Writes all purges of the outbox. Returns the end of the log behind them; `None` if there were none.
@@ -170,11 +156,6 @@ impl FleetLog {
         Posted(self.outbox.lock().taken)
     }
 
-    /// Whether a purge was written.
-    pub fn is_sent(&self, posted: Posted) -> bool {
-        self.sent() >= posted
-    }
-
     /// Trims a log that is too long. A failure is no concern of the caller.
     async fn trim(&self, state: LogState) {
         let length = state.end.0.saturating_sub(state.floor.0);
@@ -184,20 +165,21 @@ impl FleetLog {
         }
     }
 
-    /// Reports to other instances how far this one has read.
-    pub async fn beat(&self, read: LogCursor) -> Result<Beat, BackingError> {
+    /// Reports to other instances how far this one has read. Returns whether they have waited for this one all the time: if not, purges
+    /// may be complete that it has not read.
+    pub async fn heartbeat(&self, read: LogCursor) -> Result<bool, BackingError> {
         let sent = Instant::now();
         self.fleet.beat(read).await?;
         if !self.touch.listed((sent, Instant::now()), self.fleet.lifetime()) {
-            return Ok(Beat::First);
+            return Ok(false);
         }
         if self.is_listed() {
-            self.touch.told(sent, self.fleet.lifetime());
+            self.touch.renewed(sent, self.fleet.lifetime());
             if !self.is_followed.swap(true, Ordering::AcqRel) {
                 tracing::info!("the purge log of the shared store is read");
             }
         }
-        Ok(Beat::Next)
+        Ok(true)
     }
 
     /// Notes that an append, a read or a heartbeat which began at `begun` has failed.
@@ -210,7 +192,7 @@ impl FleetLog {
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
             *refusal = Some(format!("{error}{cause}"));
         }
-        if !self.touch.is_told(now) && self.is_followed.swap(false, Ordering::AcqRel) {
+        if !self.touch.is_awaited(now) && self.is_followed.swap(false, Ordering::AcqRel) {
             let error = refusal.take().unwrap_or_else(|| error.to_string());
             tracing::warn!(
                 error,

@@ -1,6 +1,6 @@
 //! Keys with a pending change, in the order of their turns. Each is here once, or held by one writer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -24,13 +24,9 @@ pub(super) struct Queue(Mutex<Lists>);
 #[derive(Default)]
 struct Lists {
     waiting: VecDeque<Box<[u8]>>,
-    failed: Paused,
-    early: Paused,
+    /// Keys that pause, by the end of the pause.
+    paused: BTreeSet<(Instant, Box<[u8]>)>,
 }
-
-/// Keys that pause, each with the end of its pause. All pauses of a list have one length, so they end in this order.
-#[derive(Default)]
-struct Paused(VecDeque<(Instant, Box<[u8]>)>);
 
 /// Reason for a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,45 +53,27 @@ impl Queue {
     }
 
     pub(super) fn pause(&self, key: Box<[u8]>, pause: Pause, now: Instant) {
-        let mut lists = self.0.lock();
-        let paused = match pause {
-            Pause::Failed => &mut lists.failed,
-            Pause::Early => &mut lists.early,
-        };
-        paused.0.push_back((now + pause.length(), key));
+        self.0.lock().paused.insert((now + pause.length(), key));
     }
 
     /// Takes out the next key. Keys whose pause has ended go behind those that wait.
     pub(super) fn next(&self, now: Instant) -> QueueTurn {
         let mut lists = self.0.lock();
-        lists.end_pauses(now);
-        let next = [&lists.failed, &lists.early].into_iter().filter_map(Paused::next).min();
-        match (lists.waiting.pop_front(), next) {
+        while lists.paused.first().is_some_and(|(until, _)| *until <= now) {
+            let over = lists.paused.pop_first();
+            lists.waiting.extend(over.map(|(_, key)| key));
+        }
+        match (lists.waiting.pop_front(), lists.paused.first()) {
             (Some(key), _) => QueueTurn::Key(key),
-            (None, Some(until)) => QueueTurn::At(until),
+            (None, Some((until, _))) => QueueTurn::At(*until),
             (None, None) => QueueTurn::Nobody,
         }
     }
 
     /// Takes out all keys, including those that pause.
     pub(super) fn take(&self) -> Vec<Box<[u8]>> {
-        let Lists { waiting, failed, early } = std::mem::take(&mut *self.0.lock());
-        waiting.into_iter().chain(failed.0.into_iter().chain(early.0).map(|(_, key)| key)).collect()
-    }
-}
-
-impl Lists {
-    fn end_pauses(&mut self, now: Instant) {
-        for paused in [&mut self.failed, &mut self.early] {
-            let over = paused.0.iter().take_while(|(until, _)| *until <= now).count();
-            self.waiting.extend(paused.0.drain(..over).map(|(_, key)| key));
-        }
-    }
-}
-
-impl Paused {
-    fn next(&self) -> Option<Instant> {
-        self.0.front().map(|(until, _)| *until)
+        let Lists { waiting, paused } = std::mem::take(&mut *self.0.lock());
+        waiting.into_iter().chain(paused.into_iter().map(|(_, key)| key)).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use cache::entry::segmented::{Absent, Segmented};
 use caching::ByteRange;
 use store::backing::{Backing, BackingError};
-use store::format::{Fragment, Layout, Meaning, Run, SegmentFrame, TagKeys, decode_segment, encode_segment};
+use store::format::{Fragment, Layout, Meaning, Run, SegmentFrame, decode_segment, encode_segment};
 use store::{Budget, FillId, OverBudget, Place, Segment, SegmentId, SegmentPut};
 
 use crate::counts::{Counts, Event};
@@ -36,7 +36,6 @@ const EXTENDED_AT_ONCE: usize = 256;
 pub struct TierSegments {
     backing: Arc<dyn Backing>,
     budget: Arc<Budget>,
-    keys: Option<TagKeys>,
     counts: Arc<Counts>,
     loads: SingleFlight<(Absent, Place), Option<Vec<Option<Segment>>>>,
     written: AtomicU64,
@@ -52,14 +51,9 @@ pub enum Unavailable {
 }
 
 impl TierSegments {
-    /// Creates the segments of a tier. `backing` keeps deadlines; `keys` are the tag keys, if tags are required.
-    pub fn new(
-        backing: Arc<dyn Backing>,
-        budget: Arc<Budget>,
-        keys: Option<TagKeys>,
-        counts: Arc<Counts>,
-    ) -> Self {
-        Self { backing, budget, keys, counts, loads: SingleFlight::default(), written: AtomicU64::new(0) }
+    /// Creates the segments of a tier. `backing` keeps deadlines.
+    pub fn new(backing: Arc<dyn Backing>, budget: Arc<Budget>, counts: Arc<Counts>) -> Self {
+        Self { backing, budget, counts, loads: SingleFlight::default(), written: AtomicU64::new(0) }
     }
 
     /// Number of segments that the tier has taken.
@@ -102,12 +96,9 @@ impl TierSegments {
         let mut unusable = Vec::new();
         let mut loaded = Vec::with_capacity(indexes.len());
         for index in indexes {
+            let id = SegmentId { fill, index: *index };
             let bytes = answer.next().flatten();
-            let decoded = bytes.map(|bytes| self.decode(SegmentId { fill, index: *index }, place, &bytes));
-            if matches!(decoded, Some(Err(Unusable::Remove))) {
-                unusable.push(*index);
-            }
-            loaded.push(decoded.and_then(Result::ok));
+            loaded.push(bytes.and_then(|bytes| self.decode(id, place, &bytes, &mut unusable)));
         }
         drop(room);
         if !unusable.is_empty() {
@@ -117,19 +108,17 @@ impl TierSegments {
         Ok(loaded)
     }
 
-    fn decode(&self, id: SegmentId, place: Place, bytes: &[u8]) -> Result<Segment, Unusable> {
-        let frame = decode_segment(bytes, id, self.keys.as_ref()).map_err(|error| match error.meaning() {
-            Meaning::Corrupt => {
-                self.counts.add(Event::Corrupt);
-                Unusable::Remove
-            }
-            Meaning::Forged => {
-                self.counts.add(Event::Forged);
-                Unusable::Remove
-            }
-            Meaning::Leave | Meaning::Replace => Unusable::Leave,
-        })?;
-        Segment::copy(&self.budget, place, frame.data).map_err(|_| Unusable::Leave)
+    /// Decodes a segment. One that is of use to nobody is counted, and added to `unusable`.
+    fn decode(&self, id: SegmentId, place: Place, bytes: &[u8], unusable: &mut Vec<u32>) -> Option<Segment> {
+        let event = match decode_segment(bytes, id, None).map_err(|error| error.meaning()) {
+            Ok(frame) => return Segment::copy(&self.budget, place, frame.data).ok(),
+            Err(Meaning::Corrupt) => Event::Corrupt,
+            Err(Meaning::Forged) => Event::Forged,
+            Err(Meaning::Leave | Meaning::Replace) => return None,
+        };
+        self.counts.add(event);
+        unusable.push(id.index);
+        None
     }
 
     /// Loads all bytes of `ranges` and returns a body that holds them as long as it lives. Memory keeps them too, if it has room.
@@ -224,7 +213,7 @@ impl TierSegments {
         let _room = self.budget.reserve(data.len() + FRAME_BYTES)?;
         let mut out = Vec::new();
         let frame = SegmentFrame { id, cell_bytes: given.cell_bytes, data: &data };
-        if encode_segment(&frame, self.keys.as_ref(), &mut out).is_err() {
+        if encode_segment(&frame, None, &mut out).is_err() {
             return Ok(false);
         }
         let put = self.backing.put_segment(id, Bytes::from(out), given.ttl).await?;
@@ -255,12 +244,6 @@ impl Source<'_> {
             Self::Bytes(bytes) => Some(Bytes::clone(bytes)),
         }
     }
-}
-
-/// Action on bytes that are not the segment.
-enum Unusable {
-    Remove,
-    Leave,
 }
 
 fn with_all(body: Segmented, absent: &Absent, loaded: Vec<Option<Segment>>) -> Option<Segmented> {

@@ -19,7 +19,7 @@ pub(super) struct Touch {
     /// Milliseconds after `begun`. 0 before the first record: no instance counts on this one yet, and purges complete without it.
     until_ms: AtomicU64,
     /// End according to answers of the tier, in milliseconds after `begun`: it stands still while the tier is away.
-    told_until_ms: AtomicU64,
+    renewed_until_ms: AtomicU64,
     /// End of the last record that the tier has, in milliseconds after `begun`, whatever this instance had read when it wrote that.
     listed_until_ms: AtomicU64,
     failing: Mutex<Option<Failing>>,
@@ -47,7 +47,7 @@ impl Touch {
             begun: now,
             verification,
             until_ms: AtomicU64::new(0),
-            told_until_ms: AtomicU64::new(0),
+            renewed_until_ms: AtomicU64::new(0),
             listed_until_ms: AtomicU64::new(0),
             failing: Mutex::default(),
             changed: Notify::new(),
@@ -60,8 +60,8 @@ impl Touch {
     }
 
     /// Whether other instances wait for this one, as far as it has heard, so that it learns of a purge before that is complete.
-    pub(super) fn is_told(&self, now: Instant) -> bool {
-        self.is_before(now, &self.told_until_ms)
+    pub(super) fn is_awaited(&self, now: Instant) -> bool {
+        self.is_before(now, &self.renewed_until_ms)
     }
 
     fn is_before(&self, now: Instant, end_ms: &AtomicU64) -> bool {
@@ -82,10 +82,10 @@ impl Touch {
     }
 
     /// Notes a record that was written after this instance had read all purges.
-    pub(super) fn told(&self, sent: Instant, lifetime: Duration) {
+    pub(super) fn renewed(&self, sent: Instant, lifetime: Duration) {
         *self.failing.lock() = None;
         let end = self.end_of(sent, lifetime);
-        self.told_until_ms.store(self.ms_at(end), Ordering::Release);
+        self.renewed_until_ms.store(self.ms_at(end), Ordering::Release);
         self.holds_until(end);
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let begun = Instant::now();
         let touch = Touch::new(begun, T);
         assert!(!touch.holds(begun), "before anybody waits for it");
-        touch.told(begun + after(1000), 3 * T);
+        touch.renewed(begun + after(1000), 3 * T);
         assert!(touch.holds(begun + after(5999)) && !touch.holds(begun + after(6000)));
     }
 
@@ -165,10 +165,14 @@ mod tests {
     fn it_holds_while_the_tier_is_away() {
         let begun = Instant::now();
         let touch = Touch::new(begun, T);
-        touch.told(begun, 3 * T);
+        touch.renewed(begun, 3 * T);
         for ms in (1000..20_000).step_by(300) {
             assert!(touch.holds(begun + after(ms)), "{ms}");
-            assert_eq!(touch.is_told(begun + after(ms)), ms < 5000, "the others stop to wait for it: {ms}");
+            assert_eq!(
+                touch.is_awaited(begun + after(ms)),
+                ms < 5000,
+                "the others stop to wait for it: {ms}"
+            );
             touch.failed(begun + after(ms - 100), begun + after(ms));
         }
     }
@@ -177,7 +181,7 @@ mod tests {
     fn a_process_that_was_stopped_asks_first() {
         let begun = Instant::now();
         let touch = Touch::new(begun, T);
-        touch.told(begun, 3 * T);
+        touch.renewed(begun, 3 * T);
         touch.failed(begun + after(100), begun + after(200));
         // The process resumes, and the connection is gone.
         touch.failed(begun + after(10_000), begun + after(10_001));
@@ -186,7 +190,7 @@ mod tests {
         assert!(!touch.holds(begun + after(11_000)));
         touch.failed(begun + after(11_000), begun + after(11_001));
         assert!(touch.holds(begun + after(11_002)), "the tier is away");
-        touch.told(begun + after(11_500), 3 * T);
+        touch.renewed(begun + after(11_500), 3 * T);
         assert!(touch.holds(begun + after(16_000)));
     }
 }

@@ -8,22 +8,19 @@
 mod tests;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use cache::entry::copy::TierCopy;
 use cache::entry::stored::CacheEntry;
-use parking_lot::Mutex;
+use cache::sharded::Sharded;
 use store::{FillId, Record as _};
-use tokio::time::Instant;
 
 use crate::leases::HeldLease;
-use crate::queue::{Pause, Queue, QueueTurn};
+use crate::queue::Queue;
 
 /// Pending change to a record of the tier.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Pending {
     /// Writes the record.
     Put { entry: Arc<CacheEntry>, theirs: Theirs, claim: Option<Claim> },
@@ -40,7 +37,7 @@ pub(crate) struct Claim {
 
 /// Share of a pending write that was fetched under the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Covers {
+pub(crate) enum Covers {
     All,
     /// The key has another change too.
     Part,
@@ -81,7 +78,7 @@ pub(crate) struct Limits {
 }
 
 /// A pending operation with its number among those on the key.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Numbered {
     pub pending: Pending,
     pub number: u64,
@@ -96,21 +93,21 @@ struct KeySlot {
     /// Failed attempts at the pending operation.
     failures: u32,
     /// Changes that the tier has reported while a look-up was in progress.
-    doubts: u64,
+    reports: u64,
     /// Look-ups in progress. They keep the slot, and with it the number.
     asking: usize,
 }
 
 /// Pending changes and records in use, by key.
+#[derive(Default)]
 pub(crate) struct WriteBehind {
-    shards: Box<[Mutex<Slots>]>,
-    hasher: RandomState,
+    shards: Sharded<Slots>,
     /// Number of keys with a pending change.
     pending: AtomicUsize,
     /// Memory that pending records take.
     pending_bytes: AtomicUsize,
-    /// Keys with a pending change that no writer holds.
-    queue: Queue,
+    /// Keys with a pending change that no writer holds. A writer puts its key back, unless no change is pending any more.
+    pub(crate) queue: Queue,
 }
 
 #[derive(Default)]
@@ -125,30 +122,15 @@ pub(crate) struct KeyWatch<'a> {
     write_behind: &'a WriteBehind,
     key: &'a [u8],
     number: u64,
-    doubts: u64,
+    reports: u64,
 }
 
-/// Number of locks; enough that workers rarely wait for each other.
-const SHARDS: usize = 64;
 const SWEEP_SLOTS_MIN: usize = 64;
-
-impl Default for WriteBehind {
-    fn default() -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self {
-            shards,
-            hasher: RandomState::new(),
-            pending: AtomicUsize::new(0),
-            pending_bytes: AtomicUsize::new(0),
-            queue: Queue::default(),
-        }
-    }
-}
 
 impl WriteBehind {
     /// State of a key, as far as it is known without asking the tier.
     pub(crate) fn known(&self, key: &[u8]) -> KnownRecord {
-        self.shard(key).lock().by_key.get(key).map_or(KnownRecord::Unknown, KeySlot::known)
+        self.shards.of(key).lock().by_key.get(key).map_or(KnownRecord::Unknown, KeySlot::known)
     }
 
     /// Record under a key, as far as it is known here.
@@ -162,9 +144,15 @@ impl WriteBehind {
     /// Notes an operation, in place of the pending one. Refused if that would be one key too many: the change is then lost to the tier.
     /// A record that would exceed the byte limit is not written, and the tier's record of its key is removed.
     pub(crate) fn note(&self, key: &[u8], next: Pending, limits: Limits) -> Noted {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shards.of(key).lock();
         let is_full = self.pending_keys() >= limits.keys_max;
-        let next = self.fitting(next, limits);
+        let pending_bytes = self.pending_bytes.load(Ordering::Relaxed);
+        let next = if pending_bytes.saturating_add(next.bytes()) <= limits.bytes_max {
+            next
+        } else {
+            next.mark_given_up();
+            Pending::Removed
+        };
         let slot = shard.slot(key);
         slot.number += 1;
         if is_full && slot.pending.is_none() {
@@ -190,18 +178,9 @@ impl WriteBehind {
         Noted::Taken
     }
 
-    fn fitting(&self, next: Pending, limits: Limits) -> Pending {
-        let waiting = self.pending_bytes.load(Ordering::Relaxed);
-        if waiting.saturating_add(next.bytes()) <= limits.bytes_max {
-            return next;
-        }
-        next.mark_given_up();
-        Pending::Removed
-    }
-
     /// Replaces a record by one with the same responses. A pending write goes on with the new record, and nothing is outdated.
     pub(crate) fn replace(&self, key: &[u8], before: &Arc<CacheEntry>, after: &Arc<CacheEntry>) {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shards.of(key).lock();
         let Some(slot) = shard.by_key.get_mut(key) else { return };
         if let Some(Pending::Put { entry, .. }) = slot.pending.as_mut()
             && Arc::ptr_eq(entry, before)
@@ -217,37 +196,19 @@ impl WriteBehind {
 
     /// Forgets the record in use of a key.
     pub(crate) fn out_of_use(&self, key: &[u8]) {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shards.of(key).lock();
         if let Some(slot) = shard.by_key.get_mut(key) {
             slot.in_use = Weak::new();
         }
         shard.let_go(key);
     }
 
-    /// Next key for a writer. The writer puts it back, unless no change is pending any more.
-    pub(crate) fn next(&self, now: Instant) -> QueueTurn {
-        self.queue.next(now)
-    }
-
-    /// Queues a key again that a writer held.
-    pub(crate) fn again(&self, key: Box<[u8]>) {
-        self.queue.push(key);
-    }
-
-    /// Queues a key again after a pause.
-    pub(crate) fn pause(&self, key: Box<[u8]>, pause: Pause, now: Instant) {
-        self.queue.pause(key, pause, now);
-    }
-
     /// Moves pending removals to the front, and ends all pauses.
     pub(crate) fn removals_first(&self) {
         let keys = self.queue.take().into_iter();
-        let (removals, others): (Vec<_>, Vec<_>) = keys.partition(|key| self.is_removal(key));
+        let (removals, others): (Vec<_>, Vec<_>) = keys
+            .partition(|key| matches!(self.pending(key), Some(Numbered { pending: Pending::Removed, .. })));
         removals.into_iter().chain(others).for_each(|key| self.queue.push(key));
-    }
-
-    fn is_removal(&self, key: &[u8]) -> bool {
-        matches!(self.pending(key), Some(Numbered { pending: Pending::Removed, .. }))
     }
 
     /// Number of pending removals.
@@ -258,14 +219,14 @@ impl WriteBehind {
 
     /// Pending operation of a key.
     pub(crate) fn pending(&self, key: &[u8]) -> Option<Numbered> {
-        let shard = self.shard(key).lock();
+        let shard = self.shards.of(key).lock();
         let slot = shard.by_key.get(key)?;
         Some(Numbered { pending: slot.pending.clone()?, number: slot.number })
     }
 
     /// Removes an operation that took place. Returns whether the key has no other.
     pub(crate) fn done(&self, key: &[u8], number: u64) -> bool {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shards.of(key).lock();
         let Some(slot) = shard.by_key.get_mut(key) else { return true };
         if slot.number != number {
             return false;
@@ -280,7 +241,7 @@ impl WriteBehind {
 
     /// Counts a failed attempt. Returns the number of failures of the operation.
     pub(crate) fn failed(&self, key: &[u8], number: u64) -> u32 {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shards.of(key).lock();
         let slot = shard.by_key.get_mut(key).filter(|slot| slot.number == number);
         slot.map_or(0, |slot| {
             slot.failures += 1;
@@ -290,47 +251,32 @@ impl WriteBehind {
 
     /// Turns an operation that can't take place into a removal, because the tier's record is older.
     pub(crate) fn give_up(&self, key: &[u8], number: u64) {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shards.of(key).lock();
         if let Some(slot) = shard.by_key.get_mut(key).filter(|slot| slot.number == number) {
             let bytes = slot.give_up();
             self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Gives up pending records that have expired. Returns how many.
-    pub(crate) fn give_up_expired(&self, now_ms: u64) -> usize {
-        let of_shard = |shard: &Mutex<Slots>| {
-            let mut shard = shard.lock();
-            let expired = shard.by_key.values_mut().filter(|slot| slot.has_expired(now_ms));
-            let bytes = expired.map(KeySlot::give_up);
-            bytes.map(|bytes| _ = self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed)).count()
-        };
-        self.shards.iter().map(of_shard).sum()
-    }
-
     /// Begins a look-up in the tier; the guard is held until its answer is used.
     pub(crate) fn ask<'a>(&'a self, key: &'a [u8]) -> KeyWatch<'a> {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shards.of(key).lock();
         let slot = shard.slot(key);
         slot.asking += 1;
-        KeyWatch { write_behind: self, key, number: slot.number, doubts: slot.doubts }
+        KeyWatch { write_behind: self, key, number: slot.number, reports: slot.reports }
     }
 
     /// Notes that the tier has reported a change to a key. Returns the record in use, if any.
     pub(crate) fn suspect(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shards.of(key).lock();
         let slot = shard.by_key.get_mut(key)?;
-        slot.doubts += 1;
+        slot.reports += 1;
         slot.in_use.upgrade()
     }
 
     /// Number of keys with a pending change.
     pub(crate) fn pending_keys(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
-    }
-
-    fn shard(&self, key: &[u8]) -> &Mutex<Slots> {
-        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
     }
 }
 
@@ -342,39 +288,32 @@ impl KeyWatch<'_> {
     /// Makes the record that was found the one in use, unless it is outdated by now. `mark` notes in the record what it is a copy of,
     /// before a later change can be reported.
     pub(crate) fn found(&self, entry: &Arc<CacheEntry>, mark: impl FnOnce(&TierCopy)) -> bool {
-        let mut shard = self.write_behind.shard(self.key).lock();
-        let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
-            return false;
-        };
-        slot.in_use = Arc::downgrade(entry);
-        mark(&entry.copy);
-        true
+        self.if_current(|slot| {
+            slot.in_use = Arc::downgrade(entry);
+            mark(&entry.copy);
+        })
     }
 
     /// Forgets the record in use: the tier has another, which is of no use here. Returns whether that is still current.
     pub(crate) fn gone(&self) -> bool {
-        let mut shard = self.write_behind.shard(self.key).lock();
-        let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
-            return false;
-        };
-        slot.in_use = Weak::new();
-        true
-    }
-
-    fn is_about(&self, slot: &KeySlot) -> bool {
-        slot.number == self.number && slot.doubts == self.doubts
+        self.if_current(|slot| slot.in_use = Weak::new())
     }
 
     /// Whether nothing has changed since the look-up began.
     pub(crate) fn is_current(&self) -> bool {
-        let shard = self.write_behind.shard(self.key).lock();
-        shard.by_key.get(self.key).is_some_and(|slot| self.is_about(slot))
+        self.if_current(|_| {})
+    }
+
+    fn if_current(&self, change: impl FnOnce(&mut KeySlot)) -> bool {
+        let mut shard = self.write_behind.shards.of(self.key).lock();
+        let slot = shard.by_key.get_mut(self.key);
+        slot.filter(|slot| slot.number == self.number && slot.reports == self.reports).map(change).is_some()
     }
 }
 
 impl Drop for KeyWatch<'_> {
     fn drop(&mut self) {
-        let mut shard = self.write_behind.shard(self.key).lock();
+        let mut shard = self.write_behind.shards.of(self.key).lock();
         if let Some(slot) = shard.by_key.get_mut(self.key) {
             slot.asking -= 1;
         }
@@ -415,11 +354,6 @@ impl KeySlot {
         let given_up = self.pending.replace(Pending::Removed);
         given_up.iter().for_each(Pending::mark_given_up);
         given_up.as_ref().map_or(0, Pending::bytes)
-    }
-
-    fn has_expired(&self, now_ms: u64) -> bool {
-        let Some(Pending::Put { entry, .. }) = &self.pending else { return false };
-        entry.expires_at_ms().is_some_and(|end_ms| end_ms <= now_ms)
     }
 
     fn is_idle(&self) -> bool {
@@ -463,22 +397,12 @@ impl Pending {
 }
 
 impl Claim {
-    pub(super) fn of(held: &Arc<HeldLease>) -> Self {
-        Self { held: Arc::clone(held), covers: Covers::All }
-    }
-
     /// Claim on a record that also contains an earlier change which was not written.
     fn after(own: Option<Self>, before: Option<&Self>) -> Option<Self> {
         let is_same =
             own.as_ref().zip(before).is_some_and(|(own, before)| Arc::ptr_eq(&own.held, &before.held));
         let claim = own.or_else(|| before.cloned())?;
         Some(if is_same { claim } else { Self { covers: Covers::Part, ..claim } })
-    }
-}
-
-impl fmt::Debug for Claim {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Claim").field("covers", &self.covers).finish_non_exhaustive()
     }
 }
 

@@ -238,7 +238,7 @@ impl GatewayControl {
         let live = live(config, Some(&running), &self.shared.upstreams, &self.shared.telemetry)?;
         let stores = &self.shared.stores;
         let moved = stores.indices().filter(|index| live.routes.may_hold_more(*index));
-        moved.for_each(|index| stores.at(index).cache.invalidations().urls_move());
+        moved.for_each(|index| stores.at(index).cache.invalidations.urls_move());
         self.shared.live.store(Arc::new(live));
         check_origins(&self.shared);
         Ok(fixed)
@@ -311,7 +311,7 @@ impl GatewayControl {
     pub fn stores(&self) -> impl Iterator<Item = StoreMeasures<'_>> {
         self.shared.stores.iter().map(|store| StoreMeasures {
             name: store.given_name(),
-            usage: store.cache.memory().usage(),
+            usage: store.cache.memory.usage(),
             tier: store.tier.as_ref().map(|tier| tier.counts()),
             health: store.tier.as_ref().map(|tier| tier.health()),
         })
@@ -336,7 +336,7 @@ impl GatewayControl {
 
     /// Number of forwards in progress that others can join.
     pub fn fetches_in_flight(&self) -> usize {
-        self.shared.stores.iter().map(|store| store.cache.fetches().running()).sum()
+        self.shared.stores.iter().map(|store| store.cache.fetches.running()).sum()
     }
 }
 

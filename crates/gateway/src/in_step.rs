@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use cache::Cache;
 use fleet::Tier;
-use fleet::purge_log::Beat;
 use store::backing::{BackingError, LogCursor, Source, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -60,7 +59,7 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
             biased;
             _ = ticks.tick() => true,
             () = hearing.log_changed.notified() => false,
-            () = log.posted() => false,
+            () = log.posted.notified() => false,
         };
         let begun = Instant::now();
         let when = if is_tick { When::Tick } else { When::Told };
@@ -119,13 +118,13 @@ async fn step(
         let (sent, source) = (log.sent(), log.backing.source());
         let read = heard::read_on(shared, (cache, tier)).await?;
         log.record_read_over(source);
-        cache.invalidations().own_are_read(sent);
+        cache.invalidations.own_are_read(sent);
         if *told == Some(read) {
             return Ok(());
         }
         *told = None;
         // An instance that isn't listed yet reads on once it is.
-        if log.beat(read).await? == Beat::Next || !log.is_listed() {
+        if log.heartbeat(read).await? || !log.is_listed() {
             *told = Some(read);
             return Ok(());
         }

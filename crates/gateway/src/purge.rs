@@ -185,11 +185,11 @@ fn of_sites(live: &ActiveConfig, what: &What) -> BTreeSet<StoreIndex> {
 /// Purges a selection, at a cost that doesn't depend on what is stored.
 async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> PurgeOutcome {
     let is_counted =
-        stores.iter().all(|Store { cache, tier, .. }| tier.is_none() && cache.invalidations().lacks(&what));
+        stores.iter().all(|Store { cache, tier, .. }| tier.is_none() && cache.invalidations.lacks(&what));
     let record = record(what, mode);
     let doomed = stores.iter().map(|Store { cache, .. }| {
-        let kept = cache.invalidations().purge(record.clone(), &[]);
-        cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head))
+        let kept = cache.invalidations.purge(record.clone(), &[]);
+        cache.fetches.purge(|key, head| count::doom(&kept.reach, key, head))
     });
     let fills_doomed = doomed.sum();
     let said = heard::said(stores).await;
@@ -201,8 +201,8 @@ async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> Purge
 async fn count_selected(stores: &[&Store], what: &What) -> PurgeOutcome {
     let mut outcome = PurgeOutcome::default();
     for Store { cache, .. } in stores {
-        let reach = cache.invalidations().reach(what, &[]);
-        outcome.fills_doomed += cache.fetches().count(|key, head| count::doom(&reach, key, head));
+        let reach = cache.invalidations.reach(what, &[]);
+        outcome.fills_doomed += cache.fetches.count(|key, head| count::doom(&reach, key, head));
         outcome = outcome.and(&count::count(cache, &reach).await);
     }
     outcome
@@ -292,8 +292,7 @@ impl OfUrl<'_> {
             let keys: Vec<&[u8]> = here.clone().map(|place| &place.key[..]).collect();
             // A store that a reload has left may have the response under any key of the URL.
             let any = [&places[0].key[..]];
-            let kept =
-                cache.invalidations().purge(record.clone(), if keys.is_empty() { &any } else { &keys });
+            let kept = cache.invalidations.purge(record.clone(), if keys.is_empty() { &any } else { &keys });
             for place in here {
                 let found = purge_key(cache, &place.key, mode, None);
                 // Clients ask by another URL for responses whose URL rules have rewritten.
@@ -301,7 +300,7 @@ impl OfUrl<'_> {
                 outcome = outcome.and(&found);
             }
             // Fetches under keys that have this one as a part.
-            outcome.fills_doomed += cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
+            outcome.fills_doomed += cache.fetches.purge(|key, head| count::doom(&kept.reach, key, head));
         }
         let fleet = heard::tell(stores, said, &record).await;
         let refreshes = match mode {
@@ -314,9 +313,9 @@ impl OfUrl<'_> {
     fn count(&self, places: &[UrlLocation<'_>]) -> PurgeOutcome {
         let what = What::Url(self.url.to_owned());
         let count = |UrlLocation { store: Store { cache, .. }, key, .. }: &UrlLocation<'_>| {
-            let reach = cache.invalidations().reach(&what, &[key]);
+            let reach = cache.invalidations.reach(&what, &[key]);
             let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
-            let fills_doomed = cache.fetches().count(|key, head| count::doom(&reach, key, head));
+            let fills_doomed = cache.fetches.count(|key, head| count::doom(&reach, key, head));
             found((responses_purged, fills_doomed), cache)
         };
         places.iter().map(count).fold(PurgeOutcome::default(), |all, found| all.and(&found))
@@ -373,14 +372,14 @@ pub(super) fn purge_key(cache: &Cache, key: &[u8], mode: PurgeMode, spared: Opti
         }
     });
     if mode == PurgeMode::Hard {
-        cache.invalidations().key_is_removed(key);
+        cache.invalidations.key_is_removed(key);
     }
     found((responses_purged, fills_doomed), cache)
 }
 
 /// Outcome under one key, which counts as matched if there was anything.
 fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> PurgeOutcome {
-    let keyed_uncounted = cache.invalidations().watches_keys();
+    let keyed_uncounted = cache.invalidations.watches_keys();
     let keys_matched = usize::from(responses_purged + fills_doomed > 0);
     PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
 }
@@ -390,7 +389,7 @@ fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> Pur
 /// much.
 pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared: Option<&Waiter>) {
     let Some((own, others)) = keys.split_first() else { return };
-    cache.invalidations().invalidate_key(own, Force::Hard, Some(id));
+    cache.invalidations.invalidate_key(own, Force::Hard, Some(id));
     for key in others {
         cache.invalidate_known(key, spared, |_| Change::Remove);
     }

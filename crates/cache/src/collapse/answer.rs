@@ -41,13 +41,7 @@ impl Answer {
         match self {
             Self::Failed(failed) | Self::Stale(_, _, failed) => Some(failed.clone()),
             Self::Private(private) if private.status >= 500 => Some(Failed::Status(private.status)),
-            Self::Filling(_)
-            | Self::Freshened(..)
-            | Self::Found(_)
-            | Self::FoundElsewhere(_)
-            | Self::Private(_)
-            | Self::Discarded
-            | Self::GivenUp => None,
+            _ => None,
         }
     }
 }

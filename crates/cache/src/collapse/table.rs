@@ -7,10 +7,10 @@
 //! Locks, in order: a shard, a crowd, the progress of a forward.
 
 mod crowd;
+mod leader;
 mod purge;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -21,28 +21,29 @@ use tokio::sync::Notify;
 use self::crowd::Crowd;
 
 pub use self::crowd::{Asker, Learned, Waiting};
+pub use self::leader::{LeaderGuard, News, Waiter};
 pub use self::purge::Doom;
 
 use origin::Interim;
 
 use crate::changed::until;
-use crate::collapse::answer::{Answer, Filling};
+use crate::collapse::answer::Answer;
 use crate::collapse::order::{Exchanged, Order, Sequence};
 use crate::collapse::turns::{Effect, Ended};
 use crate::entry::stored::StoredHead;
-use crate::fill::Fill;
 use crate::membership::LookUp;
 use crate::settings::CollapseLimits;
+use crate::sharded::Sharded;
 
 /// Most interim responses of one forward kept for its waiters: they are hints, and an origin may send them without end.
 const INTERIMS_KEPT_MAX: usize = 32;
 
 /// Fetches in progress, by cache key, variant and scope.
+#[derive(Default)]
 pub struct FetchTable {
-    shards: Box<[Mutex<Listed>]>,
+    shards: Sharded<Listed>,
     /// Invalidation counts, by hash of the key.
-    invalidations: Box<[AtomicU64]>,
-    hasher: RandomState,
+    invalidations: Sharded<u64, 1024>,
     turns: AtomicU64,
 }
 
@@ -64,10 +65,11 @@ pub struct InFlight {
     /// Its waiters; `None` if requests can't join.
     crowd: Option<Arc<Crowd>>,
     /// Trace of the leading request, if recorded.
-    trace: OnceLock<TraceContext>,
+    pub trace: OnceLock<TraceContext>,
     progress: Mutex<Progress>,
     changed: Notify,
-    waiters: Arc<AtomicUsize>,
+    /// Requests that wait for the answer, for the fill.
+    pub waiters: Arc<AtomicUsize>,
     invalidated: AtomicBool,
     personal: AtomicBool,
 }
@@ -90,21 +92,9 @@ pub enum Join {
     Full,
 }
 
-const SHARDS: usize = 64;
-const INVALIDATION_COUNTS: usize = 1024;
-
 /// Invalidation count of a key and of the keys that share its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidationCount(u64);
-
-impl Default for FetchTable {
-    fn default() -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        let invalidations = (0..INVALIDATION_COUNTS).map(|_| AtomicU64::new(0)).collect();
-        let hasher = RandomState::new();
-        Self { shards, invalidations, hasher, turns: AtomicU64::new(0) }
-    }
-}
 
 impl FetchTable {
     /// Takes the next turn. If a forward is listed only once its response has arrived, take the turn before sending the request.
@@ -122,7 +112,7 @@ impl FetchTable {
         record_overtaken: impl Fn(LookUp) -> bool,
     ) -> Join {
         let key = [primary, variant].concat();
-        let mut shard = self.shard(primary).lock();
+        let mut shard = self.shards.of(primary).lock();
         if let Some(crowd) =
             shard.crowds.get(key.as_slice()).filter(|crowd| !crowd.makes_room(&record_overtaken))
         {
@@ -139,8 +129,9 @@ impl FetchTable {
 
     /// Lists another forward for a crowd.
     fn begin(&self, shard: &mut Listed, crowd: &Arc<Crowd>, asker: Asker) -> Arc<InFlight> {
-        let in_flight = InFlight::new(crowd.primary(), self.turn());
-        let in_flight = Arc::new(InFlight { crowd: Some(Arc::clone(crowd)), ..in_flight });
+        let (primary, began) = (crowd.primary().into(), self.turn());
+        let crowd_joined = Some(Arc::clone(crowd));
+        let in_flight = Arc::new(InFlight { primary, began, crowd: crowd_joined, ..InFlight::default() });
         shard.forwards.insert(in_flight.began, Arc::clone(&in_flight));
         crowd.begins(&in_flight, asker);
         in_flight
@@ -148,16 +139,7 @@ impl FetchTable {
 
     /// Gives turns to the waiters of a crowd that may ask alongside the running forwards.
     fn hand_on(self: &Arc<Self>, crowd: &Arc<Crowd>) {
-        drop(self.hand_on_in(&mut self.shard(crowd.primary()).lock(), crowd));
-    }
-
-    /// Withdraws a body that was promised to a crowd and does not come: others go in turn.
-    fn withdraw(self: &Arc<Self>, crowd: &Arc<Crowd>, fill: &Arc<Fill>) -> Effect {
-        let effect = crowd.withdraw(fill);
-        if effect == Effect::NextGoes {
-            self.hand_on(crowd);
-        }
-        effect
+        drop(self.hand_on_in(&mut self.shards.of(crowd.primary()).lock(), crowd));
     }
 
     /// Gives out turns. Returns those of waiters that have just left: the caller drops them once the shard is unlocked, which gives them
@@ -175,14 +157,10 @@ impl FetchTable {
         undelivered
     }
 
-    /// Closes a crowd to new requests: they start a new one.
-    fn close(&self, crowd: &Arc<Crowd>) {
-        self.shard(crowd.primary()).lock().close(crowd);
-    }
-
     /// Returns the bytes that a running forward of a complete response has brought; `None` without such a forward.
     pub fn arrived_bytes(&self, primary: &[u8], variant: &[u8]) -> Option<u64> {
-        let crowd = self.shard(primary).lock().crowds.get([primary, variant].concat().as_slice()).cloned()?;
+        let crowd =
+            self.shards.of(primary).lock().crowds.get([primary, variant].concat().as_slice()).cloned()?;
         match crowd.answer() {
             None => Some(0),
             Some(Answer::Filling(filling)) => Some(filling.fill.arrived_bytes()),
@@ -192,35 +170,35 @@ impl FetchTable {
 
     /// Lists a forward that can't be joined. It is listed so that it can be invalidated.
     pub fn alone(&self, primary: &[u8]) -> Waiter {
-        self.list_alone(primary, self.turn())
+        Waiter::new(&self.list_alone(primary, self.turn()))
     }
 
-    fn list_alone(&self, primary: &[u8], began: Sequence) -> Waiter {
-        let in_flight = Arc::new(InFlight::new(primary, began));
-        self.shard(primary).lock().forwards.insert(began, Arc::clone(&in_flight));
-        Waiter::new(&in_flight)
+    fn list_alone(&self, primary: &[u8], began: Sequence) -> Arc<InFlight> {
+        let in_flight = Arc::new(InFlight { primary: primary.into(), began, ..InFlight::default() });
+        self.shards.of(primary).lock().forwards.insert(began, Arc::clone(&in_flight));
+        in_flight
     }
 
     /// Returns the invalidation count of a key. If a forward is listed only once its response has arrived, take the count before sending
     /// the request.
     pub fn invalidations(&self, primary: &[u8]) -> InvalidationCount {
-        InvalidationCount(self.invalidation_count(primary).load(Ordering::Acquire))
+        InvalidationCount(*self.invalidations.of(primary).lock())
     }
 
     /// Lists a forward that can't be joined and that began at this turn. It is invalidated if the count has changed since.
     pub fn alone_since(&self, primary: &[u8], began: Sequence, invalidations: InvalidationCount) -> Waiter {
-        let waiter = self.list_alone(primary, began);
+        let in_flight = self.list_alone(primary, began);
         if self.invalidations(primary) != invalidations {
-            waiter.in_flight.invalidated.store(true, Ordering::Release);
+            in_flight.invalidated.store(true, Ordering::Release);
         }
-        waiter
+        Waiter::new(&in_flight)
     }
 
     /// Forbids all running forwards for `primary` except `spared` to store their responses, and hides them from new requests. Returns
     /// their number.
     pub fn invalidate(&self, primary: &[u8], spared: Option<&Waiter>) -> usize {
-        let mut shard = self.shard(primary).lock();
-        self.invalidation_count(primary).fetch_add(1, Ordering::AcqRel);
+        let mut shard = self.shards.of(primary).lock();
+        *self.invalidations.of(primary).lock() += 1;
         shard.remove(|in_flight| {
             let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.in_flight, in_flight));
             let hit = *in_flight.primary == *primary && !is_spared;
@@ -240,7 +218,7 @@ impl FetchTable {
         rival: &Arc<StoredHead>,
         is_replaced: impl Fn(&Arc<StoredHead>) -> bool,
     ) {
-        let mut shard = self.shard(primary).lock();
+        let mut shard = self.shards.of(primary).lock();
         shard.remove(|in_flight| {
             // The forward that brings the response has no order with itself.
             if *in_flight.primary != *primary || in_flight.began == by.began {
@@ -268,7 +246,7 @@ impl FetchTable {
 
     /// Lists a forward again after a purge. If a newer forward or crowd has taken its place, that stays listed.
     fn list_again(&self, in_flight: &Arc<InFlight>) {
-        let mut shard = self.shard(&in_flight.primary).lock();
+        let mut shard = self.shards.of(&in_flight.primary).lock();
         if shard.forwards.contains_key(&in_flight.began) || !in_flight.is_invalidated() {
             return;
         }
@@ -281,14 +259,14 @@ impl FetchTable {
 
     /// Hides a forward: its response is not stored any more, and no request joins it.
     fn hide(&self, in_flight: &InFlight) {
-        let mut shard = self.shard(&in_flight.primary).lock();
+        let mut shard = self.shards.of(&in_flight.primary).lock();
         shard.forwards.remove(&in_flight.began);
         in_flight.crowd.iter().for_each(|crowd| shard.close(crowd));
     }
 
     /// Ends a forward: its waiters get its result, or go in turn.
     fn ended(self: &Arc<Self>, in_flight: &Arc<InFlight>, answer: &Answer) {
-        let mut shard = self.shard(&in_flight.primary).lock();
+        let mut shard = self.shards.of(&in_flight.primary).lock();
         shard.forwards.remove(&in_flight.began);
         let Some(crowd) = &in_flight.crowd else { return };
         let undelivered = match crowd.ended(in_flight, answer) {
@@ -302,54 +280,28 @@ impl FetchTable {
         drop(shard);
         drop(undelivered);
     }
-
-    fn invalidation_count(&self, primary: &[u8]) -> &AtomicU64 {
-        &self.invalidations[self.hasher.hash_one(primary) as usize % INVALIDATION_COUNTS]
-    }
-
-    fn shard(&self, primary: &[u8]) -> &Mutex<Listed> {
-        &self.shards[self.hasher.hash_one(primary) as usize % SHARDS]
-    }
 }
 
 impl Listed {
     /// Removes forwards from the list and closes their crowds. Returns their number.
     fn remove(&mut self, mut is_such: impl FnMut(&Arc<InFlight>) -> bool) -> usize {
-        let Self { forwards, crowds } = self;
-        let before = forwards.len();
-        forwards.retain(|_, in_flight| {
-            let is_such = is_such(in_flight);
-            if is_such && let Some(crowd) = &in_flight.crowd {
-                close(crowds, crowd);
-            }
-            !is_such
-        });
-        before - forwards.len()
+        let removed: Vec<_> = self.forwards.extract_if(|_, in_flight| is_such(in_flight)).collect();
+        removed
+            .iter()
+            .filter_map(|(_, in_flight)| in_flight.crowd.as_ref())
+            .for_each(|crowd| self.close(crowd));
+        removed.len()
     }
 
+    /// Closes a crowd to new requests: they start a new one.
     fn close(&mut self, crowd: &Arc<Crowd>) {
-        close(&mut self.crowds, crowd);
-    }
-}
-
-fn close(crowds: &mut HashMap<Box<[u8]>, Arc<Crowd>>, crowd: &Arc<Crowd>) {
-    if crowds.get(crowd.key()).is_some_and(|open| Arc::ptr_eq(open, crowd)) {
-        crowds.remove(crowd.key());
+        if self.crowds.get(crowd.key()).is_some_and(|open| Arc::ptr_eq(open, crowd)) {
+            self.crowds.remove(crowd.key());
+        }
     }
 }
 
 impl InFlight {
-    fn new(primary: &[u8], began: Sequence) -> Self {
-        Self { primary: primary.into(), began, ..Self::default() }
-    }
-
-    /// Sets the trace of the leading request, if it is recorded.
-    pub fn set_leader(&self, trace: Option<TraceContext>) {
-        if let Some(trace) = trace {
-            let _ = self.trace.set(trace);
-        }
-    }
-
     /// Returns the turns at which the forward began and was answered.
     pub fn exchanged(&self) -> Exchanged {
         let progress = self.progress.lock();
@@ -362,7 +314,7 @@ impl InFlight {
     }
 
     /// Returns whether the result is for the leader alone and says nothing about what others would get.
-    pub fn is_answered_in_vain(&self) -> bool {
+    pub fn has_no_answer_for_others(&self) -> bool {
         let progress = self.progress.lock();
         let is_private = matches!(&progress.answer, Some(Answer::Private(_)));
         let ended = progress.answer.as_ref().map(|answer| crowd::end_of(answer).0);
@@ -388,11 +340,6 @@ impl InFlight {
     /// Marks the answer as possibly personal until its head has arrived: interim responses go to the leader only.
     pub fn make_personal(&self) {
         self.personal.store(true, Ordering::Release);
-    }
-
-    /// Returns the count of requests that wait for the answer, for the fill.
-    pub fn promised(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.waiters)
     }
 
     /// Keeps an interim response for the waiters, and for those that join later, up to a limit.
@@ -442,112 +389,5 @@ impl InFlight {
         }
         drop(progress);
         self.changed.notify_waiters();
-    }
-}
-
-/// Handle of the leader of a fetch: however its task ends, the waiters are told and the table is cleared.
-pub struct LeaderGuard {
-    pub in_flight: Arc<InFlight>,
-    fetch_table: Arc<FetchTable>,
-}
-
-impl LeaderGuard {
-    pub fn new(waiter: &Waiter, fetch_table: &Arc<FetchTable>) -> Self {
-        Self { in_flight: Arc::clone(&waiter.in_flight), fetch_table: Arc::clone(fetch_table) }
-    }
-
-    /// Lists the forward again before it asks the origin. Until now it has only waited, so earlier purges don't concern its response;
-    /// later ones find it.
-    pub fn begins_now(&self) {
-        self.fetch_table.list_again(&self.in_flight);
-    }
-
-    /// Creates a waiter for the leader itself.
-    pub fn waiter(&self) -> Waiter {
-        Waiter::new(&self.in_flight)
-    }
-
-    /// Announces the answer; the fetch stays open for others to join.
-    pub fn announce(&self, answer: Answer) {
-        if let Some(crowd) = &self.in_flight.crowd {
-            crowd.answered(&self.in_flight, &answer);
-        }
-        self.in_flight.settle(answer, self.fetch_table.turn());
-    }
-
-    /// Notes that the body has begun: no request waits for the body of another forward any more.
-    pub fn begun(&self, filling: &Filling) {
-        if let Some(crowd) = &self.in_flight.crowd {
-            crowd.begun(&self.in_flight, filling);
-        }
-    }
-
-    /// Hides the fetch from later requests; its waiters still get the answer.
-    pub fn hide(&self) {
-        self.fetch_table.hide(&self.in_flight);
-    }
-
-    /// Announces the answer and closes the fetch: later requests look into the store or start a new forward.
-    pub fn land(self, answer: Answer) {
-        self.end(answer);
-    }
-
-    fn end(&self, answer: Answer) {
-        self.fetch_table.ended(&self.in_flight, &answer);
-        self.in_flight.settle(answer, self.fetch_table.turn());
-    }
-}
-
-impl Drop for LeaderGuard {
-    fn drop(&mut self) {
-        self.end(Answer::GivenUp);
-    }
-}
-
-/// A request that takes part in a fetch.
-pub struct Waiter {
-    in_flight: Arc<InFlight>,
-    interims_seen: usize,
-}
-
-/// News for a waiter.
-pub enum News {
-    Interim(Arc<Interim>),
-    Answer(Answer),
-}
-
-impl Waiter {
-    fn new(in_flight: &Arc<InFlight>) -> Self {
-        if in_flight.waiters.fetch_add(1, Ordering::AcqRel) == 0 {
-            in_flight.changed.notify_waiters();
-        }
-        Self { in_flight: Arc::clone(in_flight), interims_seen: 0 }
-    }
-
-    /// Returns the next interim response, or the answer. May be dropped and called again.
-    pub async fn news(&mut self) -> News {
-        let in_flight = Arc::clone(&self.in_flight);
-        until(&in_flight.changed, || self.poll_news()).await
-    }
-
-    /// Returns the next news, if it has arrived.
-    pub fn poll_news(&mut self) -> Option<News> {
-        let progress = self.in_flight.progress.lock();
-        if let Some(interim) = progress.interims.get(self.interims_seen) {
-            self.interims_seen += 1;
-            return Some(News::Interim(Arc::clone(interim)));
-        }
-        progress.answer.clone().map(News::Answer)
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        if self.in_flight.waiters.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.in_flight.changed.notify_waiters();
-        }
-        if let Some(Answer::Filling(filling)) = &self.in_flight.progress.lock().answer {
-            filling.fill.promise_kept();
-        }
     }
 }

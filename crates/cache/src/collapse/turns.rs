@@ -49,7 +49,7 @@ pub(crate) enum Effect {
 }
 
 /// Earlier failures of forwards for one crowd.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Trouble<C> {
     was_unreachable: bool,
     has_failed: bool,
@@ -63,12 +63,6 @@ pub(crate) struct Beside {
     pub under_way: usize,
     /// Whether even the last of them began longer than `wait_max` ago.
     pub are_late: bool,
-}
-
-impl<C> Default for Trouble<C> {
-    fn default() -> Self {
-        Self { was_unreachable: false, has_failed: false, failures: HashMap::new() }
-    }
 }
 
 impl<C: Copy + Eq + Hash> Trouble<C> {

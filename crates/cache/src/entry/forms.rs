@@ -5,7 +5,6 @@
 //! Freshening makes a new head of the same body, which takes over the forms.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use caching::compression::Coding;
@@ -17,7 +16,7 @@ use crate::entry::segmented::Segmented;
 use crate::fill::Fill;
 
 /// Forms of a head: one word, and no allocation for most responses.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct FormsCell(OnceBox<Arc<Forms>>);
 
 impl Clone for FormsCell {
@@ -30,12 +29,6 @@ impl Clone for FormsCell {
     }
 }
 
-impl fmt::Debug for FormsCell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("FormsCell").field(&self.0.get()).finish()
-    }
-}
-
 impl FormsCell {
     pub(super) fn known(&self) -> Option<&Forms> {
         self.0.get().map(|forms| &**forms)
@@ -43,7 +36,7 @@ impl FormsCell {
 
     /// # Errors
     /// When the memory budget has no room for the forms.
-    pub(super) fn get(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
+    pub fn get(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
         let forms = self.0.get_or_try_init(|| Forms::new(budget).map(|forms| Box::new(Arc::new(forms))));
         forms.map(Arc::clone)
     }

@@ -3,6 +3,7 @@
 pub mod cold_fields;
 pub mod copy;
 pub mod forms;
+mod head;
 pub mod provenance;
 pub mod segmented;
 pub mod stored;

@@ -3,248 +3,19 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use caching::compression::Coding;
-use caching::partial::may_combine;
 use caching::validation::{self, Known};
-use caching::{
-    Matching, NominatedFields, NominatedValues, RefusalScope, RequestFacts, Selecting, StoredFacts,
-    StoredValidators, Timestamp, Validators,
-};
-use message::fields::{KeptFields, PackedFields};
+use caching::{RefusalScope, RequestFacts, Selecting, Timestamp};
 use message::reason::Detail;
-use store::backing::LogCursor;
 use store::{ARC_HEADER_BYTES, Budget, Change, Charge, OverBudget, Record, Slice, allocated_bytes};
 
-use crate::entry::cold_fields::ColdFields;
 use crate::entry::copy::TierCopy;
-use crate::entry::forms::{Form, Forms, FormsCell};
-use crate::entry::provenance::Provenance;
 use crate::entry::segmented::Segmented;
-use crate::entry::usage::{Mark, Owner, Usage};
-use crate::membership::{Checked, Membership, Stamp};
+use crate::entry::usage::Owner;
 
-/// Everything about a stored response except its body. Immutable: freshening makes a new one.
-///
-/// Each stored response has one: `docs/design/memory.md` says what it costs and why.
-#[derive(Clone, Debug)]
-pub struct StoredHead {
-    pub facts: StoredFacts,
-    validators: StoredValidators,
-    /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
-    pub fields: KeptFields,
-    /// `UNDECLARED` if the origin did not declare it.
-    declared_bytes: u64,
-    /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
-    pub checked: Checked,
-    /// `None` if there are none.
-    particulars: Option<Box<ColdFields>>,
-    /// Forms in other codings that were requested.
-    forms: FormsCell,
-}
-
-const UNDECLARED: u64 = u64::MAX;
-
-impl StoredHead {
-    pub fn new(
-        facts: StoredFacts,
-        fields: PackedFields,
-        declared_bytes: Option<u64>,
-        particulars: ColdFields,
-        asked_at: Stamp,
-    ) -> Self {
-        let validators = Validators::parse(&fields.to_lines(), facts.response_time).into();
-        Self {
-            facts,
-            validators,
-            fields: fields.into(),
-            declared_bytes: declared_bytes.unwrap_or(UNDECLARED),
-            checked: Checked::at(asked_at),
-            particulars: particulars.boxed(),
-            forms: FormsCell::default(),
-        }
-    }
-
-    /// Forms of the body in other codings.
-    ///
-    /// # Errors
-    /// When the memory budget has no room for the forms.
-    pub fn forms(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
-        self.forms.get(budget)
-    }
-
-    /// Whether this coding is known to make the body no smaller.
-    pub fn record_no_gain(&self, coding: Coding) -> bool {
-        self.forms.known().is_some_and(|forms| matches!(forms.find(coding), Form::NoGain))
-    }
-
-    /// Takes over the forms of another head of the same body.
-    pub fn with_forms_of(self, other: &Self) -> Self {
-        Self { forms: other.forms.clone(), ..self }
-    }
-
-    fn particulars(&self) -> &ColdFields {
-        static NONE: LazyLock<ColdFields> = LazyLock::new(ColdFields::default);
-        self.particulars.as_deref().unwrap_or_else(|| &NONE)
-    }
-
-    fn with_particulars(self, change: impl FnOnce(&mut ColdFields)) -> Self {
-        let mut particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
-        change(&mut particulars);
-        Self { particulars: particulars.boxed(), ..self }
-    }
-
-    pub fn with_membership(self, membership: Option<Membership>) -> Self {
-        self.with_particulars(|particulars| {
-            particulars.change_provenance(|provenance| provenance.membership = membership);
-        })
-    }
-
-    pub fn with_inputs(self, inputs: Option<Provenance>) -> Self {
-        self.with_particulars(|particulars| {
-            particulars.change_provenance(|provenance| provenance.inputs = inputs.map(Box::new));
-        })
-    }
-
-    /// Takes over the nominated values of `other`, if both nominate the same fields.
-    pub fn for_requests_of(self, other: &Self) -> Self {
-        if self.nominated() != other.nominated() {
-            return self;
-        }
-        let nominated_values = other.nominated_values().clone();
-        self.with_particulars(|particulars| particulars.nominated_values = nominated_values)
-    }
-
-    /// Replaces the fields and the declared length.
-    pub fn with_fields(self, fields: PackedFields, declared_bytes: Option<u64>) -> Self {
-        let particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
-        Self::new(self.facts, fields, declared_bytes, particulars, self.checked.stamp())
-    }
-
-    /// Returns the head as stale from `now` on.
-    pub fn expired(&self, now: Timestamp) -> Self {
-        let expired = Self { facts: self.facts.expired(now), ..self.clone() };
-        match self.inputs() {
-            None => expired,
-            Some(inputs) => expired.with_inputs(Some(inputs.expired(now))),
-        }
-    }
-
-    /// Returns the head as stale since a purge, with all invalidations up to `place` applied.
-    pub fn purged(&self, since: Timestamp, (stamp, place): (Stamp, LogCursor)) -> Self {
-        let expired = self.expired(since);
-        let inputs = expired.inputs().map(|inputs| Provenance { asked_at: Some(place), ..inputs.clone() });
-        let expired = if inputs.is_some() { expired.with_inputs(inputs) } else { expired };
-        Self { checked: Checked::at(stamp), ..expired }
-    }
-
-    pub fn nominated(&self) -> &NominatedFields {
-        &self.particulars().nominated
-    }
-
-    /// Whether a nominated field may reach the origin in another form than the client sent; `None` if none is nominated.
-    pub fn nominates_rewritten(&self) -> Option<bool> {
-        let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
-        particulars.map(|particulars| particulars.nominates_rewritten)
-    }
-
-    /// Use of the variant; `None` for a response that nominates no fields, which answers every request.
-    pub fn usage(&self) -> Option<&Usage> {
-        let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
-        particulars.map(|particulars| &particulars.usage)
-    }
-
-    /// Mark of the use, for comparison with others under the same key.
-    pub fn mark(&self) -> Mark {
-        self.usage().map_or(Mark::ALWAYS, Usage::mark)
-    }
-
-    pub fn nominated_values(&self) -> &NominatedValues {
-        &self.particulars().nominated_values
-    }
-
-    /// Reason phrase; `None` for the usual one of the status.
-    pub fn reason(&self) -> Option<&[u8]> {
-        self.particulars.as_ref()?.reason.as_deref()
-    }
-
-    /// Groups, tags and key by which it can be invalidated, if any.
-    pub fn membership(&self) -> Option<&Membership> {
-        self.particulars.as_ref()?.membership()
-    }
-
-    /// Inputs of the decision to store it, if they are kept.
-    pub fn inputs(&self) -> Option<&Provenance> {
-        self.particulars.as_ref()?.inputs()
-    }
-
-    /// Body length, if the origin declared it.
-    pub fn declared_bytes(&self) -> Option<u64> {
-        (self.declared_bytes != UNDECLARED).then_some(self.declared_bytes)
-    }
-
-    /// Validators of the response.
-    pub fn validators(&self) -> Validators<'_> {
-        self.validators.view(|name| self.fields.value(name))
-    }
-
-    /// Time of the response according to its `Date` field.
-    pub fn date(&self) -> Option<Timestamp> {
-        self.fields.value("date").and_then(|date| caching::date::parse(date, self.facts.response_time))
-    }
-
-    /// Whether validators prove that both are of one representation: equal tags, weak or strong, or strong dates.
-    pub fn is_same_representation(&self, other: &Self) -> bool {
-        let (own, others) = (self.validators(), other.validators());
-        let is_tag_equal = own.entity_tag().is_some_and(|tag| others.entity_tag() == Some(tag));
-        is_tag_equal || may_combine(&own, &others)
-    }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
-            + self.fields.heap_bytes()
-            + self.particulars.as_deref().map_or(0, ColdFields::heap_bytes)
-    }
-
-    /// Whether the request's nominated fields select this response.
-    //= RFC 9111 section 4.1: all nominated fields match
-    //= RFC 9111 section 4: nominated fields match
-    pub fn is_selected_by(&self, request: Selecting<'_>) -> bool {
-        let Some(particulars) = &self.particulars else { return true };
-        let ColdFields { nominated, nominated_values, .. } = &**particulars;
-        nominated.is_empty() || nominated.matches(nominated_values, request)
-    }
-
-    /// Whether the origin is certain to choose this response for the request too.
-    fn is_certain_for(&self, request: Selecting<'_>) -> bool {
-        self.nominated().is_certain(self.nominated_values(), request, &self.fields.to_lines())
-    }
-
-    /// Whether `newer` answers the requests that this one answers too, with the same coding.
-    pub fn is_covered_by(&self, newer: &Self, selecting: Selecting<'_>) -> bool {
-        let coding = |head: &Self| head.fields.value("content-encoding").map(<[u8]>::to_ascii_lowercase);
-        !self.nominated().is_empty()
-            && self.nominated() == newer.nominated()
-            && coding(self) == coding(newer)
-            && newer.nominated().covers(
-                newer.nominated_values(),
-                self.nominated_values(),
-                selecting,
-                &newer.fields.to_lines(),
-            )
-    }
-
-    fn matching(&self) -> Matching<'_> {
-        Matching { facts: &self.facts, nominated: self.nominated() }
-    }
-
-    /// Whether both answer the same requests, so that one replaces the other.
-    pub fn is_same_variant(&self, other: &Self) -> bool {
-        self.nominated() == other.nominated() && self.nominated_values() == other.nominated_values()
-    }
-}
+pub use crate::entry::head::StoredHead;
 
 /// A stored response, complete or incomplete.
 #[derive(Clone, Debug)]
@@ -569,10 +340,13 @@ impl Hit {
 
 #[cfg(test)]
 mod tests {
-    use caching::{ExchangeTimes, ResponseFacts, Rules};
+    use caching::{ExchangeTimes, NominatedFields, NominatedValues, ResponseFacts, Rules, StoredFacts};
+    use message::fields::PackedFields;
     use store::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig};
 
     use super::*;
+    use crate::entry::cold_fields::ColdFields;
+    use crate::membership::Stamp;
 
     /// Record and head, with the headers of their `Arc`s, fill size classes of the allocator.
     #[test]

@@ -56,9 +56,7 @@ impl Usage {
     /// Begins the use of a variant that this client brought, unless it has begun.
     pub fn begin(&self, now: Timestamp, owner: Owner) {
         if self.score_s.load(Ordering::Relaxed) == 0 {
-            let Mark { score_s, owner } = Mark::of_new(now, owner);
-            self.owner.store(owner.0, Ordering::Relaxed);
-            self.score_s.store(score_s, Ordering::Relaxed);
+            self.set(Mark::of_new(now, owner));
         }
     }
 
@@ -66,15 +64,17 @@ impl Usage {
     /// more.
     pub fn take_over(&self, before: &Self) {
         let (own, before) = (self.mark(), before.mark());
-        self.score_s.store(own.score_s.max(before.score_s), Ordering::Relaxed);
-        self.owner.store(own.owner.with(before.owner).0, Ordering::Relaxed);
+        self.set(Mark { score_s: own.score_s.max(before.score_s), owner: own.owner.with(before.owner) });
     }
 
     /// Copies the use of the same variant, after the record was read again.
     pub fn copy(&self, known: &Self) {
-        let Mark { score_s, owner } = known.mark();
-        self.score_s.store(score_s, Ordering::Relaxed);
+        self.set(known.mark());
+    }
+
+    fn set(&self, Mark { score_s, owner }: Mark) {
         self.owner.store(owner.0, Ordering::Relaxed);
+        self.score_s.store(score_s, Ordering::Relaxed);
     }
 
     /// Counts a use. Calls `client` only if the answer changes something: a few times, and then once a second.

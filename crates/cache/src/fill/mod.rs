@@ -9,8 +9,6 @@
 //!
 //! The last bytes of a body to be stored are shown only once it is stored: a client that has read a response finds it in the cache.
 
-pub mod ahead;
-pub mod ranges;
 mod reader;
 mod state;
 #[cfg(test)]
@@ -23,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use origin::Pacing;
+use origin::{BodyFrame, OriginBody, Pacing};
 use parking_lot::Mutex;
 use store::{Budget, Charge, Place};
 use tokio::sync::{Notify, SetOnce};
@@ -31,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::state::{End, FillState, Reading, Retention, Room};
 
-pub use self::reader::{Aborted, FillReader};
+pub use self::reader::{Aborted, FillRanges, FillReader};
 pub use self::state::{CompleteBody, FillLimits, INLINE_BODY_BYTES_MAX, NotKept};
 
 use crate::changed::until;
@@ -345,17 +343,8 @@ impl Fill {
         self.read.notify_one();
     }
 
-    /// Aborts the body. A complete fill stays complete.
-    pub fn abort(&self) {
-        self.end_early(None);
-    }
-
-    /// Aborts the body with a reason, in a word for metrics, that only its readers learn.
-    pub fn fail(&self, because: &'static str) {
-        self.end_early(Some(because));
-    }
-
-    fn end_early(&self, because: Option<&'static str>) {
+    /// Aborts the body, with a reason in a word for metrics if only its readers learn it. A complete fill stays complete.
+    pub fn abort(&self, because: Option<&'static str>) {
         let mut state = self.state.lock();
         if matches!(state.end, End::Filling) {
             state.end = End::Aborted;
@@ -386,6 +375,39 @@ pub struct Writer(pub Arc<Fill>);
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.abort(None);
+    }
+}
+
+/// Reads the rest of a response that is not stored in a task of its own, which ends when the reader does.
+///
+/// As long as a client keeps up, pieces go straight from the origin to it. Once it doesn't, this reads ahead, up to a window: most
+/// responses are shorter, so the origin is done with them however slow the client is.
+pub fn read_ahead(body: OriginBody, budget: &Arc<Budget>) -> Option<FillReader> {
+    let fill = Fill::window(Arc::clone(budget));
+    let reader = fill.reader(0, None);
+    drop(tokio::spawn(pump(body, Writer(fill))));
+    reader
+}
+
+async fn pump(mut body: OriginBody, writer: Writer) {
+    let fill = &writer.0;
+    let mut trailers = None;
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            () = fill.nobody_reads() => return,
+        };
+        match frame {
+            Some(Ok(BodyFrame::Data(data))) => {
+                let written = body.pass_on(fill.write(data, || body.wait_for_client())).await;
+                if matches!(written, Some(Written::Abandoned | Written::TooSlow)) {
+                    return;
+                }
+            }
+            Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
+            Some(Err(error)) => return fill.abort(Some(error.reason())),
+            None => return fill.complete(trailers),
+        }
     }
 }

@@ -139,23 +139,16 @@ pub(super) enum Room {
     TooSlow,
 }
 
-/// Expected size of a body, as far as it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
-    Small,
-    Large,
+/// Reservation for a body. One of unknown length may still become large; the bytes that it has taken by then are left to its readers.
+fn reservation(expected_bytes: Option<u64>, arrived_bytes: u64) -> Reserve {
+    let is_small = match expected_bytes {
+        Some(bytes) => bytes <= INLINE_BODY_BYTES_MAX as u64,
+        None => arrived_bytes <= SMALL_UNANNOUNCED_BYTES_MAX,
+    };
+    if is_small { Budget::reserve_small } else { Budget::reserve }
 }
 
-impl Size {
-    /// Classifies a body. One of unknown length may still become large; the bytes that it has taken by then are left to its readers.
-    pub(super) fn of(expected_bytes: Option<u64>, arrived_bytes: u64) -> Self {
-        let is_small = match expected_bytes {
-            Some(bytes) => bytes <= INLINE_BODY_BYTES_MAX as u64,
-            None => arrived_bytes <= SMALL_UNANNOUNCED_BYTES_MAX,
-        };
-        if is_small { Self::Small } else { Self::Large }
-    }
-}
+type Reserve = fn(&Arc<Budget>, usize) -> Result<Charge, store::OverBudget>;
 
 /// Least rate of a body, in bytes a second; the same as the least rate of clients. A slower body counts as standing still for waiters
 /// that have none of it: otherwise a request that makes the origin drip would hold them as one that makes it stall does.
@@ -260,11 +253,11 @@ impl FillState {
         if self.total_bytes + data.len() as u64 > limits.body_bytes_max {
             return Err(NotKept::TooLarge);
         }
-        let size = Size::of(expected_bytes, self.total_bytes + data.len() as u64);
+        let reserve = reservation(expected_bytes, self.total_bytes + data.len() as u64);
         while !data.is_empty() {
             let tail_bytes_max = self.tail_bytes_max(limits);
             let step = data.len().min(tail_bytes_max - self.tail.len());
-            self.charge(step, budget, size)?;
+            self.charge(reserve(budget, step)?);
             self.tail.extend_from_slice(&data.split_to(step));
             self.total_bytes += step as u64;
             if self.tail.len() == tail_bytes_max {
@@ -278,21 +271,11 @@ impl FillState {
         if self.segments.is_empty() { limits.first_segment_bytes } else { limits.segment_bytes }
     }
 
-    pub(super) fn charge(
-        &mut self,
-        bytes: usize,
-        budget: &Arc<Budget>,
-        size: Size,
-    ) -> Result<(), store::OverBudget> {
-        let more = match size {
-            Size::Small => budget.reserve_small(bytes)?,
-            Size::Large => budget.reserve(bytes)?,
-        };
+    fn charge(&mut self, more: Charge) {
         match &mut self.tail_charge {
             Some(charge) => charge.join(more),
             None => self.tail_charge = Some(more),
         }
-        Ok(())
     }
 
     /// Seals the tail as a segment.

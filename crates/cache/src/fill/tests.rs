@@ -149,7 +149,7 @@ async fn partial_writer_cancel_is_an_abort_for_every_reader() {
     let fill = fill(&memory, LIMITS);
     let reader = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
     write_all(&fill, &pattern(1_000), 100).await;
-    fill.abort();
+    fill.abort(None);
     assert_eq!(timeout(SOON, reader).await.unwrap().unwrap(), Err(Aborted { because: None }));
     assert_eq!(read_all(fill.reader(0, None).unwrap()).await, Err(Aborted { because: None }));
 }

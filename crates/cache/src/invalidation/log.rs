@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use caching::Timestamp;
 use parking_lot::Mutex;
-use store::purge::{Clause, Name, Place, PurgeIndex, PurgeRecord, What};
+use store::purge::{Clause, Name, Place, PurgeRecord, What};
 
 /// A purge that was noted.
 #[derive(Debug)]
@@ -16,15 +16,6 @@ pub struct PurgeEntry {
     pub noted_at: Timestamp,
     pub record: PurgeRecord,
     pub reach: Reach,
-}
-
-/// Number of keys that a URL has had since the process began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UrlKeys {
-    /// One, beside those with more than the URL.
-    One,
-    /// A reload may have given the URL another site, or other rules for its query.
-    Several,
 }
 
 /// Reach of a purge, in terms of this process.
@@ -40,22 +31,6 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Reach of a purge. `keys` are those of the URL: one without a site stands for those of all sites.
-    pub(super) fn of(what: &What, (keys, known): (&[&[u8]], UrlKeys), index: &PurgeIndex) -> Self {
-        match what {
-            What::Url(_) => {
-                let first = keys.first().copied().unwrap_or_default();
-                let are_all = known == UrlKeys::One && !place_of_key(first).site.is_empty();
-                if are_all {
-                    Self::Keys(keys.iter().map(|key| (*key).into()).collect())
-                } else {
-                    Self::Url(first.into())
-                }
-            }
-            What::Selected(_) | What::Everything => Self::Clauses(index.clauses(what)),
-        }
-    }
-
     /// Whether the purge takes a response with these tags under this key. `None` stands for the tags of any purge.
     pub fn takes(&self, key: &[u8], tags: Option<&[Name]>) -> bool {
         match self {
@@ -105,7 +80,7 @@ impl Recent {
         let kept = Arc::new(kept);
         let mut list = self.kept.lock();
         list.push_back(Arc::clone(&kept));
-        while list.len() > KEPT_MAX || bytes(&list) > KEPT_BYTES_MAX {
+        while list.len() > KEPT_MAX || list.iter().map(|kept| kept.bytes()).sum::<usize>() > KEPT_BYTES_MAX {
             list.pop_front();
         }
         kept
@@ -120,10 +95,6 @@ impl Recent {
     pub(super) fn last(&self, is_it: impl Fn(&PurgeEntry) -> bool) -> Option<Arc<PurgeEntry>> {
         self.kept.lock().iter().rev().find(|kept| is_it(kept)).cloned()
     }
-}
-
-fn bytes(list: &VecDeque<Arc<PurgeEntry>>) -> usize {
-    list.iter().map(|kept| kept.bytes()).sum()
 }
 
 impl PurgeEntry {

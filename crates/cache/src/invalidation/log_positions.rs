@@ -50,15 +50,11 @@ impl LogPositions {
         let LogCursor { id, offset } = from;
         let before = before_outstanding(number, outstanding);
         let points = VecDeque::new();
-        self.leave(id);
-        self.log = Some(Log { id, known_from: offset, read: offset, after: number, before, points });
-    }
-
-    fn leave(&mut self, for_another: LogId) {
-        if let Some(log) = self.log.take().filter(|log| log.id != for_another) {
+        if let Some(log) = self.log.take().filter(|log| log.id != id) {
             self.left.truncate(LEFT_MAX - 1);
             self.left.push_front(log.id);
         }
+        self.log = Some(Log { id, known_from: offset, read: offset, after: number, before, points });
     }
 
     /// Whether a log was left for another one. If it is there again, it was set back.

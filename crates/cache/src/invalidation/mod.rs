@@ -24,7 +24,7 @@ use store::purge::{
     Force, Name, NameTable, PurgeId, PurgeIndex, PurgeMode, PurgeRecord, Selection, Subject, TagsMatch, What,
 };
 
-pub use self::log::{PurgeEntry, Reach, UrlKeys};
+pub use self::log::{PurgeEntry, Reach};
 
 use self::log::{Recent, place_of_key};
 use crate::entry::stored::StoredHead;
@@ -33,9 +33,10 @@ use crate::settings::StorageRules;
 use message::clock::now;
 
 /// Invalidations so far, by number.
+#[derive(Default)]
 pub struct Invalidations {
     /// Identifies this list of invalidations among those of other processes, and of this one before a restart.
-    log: LogId,
+    log: OwnLog,
     /// Number of the last invalidation. Moves only when all that it counts can be found.
     count: AtomicU64,
     /// Serialises additions.
@@ -45,7 +46,7 @@ pub struct Invalidations {
     tags_seen: tags_seen::TagsSeen,
     /// Whether any response may depend on a key other than its own.
     keys_watched: AtomicBool,
-    /// Whether a URL may have had another key than it has now.
+    /// Whether a URL may have had another key than it has now: a reload may have given it another site, or other rules for its query.
     urls_moved: AtomicBool,
     recent: Recent,
     purgers: Purgers,
@@ -53,10 +54,21 @@ pub struct Invalidations {
     hasher: RandomState,
 }
 
+/// Id of the list of invalidations of this process, drawn at its start.
+struct OwnLog(LogId);
+
+impl Default for OwnLog {
+    fn default() -> Self {
+        let drawn = || u128::from(RandomState::new().hash_one(0));
+        Self(LogId((drawn() << 64 | drawn()).to_le_bytes()))
+    }
+}
+
 /// Instances that purge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purgers {
     /// This instance alone. The purge of a URL changes the records under its keys, unless the URL was asked for with a port.
+    #[default]
     This,
     /// Several instances, and the tier has responses of earlier times. The entry under a key is judged by purges of its URL.
     Several,
@@ -77,21 +89,7 @@ pub enum Verdict {
 
 impl Invalidations {
     pub fn new(purgers: Purgers) -> Self {
-        let drawn = || u128::from(RandomState::new().hash_one(0));
-        Self {
-            log: LogId((drawn() << 64 | drawn()).to_le_bytes()),
-            count: AtomicU64::new(0),
-            turn: Mutex::new(()),
-            purges: PurgeIndex::default(),
-            groups: NameTable::default(),
-            tags_seen: tags_seen::TagsSeen::default(),
-            keys_watched: AtomicBool::new(false),
-            urls_moved: AtomicBool::new(false),
-            recent: Recent::default(),
-            purgers,
-            shared: shared::Shared::default(),
-            hasher: RandomState::new(),
-        }
+        Self { purgers, ..Self::default() }
     }
 
     /// Returns the stamp of now. Must be taken before a request is sent: invalidations while it is under way are newer than its
@@ -102,12 +100,13 @@ impl Invalidations {
 
     /// Stamp in the form in which it is kept with a response.
     pub fn place_of(&self, stamp: Stamp) -> LogCursor {
-        LogCursor { id: self.log, offset: LogOffset(stamp.0) }
+        LogCursor { id: self.log.0, offset: LogOffset(stamp.0) }
     }
 
     /// Place in the log that several instances share, once that has been read this far.
     pub fn shared_place(&self, place: LogCursor) -> LogCursor {
-        let shared = if place.id == self.log { self.shared.place_of(place.offset.0) } else { None };
+        let shared =
+            if place.id == self.log.0 { self.shared.places.lock().place_of(place.offset.0) } else { None };
         shared.unwrap_or(place)
     }
 
@@ -115,8 +114,8 @@ impl Invalidations {
     /// aren't known here: the place is in the list of another process, or in a part of the log that is gone.
     pub fn stamp_at(&self, place: LogCursor) -> Option<Stamp> {
         match self.purgers {
-            _ if place.id == self.log => Some(Stamp(place.offset.0)),
-            Purgers::Several => self.shared.number_at(place).map(Stamp),
+            _ if place.id == self.log.0 => Some(Stamp(place.offset.0)),
+            Purgers::Several => self.shared.places.lock().number_at(place).map(Stamp),
             // Written by an earlier run of this process, and older than everything known here.
             Purgers::This => Some(Stamp::OLDEST),
         }
@@ -143,14 +142,7 @@ impl Invalidations {
     fn look_closer(&self, key: &[u8], head: &StoredHead) -> Verdict {
         // Invalidations that arrive meanwhile count next time.
         let (upto, since) = (self.stamp(), head.checked.stamp());
-        let verdict = self.judge_since(key, head.membership(), since);
-        if verdict == Verdict::Current {
-            head.checked.0.fetch_max(upto.0, Ordering::Relaxed);
-        }
-        verdict
-    }
-
-    fn judge_since(&self, key: &[u8], membership: Option<&Membership>, since: Stamp) -> Verdict {
+        let membership = head.membership();
         let judged = self.purges.judge(&self.subject(key, membership), since.0);
         let is_outdated = |groups: &[Name]| groups.iter().any(|name| self.groups.last(*name) > since.0);
         if judged.hard > 0 {
@@ -160,6 +152,7 @@ impl Invalidations {
         } else if judged.last > 0 {
             Verdict::Stale(judged.last)
         } else {
+            head.checked.0.fetch_max(upto.0, Ordering::Relaxed);
             Verdict::Current
         }
     }
@@ -291,18 +284,19 @@ impl Invalidations {
         })
     }
 
-    /// Reach of a purge.
+    /// Reach of a purge. `keys` are those of the URL: one without a site stands for those of all sites.
     pub fn reach(&self, what: &What, keys: &[&[u8]]) -> Reach {
-        Reach::of(what, (keys, self.url_keys()), &self.purges)
+        let What::Url(_) = what else { return Reach::Clauses(self.purges.clauses(what)) };
+        let first = keys.first().copied().unwrap_or_default();
+        match self.urls_moved.load(Ordering::Acquire) || place_of_key(first).site.is_empty() {
+            true => Reach::Url(first.into()),
+            false => Reach::Keys(keys.iter().map(|key| (*key).into()).collect()),
+        }
     }
 
     /// Notes that a reload gives URLs other keys. Entries under the earlier keys come back if another reload restores these.
     pub fn urls_move(&self) {
         self.urls_moved.store(true, Ordering::Release);
-    }
-
-    fn url_keys(&self) -> UrlKeys {
-        if self.urls_moved.load(Ordering::Acquire) { UrlKeys::Several } else { UrlKeys::One }
     }
 
     /// Purge with this number, as long as it is remembered.
@@ -332,10 +326,6 @@ impl Invalidations {
             Groups::Named(names) => names.iter().map(|name| self.group(target, Group::Named(name))).collect(),
             Groups::TooMany => vec![self.group(target, Group::All)],
         };
-        self.mark_groups(&names, target, id);
-    }
-
-    fn mark_groups(&self, names: &[Name], target: &Target<'_>, id: Option<PurgeId>) {
         let any = self.group(target, Group::Any);
         self.note(|number| {
             self.begin_own(id, number);

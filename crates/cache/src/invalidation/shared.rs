@@ -17,7 +17,7 @@ pub struct Posted(pub u64);
 /// Places in the log, and the records that this instance has written there itself.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    places: Mutex<LogPositions>,
+    pub(super) places: Mutex<LogPositions>,
     own: Mutex<VecDeque<Own>>,
     last: Mutex<Option<LastRecord>>,
 }
@@ -36,28 +36,11 @@ struct Own {
 const OWN_MAX: usize = 1024;
 
 impl Shared {
-    pub(super) fn place_of(&self, number: u64) -> Option<LogCursor> {
-        self.places.lock().place_of(number)
-    }
-
-    pub(super) fn number_at(&self, place: LogCursor) -> Option<u64> {
-        self.places.lock().number_at(place)
-    }
-
     /// Begins to read a log. Own purges that were not read yet come behind all that is in it.
     fn begin(&self, from: LogCursor, number: u64) {
         let outstanding = self.outstanding(None);
         self.places.lock().begin(from, number, outstanding);
         *self.last.lock() = None;
-    }
-
-    fn own(&self, id: PurgeId) -> Option<u64> {
-        self.own.lock().iter().find(|own| own.id == id).map(|own| own.number)
-    }
-
-    /// Notes that an own purge was read. It stays known, because the log may have it twice.
-    fn mark_read(&self, id: PurgeId) {
-        self.own.lock().iter_mut().filter(|own| own.id == id).for_each(|own| own.is_read = true);
     }
 
     /// Least number of an own purge, other than this one, that was not read in the log yet.
@@ -138,12 +121,13 @@ impl Invalidations {
 
     /// Whether a purge is an own one: the record then stands for the number that it has.
     fn is_known_already(&self, id: PurgeId, end: LogOffset) -> bool {
-        let Some(number) = self.shared.own(id) else { return false };
+        let number = self.shared.own.lock().iter().find(|own| own.id == id).map(|own| own.number);
+        let Some(number) = number else { return false };
         let _turn = self.turn.lock();
         let outstanding = self.shared.outstanding(Some(id));
         self.shared.places.lock().note(end, number, outstanding);
-        // It is no longer outstanding: places from now on include it.
-        self.shared.mark_read(id);
+        // It is no longer outstanding: places from now on include it. It stays known, because the log may have it twice.
+        self.shared.own.lock().iter_mut().filter(|own| own.id == id).for_each(|own| own.is_read = true);
         true
     }
 
@@ -158,7 +142,7 @@ impl Invalidations {
     /// Whether the log has all own purges from before a place in this instance's list. Until then, other instances would apply them to
     /// responses that were asked for there.
     pub fn is_settled(&self, place: LogCursor) -> bool {
-        place.id != self.log || self.shared.outstanding(None).is_none_or(|number| number > place.offset.0)
+        place.id != self.log.0 || self.shared.outstanding(None).is_none_or(|number| number > place.offset.0)
     }
 
     pub(super) fn note_place(&self, end: Option<LogOffset>, number: u64) {

@@ -39,14 +39,6 @@ pub(super) fn written<'a>(body: &'a StoredBody, fill: FillId, given: &[Layout]) 
     Some(Body { state, complete_bytes, content })
 }
 
-/// Bytes that are written apart from the record, as the only segment of their fill.
-pub(super) fn apart(body: &StoredBody) -> Option<&Bytes> {
-    match body {
-        StoredBody::Inline(data) => (data.len() > INLINE_BYTES_MAX).then_some(data),
-        StoredBody::Segments(_) => None,
-    }
-}
-
 /// Segments of a small body, which is part of the record in memory and in segments in the tier.
 pub(super) fn small(body: &Body<'_>) -> Option<Absent> {
     let Content::Segments(layout) = &body.content else { return None };

@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use caching::Timestamp;
 use message::reason::Detail;
-use store::format::{
-    FormatError, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record,
-};
+use store::format::{FormatError, Note, NoteKind, Record, RecordKind, Variant, decode_record};
 use store::{FillId, Memory};
 
 use super::{bodies, encode, judge};
@@ -17,7 +15,6 @@ use crate::settings::StorageRules;
 /// A primary record, with the responses apart from it that were found.
 pub struct Decoded<'a> {
     record: Record<'a>,
-    keys: Option<&'a TagKeys>,
     /// Size of the record and of the responses that were added.
     bytes: usize,
 }
@@ -51,13 +48,9 @@ impl<'a> Reader<'a> {
 ///
 /// # Errors
 /// When the bytes are no primary record of this key; [`FormatError::meaning`] says what to do.
-pub fn decode<'a>(
-    bytes: &'a [u8],
-    key: &[u8],
-    keys: Option<&'a TagKeys>,
-) -> Result<Decoded<'a>, FormatError> {
-    let record = decode_record(bytes, RecordKind::Primary, key, keys)?;
-    Ok(Decoded { record, keys, bytes: bytes.len() })
+pub fn decode<'a>(bytes: &'a [u8], key: &[u8]) -> Result<Decoded<'a>, FormatError> {
+    let record = decode_record(bytes, RecordKind::Primary, key, None)?;
+    Ok(Decoded { record, bytes: bytes.len() })
 }
 
 impl<'a> Decoded<'a> {
@@ -71,7 +64,7 @@ impl<'a> Decoded<'a> {
     /// # Errors
     /// When the bytes are no record of this response.
     pub fn add_apart(&mut self, id: FillId, bytes: &'a [u8]) -> Result<(), FormatError> {
-        let apart = decode_record(bytes, RecordKind::Response, self.record.key, self.keys)?;
+        let apart = decode_record(bytes, RecordKind::Response, self.record.key, None)?;
         let found = apart.variants.into_iter().find(|variant| variant.id == id).ok_or(FormatError::Other)?;
         if let Some(listed) = self.record.variants.iter_mut().find(|variant| variant.id == id) {
             *listed = found;
@@ -104,15 +97,13 @@ impl<'a> Decoded<'a> {
 }
 
 /// Response inside the record, if this reader may use it.
-fn believed<'a>(variant: &'a Variant<'a>, reader: &Reader<'_>) -> Option<&'a Response<'a>> {
+fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<StoredResponse> {
     let response = variant.response.as_deref()?;
     let is_too_large = |bytes: u64| bytes > reader.rules.object_bytes_max;
     let is_outdated = response.store_time_ms <= reader.outdated_to_ms;
-    (!is_outdated && !response.body.complete_bytes.is_some_and(is_too_large)).then_some(response)
-}
-
-fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<StoredResponse> {
-    let response = believed(variant, reader)?;
+    if is_outdated || response.body.complete_bytes.is_some_and(is_too_large) {
+        return None;
+    }
     let head = judge::head(variant, response, reader)?;
     let found = |fill| {
         let (_, data) = small.iter().find(|(found, _)| *found == fill)?;

@@ -7,7 +7,7 @@ use caching::{RefusalScope, Timestamp};
 use store::backing::{KEY_BYTES_MAX, RECORD_BYTES_MAX};
 use store::format::{
     Body, FieldLine, INLINE_BYTES_MAX, Layout, Meaning, Note, NoteKind, Record, RecordKind, Response,
-    TagKeys, Variant, decode_record, encode_record,
+    Variant, decode_record, encode_record,
 };
 use store::{FillId, SegmentId};
 
@@ -21,8 +21,6 @@ use crate::invalidation::Invalidations;
 pub struct Writing<'a> {
     /// Full cache key.
     pub key: &'a [u8],
-    /// Keys to tag the record with, and to check the tier's record.
-    pub keys: Option<&'a TagKeys>,
     /// Layouts of segmented bodies that the tier has. A response whose body has none here is left out.
     pub given: &'a [Layout],
     /// Translates positions in this process's log to the shared log; `None` leaves them as they are.
@@ -52,17 +50,9 @@ pub struct Encoded {
     pub apart: Vec<(FillId, Vec<u8>)>,
     /// Bodies that are part of the record in memory, and in segments in the tier.
     pub segments: Vec<SegmentBytes>,
-    pub ours: Ours,
-}
-
-/// State of this instance's responses after merging with the tier's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ours {
-    Written,
-    /// All were written, and the tier has others beside them: a reader that needs one of those reads the record again.
-    Joined,
-    /// The tier has newer versions of some, which were fetched while ours waited to be written.
-    Overtaken,
+    /// Whether the record has the responses of this instance alone: the tier had none beside them, nor newer versions of some, which were
+    /// fetched while ours waited to be written. If not, a reader that needs one of those reads the record again.
+    pub has_ours_alone: bool,
 }
 
 /// Segment to be written.
@@ -81,9 +71,8 @@ pub struct SegmentBytes {
 /// A response whose inputs were not kept is left out, and so is one that fits in no record. The body of a response stored apart is
 /// described as it is now; all else under its id stays the same, so it is enough to write it once.
 pub fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
-    let theirs = merge
-        .theirs
-        .and_then(|bytes| decode_record(bytes, RecordKind::Primary, writing.key, writing.keys).ok());
+    let theirs =
+        merge.theirs.and_then(|bytes| decode_record(bytes, RecordKind::Primary, writing.key, None).ok());
     let known: Vec<Known<'_>> =
         entry.by_use().into_iter().filter_map(|stored| Known::of(stored, writing.given)).collect();
     let mut variants: Vec<Variant<'_>> = known.iter().map(|known| known.variant(writing)).collect();
@@ -91,32 +80,27 @@ pub fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Op
     let theirs: Vec<_> = theirs.filter(|their| !merge.dropped.contains(&their.id)).collect();
     let count = variants.len();
     variants.retain(|our| !theirs.iter().any(|their| overtakes(their, our, writing.tier_ms(writing.now))));
-    let record_overtaken = variants.len() < count;
+    let is_overtaken = variants.len() < count;
     let kept: Vec<_> =
         theirs.into_iter().filter(|their| !variants.iter().any(|our| is_same(their, our))).cloned().collect();
-    let ours = match (record_overtaken, kept.is_empty()) {
-        (true, _) => Ours::Overtaken,
-        (false, false) => Ours::Joined,
-        (false, true) => Ours::Written,
-    };
+    let has_ours_alone = !is_overtaken && kept.is_empty();
     variants.extend(kept);
     let note = entry.uncacheable().filter(|note| writing.now < note.until);
     let note = note.as_ref().map(|note| written_note(note, writing));
-    let Placed { primary, apart, ids } = place(writing, note, variants)?;
+    let (primary, inside, apart) = place(writing, note, variants)?;
+    let ids: Vec<FillId> = inside.into_iter().chain(apart.iter().map(|apart| apart.listed.id)).collect();
+    let apart = apart.into_iter().filter_map(|apart| Some((apart.listed.id, apart.bytes?))).collect();
     if ids.is_empty() && note.is_none() {
         return None;
     }
     let segments = known.iter().filter(|known| ids.contains(&known.inputs.id)).filter_map(Known::segment);
     let segments = segments.collect();
-    Some(Encoded { primary, apart, segments, ours })
+    Some(Encoded { primary, apart, segments, has_ours_alone })
 }
 
 /// Encodes a record of nothing, which keeps its place from being empty. `None` if the key fits in no record.
-pub fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let record = Record { key, note: None, variants: Vec::new() };
-    encode_record(&record, RecordKind::Primary, keys, &mut bytes).ok()?;
-    Some(bytes)
+pub fn nothing(key: &[u8]) -> Option<Vec<u8>> {
+    sealed(RecordKind::Primary, &Record { key, note: None, variants: Vec::new() })
 }
 
 /// Whether a tier can hold a response with this head, whatever is held of its body. `true` without a tier, or for a key that is too
@@ -136,9 +120,13 @@ pub fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
     let stored = StoredResponse { head: Arc::new(head.clone()), body };
     let now = head.facts.response_time;
     let key = vec![0; key_bytes];
-    let writing = Writing { key: &key, keys: None, given: &[], invalidations: None, now, clock_ahead_ms: 0 };
-    let bytes = Known::of(&stored, &[])
-        .and_then(|known| writing.sealed(RecordKind::Response, None, vec![known.variant(&writing)]));
+    let writing = Writing { key: &key, given: &[], invalidations: None, now, clock_ahead_ms: 0 };
+    let bytes = Known::of(&stored, &[]).and_then(|known| {
+        sealed(
+            RecordKind::Response,
+            &Record { key: &key, note: None, variants: vec![known.variant(&writing)] },
+        )
+    });
     bytes.is_some_and(|bytes| bytes.len() + body_bytes(head) <= RECORD_BYTES_MAX)
 }
 
@@ -170,7 +158,7 @@ pub fn with_word(
     word: ReleaseNote,
     (now, clock_ahead_ms): (Timestamp, i64),
 ) -> Option<Vec<u8>> {
-    let writing = Writing { key, keys: None, given: &[], invalidations: None, now, clock_ahead_ms };
+    let writing = Writing { key, given: &[], invalidations: None, now, clock_ahead_ms };
     let variants = match theirs.map(|bytes| decode_record(bytes, RecordKind::Primary, key, None)) {
         None => Vec::new(),
         Some(Ok(record)) => record.variants,
@@ -186,7 +174,7 @@ pub fn with_word(
             because: b"",
         },
     };
-    writing.sealed(RecordKind::Primary, Some(note), variants)
+    sealed(RecordKind::Primary, &Record { key, note: Some(note), variants })
 }
 
 /// Whether both are the same response, or answer the same requests.
@@ -208,18 +196,13 @@ impl Writing<'_> {
     fn tier_ms(&self, at: Timestamp) -> u64 {
         u64::try_from(at.plus_ms(self.clock_ahead_ms).as_ms()).unwrap_or(0)
     }
+}
 
-    fn sealed(
-        &self,
-        kind: RecordKind,
-        note: Option<Note<'_>>,
-        variants: Vec<Variant<'_>>,
-    ) -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let record = Record { key: self.key, note, variants };
-        encode_record(&record, kind, self.keys, &mut bytes).ok()?;
-        Some(bytes)
-    }
+/// Bytes of a record; `None` if it is too large.
+fn sealed(kind: RecordKind, record: &Record<'_>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    encode_record(record, kind, None, &mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// A stored response with everything that a record needs of it.
@@ -274,8 +257,12 @@ impl<'a> Known<'a> {
 
     fn segment(&self) -> Option<SegmentBytes> {
         let id = SegmentId { fill: self.inputs.body, index: 0 };
-        let data = bodies::apart(&self.stored.body)?.clone();
-        Some(SegmentBytes { id, cell_bytes: bodies::SMALL_CELL_BYTES, data })
+        let StoredBody::Inline(data) = &self.stored.body else { return None };
+        (data.len() > INLINE_BYTES_MAX).then(|| SegmentBytes {
+            id,
+            cell_bytes: bodies::SMALL_CELL_BYTES,
+            data: data.clone(),
+        })
     }
 }
 
@@ -306,14 +293,6 @@ pub(super) fn scope_of(number: u8) -> Option<RefusalScope> {
     all.into_iter().find(|scope| scope_number(*scope) == number)
 }
 
-/// Encoded primary record, with the responses apart from it.
-struct Placed {
-    primary: Vec<u8>,
-    apart: Vec<(FillId, Vec<u8>)>,
-    /// Ids of all responses that the record lists.
-    ids: Vec<FillId>,
-}
-
 /// A variant stored apart, with its bytes unless they are already written.
 struct Apart<'a> {
     listed: Variant<'a>,
@@ -326,41 +305,41 @@ impl<'a> Apart<'a> {
         let listed = Variant { response: None, nominated: variant.nominated.clone(), id: variant.id };
         let bytes = match variant.response {
             None => None,
-            Some(_) => Some(writing.sealed(RecordKind::Response, None, vec![variant])?),
+            Some(_) => Some(sealed(
+                RecordKind::Response,
+                &Record { key: writing.key, note: None, variants: vec![variant] },
+            )?),
         };
         Some(Self { listed, bytes })
     }
 }
 
-/// Places the newest inside if it fits, and apart if not. The least used are left out if even the list does not fit.
-fn place(writing: &Writing<'_>, note: Option<Note<'_>>, variants: Vec<Variant<'_>>) -> Option<Placed> {
+/// Places the newest inside if it fits, and apart if not. The least used are left out if even the list does not fit. Returns the primary
+/// record, the id of the response inside, and the responses apart that the record lists.
+fn place<'a>(
+    writing: &Writing<'_>,
+    note: Option<Note<'_>>,
+    variants: Vec<Variant<'a>>,
+) -> Option<(Vec<u8>, Option<FillId>, Vec<Apart<'a>>)> {
     let mut variants = variants.into_iter().take(VARIANTS_MAX);
     let newest = variants.next();
     let mut apart: Vec<Apart<'_>> = variants.filter_map(|variant| Apart::of(variant, writing)).collect();
     let primary = |newest: Option<&Variant<'_>>, apart: &[Apart<'_>]| {
         let listed = apart.iter().map(|apart| apart.listed.clone());
-        writing.sealed(RecordKind::Primary, note, newest.cloned().into_iter().chain(listed).collect())
+        let variants = newest.cloned().into_iter().chain(listed).collect();
+        sealed(RecordKind::Primary, &Record { key: writing.key, note, variants })
     };
     if let Some(bytes) = primary(newest.as_ref(), &apart) {
-        return Some(Placed::new(bytes, newest.as_ref(), apart));
+        return Some((bytes, newest.map(|newest| newest.id), apart));
     }
     if let Some(newest) = newest.and_then(|newest| Apart::of(newest, writing)) {
         apart.insert(0, newest);
     }
     loop {
         if let Some(bytes) = primary(None, &apart) {
-            return Some(Placed::new(bytes, None, apart));
+            return Some((bytes, None, apart));
         }
         apart.pop()?;
-    }
-}
-
-impl Placed {
-    fn new(primary: Vec<u8>, inside: Option<&Variant<'_>>, apart: Vec<Apart<'_>>) -> Self {
-        let ids = inside.into_iter().chain(apart.iter().map(|apart| &apart.listed)).map(|variant| variant.id);
-        let ids = ids.collect();
-        let apart = apart.into_iter().filter_map(|apart| Some((apart.listed.id, apart.bytes?))).collect();
-        Self { primary, apart, ids }
     }
 }
 

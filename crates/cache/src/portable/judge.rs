@@ -176,11 +176,7 @@ impl<'a> Seen<'a> {
 /// Whether a response was stored by a site with this reader's configuration.
 fn is_of(imprint: Option<Imprint>, judged: &[FieldLine<'_>]) -> bool {
     let written = judged.iter().find(|(name, _)| *name == IMPRINT).map(|(_, value)| *value);
-    match (imprint, written) {
-        (None, None) => true,
-        (Some(imprint), Some(written)) => imprint.to_string().as_bytes() == written,
-        (Some(_), None) | (None, Some(_)) => false,
-    }
+    imprint.map(|imprint| imprint.to_string()).as_deref().map(str::as_bytes) == written
 }
 
 /// Values of the nominated fields; `None` if the record lacks any of them.

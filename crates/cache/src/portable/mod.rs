@@ -22,5 +22,5 @@ mod tests;
 
 pub use self::decode::{Decoded, Reader, decode};
 pub use self::encode::{
-    Encoded, Merge, Ours, ReleaseNote, SegmentBytes, Writing, encode, may_hold, nothing, with_word,
+    Encoded, Merge, ReleaseNote, SegmentBytes, Writing, encode, may_hold, nothing, with_word,
 };

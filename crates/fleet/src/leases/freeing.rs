@@ -12,7 +12,6 @@ use message::clock::now;
 use store::backing::{Expected, Lease, Loaded, Put, Write};
 use store::{Record as _, Refusal};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::answer::RemoteState;
@@ -24,16 +23,10 @@ use crate::names;
 pub(super) struct Unneeded {
     pub(super) lease: Lease,
     /// Record that was read under the lease.
-    pub(super) there: RemoteState,
+    pub(super) remote: RemoteState,
     /// Time for which that record is of use, as far as this instance knows.
     pub(super) useful: Duration,
     pub(super) word: ReleaseNote,
-}
-
-/// Limits on leases that are being returned: in all, and at a time.
-pub(super) struct Rooms {
-    all: Arc<Semaphore>,
-    at_once: Semaphore,
 }
 
 /// Result of returning a lease.
@@ -41,18 +34,16 @@ pub(super) struct Rooms {
 enum Freed {
     /// The lease is free.
     Yes,
-    /// The record could not be written over: the lease ends with its time.
+    /// The record could not be written over: the lease ends with its time. Or it is lost, unless an attempt without an answer freed it.
     No,
     /// The lease had ended, or another instance has taken it.
     Lost,
-    /// As [`Freed::Lost`], or an attempt without an answer has freed it.
-    Unknown,
 }
 
 /// Most leases that are being returned; others end with their time.
-const UNNEEDED_MAX: usize = 1000;
+pub(super) const UNNEEDED_MAX: usize = 1000;
 /// Returns at a time. Twice the number of connections for it, so that renewals of other leases don't wait long.
-const AT_ONCE_MAX: usize = 8;
+pub(super) const AT_ONCE_MAX: usize = 8;
 /// Pause between attempts. A lost connection is either back soon or gone for a long time.
 const PAUSE: Duration = Duration::from_millis(20);
 /// From this delay on, a return counts as late: waiting instances notice it.
@@ -62,15 +53,9 @@ const NOTE_TIME: Duration = Duration::from_secs(5);
 /// Lifetime of a record if this instance doesn't know how long it is of use.
 const UNKNOWN_TIME: Duration = Duration::from_secs(60);
 
-impl Default for Rooms {
-    fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(UNNEEDED_MAX)), at_once: Semaphore::new(AT_ONCE_MAX) }
-    }
-}
-
 impl Leases {
     pub(super) fn give_back(self: &Arc<Self>, unneeded: Unneeded, runtime: &Handle) {
-        let Ok(room) = Arc::clone(&self.rooms.all).try_acquire_owned() else {
+        let Ok(room) = Arc::clone(&self.returns).try_acquire_owned() else {
             return self.counts.add(Event::LeaseNotReleased);
         };
         let leases = Arc::clone(self);
@@ -88,14 +73,14 @@ impl Leases {
             Ok(Freed::Yes) if began.elapsed() < LATE => {}
             Ok(Freed::Yes) => self.counts.add(Event::LeaseReleasedLate),
             Ok(Freed::Lost) => self.counts.add(Event::LeaseLost),
-            Ok(Freed::No | Freed::Unknown) | Err(_) => self.counts.add(Event::LeaseNotReleased),
+            Ok(Freed::No) | Err(_) => self.counts.add(Event::LeaseNotReleased),
         }
     }
 
     async fn freed(&self, mut unneeded: Unneeded) -> Freed {
         let mut lost = Freed::Lost;
         loop {
-            let Ok(_turn) = self.rooms.at_once.acquire().await else { return Freed::No };
+            let Ok(_turn) = self.returns_at_once.acquire().await else { return Freed::No };
             let Some(write) = self.written(&unneeded) else { return Freed::No };
             match self.backing.give_lease_back(&unneeded.lease, write).await {
                 Ok(Put::Stored(_)) => return Freed::Yes,
@@ -103,12 +88,12 @@ impl Leases {
                 Ok(Put::NotStored(_)) => return Freed::No,
                 Ok(Put::LeaseLost) => return lost,
                 Ok(Put::Conflict(other)) => {
-                    unneeded.there = other.map_or(RemoteState::Nothing, RemoteState::Record)
+                    unneeded.remote = other.map_or(RemoteState::Nothing, RemoteState::Record)
                 }
                 Err(_) => {
-                    lost = Freed::Unknown;
+                    lost = Freed::No;
                     // A lease that waits for long keeps no record in memory.
-                    unneeded.there = RemoteState::Unread;
+                    unneeded.remote = RemoteState::Unread;
                     sleep(PAUSE).await;
                 }
             }
@@ -118,20 +103,25 @@ impl Leases {
     /// The write that returns the lease. If the record was not read, it expects none: the answer then brings the record.
     fn written<'a>(&self, unneeded: &'a Unneeded) -> Option<Write<'a>> {
         let key = names::key_of(&unneeded.lease.key)?;
-        let there = match &unneeded.there {
+        let remote = match &unneeded.remote {
             RemoteState::Unread | RemoteState::Nothing => None,
             RemoteState::Record(record) => Some(record),
         };
-        let bytes = match (unneeded.word, there) {
-            (ReleaseNote::Unchanged, Some(there)) => there.bytes.clone(),
-            (word, there) => {
+        let bytes = match (unneeded.word, remote) {
+            (ReleaseNote::Unchanged, Some(remote)) => remote.bytes.clone(),
+            (word, remote) => {
                 let at = (now(), self.backing.clock_ahead_ms().unwrap_or(0));
-                Bytes::from(portable::with_word(key, there.map(|there: &Loaded| &there.bytes[..]), word, at)?)
+                Bytes::from(portable::with_word(
+                    key,
+                    remote.map(|remote: &Loaded| &remote.bytes[..]),
+                    word,
+                    at,
+                )?)
             }
         };
-        let ttl = if there.is_some() { unneeded.useful } else { NOTE_TIME };
+        let ttl = if remote.is_some() { unneeded.useful } else { NOTE_TIME };
         let ttl = self.late_writes.outlasted(ttl, Instant::now());
-        let expected = there.map_or(Expected::Absent, Expected::Is);
+        let expected = remote.map_or(Expected::Absent, Expected::Is);
         Some(Write { bytes, expected, ttl, lease: None })
     }
 }

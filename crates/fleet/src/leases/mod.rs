@@ -15,11 +15,12 @@ use parking_lot::Mutex;
 use store::backing::{Backing, Lease, Renewed};
 use telemetry::trace::TraceContext;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use twox_hash::XxHash3_64;
 
-use self::freeing::{Rooms, Unneeded};
+use self::freeing::Unneeded;
 use crate::answer::RemoteState;
 use crate::counts::{Counts, Event};
 use crate::late_write_guard::LateWriteGuard;
@@ -39,7 +40,9 @@ pub(super) struct Leases {
     pub(super) late_writes: Arc<LateWriteGuard>,
     pub(super) counts: Arc<Counts>,
     pub(super) limits: LeaseLimits,
-    rooms: Rooms,
+    /// Room for leases that are being returned: in all, and at a time.
+    returns: Arc<Semaphore>,
+    returns_at_once: Semaphore,
     /// Name of this instance in notes, for operators who look at the tier.
     holder: Box<str>,
 }
@@ -95,7 +98,9 @@ impl Leases {
         counts: Arc<Counts>,
         (limits, holder): (LeaseLimits, &str),
     ) -> Self {
-        Self { backing, late_writes, counts, limits, rooms: Rooms::default(), holder: holder.into() }
+        let returns = Arc::new(Semaphore::new(freeing::UNNEEDED_MAX));
+        let returns_at_once = Semaphore::new(freeing::AT_ONCE_MAX);
+        Self { backing, late_writes, counts, limits, returns, returns_at_once, holder: holder.into() }
     }
 
     /// Note beside a lease for other instances: a hash of the variant in 16 digits, which reveals nothing else, a word that older
@@ -151,10 +156,10 @@ impl HeldLease {
     }
 
     /// Sets the record that was read under the lease.
-    pub fn attach(&self, there: RemoteState) {
+    pub fn attach(&self, remote: RemoteState) {
         let is_large =
-            matches!(&there, RemoteState::Record(record) if record.bytes.len() > BENEATH_BYTES_MAX);
-        *self.beneath.lock() = if is_large { RemoteState::Unread } else { there };
+            matches!(&remote, RemoteState::Record(record) if record.bytes.len() > BENEATH_BYTES_MAX);
+        *self.beneath.lock() = if is_large { RemoteState::Unread } else { remote };
     }
 
     /// Takes the record that was read under the lease, for the first write.
@@ -189,7 +194,7 @@ impl HeldLease {
         self.renewing.abort();
         let unneeded = Unneeded {
             lease: self.lease.clone(),
-            there: self.take_beneath(),
+            remote: self.take_beneath(),
             useful: freeing::useful_for(self.known.as_deref()),
             word: *self.last_word.lock(),
         };

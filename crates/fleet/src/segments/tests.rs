@@ -16,8 +16,8 @@ fn server() -> DoubleServer {
     DoubleServer::new(DoubleLimits::default(), 1)
 }
 
-fn tier(double: &Double, budget: &Arc<Budget>, keys: Option<TagKeys>) -> TierSegments {
-    TierSegments::new(Arc::new(double.guarded()), Arc::clone(budget), keys, Arc::default())
+fn tier(double: &Double, budget: &Arc<Budget>) -> TierSegments {
+    TierSegments::new(Arc::new(double.guarded()), Arc::clone(budget), Arc::default())
 }
 
 fn whole() -> Vec<u8> {
@@ -39,11 +39,11 @@ async fn what_one_instance_gives_another_loads() {
     let server = server();
     let (memory, other) = (memory(), memory());
     let body = read(&memory, "hhhhhhhh", Vec::new());
-    let giving = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
+    let giving = tier(&server.connect(Behaviour::GOOD), memory.budget());
     let layout = giving.store(&body, HOUR).await.unwrap().unwrap();
     assert_eq!(Some(&layout), body.layout().as_ref());
 
-    let loading = tier(&server.connect(Behaviour::GOOD), other.budget(), None);
+    let loading = tier(&server.connect(Behaviour::GOOD), other.budget());
     let body = Segmented::restored(&other, &layout, Some(COMPLETE_BYTES)).unwrap();
     let ranges = [ByteRange { first: 3, last: 4 }, ByteRange { first: 20, last: 33 }];
     let some = loading.complete(&body, &ranges, Place::Heap).await.unwrap();
@@ -63,7 +63,7 @@ async fn fragments_are_given_and_loaded_too() {
     let range = ByteRange { first: 17, last: 21 };
     let segment = Segment::copy(memory.budget(), Place::Heap, &content(range)).unwrap();
     let body = empty(&memory, Some(COMPLETE_BYTES)).followed().with_part(&memory, 17, vec![segment], None);
-    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
+    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget());
     let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
     assert_eq!((layout.runs.len(), layout.fragments.len()), (0, 1));
     drop(body);
@@ -88,7 +88,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
     ] {
         tokio::time::pause();
         let (server, memory) = (server(), memory());
-        let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
+        let segments = tier(&server.connect(Behaviour::GOOD), memory.budget());
         let body = read(&memory, body, Vec::new());
         let known = read(&memory, before, Vec::new()).layout().unwrap();
         for index in known.runs.iter().flat_map(|run| run.first..run.first + run.count) {
@@ -123,7 +123,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
 #[tokio::test]
 async fn a_small_body_is_one_segment() {
     let (server, memory) = (server(), memory());
-    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
+    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget());
     let (fill, data) = (FillId::next(), Bytes::from(whole()));
     assert!(segments.store_small(fill, 64 << 10, &data, HOUR).await.unwrap());
     assert!(segments.store_small(fill, 64 << 10, &data, HOUR).await.unwrap(), "again");
@@ -137,7 +137,7 @@ async fn a_small_body_is_one_segment() {
 async fn many_who_lack_the_same_ask_once() {
     let (server, memory) = (server(), memory());
     let double = server.connect(Behaviour { latency: Duration::from_millis(1), ..Behaviour::GOOD });
-    let segments = Arc::new(tier(&double, memory.budget(), None));
+    let segments = Arc::new(tier(&double, memory.budget()));
     let body = read(&memory, "hhhhhhhh", Vec::new());
     let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
     drop(body);
@@ -172,7 +172,7 @@ async fn a_tier_in_trouble_has_nothing_in_time() {
     for (behaviour, is_loaded, time) in table {
         let (server, memory) = (server(), memory());
         let double = server.connect(Behaviour::GOOD);
-        let segments = tier(&double, memory.budget(), None);
+        let segments = tier(&double, memory.budget());
         let body = read(&memory, "hhhhhhhh", Vec::new());
         let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
         drop(body);
@@ -192,34 +192,30 @@ async fn a_tier_in_trouble_has_nothing_in_time() {
 
 #[tokio::test]
 async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_anybody() {
-    let keys = |secret: &[u8]| Some(TagKeys::new(secret, None));
     let id = |index| SegmentId { fill: FillId { process: 1, sequence: 2 }, index };
-    let encoded = |index, keys: Option<TagKeys>| {
+    let encoded = |index| {
         let mut out = Vec::new();
         let data = &whole()[8..16];
-        encode_segment(&SegmentFrame { id: id(index), cell_bytes: 8, data }, keys.as_ref(), &mut out)
-            .unwrap();
+        encode_segment(&SegmentFrame { id: id(index), cell_bytes: 8, data }, None, &mut out).unwrap();
         out
     };
-    let mut newer = encoded(0, keys(b"one"));
+    let mut newer = encoded(0);
     newer[3] = 200;
-    let mut damaged = encoded(0, keys(b"one"));
+    let mut damaged = encoded(0);
     damaged[30] ^= 1;
     // The bytes under the id, and whether they are loaded, stay, are counted as corrupt, and as forged.
     for (what, bytes, expected) in [
-        ("right", encoded(0, keys(b"one")), (true, true, 0, 0)),
+        ("right", encoded(0), (true, true, 0, 0)),
         ("garbage", b"nothing that is ours, of any kind".to_vec(), (false, false, 1, 0)),
         ("damaged", damaged, (false, false, 1, 0)),
         ("empty", Vec::new(), (false, false, 1, 0)),
-        ("without a tag", encoded(0, None), (false, false, 0, 1)),
-        ("with another secret", encoded(0, keys(b"two")), (false, false, 0, 1)),
-        ("of another index", encoded(1, keys(b"one")), (false, true, 0, 0)),
+        ("of another index", encoded(1), (false, true, 0, 0)),
         ("of another version", newer, (false, true, 0, 0)),
     ] {
         let (server, memory) = (server(), memory());
         let double = server.connect(Behaviour::GOOD);
         double.put_segment(id(0), bytes.into(), HOUR).await.unwrap();
-        let segments = tier(&double, memory.budget(), keys(b"one"));
+        let segments = tier(&double, memory.budget());
         let loaded = segments.load_indexes(id(0).fill, &[0], 8, Place::Heap).await.unwrap();
         let stays = double.load_segments(id(0).fill, &[0]).await.unwrap()[0].is_some();
         let TierCounts { corrupt, forged, .. } = segments.counts.read(0, 0);
@@ -232,7 +228,7 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
 #[tokio::test]
 async fn there_is_room_for_what_is_on_its_way() {
     let (server, memory) = (server(), memory());
-    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
+    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget());
     let body = read(&memory, "hhhhhhhk", Vec::new());
     segments.store(&body, HOUR).await.unwrap();
     let _all = memory.budget().reserve(31 << 20).unwrap();
@@ -248,7 +244,7 @@ async fn there_is_room_for_what_is_on_its_way() {
 #[tokio::test]
 async fn no_more_is_loaded_ahead_than_is_allowed() {
     let (server, memory) = (server(), memory());
-    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget(), None);
+    let segments = tier(&server.connect(Behaviour::GOOD), memory.budget());
     let run = |count| vec![Run { first: 0, count }];
     for (cells, is_loaded) in [(8, true), (9, false)] {
         let layout =

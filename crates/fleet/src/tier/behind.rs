@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cache::entry::stored::CacheEntry;
-use cache::portable::{self, Encoded, Merge, Ours, SegmentBytes, Writing};
+use cache::portable::{self, Encoded, Merge, SegmentBytes, Writing};
 use message::clock::now;
+use parking_lot::Mutex;
 use store::backing::{BackingError, Expected, Loaded, Put, Tracking, Version, Write};
 use store::format::{Layout, Meaning};
 use store::{Record as _, Refusal};
+use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
@@ -57,7 +59,7 @@ impl Tier {
     pub async fn write_behind(&self) {
         loop {
             self.backoff.ended().await;
-            match self.write_behind.next(Instant::now()) {
+            match self.write_behind.queue.next(Instant::now()) {
                 QueueTurn::Key(key) => self.settle(key).await,
                 QueueTurn::At(time) => tokio::select! {
                     biased;
@@ -94,7 +96,7 @@ impl Tier {
             }
             End::Unfit => {
                 self.give_up(&key, number);
-                self.write_behind.again(key);
+                self.write_behind.queue.push(key);
             }
             End::Failed => {
                 self.counts.add(Event::WriteFailed);
@@ -102,17 +104,18 @@ impl Tier {
                 if failures >= ATTEMPTS_TO_PUT && matches!(pending, Pending::Put { .. }) {
                     self.give_up(&key, number);
                 }
-                self.write_behind.pause(key, Pause::Failed, Instant::now());
+                self.write_behind.queue.pause(key, Pause::Failed, Instant::now());
             }
             End::Early => {
-                self.write_behind.pause(key, Pause::Early, Instant::now());
+                self.write_behind.queue.pause(key, Pause::Early, Instant::now());
                 // Nothing above waited. With so many early keys that the first is due again before the last has had a turn, the task
                 // that reads the log would never run.
                 yield_now().await;
             }
             End::NotAsked(retry) => {
-                self.write_behind.again(key);
-                self.back_off(retry);
+                self.write_behind.queue.push(key);
+                self.backoff.begin(retry, Instant::now());
+                self.settled.notify_waiters();
             }
         }
     }
@@ -120,18 +123,14 @@ impl Tier {
     fn done(&self, key: Box<[u8]>, (pending, number): (&Pending, u64)) {
         self.backoff.end();
         self.late_writes.answered(Instant::now());
-        self.count(pending);
-        match self.write_behind.done(&key, number) {
-            true => self.settled.notify_waiters(),
-            false => self.write_behind.again(key),
-        }
-    }
-
-    fn count(&self, pending: &Pending) {
         self.counts.add(match pending {
             Pending::Put { .. } => Event::Written,
             Pending::Removed => Event::Removed,
         });
+        match self.write_behind.done(&key, number) {
+            true => self.settled.notify_waiters(),
+            false => self.write_behind.queue.push(key),
+        }
     }
 
     /// Gives up a write. Other instances may have copies of the record that it was to replace, and would keep them if they found no
@@ -140,15 +139,6 @@ impl Tier {
         self.counts.add(Event::GivenUp);
         self.late_writes.begin();
         self.write_behind.give_up(key, number);
-    }
-
-    /// Begins a back-off. If none was running, gives up pending records that have expired.
-    fn back_off(&self, retry: Duration) {
-        if self.backoff.begin(retry, Instant::now()) {
-            let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
-            (0..self.write_behind.give_up_expired(now_ms)).for_each(|_| self.counts.add(Event::GivenUp));
-            self.settled.notify_waiters();
-        }
     }
 
     async fn carry_out(&self, key: &[u8], pending: &Pending) -> End {
@@ -166,17 +156,17 @@ impl Tier {
     }
 
     async fn remove(&self, key: &[u8], name: &[u8]) -> Result<End, Unavailable> {
-        if !self.late_writes.holds(Instant::now()) || !self.bury(key, name).await? {
-            self.backing.remove(name).await?;
+        // While an earlier put may still take effect, a record of nothing takes its place.
+        if self.late_writes.holds(Instant::now())
+            && let Some(bytes) = portable::nothing(key)
+        {
+            let write = Write { bytes: bytes.into(), expected: Expected::Any, ttl: LATE_MAX, lease: None };
+            if let Put::Stored(_) = self.backing.put(name, write).await? {
+                return Ok(End::Done);
+            }
         }
+        self.backing.remove(name).await?;
         Ok(End::Done)
-    }
-
-    /// Writes a record of nothing, so that no earlier put takes effect. Returns whether it was stored.
-    async fn bury(&self, key: &[u8], name: &[u8]) -> Result<bool, Unavailable> {
-        let Some(bytes) = portable::nothing(key, None) else { return Ok(false) };
-        let write = Write { bytes: bytes.into(), expected: Expected::Any, ttl: LATE_MAX, lease: None };
-        Ok(matches!(self.backing.put(name, write).await?, Put::Stored(_)))
     }
 
     /// Writes a record, together with the responses that other instances have stored under the key.
@@ -202,7 +192,6 @@ impl Tier {
             let clock_ahead_ms = self.tier_clock_ahead_ms();
             let writing = Writing {
                 key,
-                keys: None,
                 given: &given,
                 invalidations: Some(&self.invalidations),
                 now: now(),
@@ -215,11 +204,16 @@ impl Tier {
                 return Ok(End::Unfit);
             }
             match self.put_record(name, encoded.primary, (there.as_ref(), claim), ttl).await? {
-                Put::Stored(_) if encoded.ours != Ours::Written => return Ok(End::Overtaken),
+                Put::Stored(_) if !encoded.has_ours_alone => return Ok(End::Overtaken),
                 Put::Stored(version) => return Ok(End::Stored(version)),
                 Put::Conflict(other) => there = other,
                 Put::NotStored(_) => return Ok(End::Unfit),
-                Put::LeaseLost => return Ok(self.lease_lost(claim)),
+                // Others may have fetched a newer record. If another change was to be written with this one, nobody can say which
+                // of the tier's responses are still valid.
+                Put::LeaseLost if claim.is_some_and(|claim| claim.covers == Covers::All) => {
+                    return Ok(End::Overtaken);
+                }
+                Put::LeaseLost => return Ok(End::Unfit),
             }
         }
         Ok(End::Failed)
@@ -247,6 +241,15 @@ impl Tier {
             self.backing.put(&names::of_response(*id), write).await?;
         }
         Ok(true)
+    }
+
+    /// Writes the segments of all bodies of a record. Returns which of them the tier has then.
+    async fn put_segments(&self, entry: &CacheEntry, ttl: Duration) -> Result<Vec<Layout>, Unavailable> {
+        let mut given = Vec::new();
+        for body in entry.variants().iter().filter_map(|variant| variant.body.segmented()) {
+            given.extend(self.segments.store(body, ttl).await?);
+        }
+        Ok(given)
     }
 
     async fn put_record(
@@ -283,16 +286,6 @@ impl Tier {
         }
         put
     }
-
-    /// Result for a record that was fetched under a lost lease: it is not written, because others may have fetched a newer one. If
-    /// another change was to be written with it, the record in the tier is removed, because nobody can say which of its responses are
-    /// still valid.
-    fn lease_lost(&self, claim: Option<&Claim>) -> End {
-        match claim.map(|claim| claim.covers) {
-            Some(Covers::All) => End::Overtaken,
-            Some(Covers::Part) | None => End::Unfit,
-        }
-    }
 }
 
 impl Theirs {
@@ -306,7 +299,7 @@ impl Theirs {
 
 /// Whether a newer version of Larder wrote the record, for its like: it is not written over.
 fn is_of_newer(there: &Loaded, key: &[u8]) -> bool {
-    portable::decode(&there.bytes, key, None).is_err_and(|error| error.meaning() == Meaning::Leave)
+    portable::decode(&there.bytes, key).is_err_and(|error| error.meaning() == Meaning::Leave)
 }
 
 /// Remaining useful life of a record; `None` if it has ended.
@@ -317,13 +310,45 @@ fn ttl(entry: &CacheEntry) -> Option<Duration> {
     Some(Duration::from_millis(left_ms))
 }
 
-impl Tier {
-    /// Writes the segments of all bodies of a record. Returns which of them the tier has then.
-    async fn put_segments(&self, entry: &CacheEntry, ttl: Duration) -> Result<Vec<Layout>, Unavailable> {
-        let mut given = Vec::new();
-        for body in entry.variants().iter().filter_map(|variant| variant.body.segmented()) {
-            given.extend(self.segments.store(body, ttl).await?);
+/// End of the back-off of the writers while the circuit breaker of the tier is open, if one is running.
+#[derive(Default)]
+pub(crate) struct Backoff {
+    until: Mutex<Option<Instant>>,
+    over: Notify,
+}
+
+/// Shortest back-off. Short enough to notice soon that one of several probes was enough.
+const REST_MIN: Duration = Duration::from_millis(20);
+
+impl Backoff {
+    /// Begins or extends the back-off to `retry` from now.
+    pub(super) fn begin(&self, retry: Duration, now: Instant) {
+        let end = now + retry.max(REST_MIN);
+        let mut until = self.until.lock();
+        *until = (*until).max(Some(end));
+    }
+
+    /// Ends the back-off because the tier has answered.
+    pub(super) fn end(&self) {
+        if self.until.lock().take().is_some() {
+            self.over.notify_waiters();
         }
-        Ok(given)
+    }
+
+    /// Waits until the back-off is over.
+    pub(super) async fn ended(&self) {
+        let over = self.over.notified();
+        tokio::pin!(over);
+        over.as_mut().enable();
+        let Some(until) = *self.until.lock() else { return };
+        tokio::select! {
+            () = over => {}
+            () = sleep_until(until) => {}
+        }
+    }
+
+    /// Whether the back-off lasts until `end` or longer.
+    pub(super) fn lasts_until(&self, end: Instant) -> bool {
+        self.until.lock().is_some_and(|until| until >= end)
     }
 }

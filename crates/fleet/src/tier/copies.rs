@@ -4,7 +4,7 @@
 //! a change makes the copy suspect: its next use reads the record again, once for all that need it. A change that is reported during
 //! the look-up is detected by the look-up's number (`write_behind.rs`), and the answer is discarded.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use cache::entry::copy::{Flush, Reliance};
@@ -15,10 +15,6 @@ use crate::counts::Event;
 use crate::names;
 use crate::tier::{Coherence, Tier};
 use crate::write_behind::{KeyWatch, KnownRecord};
-
-/// Number of reports that everything may have changed.
-#[derive(Debug, Default)]
-pub(super) struct Flushes(AtomicU32);
 
 /// State when a look-up was sent: its answer may be older than changes that are reported from then on.
 #[derive(Clone, Copy)]
@@ -32,7 +28,7 @@ pub(super) enum Held {
     /// The record, or its absence, is certain.
     Sure(Option<Arc<CacheEntry>>),
     /// The copy may be outdated.
-    Doubtful(Arc<CacheEntry>),
+    Suspect(Arc<CacheEntry>),
     /// The tier's record is unknown.
     Nothing,
 }
@@ -40,16 +36,10 @@ pub(super) enum Held {
 /// Attempts to read a record that other instances keep changing.
 const ATTEMPTS: usize = 3;
 
-impl Flushes {
-    fn now(&self) -> Flush {
-        Flush::of_count(self.0.load(Ordering::Acquire))
-    }
-}
-
 impl Tier {
     /// Whether the tier may have a newer record than the one in memory, and can be asked.
     pub fn is_suspect(&self, entry: &CacheEntry) -> bool {
-        match entry.copy.reliance(self.flushes.now(), |source| self.standing(source)) {
+        match entry.copy.reliance(self.flush(), |source| self.standing(source)) {
             Reliance::Trusted => false,
             #[cfg(feature = "test-double")]
             Reliance::Suspect if crate::faults::TRUSTS_SUSPECTS.get() => false,
@@ -74,7 +64,7 @@ impl Tier {
         self.coherence == Coherence::Strict
             && (standing(source) != Standing::Verified
                 || !self.log.was_read_over(source)
-                || entry.copy.reliance(self.flushes.now(), standing) != Reliance::Trusted)
+                || entry.copy.reliance(self.flush(), standing) != Reliance::Trusted)
     }
 
     /// Registers `watcher` for messages that the tier sends unasked.
@@ -94,13 +84,17 @@ impl Tier {
 
     /// Marks all records as suspect, because everything in the tier may have changed.
     pub fn all_suspect(&self) {
-        self.flushes.0.fetch_add(1, Ordering::AcqRel);
+        self.flushes.fetch_add(1, Ordering::AcqRel);
         self.counts.add(Event::Flushed);
+    }
+
+    fn flush(&self) -> Flush {
+        Flush::of_count(self.flushes.load(Ordering::Acquire))
     }
 
     /// Current moment, to be taken before a look-up is sent.
     pub(super) fn moment(&self) -> Moment {
-        Moment { flush: self.flushes.now(), source: self.backing.source() }
+        Moment { flush: self.flush(), source: self.backing.source() }
     }
 
     pub(super) fn held(&self, key: &[u8]) -> Held {
@@ -111,14 +105,14 @@ impl Tier {
         };
         match entry {
             None => Held::Nothing,
-            Some(entry) if self.is_suspect(&entry) => Held::Doubtful(entry),
+            Some(entry) if self.is_suspect(&entry) => Held::Suspect(entry),
             Some(entry) => Held::Sure(Some(entry)),
         }
     }
 
     /// Marks a copy that is older than the tier's record: its next use reads that.
     pub(super) fn record_overtaken(&self, entry: &CacheEntry) {
-        entry.copy.overtaken(self.moment().source, self.flushes.now());
+        entry.copy.overtaken(self.moment().source, self.flush());
     }
 
     /// Has the tier follow a record that was written here, so that it reports changes by others.
@@ -137,7 +131,7 @@ impl Tier {
                 return;
             }
         }
-        entry.copy.follow(self.moment().source, self.flushes.now(), version);
+        entry.copy.follow(self.moment().source, self.flush(), version);
         entry.copy.suspect();
     }
 }

@@ -29,42 +29,8 @@ pub struct Asker<'a> {
     pub site_key: Option<&'a [u8]>,
 }
 
-/// Result of reading a key in the tier.
-enum Read {
-    /// The tier did not answer.
-    Failed,
-    Nothing,
-    /// The version that the copy in memory has.
-    Same(Loaded),
-    /// A record that these rules don't allow to be stored, that is damaged, or that has no response.
-    Unusable(Loaded),
-    Found(Arc<CacheEntry>, Loaded),
-}
-
 /// Attempts if the key changes while the tier is asked.
 const ATTEMPTS: usize = 3;
-
-impl Read {
-    fn said(&self) -> Said {
-        match self {
-            Self::Failed => Said::Failed,
-            Self::Nothing => Said::Nothing,
-            Self::Same(_) => Said::Unchanged,
-            Self::Unusable(_) => Said::Unusable,
-            Self::Found(..) => Said::Found,
-        }
-    }
-
-    fn there(&self) -> RemoteState {
-        match self {
-            Self::Failed => RemoteState::Unread,
-            Self::Nothing => RemoteState::Nothing,
-            Self::Same(record) | Self::Unusable(record) | Self::Found(_, record) => {
-                RemoteState::Record(record.clone())
-            }
-        }
-    }
-}
 
 impl Tier {
     /// Looks a key up in memory and in the tier.
@@ -82,16 +48,13 @@ impl Tier {
     }
 
     pub(crate) fn reader<'a>(&'a self, asker: Asker<'a>) -> Reader<'a> {
-        let Asker { rules, site_key } = asker;
-        let clock_ahead_ms = self.tier_clock_ahead_ms();
-        let outdated_to_ms = self.outdated_to_ms.load(Ordering::Acquire);
         Reader {
             memory: &self.memory,
             invalidations: &self.invalidations,
-            rules,
-            site_key,
-            clock_ahead_ms,
-            outdated_to_ms,
+            rules: asker.rules,
+            site_key: asker.site_key,
+            clock_ahead_ms: self.tier_clock_ahead_ms(),
+            outdated_to_ms: self.outdated_to_ms.load(Ordering::Acquire),
         }
     }
 
@@ -110,7 +73,7 @@ impl Tier {
             let asking = self.write_behind.ask(key);
             let held = match self.held(key) {
                 Held::Sure(entry) => return Answer { entry, ..Answer::UNASKED },
-                Held::Doubtful(entry) => Some(entry),
+                Held::Suspect(entry) => Some(entry),
                 Held::Nothing => None,
             };
             let moment = self.moment();
@@ -123,32 +86,26 @@ impl Tier {
         Answer { said: Said::Changing, ..Answer::UNASKED }
     }
 
-    /// Answer from the result of reading the tier; `None` if it is outdated.
+    /// Notes in memory what was read in the tier; `None` if it is outdated. The copy that is held is the entry of an answer without one,
+    /// unless the tier's record is of no use here.
     fn answer(
         &self,
         (asking, moment): (&KeyWatch<'_>, Moment),
         held: Option<Arc<CacheEntry>>,
-        read: Read,
+        read: Answer,
     ) -> Option<Answer> {
-        let (said, there) = (read.said(), read.there());
-        let is_current = match (&read, &held) {
-            (Read::Failed, _) => true,
-            (Read::Nothing, None) => asking.is_current(),
-            (Read::Nothing, Some(held)) => moment.leave_alone(asking, held),
-            (Read::Same(record), Some(held)) => moment.follow(asking, held, record),
-            (Read::Found(entry, record), _) => {
+        let is_current = match (read.said, &read.remote, read.entry.as_ref().or(held.as_ref())) {
+            (Said::Failed, ..) => true,
+            (Said::Nothing, _, None) => asking.is_current(),
+            (Said::Nothing, _, Some(held)) => moment.leave_alone(asking, held),
+            (Said::Unchanged, RemoteState::Record(record), Some(held)) => moment.follow(asking, held, record),
+            (Said::Found, RemoteState::Record(record), Some(entry)) => {
                 self.take(asking, entry, || moment.follow(asking, entry, record))
             }
-            (Read::Same(_) | Read::Unusable(_), _) => self.drop_copy(asking),
+            _ => self.drop_copy(asking),
         };
-        is_current.then(|| {
-            let entry = match read {
-                Read::Found(entry, _) => Some(entry),
-                Read::Unusable(_) => None,
-                Read::Failed | Read::Nothing | Read::Same(_) => held,
-            };
-            Answer { entry, said, there }
-        })
+        let held = held.filter(|_| read.said != Said::Unusable);
+        is_current.then(|| Answer { entry: read.entry.or(held), ..read })
     }
 
     /// Puts a record into memory, if memory keeps the tier's records. Returns whether it is still current.
@@ -178,43 +135,46 @@ impl Tier {
         is_current
     }
 
-    async fn read(&self, key: &[u8], held: Option<&CacheEntry>, reader: &Reader<'_>) -> Read {
-        let Some(name) = names::of_record(key) else { return Read::Nothing };
+    /// Reads a key in the tier. The answer has the entry only if it isn't the one that is held.
+    async fn read(&self, key: &[u8], held: Option<&CacheEntry>, reader: &Reader<'_>) -> Answer {
+        let answer = |said, remote, entry| Answer { said, remote, entry };
+        let Some(name) = names::of_record(key) else {
+            return answer(Said::Nothing, RemoteState::Nothing, None);
+        };
         if !self.log.is_read() {
             // Purges of the tier's records are unknown until the log is read.
             self.counts.add(Event::LoadFailed);
-            return Read::Failed;
+            return answer(Said::Failed, RemoteState::Unread, None);
         }
         let record = self.record(&name, Tracking::UntilChanged).await;
         self.is_silent.store(record.is_err(), Ordering::Relaxed);
-        let read = match record {
-            Err(_) => Read::Failed,
-            Ok(None) => Read::Nothing,
+        let (event, read) = match record {
+            Err(_) => (Event::LoadFailed, answer(Said::Failed, RemoteState::Unread, None)),
+            Ok(None) => (Event::LoadMissed, answer(Said::Nothing, RemoteState::Nothing, None)),
             Ok(Some(record)) if held.and_then(|held| held.copy.version()) == Some(record.version) => {
-                Read::Same(record)
+                (Event::LoadHit, answer(Said::Unchanged, RemoteState::Record(record), None))
             }
             Ok(Some(record)) => match self.entry(&record, key, reader).await {
-                Some(entry) => Read::Found(Arc::new(entry), record),
-                None => Read::Unusable(record),
+                Some(entry) => {
+                    let entry = Some(Arc::new(entry));
+                    (Event::LoadHit, answer(Said::Found, RemoteState::Record(record), entry))
+                }
+                None => (Event::LoadMissed, answer(Said::Unusable, RemoteState::Record(record), None)),
             },
         };
-        self.counts.add(match read {
-            Read::Failed => Event::LoadFailed,
-            Read::Nothing | Read::Unusable(_) => Event::LoadMissed,
-            Read::Same(_) | Read::Found(..) => Event::LoadHit,
-        });
+        self.counts.add(event);
         read
     }
 
     async fn entry(&self, record: &Loaded, key: &[u8], reader: &Reader<'_>) -> Option<CacheEntry> {
-        let apart = match portable::decode(&record.bytes, key, None) {
+        let apart = match portable::decode(&record.bytes, key) {
             Ok(decoded) => self.apart(&decoded).await,
             Err(error) => {
                 self.unusable(&error, key);
                 return None;
             }
         };
-        let mut decoded = portable::decode(&record.bytes, key, None).ok()?;
+        let mut decoded = portable::decode(&record.bytes, key).ok()?;
         for (id, bytes) in &apart {
             // An unusable response counts as missing.
             let _ = decoded.add_apart(*id, bytes);

@@ -10,14 +10,13 @@ pub mod load;
 pub mod taking;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cache::changed::until;
 use cache::entry::stored::CacheEntry;
 use cache::invalidation::Invalidations;
 use cache::{Decide, RemoteTier};
-use caching::Timestamp;
 use message::clock::now;
 use store::backing::{Backing, Health, LogCursor};
 use store::{Applied, Budget, Change, FillId, Memory};
@@ -25,15 +24,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::backoff::Backoff;
 use crate::counts::{Counts, Event, TierCounts};
 use crate::late_write_guard::LateWriteGuard;
 use crate::leases::{HeldLease, LeaseLimits, Leases};
 use crate::purge_log::FleetLog;
 use crate::segments::TierSegments;
 use crate::single_flight::SingleFlight;
-use crate::tier::copies::Flushes;
-use crate::write_behind::{Claim, KnownRecord, Limits, Noted, Pending, Theirs, WriteBehind};
+use crate::tier::behind::Backoff;
+use crate::write_behind::{Claim, Covers, KnownRecord, Limits, Noted, Pending, Theirs, WriteBehind};
 
 /// Policy for records in memory that the tier has too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +83,8 @@ pub struct Tier {
     /// Whether the last look-up got no answer. A request that has just waited for one must not wait for a lease too.
     pub(crate) is_silent: AtomicBool,
     pub(crate) leases: Arc<Leases>,
-    flushes: Flushes,
+    /// Number of reports that everything may have changed.
+    flushes: AtomicU32,
     /// Purge log of all instances that share the tier.
     pub log: FleetLog,
     pub(crate) invalidations: Arc<Invalidations>,
@@ -119,7 +118,7 @@ impl Tier {
             Leases::new(Arc::clone(&backing), Arc::clone(&late_writes), Arc::clone(&counts), (leases, &name));
         Self {
             log: FleetLog::new(Arc::clone(&backing), &name, verification),
-            segments: TierSegments::new(Arc::clone(&backing), Arc::clone(budget), None, Arc::clone(&counts)),
+            segments: TierSegments::new(Arc::clone(&backing), Arc::clone(budget), Arc::clone(&counts)),
             backing,
             memory_use,
             coherence,
@@ -131,7 +130,7 @@ impl Tier {
             late_writes,
             is_silent: AtomicBool::new(false),
             leases: Arc::new(leases),
-            flushes: Flushes::default(),
+            flushes: AtomicU32::new(0),
             counts,
             settled: Notify::new(),
             wanted: Notify::new(),
@@ -203,11 +202,6 @@ impl Tier {
         self.counts.of(Event::Written) + self.counts.of(Event::Removed) + self.segments.written()
     }
 
-    /// Number of keys with a pending change.
-    pub fn pending_keys(&self) -> usize {
-        self.write_behind.pending_keys()
-    }
-
     /// Whether a change to a key is pending.
     #[cfg(any(test, feature = "test-double"))]
     pub fn is_pending(&self, key: &[u8]) -> bool {
@@ -275,7 +269,7 @@ impl Tier {
             (Change::Put(entry), current) => {
                 let dropped = current.map(|current| dropped(current, entry)).unwrap_or_default();
                 let theirs = Theirs::Kept { dropped };
-                let claim = lease.map(Claim::of);
+                let claim = lease.map(|held| Claim { held: Arc::clone(held), covers: Covers::All });
                 self.note(key, Pending::Put { entry: Arc::clone(entry), theirs, claim });
                 Applied::Stored
             }
@@ -291,14 +285,10 @@ impl Tier {
             Noted::Taken => self.wanted.notify_one(),
             Noted::Refused => {
                 self.counts.add(Event::Refused);
-                self.outdated_to_ms.fetch_max(self.tier_ms(now()), Ordering::AcqRel);
+                let tier_ms = u64::try_from(now().plus_ms(self.tier_clock_ahead_ms()).as_ms()).unwrap_or(0);
+                self.outdated_to_ms.fetch_max(tier_ms, Ordering::AcqRel);
             }
         }
-    }
-
-    /// Converts a time of this process to the clock of the tier.
-    pub(crate) fn tier_ms(&self, at: Timestamp) -> u64 {
-        u64::try_from(at.plus_ms(self.tier_clock_ahead_ms()).as_ms()).unwrap_or(0)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::answer::Answer;
 use crate::counts::Event;
 use crate::leases::{HeldLease, VARIANT_DIGITS, WantedLease};
 use crate::tier::load::Asker;
+use crate::turn::LeaseEvent;
 use crate::{Tier, names};
 
 /// Result of taking a lease.
@@ -40,21 +41,6 @@ pub enum Variant {
     /// The wanted one, or one that may turn out to be the same.
     This,
     Another,
-}
-
-/// Result of waiting for another instance's fetch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseWaited {
-    /// The record has changed; the version that is there now, if any.
-    Changed(Option<Version>),
-    /// The tier reported a change; the record was not read.
-    Told,
-    /// The lease is free, and the record is the same.
-    Free,
-    /// The limit has passed.
-    StillHeld,
-    /// The tier gave no answer, or the key is too long for a tier.
-    Failed,
 }
 
 impl Tier {
@@ -102,25 +88,28 @@ impl Tier {
         self.log.is_read() && !self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Waits for another instance's fetch, as long as the record is the one that was `seen`.
-    pub async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> LeaseWaited {
-        let Some(name) = names::of_record(key) else { return LeaseWaited::Failed };
+    /// Waits for another instance's fetch, as long as the record is the one that was `seen`. Notes another version there.
+    pub async fn await_other(&self, key: &[u8], seen: &mut Option<Version>, limit: Duration) -> LeaseEvent {
+        let Some(name) = names::of_record(key) else { return LeaseEvent::Failed };
         let began = Instant::now();
         self.counts.add(Event::LeaseWaited);
-        let waited = self.backing.wait(&name, seen, limit).await;
+        let waited = self.backing.wait(&name, *seen, limit).await;
         self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
         match waited {
-            Ok(Waited::Changed(there)) => LeaseWaited::Changed(there.map(|there| there.version)),
-            Ok(Waited::Told) => LeaseWaited::Told,
-            Ok(Waited::Free) => LeaseWaited::Free,
+            Ok(Waited::Changed(there)) => {
+                *seen = there.map(|there| there.version);
+                LeaseEvent::Changed
+            }
+            Ok(Waited::Told) => LeaseEvent::Changed,
+            Ok(Waited::Free) => LeaseEvent::Free,
             Ok(Waited::Expired) => {
                 self.counts.add(Event::LeaseExpired);
-                LeaseWaited::Free
+                LeaseEvent::Free
             }
-            Ok(Waited::StillHeld) => LeaseWaited::StillHeld,
+            Ok(Waited::StillHeld) => LeaseEvent::StillHeld,
             Err(_) => {
                 self.counts.add(Event::LeaseFailed);
-                LeaseWaited::Failed
+                LeaseEvent::Failed
             }
         }
     }

@@ -1,9 +1,8 @@
-use cache::entry::stored::Uncacheable;
-use caching::{RefusalScope, Timestamp};
-use message::reason::Reason;
 use store::{Memory, MemoryConfig};
+use tokio::time::Instant;
 
 use super::*;
+use crate::queue::{Pause, QueueTurn};
 
 /// Event that concerns one key.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +42,7 @@ impl Bench {
     }
 
     fn next(&self) -> Option<Box<[u8]>> {
-        match self.write_behind.next(Instant::now()) {
+        match self.write_behind.queue.next(Instant::now()) {
             QueueTurn::Key(key) => Some(key),
             QueueTurn::At(_) | QueueTurn::Nobody => None,
         }
@@ -151,7 +150,7 @@ fn what_failed_waits_behind_the_others() {
     let limits = Limits { keys_max: 10, ..LIMITS };
     let note = |key: &[u8]| assert_eq!(bench.write_behind.note(key, Pending::Removed, limits), Noted::Taken);
     let (now, pause) = (Instant::now(), std::time::Duration::from_millis(250));
-    let next = |now| bench.write_behind.next(now);
+    let next = |now| bench.write_behind.queue.next(now);
     let key = |key: &[u8]| QueueTurn::Key(key.into());
     note(b"fails");
     note(b"other");
@@ -159,7 +158,7 @@ fn what_failed_waits_behind_the_others() {
     let number = bench.write_behind.pending(b"fails").unwrap().number;
     assert_eq!([(); 2].map(|()| bench.write_behind.failed(b"fails", number)), [1, 2]);
     assert_eq!(bench.write_behind.failed(b"fails", number - 1), 0, "that is nothing new");
-    bench.write_behind.pause(b"fails"[..].into(), Pause::Failed, now);
+    bench.write_behind.queue.pause(b"fails"[..].into(), Pause::Failed, now);
     assert_eq!(next(now), key(b"other"));
     assert_eq!(next(now), QueueTurn::At(now + pause));
     note(b"third");
@@ -181,7 +180,7 @@ fn removals_come_first_at_the_end() {
         assert_eq!(bench.write_behind.note(key, next, limits), Noted::Taken);
     }
     let first = bench.next().unwrap();
-    bench.write_behind.pause(first, Pause::Failed, now + std::time::Duration::from_secs(9));
+    bench.write_behind.queue.pause(first, Pause::Failed, now + std::time::Duration::from_secs(9));
     bench.write_behind.removals_first();
     let turns: Vec<_> = std::iter::from_fn(|| bench.next()).flatten().collect();
     assert_eq!((&turns[..], bench.write_behind.removals()), (&b"2431"[..], 2));
@@ -203,24 +202,6 @@ fn what_waits_to_be_written_is_written_with_its_note() {
     bench.write_behind.replace(KEY, before, after);
     bench.write_behind.replace(b"another", before, after);
     assert_eq!(bench.write_behind.pending_keys(), 0);
-}
-
-#[test]
-fn what_has_expired_is_given_up() {
-    let memory = Memory::<CacheEntry>::new(MemoryConfig::with_bytes_max(1 << 20));
-    let note = Uncacheable {
-        until: Timestamp::from_ms(1000),
-        because: Reason::TooLarge.into(),
-        scope: RefusalScope::All,
-    };
-    let entry = Arc::new(CacheEntry::new(memory.budget(), Vec::new(), Some(note)).unwrap());
-    let bench = Bench::new();
-    let put = Pending::Put { entry, theirs: Theirs::Gone, claim: None };
-    assert_eq!(bench.write_behind.note(KEY, put, LIMITS), Noted::Taken);
-    assert_eq!((bench.write_behind.give_up_expired(999), bench.left()), (0, "put alone".into()));
-    assert_eq!((bench.write_behind.give_up_expired(1000), bench.left()), (1, "removed".into()));
-    assert_eq!(bench.write_behind.pending_bytes.load(Ordering::Relaxed), 0);
-    assert_eq!(bench.write_behind.give_up_expired(1000), 0, "what is removed does not expire");
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Client {
             place: format!(
                 "asked at {:?}, with {:?} read of it",
                 hit.head.inputs().and_then(|inputs| inputs.asked_at),
-                cache.invalidations().log_read()
+                cache.invalidations.log_read()
             ),
             fetch: number("x-fetch").expect("all have one") as FetchId,
             body: number("x-body").expect("all have one") as FetchId,
@@ -161,7 +161,7 @@ impl Client {
         pace: Pace,
     ) {
         let worker = &self.process.worker;
-        let fetches = worker.shared.stores.first().cache.fetches();
+        let fetches = &worker.shared.stores.first().cache.fetches;
         let waiter = fetches.alone(&fetch.key);
         let leader = LeaderGuard::new(&waiter, fetches);
         let owned = OwnedContext {
@@ -187,7 +187,7 @@ impl Client {
         let Answered::Whole { fetch, version } = answered else { return };
         sleep(pace.body).await;
         if self.planted == Some(Rule::FillsNoteTheirPlace) {
-            job.stamp = worker.shared.stores.first().cache.invalidations().stamp();
+            job.stamp = worker.shared.stores.first().cache.invalidations.stamp();
         }
         self.store(&job, &leader, (url, version, fetch), times);
     }
@@ -259,7 +259,7 @@ impl Client {
 
     /// Removes a URL from memory.
     pub(super) fn forget(&self, url: &'static str) {
-        self.process.worker.shared.stores.first().cache.memory().update(&key(url), |_| Change::Remove);
+        self.process.worker.shared.stores.first().cache.memory.update(&key(url), |_| Change::Remove);
     }
 }
 

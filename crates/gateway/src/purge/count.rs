@@ -20,7 +20,7 @@ const STEPS_MAX: usize = 4_000;
 /// Counts entries in memory. Meant for a thread that answers no requests.
 pub(super) async fn count(cache: &Cache, reach: &Reach) -> PurgeOutcome {
     let mut counted = PurgeOutcome::default();
-    let mut walk = cache.memory().walk();
+    let mut walk = cache.memory.walk();
     for _ in 0..STEPS_MAX {
         let goes_on = walk.step(STEP_ENTRIES, |key, entry| {
             let responses = responses(cache, reach, key, entry);
@@ -36,7 +36,7 @@ pub(super) async fn count(cache: &Cache, reach: &Reach) -> PurgeOutcome {
 }
 
 fn responses(cache: &Cache, reach: &Reach, key: &[u8], entry: &CacheEntry) -> usize {
-    let is_there = |head: &StoredHead| !matches!(cache.invalidations().judge(key, head), Verdict::Removed(_));
+    let is_there = |head: &StoredHead| !matches!(cache.invalidations.judge(key, head), Verdict::Removed(_));
     let taken = |head: &StoredHead| is_there(head) && reach.takes(key, tags_of(head));
     entry.variants().iter().filter(|variant| taken(&variant.head)).count()
 }

@@ -89,7 +89,7 @@ pub(crate) async fn read_on(
     shared: &Shared,
     (cache, tier): (&Cache, &Tier),
 ) -> Result<LogCursor, BackingError> {
-    let (invalidations, log) = (cache.invalidations(), &tier.log);
+    let (invalidations, log) = (&cache.invalidations, &tier.log);
     loop {
         let from = match invalidations.log_read() {
             Some(from) => from,
@@ -156,16 +156,16 @@ fn apply(shared: &Shared, (cache, tier): (&Cache, &Tier), LogRecord { bytes, end
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 heard((cache, tier), record, &keys, *end);
             }
-            None => cache.invalidations().hear_nothing(*end),
+            None => cache.invalidations.hear_nothing(*end),
         },
         What::Selected(_) | What::Everything => heard((cache, tier), record, &[], *end),
     }
 }
 
 fn heard((cache, tier): (&Cache, &Tier), record: PurgeRecord, keys: &[&[u8]], end: LogOffset) {
-    let Some(kept) = cache.invalidations().hear(record, keys, end) else { return };
+    let Some(kept) = cache.invalidations.hear(record, keys, end) else { return };
     tier.heard_purge();
-    cache.fetches().purge(|key, head| doom(&kept.reach, key, head));
+    cache.fetches.purge(|key, head| doom(&kept.reach, key, head));
 }
 
 /// Purge of everything, for a record that can't be understood here.
@@ -213,9 +213,9 @@ async fn tell_in(
     said: &[LogCursor],
     record: &PurgeRecord,
 ) -> Result<Reached, BackingError> {
-    let before = cache.invalidations().log_read();
+    let before = cache.invalidations.log_read();
     let posted = log.post(record);
-    cache.invalidations().record_posted(record.id, posted);
+    cache.invalidations.record_posted(record.id, posted);
     let reached = match log.send().await? {
         // The log is shorter than it was, and somebody had read more: the places that other instances report mean nothing.
         Some(place)
@@ -228,7 +228,7 @@ async fn tell_in(
         // Another task has written it in the meantime.
         None => log.reach(log.backing.log_state().await?.cursor()).await,
     };
-    let is_complete = reached.is_complete && log.is_sent(posted);
+    let is_complete = reached.is_complete && log.sent() >= posted;
     Ok(Reached { is_complete, ..reached })
 }
 
@@ -259,7 +259,7 @@ pub(crate) fn in_turn(store: &Store, record: &PurgeRecord, take: impl FnOnce()) 
     let Some(log) = store.tier.as_ref().map(|tier| &tier.log) else { return take() };
     let _turn = log.numbered();
     take();
-    store.cache.invalidations().record_posted(record.id, log.post(record));
+    store.cache.invalidations.record_posted(record.id, log.post(record));
 }
 
 /// Waits until the log has the invalidations of an unsafe request, but not for long, and not for other instances.

@@ -154,7 +154,7 @@ impl OwnedContext {
             request: &*self.request,
             facts: &self.facts,
             site_key: self.site_key(),
-            invalidations: self.cache().invalidations(),
+            invalidations: &self.cache().invalidations,
             stamp,
             inputs: self.cache().inputs,
         }

@@ -60,7 +60,7 @@ fn invalidate_groups(plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreI
     for index in plan.live.routes.stores_of_host(&request.authority) {
         let store = plan.worker.shared.stores.at(index);
         heard::in_turn(store, &record, || {
-            store.cache.invalidations().invalidate(groups, &plan.request.target(), Some(record.id));
+            store.cache.invalidations.invalidate(groups, &plan.request.target(), Some(record.id));
         });
         changed.insert(index);
     }

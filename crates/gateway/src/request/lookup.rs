@@ -68,7 +68,7 @@ impl<'a> Lookup<'a> {
     /// Prepares the look-up of a request without content.
     #[inline]
     pub(crate) fn new(context: RequestContext<'a>) -> Self {
-        let stamp = context.cache().invalidations().stamp();
+        let stamp = context.cache().invalidations.stamp();
         Self { context, stamp, content: None, tier: Tier::Unasked }
     }
 
@@ -220,7 +220,7 @@ impl<'a> Lookup<'a> {
             AskedFor::AsAsked => FetchScope::AsAsked,
             AskedFor::Whole => FetchScope::Whole,
             AskedFor::OnMiss => FetchScope::on_miss(self.facts, self.request.fields, range_miss, || {
-                self.cache().fetches().arrived_bytes(key, &fetch.variant)
+                self.cache().fetches.arrived_bytes(key, &fetch.variant)
             }),
         };
         Found::Fetch(Arc::new(Fetch { stale, candidates, sharing, scope, ..fetch }))
@@ -239,7 +239,7 @@ impl<'a> Lookup<'a> {
     /// Record of this look-up, for later comparison with invalidations.
     fn look_up(&self, key: &[u8]) -> LookUp {
         let RequestHead { scheme, authority, path_and_query, keyed, .. } = *self.request;
-        let invalidations = self.cache().invalidations();
+        let invalidations = &self.cache().invalidations;
         if self.facts.method != MethodClass::Query && keyed.is_empty() {
             return invalidations.look_up(key, self.stamp);
         }

@@ -154,7 +154,7 @@ fn look_up(
     let keyed = reading::keyed_fields(request, facts.method, terms, &live.config.trusted_proxies);
     if !keyed.is_empty() {
         // Entries under such a key are invalidated by the key of their URL alone.
-        context.cache().invalidations().watch_keys();
+        context.cache().invalidations.watch_keys();
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
     let context = RequestContext { request, facts: &facts, ..context };

@@ -151,7 +151,7 @@ impl Sink {
             tokio::select! {
                 biased;
                 piece = &mut piece => return piece.map_err(|broken| {
-                    self.fill.fail(broken.reason());
+                    self.fill.abort(Some(broken.reason()));
                     Stopped
                 }),
                 () = self.fill.nobody_reads(), if purpose == Purpose::Readers => return Err(Stopped),

@@ -7,7 +7,6 @@ use cache::collapse::answer::Answer;
 use cache::collapse::table::{Asker, Join, LeaderGuard};
 use cache::entry::stored::Hit;
 use cache::membership::Stamp;
-use cache::revalidation_backoff::InVain;
 use cache::settings::{CollapseLimits, LeaderFailure};
 use message::client::Client;
 use message::clock::now;
@@ -34,12 +33,12 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
         return;
     }
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
-    let (fetch_table, stamp) = (cache.fetches(), cache.invalidations().stamp());
+    let (fetch_table, stamp) = (&cache.fetches, cache.invalidations.stamp());
     let place = (&*fetch.key, &*fetch.variant);
     let limits = lookup.site.config.collapse.limits().unwrap_or(NOBODY_WAITS);
     let who = (Asker { client: lookup.client(), ..Asker::default() }, limits);
     let joined = fetch_table
-        .join(place, who, fetch.look_up.at(stamp), |began| cache.invalidations().record_overtaken(began));
+        .join(place, who, fetch.look_up.at(stamp), |began| cache.invalidations.record_overtaken(began));
     // Unless a fetch is under way.
     if let Join::Lead(waiter) = joined {
         let leader = LeaderGuard::new(&waiter, fetch_table);
@@ -70,7 +69,7 @@ fn stored_since(lookup: &Lookup<'_>, hit: &Hit, key: &[u8]) -> Option<Hit> {
 /// request can join it, because none should wait for it.
 pub(crate) fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
-    let (fetch_table, stamp) = (cache.fetches(), cache.invalidations().stamp());
+    let (fetch_table, stamp) = (&cache.fetches, cache.invalidations.stamp());
     let waiter = fetch_table.alone(key);
     lookup.worker.recorder.background_validation("probe");
     let leader = LeaderGuard::new(&waiter, fetch_table);
@@ -104,7 +103,7 @@ async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Optio
     };
     if fetch.stale.as_ref().is_some_and(is_unchanged) {
         worker.recorder.background_validation("in_vain");
-        let refused = client.filter(|_| in_flight.is_answered_in_vain());
-        cache.backoff.begin(&fetch.key, refused.map_or(InVain::ForAll, InVain::For), now());
+        let refused = client.filter(|_| in_flight.has_no_answer_for_others());
+        cache.backoff.begin(&fetch.key, refused, now());
     }
 }

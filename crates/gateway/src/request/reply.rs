@@ -10,9 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cache::entry::stored::{Hit, StoredBody, StoredHead};
-use cache::fill::ahead::read_ahead;
-use cache::fill::ranges::FillRanges;
-use cache::fill::{Aborted, FillReader};
+use cache::fill::{Aborted, FillRanges, FillReader, read_ahead};
 use cache::readers::HeldBody;
 use caching::partial::is_of_one_message;
 use caching::{CacheName, CacheStatus, Outcome};

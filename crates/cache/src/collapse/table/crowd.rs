@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use message::client::Client;
 use origin::{Interim, OriginError};
@@ -161,7 +160,8 @@ impl Crowd {
     }
 
     pub(super) fn begins(&self, in_flight: &Arc<InFlight>, asker: Asker) {
-        self.state.lock().begins(in_flight, asker, self.limits.wait_max);
+        let late_at = Instant::now().checked_add(self.limits.wait_max);
+        self.state.lock().under_way.push(UnderWay { in_flight: Arc::clone(in_flight), asker, late_at });
     }
 
     /// Gives the answer of a forward to all waiters.
@@ -258,11 +258,6 @@ impl Crowd {
 }
 
 impl CrowdState {
-    fn begins(&mut self, in_flight: &Arc<InFlight>, asker: Asker, wait_max: Duration) {
-        let late_at = Instant::now().checked_add(wait_max);
-        self.under_way.push(UnderWay { in_flight: Arc::clone(in_flight), asker, late_at });
-    }
-
     /// Tells the running forwards when all places for the key are taken and others wait: a client that may have left then counts as gone.
     fn tell_wanted(&self) {
         if self.under_way.len() >= AT_ONCE_MAX && !self.waiting.is_empty() && self.promise.is_none() {
@@ -427,7 +422,11 @@ impl Waiting {
             tokio::select! {
                 biased;
                 comes = fill.comes(crowd.limits.wait_max) => {
-                    return comes || self.fetch_table.withdraw(&crowd, fill) == Effect::AllGetIt;
+                    let is_withdrawn = !comes && crowd.withdraw(fill) == Effect::NextGoes;
+                    if is_withdrawn {
+                        self.fetch_table.hand_on(&crowd);
+                    }
+                    return !is_withdrawn;
                 }
                 // A turn may have come just before the answer of another request.
                 turn = turn_of(&mut self.turn) => {
@@ -441,7 +440,7 @@ impl Waiting {
 
     /// Closes the crowd, whose answer is too old: later requests start a new one.
     pub fn make_room(&self) {
-        self.fetch_table.close(&self.crowd);
+        self.fetch_table.shards.of(self.crowd.primary()).lock().close(&self.crowd);
     }
 }
 

@@ -47,7 +47,7 @@ impl Segmented {
             return self.insert(memory, position, segment);
         }
         let Ok(data) = segment.to_bytes() else { return };
-        let pieces = cut_at(memory, segment.place(), (position, self.segment_bytes), &data);
+        let pieces = cut(memory, segment.place(), (position, self.segment_bytes), &data);
         let mut position = position;
         for piece in pieces.unwrap_or_default() {
             let next = position + piece.len() as u64;
@@ -168,20 +168,11 @@ fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
     fragments
 }
 
-/// Cuts `data`, which is small enough for a record and begins at `start`, at cell borders.
+/// Cuts `data`, which begins at `start`, at cell borders.
 ///
 /// # Errors
 /// When the memory budget has no room.
 pub fn cut(
-    memory: &Memory<impl Record>,
-    segment_bytes: usize,
-    start: u64,
-    data: &[u8],
-) -> Result<Vec<Segment>, store::OverBudget> {
-    cut_at(memory, Place::Heap, (start, segment_bytes), data)
-}
-
-fn cut_at(
     memory: &Memory<impl Record>,
     place: Place,
     (start, segment_bytes): (u64, usize),

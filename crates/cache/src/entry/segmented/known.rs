@@ -8,7 +8,7 @@ use store::{FillId, Segment, SegmentId, allocated_bytes};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// Runs in order, apart from each other, and no more than a record takes.
-    runs: Vec<Run>,
+    pub(super) runs: Vec<Run>,
     loaded: Vec<(SegmentId, Segment)>,
 }
 
@@ -46,10 +46,6 @@ impl Known {
         let are_right = runs.iter().all(|run| run.count > 0) && runs.windows(2).all(is_apart) && is_within;
         (are_right && runs.len() <= Layout::RUNS_MAX)
             .then(|| Self { runs: runs.to_vec(), loaded: Vec::new() })
-    }
-
-    pub(super) fn runs(&self) -> &[Run] {
-        &self.runs
     }
 
     pub(super) fn has(&self, index: u32) -> bool {
@@ -126,7 +122,7 @@ mod tests {
             for index in put {
                 known.insert(index);
                 expected.insert(index);
-                prop_assert!(Known::of(known.runs()).is_some(), "in order and apart: {:?}", known.runs);
+                prop_assert!(Known::of(&known.runs).is_some(), "in order and apart: {:?}", known.runs);
             }
             prop_assert_eq!(indexes(&known), expected.iter().copied().collect::<Vec<_>>());
             prop_assert!((0..41).all(|index| known.has(index) == expected.contains(&index)));
@@ -142,7 +138,7 @@ mod tests {
         known.insert(Layout::CELLS_MAX - 1);
         known.insert(Layout::CELLS_MAX);
         assert_eq!(known.end(), Layout::CELLS_MAX);
-        assert!(Known::of(known.runs()).is_some());
+        assert!(Known::of(&known.runs).is_some());
     }
 
     #[test]

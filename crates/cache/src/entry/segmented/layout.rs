@@ -27,7 +27,7 @@ impl Segmented {
         Some(Layout {
             fill: self.group.announced(),
             cell_bytes: u32::try_from(self.segment_bytes).ok()?,
-            runs: known.runs().to_vec(),
+            runs: known.runs.clone(),
             fragments: fragments.collect(),
         })
     }

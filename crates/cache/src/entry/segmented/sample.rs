@@ -47,7 +47,7 @@ pub fn read(memory: &Memory<impl Record>, cells: &str, fragments: Vec<Fragment>)
     let known = cells.bytes().enumerate().filter(|(_, cell)| *cell != b'-');
     let mut runs = Known::default();
     known.for_each(|(index, _)| runs.insert(index as u32));
-    let layout = Layout { fill: FillId::next(), cell_bytes: 8, runs: runs.runs().to_vec(), fragments };
+    let layout = Layout { fill: FillId::next(), cell_bytes: 8, runs: runs.runs, fragments };
     let body = Segmented::restored(memory, &layout, Some(COMPLETE_BYTES)).unwrap();
     for (index, _) in cells.bytes().enumerate().filter(|(_, cell)| *cell == b'h') {
         let range = body.cell_of(index as u64 * 8);

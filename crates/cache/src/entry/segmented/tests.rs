@@ -8,7 +8,7 @@ use super::sample::{COMPLETE_BYTES, NoRecord, SEGMENT_BYTES, content, empty, mem
 use super::*;
 
 fn add(body: Segmented, memory: &Memory<NoRecord>, range: ByteRange, complete: Option<u64>) -> Segmented {
-    let segments = cut(memory, SEGMENT_BYTES, range.first, &content(range)).unwrap();
+    let segments = cut(memory, Place::Heap, (range.first, SEGMENT_BYTES), &content(range)).unwrap();
     body.with_part(memory, range.first, segments, complete)
 }
 
@@ -226,7 +226,7 @@ fn parts_on_another_grid_are_cut_at_the_borders_of_the_cells() {
     for grid in [1, 3, 8, 16, 64] {
         let mut body = empty(&memory, Some(COMPLETE_BYTES)).followed();
         for range in [ByteRange { first: 20, last: 60 }, ByteRange { first: 0, last: 19 }] {
-            let segments = cut(&memory, grid, range.first, &content(range)).unwrap();
+            let segments = cut(&memory, Place::Heap, (range.first, grid), &content(range)).unwrap();
             body = body.with_part(&memory, range.first, segments, None);
         }
         assert_eq!(

@@ -62,7 +62,7 @@ fn check(ours: &str, theirs: &str, dropped: &str, expected: Option<&str>) {
 /// Bodies of all readable responses, by letter.
 fn gathered_of(encoded: &Encoded, ids: &HashMap<FillId, char>) -> String {
     let world = World::new(Rules::default());
-    let mut decoded = decode(&encoded.primary, KEY, None).unwrap();
+    let mut decoded = decode(&encoded.primary, KEY).unwrap();
     for id in decoded.apart().collect::<Vec<_>>() {
         let (_, bytes) = encoded.apart.iter().find(|(apart, _)| *apart == id).expect("it is written");
         decoded.add_apart(id, bytes).unwrap();

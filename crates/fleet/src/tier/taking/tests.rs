@@ -227,7 +227,7 @@ fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
         let (taking, looked) = bench.tier.take_lease_and_look(wanted, asker).await;
         assert!(began.elapsed() <= ROUND_TRIP + Duration::from_millis(2), "{:?}", began.elapsed());
         let looked = looked.expect("the tier answers");
-        assert!(matches!(looked.there, RemoteState::Record(_)), "{looked:?}");
+        assert!(matches!(looked.remote, RemoteState::Record(_)), "{looked:?}");
         assert!(matches!(taking, Taking::Taken(_)));
     });
 }
@@ -257,7 +257,7 @@ fn a_tier_in_trouble_costs_one_deadline() {
             assert!(matches!(bench.take().await, Taking::Failed));
             assert!(began.elapsed() <= DEADLINE + Duration::from_millis(2), "{:?}", began.elapsed());
             let (began, limit) = (Instant::now(), Duration::from_secs(1));
-            assert_eq!(bench.tier.await_other(KEY, None, limit).await, LeaseWaited::Failed);
+            assert_eq!(bench.tier.await_other(KEY, &mut None, limit).await, LeaseEvent::Failed);
             assert!(began.elapsed() <= limit + DEADLINE + Duration::from_millis(2), "{:?}", began.elapsed());
         });
     }

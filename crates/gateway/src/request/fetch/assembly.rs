@@ -226,11 +226,11 @@ impl Assembly {
         let hole = MissingRange { hit: self.hit.clone(), range, reply: ReplyOfParts::Begun };
         let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
         // The reply goes on with the response it began with, whatever is purged meanwhile.
-        let look_up = fetch.look_up.at(self.job.cache().invalidations().stamp());
+        let look_up = fetch.look_up.at(self.job.cache().invalidations.stamp());
         let job = Job { fetch: Arc::new(Fetch { look_up, ..fetch }), ..self.job.clone() };
         match join_or_lead(&job, &job.fetch.variant) {
             Part::Leads(waiter) => {
-                let leader = LeaderGuard::new(&waiter, job.cache().fetches());
+                let leader = LeaderGuard::new(&waiter, &job.cache().fetches);
                 tokio::spawn(job.run(None, leader));
                 Now::Asked(waiter)
             }

@@ -159,7 +159,7 @@ impl Job {
     fn abort(&self, fill: &Fill, reason: &'static str, leader: LeaderGuard) {
         // Waiters that have none of it learn of the failure before they see its end.
         leader.land(Answer::Failed(Failed::Error(Arc::new(OriginError::BodyTruncated))));
-        fill.abort();
+        fill.abort(None);
         let says = format!("the body broke off ({reason}): not stored as complete");
         self.note(|| Finding::new("store", says, "RFC 9111 section 3.3"));
         self.worker.recorder.fill_aborted(reason);

@@ -16,7 +16,7 @@ use fleet::Tier;
 use fleet::answer::Answer as Looked;
 use fleet::leases::{HeldLease, WantedLease};
 use fleet::tier::load::Asker;
-use fleet::tier::taking::{Holder, LeaseWaited, Taking, Variant};
+use fleet::tier::taking::{Holder, Taking, Variant};
 use fleet::turn::{self, Found, LeaseAction, LeaseEvent, Patience};
 use message::clock::now;
 use message::timeline::{Stage, measure};
@@ -109,7 +109,7 @@ impl Job {
             LeaseOutcome::Own(lease) => {
                 // The origin has not been asked yet, so purges during the wait don't concern its response.
                 leader.begins_now();
-                self.stamp = self.cache().invalidations().stamp();
+                self.stamp = self.cache().invalidations.stamp();
                 self.lease = lease.clone();
                 let in_flight = Arc::clone(&leader.in_flight);
                 tokio::select! {
@@ -227,16 +227,7 @@ impl<'a> LeaseWait<'a> {
         let job = self.job;
         let mut waiting = measure(job.request.timeline.as_ref(), Stage::Lease);
         waiting.iter_mut().for_each(|waiting| waiting.linked(self.awaited_trace));
-        match self.tier.await_other(&job.fetch.key, self.seen, limit).await {
-            LeaseWaited::Changed(version) => {
-                self.seen = version;
-                LeaseEvent::Changed
-            }
-            LeaseWaited::Told => LeaseEvent::Changed,
-            LeaseWaited::Free => LeaseEvent::Free,
-            LeaseWaited::StillHeld => LeaseEvent::StillHeld,
-            LeaseWaited::Failed => LeaseEvent::Failed,
-        }
+        self.tier.await_other(&job.fetch.key, &mut self.seen, limit).await
     }
 
     fn asker<'b>(&'b self, site_key: Option<&'b [u8]>) -> Asker<'b> {
@@ -258,7 +249,7 @@ impl<'a> LeaseWait<'a> {
             }
         };
         if let Some(lease) = &self.lease {
-            lease.attach(loaded.there);
+            lease.attach(loaded.remote);
         }
         if loaded.entry.is_some() {
             self.loaded = loaded.entry;
@@ -309,7 +300,7 @@ impl<'a> LeaseWait<'a> {
     /// before.
     fn is_good(&self, head: &StoredHead) -> bool {
         let fetch = &self.job.fetch;
-        self.job.cache().invalidations().answers(fetch.look_up, &fetch.key, head)
+        self.job.cache().invalidations.answers(fetch.look_up, &fetch.key, head)
     }
 
     fn is_fresh(&self, hit: &Hit) -> bool {

@@ -42,7 +42,7 @@ impl HeadExchange {
         };
         write_site_key(&of_get, &request.path_and_query, &plan.rule().query, &mut key);
         let cache = plan.cache();
-        let began = cache.fetches().turn();
+        let began = cache.fetches.turn();
         let stored = cache.look_up(&key);
         Some(Self { key, began, stored })
     }
@@ -98,8 +98,8 @@ impl Update<'_> {
     /// Keeps running fetches from storing responses that are older than this answer and of another representation.
     fn supersede(&self, news: &ResponseFacts) {
         let Self { of_get, response, times, .. } = *self;
-        let (rule, fetches) = (of_get.rule(), of_get.cache().fetches());
-        let maker = of_get.head_maker(of_get.cache().invalidations().stamp());
+        let (rule, fetches) = (of_get.rule(), &of_get.cache().fetches);
+        let maker = of_get.head_maker(of_get.cache().invalidations.stamp());
         let fields = of_get.arrived(response, times).end_to_end;
         let facts = StoredFacts::new(&of_get.facts, news, &rule.caching);
         let Ok(head) = maker.head(facts, fields, None, None) else { return };

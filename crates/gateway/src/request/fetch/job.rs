@@ -43,13 +43,7 @@ impl Job {
     /// Creates a job for a request.
     pub(crate) fn new(owned: &OwnedContext, fetch: Arc<Fetch>) -> Self {
         let noting = owned.request.record.as_ref().map(Record::open);
-        Self {
-            owned: owned.clone(),
-            noting,
-            fetch,
-            stamp: owned.cache().invalidations().stamp(),
-            lease: None,
-        }
+        Self { owned: owned.clone(), noting, fetch, stamp: owned.cache().invalidations.stamp(), lease: None }
     }
 
     /// Returns what makes heads that are stored of the responses to this request.
@@ -59,15 +53,15 @@ impl Job {
 
     /// Returns whether the responses of the look-up count as never stored.
     pub(crate) fn is_taken_away(&self) -> bool {
-        self.cache().invalidations().is_taken_away(self.fetch.look_up)
+        self.cache().invalidations.is_taken_away(self.fetch.look_up)
     }
 
     pub(crate) fn limits(&self) -> FillLimits {
         let cache = self.cache();
         FillLimits {
             body_bytes_max: self.rule().object_bytes_max.min(cache.body_bytes_max()),
-            segment_bytes: cache.memory().segment_bytes_max(),
-            first_segment_bytes: cache.memory().segment_bytes_max(),
+            segment_bytes: cache.memory.segment_bytes_max(),
+            first_segment_bytes: cache.memory.segment_bytes_max(),
             place: self.place(),
         }
     }
@@ -104,15 +98,14 @@ pub(crate) enum Part {
 /// Joins the forward that `job` asks for, or becomes its leader.
 pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
     let cache = job.cache();
-    let (fetch_table, now) = (cache.fetches(), job.fetch.look_up.at(job.stamp));
+    let (fetch_table, now) = (&cache.fetches, job.fetch.look_up.at(job.stamp));
     let variant_and_scope = [variant, &job.fetch.scope.scope_suffix()].concat();
     let joined = match job.site.config.collapse.limits() {
         None => Join::Full,
         Some(limits) => {
             let place = (&*job.fetch.key, &*variant_and_scope);
             let asker = Asker { client: job.client(), request: Some(job.request.clone()) };
-            fetch_table
-                .join(place, (asker, limits), now, |began| cache.invalidations().record_overtaken(began))
+            fetch_table.join(place, (asker, limits), now, |began| cache.invalidations.record_overtaken(began))
         }
     };
     match joined {

@@ -20,7 +20,7 @@ use caching::{
 use message::fields::PackedFields;
 use message::reason::{Detail, Reason};
 use origin::OriginResponse;
-use store::{Applied, Change, Segment};
+use store::{Applied, Change, Place, Segment};
 
 use crate::config::RangeMiss;
 use crate::request::fetch::job::Job;
@@ -191,7 +191,7 @@ impl Job {
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
         object_bytes <= self.rule().object_bytes_max
             && (self.is_for_hole() || range.range.len_bytes() <= self.limits().body_bytes_max)
-            && range.range.last / (cache.memory().segment_bytes_max().max(1) as u64) < CELLS_MAX
+            && range.range.last / (cache.memory.segment_bytes_max().max(1) as u64) < CELLS_MAX
     }
 }
 
@@ -252,7 +252,7 @@ impl Publication<'_> {
         let first_segment_bytes = first_piece_bytes(part.range.range.first, segment_bytes);
         let limits = FillLimits { segment_bytes, first_segment_bytes, ..limits };
         let budget = Arc::clone(self.job.cache().budget());
-        Fill::new(budget, limits, Some(part.range.range.len_bytes()), self.in_flight.promised())
+        Fill::new(budget, limits, Some(part.range.range.len_bytes()), Arc::clone(&self.in_flight.waiters))
     }
 
     /// Makes the head of a stored response after another part of it has arrived, as after a 304.
@@ -291,7 +291,7 @@ impl Publication<'_> {
             let body = match self.body_to_extend(stored, head, (part, brought))? {
                 StoredBody::Inline(data) => StoredBody::Inline(data),
                 StoredBody::Segments(held) => held
-                    .with_part(cache.memory(), part.range.first, segments.clone(), part.complete_bytes)
+                    .with_part(&cache.memory, part.range.first, segments.clone(), part.complete_bytes)
                     .into(),
             };
             match self.put_if_unchanged(seen.as_ref(), StoredResponse { head: Arc::clone(head), body }) {
@@ -308,7 +308,7 @@ impl Publication<'_> {
         let cache = self.job.cache();
         let segments = match body {
             CompleteBody::Inline(data) => {
-                cut(cache.memory(), cache.memory().segment_bytes_max(), part.range.first, &data)
+                cut(&cache.memory, Place::Heap, (part.range.first, cache.memory.segment_bytes_max()), &data)
             }
             CompleteBody::Segments(segments) => Ok(segments),
         };

@@ -39,7 +39,7 @@ impl PostStore {
             return None;
         }
         let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
-        let fetch_table = plan.cache().fetches();
+        let fetch_table = &plan.cache().fetches;
         let waiter = fetch_table.alone(&key);
         let leader = LeaderGuard::new(&waiter, fetch_table);
         Some(Self { waiter, leader, job: job(plan, key) })
@@ -63,7 +63,7 @@ impl PostStore {
     /// The forward knows of other invalidations since it began.
     pub(crate) fn take(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { waiter, leader, job } = self;
-        let stamp = job.cache().invalidations().stamp();
+        let stamp = job.cache().invalidations.stamp();
         let look_up = job.fetch.look_up.at(stamp);
         let fetch = Arc::new(Fetch { look_up, ..job.fetch.with_scope(FetchScope::Whole) });
         let job = Job { stamp, fetch: Arc::clone(&fetch), ..job };
@@ -74,7 +74,7 @@ impl PostStore {
 
 fn job(plan: &Plan, key: Vec<u8>) -> Job {
     let cache = plan.cache();
-    let look_up = cache.invalidations().look_up(&key, cache.invalidations().stamp());
+    let look_up = cache.invalidations.look_up(&key, cache.invalidations.stamp());
     let fetch = Fetch { sharing: Sharing::Alone, ..Fetch::new(key, look_up, NotReused::Method) };
     let owned = OwnedContext { facts: plan.facts.as_get(), ..OwnedContext::clone(plan) };
     Job::new(&owned, Arc::new(fetch))

@@ -152,7 +152,7 @@ impl Publication<'_> {
         let is_replaced = |other: &Arc<StoredHead>| self.is_replaced(other, &new_head, replaced);
         let others = self.beside(&new_head, current, replaced)?;
         let place = (&*self.job.fetch.key, self.in_flight.exchanged());
-        self.job.cache().fetches().supersede(place, &new_head, |other| {
+        self.job.cache().fetches.supersede(place, &new_head, |other| {
             is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
         });
         let variants = std::iter::once(response).chain(others).collect();

@@ -225,7 +225,7 @@ impl Job {
         let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, &self.rule().caching);
         let storable = self.storable(&facts, response, times);
         self.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
-        let promised = leader.in_flight.promised();
+        let promised = Arc::clone(&leader.in_flight.waiters);
         let filling =
             self.publication(leader).filling(&storable?, (&lines, times), response, &promised, self.limits());
         let filling = filling.map_err(|_| NotStored::VaryUnusable)?;

@@ -114,7 +114,7 @@ impl Assembling<'_> {
     }
 
     fn is_taken_away(&self) -> bool {
-        self.plan.cache().invalidations().is_taken_away(self.asked.fetch.look_up)
+        self.plan.cache().invalidations.is_taken_away(self.asked.fetch.look_up)
     }
 
     fn ask(&self, scope: FetchScope) -> Next {

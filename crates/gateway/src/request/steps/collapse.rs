@@ -69,7 +69,7 @@ impl Participant<'_> {
     async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Next, Retry> {
         match self.take_part(sharing, variant) {
             Part::Leads(waiter) => {
-                let leader = LeaderGuard::new(&waiter, self.cache().fetches());
+                let leader = LeaderGuard::new(&waiter, &self.cache().fetches);
                 self.lead(waiter, leader, sharing).await
             }
             Part::Waits(waiting) => self.wait(waiting).await,
@@ -163,9 +163,7 @@ impl Participant<'_> {
     fn take_part(&self, sharing: Sharing, variant: &[u8]) -> Part {
         match sharing {
             Sharing::Joined => join_or_lead(&self.job(), variant),
-            Sharing::Alone | Sharing::Unlikely(_) => {
-                Part::Leads(self.cache().fetches().alone(&self.fetch.key))
-            }
+            Sharing::Alone | Sharing::Unlikely(_) => Part::Leads(self.cache().fetches.alone(&self.fetch.key)),
         }
     }
 
@@ -203,7 +201,9 @@ impl Participant<'_> {
     /// Job of a forward that this request leads; `None` if a usable response has been stored meanwhile.
     fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<LeaderTask> {
         let timeline = self.plan.request.timeline.as_ref();
-        leader.in_flight.set_leader(timeline.and_then(|timeline| timeline.recorded_context()));
+        if let Some(trace) = timeline.and_then(|timeline| timeline.recorded_context()) {
+            let _ = leader.in_flight.trace.set(trace);
+        }
         // Between the look-up and the join, another forward may have stored the response.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");

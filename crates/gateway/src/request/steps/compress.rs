@@ -190,7 +190,7 @@ impl Compressing<'_> {
 
     /// Encodes a stored response, once for all clients that get this coding.
     fn encode_stored(&self, reply: &mut Reply, head: &StoredHead, coding: Coding) -> Result<(), NotEncoded> {
-        let forms = head.forms(self.cache().budget()).map_err(|_| NotEncoded::Busy)?;
+        let forms = head.forms.get(self.cache().budget()).map_err(|_| NotEncoded::Busy)?;
         let body = match forms.find(coding) {
             Form::NoGain => return Err(NotEncoded::NoGain),
             Form::Kept { pieces, bytes } => {
@@ -255,8 +255,8 @@ impl Compressing<'_> {
         let cache = self.cache();
         FillLimits {
             body_bytes_max: cache.body_bytes_max(),
-            segment_bytes: cache.memory().segment_bytes_max(),
-            first_segment_bytes: cache.memory().segment_bytes_max(),
+            segment_bytes: cache.memory.segment_bytes_max(),
+            first_segment_bytes: cache.memory.segment_bytes_max(),
             place: SegmentPlace::Heap,
         }
     }

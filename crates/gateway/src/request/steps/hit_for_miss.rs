@@ -41,7 +41,7 @@ impl<'a> HitForMiss<'a> {
         if !is_plain || !matches!(fetch.scope, FetchScope::Whole) {
             return None;
         }
-        let fetch_table = plan.cache().fetches();
+        let fetch_table = &plan.cache().fetches;
         let (began, invalidations) = (fetch_table.turn(), fetch_table.invalidations(&fetch.key));
         Some(Self { plan, job: Job::new(plan, Arc::clone(fetch)), known, began, invalidations })
     }
@@ -88,7 +88,7 @@ impl<'a> HitForMiss<'a> {
 
     fn refused(self, response: Box<OriginResponse>, reason: Detail, times: ExchangeTimes) -> Reply {
         let is_outdated =
-            || self.job.cache().fetches().invalidations(&self.job.fetch.key) != self.invalidations;
+            || self.job.cache().fetches.invalidations(&self.job.fetch.key) != self.invalidations;
         self.job.remember_refusal(reason, times.response, Some(self.known), is_outdated);
         self.job.not_stored(reason);
         let reason = ForwardReason { fwd: self.job.fetch.reason.fwd(), detail: reason };
@@ -98,7 +98,7 @@ impl<'a> HitForMiss<'a> {
     /// Continues as a forward that others may follow. A response invalidated since the origin was asked is not stored.
     fn stored(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { job, began, invalidations, .. } = self;
-        let (fetch_table, fetch) = (job.cache().fetches(), Arc::clone(&job.fetch));
+        let (fetch_table, fetch) = (&job.cache().fetches, Arc::clone(&job.fetch));
         let waiter = fetch_table.alone_since(&fetch.key, began, invalidations);
         let leader = LeaderGuard::new(&waiter, fetch_table);
         drop(tokio::spawn(async move { job.take(response, times, leader).await }));

@@ -80,7 +80,7 @@ pub(crate) fn again(plan: &Plan, content: Option<&Bytes>, tier: Tier) -> Result<
 
 /// Looks up a QUERY whose content has been read.
 pub(crate) fn by_content(plan: &Plan, content: Bytes, tier: Tier) -> Next {
-    plan.cache().invalidations().watch_keys();
+    plan.cache().invalidations.watch_keys();
     let reason = match again(plan, Some(&content), tier) {
         Ok(reply) => return Next::Reply(reply),
         Err(ForwardMode::Fetch(fetch)) => return Next::Fetch(fetch),

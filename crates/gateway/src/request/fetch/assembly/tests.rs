@@ -62,7 +62,7 @@ async fn read_all(
 
 /// Creates a tier with the cells of `cells` that are `t`.
 async fn tier_with(double: &Double, budget: &Arc<Budget>, body: &Segmented, cells: &str) -> TierSegments {
-    let tier = TierSegments::new(Arc::new(double.guarded()), Arc::clone(budget), None, Arc::default());
+    let tier = TierSegments::new(Arc::new(double.guarded()), Arc::clone(budget), Arc::default());
     for (index, _) in cells.bytes().enumerate().filter(|(_, cell)| *cell == b't') {
         let range =
             ByteRange { first: index as u64 * 8, last: (index as u64 * 8 + 7).min(COMPLETE_BYTES - 1) };

@@ -253,7 +253,7 @@ impl ParticipantView<'_> {
         let Participant { plan, fetch, .. } = self.seeking;
         let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
         self.seeking.is_fresh_at(plan.worker.now(), &head.facts.awaited(waited_ms))
-            && self.seeking.cache().invalidations().answers(fetch.look_up, &fetch.key, head)
+            && self.seeking.cache().invalidations.answers(fetch.look_up, &fetch.key, head)
     }
 
     //= RFC 9110 section 14.2: an invalid or unknown Range is ignored
@@ -325,7 +325,7 @@ impl ParticipantView<'_> {
         part: &ContentRange,
         used: Use,
     ) -> Option<Reply> {
-        if self.seeking.cache().invalidations().is_taken_away(self.seeking.fetch.look_up) {
+        if self.seeking.cache().invalidations.is_taken_away(self.seeking.fetch.look_up) {
             return None;
         }
         let extent = context.extent(&hole.hit);
