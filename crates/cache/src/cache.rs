@@ -8,7 +8,6 @@ use origin::ARRIVING_BYTES_MAX;
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment};
 
 use crate::collapse::table::{FetchTable, Waiter};
-use crate::entry::provenance::KeepInputs;
 use crate::entry::segmented::Segmented;
 use crate::entry::stored::{CacheEntry, StoredHead, StoredResponse};
 use crate::fill::{CompleteBody, INLINE_BODY_BYTES_MAX};
@@ -27,7 +26,7 @@ pub struct Cache {
     pub memory: Arc<Memory<CacheEntry>>,
     tier: Arc<dyn RemoteTier>,
     /// Whether the inputs to the judgement of a response are kept with it, for other instances.
-    pub inputs: KeepInputs,
+    pub keeps_inputs: bool,
     pub invalidations: Arc<Invalidations>,
     /// Fetches in progress.
     pub fetches: Arc<FetchTable>,
@@ -50,7 +49,7 @@ impl Cache {
         tier: Option<Arc<dyn RemoteTier>>,
     ) -> Self {
         Self {
-            inputs: if tier.is_some() { KeepInputs::Yes } else { KeepInputs::No },
+            keeps_inputs: tier.is_some(),
             tier: tier.unwrap_or_else(|| Arc::new(MemoryAlone(Arc::clone(&memory)))),
             memory,
             invalidations,
@@ -76,7 +75,7 @@ impl Cache {
 
     /// Entry under a key, held by a caller that may change it, since memory may evict it meanwhile. `None` without a tier.
     pub fn kept_in_use(&self, entry: Option<&Arc<CacheEntry>>) -> Option<Arc<CacheEntry>> {
-        entry.filter(|_| self.inputs == KeepInputs::Yes).cloned()
+        entry.filter(|_| self.keeps_inputs).cloned()
     }
 
     /// Changes the entry under a key as `decide` says, which sees the current entry. No other change happens meanwhile.
@@ -153,10 +152,7 @@ impl Cache {
     pub fn open_body(&self, complete_bytes: Option<u64>) -> Segmented {
         let group = Arc::new(self.memory.open_group());
         let body = Segmented::new(group, self.memory.segment_bytes_max(), complete_bytes);
-        match self.inputs {
-            KeepInputs::Yes => body.followed(),
-            KeepInputs::No => body,
-        }
+        if self.keeps_inputs { body.followed() } else { body }
     }
 
     /// Keeps a body without a key of its own: the response that it is a form of holds it, and takes it along. `None` if memory doesn't
@@ -241,11 +237,7 @@ impl Cache {
     fn left_of(&self, key: &[u8], entry: &Arc<CacheEntry>) -> Change<CacheEntry> {
         let left: Vec<_> =
             entry.variants().iter().filter_map(|variant| self.left_of_response(key, variant)).collect();
-        if left.is_empty() {
-            return Change::Remove;
-        }
-        let rest = CacheEntry::new(self.budget(), left, entry.uncacheable());
-        rest.map_or(Change::Remove, |rest| Change::Put(Arc::new(rest)))
+        if left.is_empty() { Change::Remove } else { entry.changed_to(self.budget(), left) }
     }
 
     fn left_of_response(&self, key: &[u8], response: &StoredResponse) -> Option<StoredResponse> {

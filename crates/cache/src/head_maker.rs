@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tokio::sync::SetOnce;
 
 use crate::entry::cold_fields::ColdFields;
-use crate::entry::provenance::{self, KeepInputs, Provenance};
+use crate::entry::provenance::{self, Provenance};
 use crate::entry::stored::StoredHead;
 use crate::invalidation::Invalidations;
 use crate::membership::{Membership, Stamp};
@@ -50,7 +50,8 @@ pub struct HeadMaker<'a> {
     pub invalidations: &'a Invalidations,
     /// Stamp of the request.
     pub stamp: Stamp,
-    pub inputs: KeepInputs,
+    /// Whether the inputs of the decision are kept with a head.
+    pub keeps_inputs: bool,
 }
 
 /// Limits for heads combined from several responses: the same as for one response of an origin.
@@ -88,8 +89,8 @@ impl HeadMaker<'_> {
         let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
         let mut particulars = self.particulars(nominated, stored.reason());
         particulars.change_provenance(|provenance| provenance.membership = membership);
-        let head = StoredHead::new(facts, fields, stored.declared_bytes(), particulars, self.stamp);
-        let head = head.with_forms_of(stored);
+        let mut head = StoredHead::new(facts, fields, stored.declared_bytes(), particulars, self.stamp);
+        head.forms.clone_from(&stored.forms);
         let head = self.remember_news(head, stored, (&received, &news), times.request);
         let storable = storable.and_then(|storable| match portable::may_hold(&head, None) {
             true => Ok(storable),
@@ -147,7 +148,7 @@ impl HeadMaker<'_> {
 
     /// Adds the fields received, and other inputs of the decision, to a head, if they are kept.
     pub fn remember(&self, head: StoredHead, received: &[FieldLine<'_>], sent_at: Timestamp) -> StoredHead {
-        if self.inputs == KeepInputs::No {
+        if !self.keeps_inputs {
             return head;
         }
         let judged = provenance::judged(received, &head.fields, self.rules.caching);
@@ -163,7 +164,7 @@ impl HeadMaker<'_> {
         lines: (&[FieldLine<'_>], &[FieldLine<'_>]),
         sent_at: Timestamp,
     ) -> StoredHead {
-        if self.inputs == KeepInputs::No {
+        if !self.keeps_inputs {
             return head;
         }
         let before = before.inputs();

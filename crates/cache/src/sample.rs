@@ -18,7 +18,6 @@ use origin::{OriginBody, OriginResponse};
 use store::{Memory, MemoryConfig};
 use tokio::sync::SetOnce;
 
-use crate::entry::provenance::KeepInputs;
 use crate::entry::segmented::Segmented;
 use crate::entry::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse};
 use crate::head_maker::{Arrived, ForwardedRequest, HeadMaker};
@@ -114,7 +113,7 @@ impl World {
             site_key: (facts.method == MethodClass::Query).then(|| KEY.to_vec()),
             invalidations: &self.invalidations,
             stamp,
-            inputs: KeepInputs::Yes,
+            keeps_inputs: true,
         }
     }
 

@@ -147,15 +147,16 @@ impl TierSegments {
     pub async fn store(&self, body: &Segmented, ttl: Duration) -> Result<Option<Layout>, Unavailable> {
         let Some(layout) = body.layout() else { return Ok(None) };
         let cell_bytes = layout.cell_bytes;
+        let bytes = |id| body.held(id)?.to_bytes().ok();
         let mut runs = Vec::new();
         let indexes: Vec<u32> = layout.runs.iter().flat_map(|run| run.first..run.first + run.count).collect();
         for some in indexes.chunks(EXTENDED_AT_ONCE) {
-            let given = Given { source: Source::Body(body), fill: layout.fill, cell_bytes, ttl };
+            let given = Given { bytes: &bytes, fill: layout.fill, cell_bytes, ttl };
             self.give(&given, some).await?.into_iter().for_each(|index| append(&mut runs, index));
         }
         let mut fragments: Vec<Fragment> = Vec::new();
         for fragment in layout.fragments {
-            let given = Given { source: Source::Body(body), fill: fragment.fill, cell_bytes, ttl };
+            let given = Given { bytes: &bytes, fill: fragment.fill, cell_bytes, ttl };
             if !self.give(&given, &[0]).await?.is_empty() {
                 fragments.push(fragment);
             }
@@ -174,7 +175,7 @@ impl TierSegments {
         data: &Bytes,
         ttl: Duration,
     ) -> Result<bool, Unavailable> {
-        let given = Given { source: Source::Bytes(data), fill, cell_bytes, ttl };
+        let given = Given { bytes: &|_| Some(data.clone()), fill, cell_bytes, ttl };
         Ok(!self.give(&given, &[0]).await?.is_empty())
     }
 
@@ -209,7 +210,7 @@ impl TierSegments {
 
     async fn put(&self, given: &Given<'_>, index: u32) -> Result<bool, Unavailable> {
         let id = SegmentId { fill: given.fill, index };
-        let Some(data) = given.source.bytes(id) else { return Ok(false) };
+        let Some(data) = (given.bytes)(id) else { return Ok(false) };
         let _room = self.budget.reserve(data.len() + FRAME_BYTES)?;
         let mut out = Vec::new();
         let frame = SegmentFrame { id, cell_bytes: given.cell_bytes, data: &data };
@@ -224,26 +225,11 @@ impl TierSegments {
 
 /// Segments of one fill that are being written.
 struct Given<'a> {
-    source: Source<'a>,
+    /// Bytes of a segment; `None` if they are not held.
+    bytes: &'a (dyn Fn(SegmentId) -> Option<Bytes> + Sync),
     fill: FillId,
     cell_bytes: u32,
     ttl: Duration,
-}
-
-/// Source of the bytes of segments.
-enum Source<'a> {
-    Body(&'a Segmented),
-    /// Bytes of the only segment.
-    Bytes(&'a Bytes),
-}
-
-impl Source<'_> {
-    fn bytes(&self, id: SegmentId) -> Option<Bytes> {
-        match self {
-            Self::Body(body) => body.held(id)?.to_bytes().ok(),
-            Self::Bytes(bytes) => Some(Bytes::clone(bytes)),
-        }
-    }
 }
 
 fn with_all(body: Segmented, absent: &Absent, loaded: Vec<Option<Segment>>) -> Option<Segmented> {

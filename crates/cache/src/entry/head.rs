@@ -64,11 +64,6 @@ impl StoredHead {
         self.forms.known().is_some_and(|forms| matches!(forms.find(coding), Form::NoGain))
     }
 
-    /// Takes over the forms of another head of the same body.
-    pub fn with_forms_of(self, other: &Self) -> Self {
-        Self { forms: other.forms.clone(), ..self }
-    }
-
     fn particulars(&self) -> &ColdFields {
         static NONE: LazyLock<ColdFields> = LazyLock::new(ColdFields::default);
         self.particulars.as_deref().unwrap_or_else(|| &NONE)

@@ -12,13 +12,6 @@ use store::{FillId, allocated_bytes};
 
 use crate::imprint::Imprint;
 
-/// Whether inputs are kept with stored responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeepInputs {
-    No,
-    Yes,
-}
-
 /// Inputs that are not in the stored head.
 #[derive(Clone, Debug)]
 pub struct Provenance {

@@ -206,7 +206,7 @@ impl CacheEntry {
     pub fn by_use(&self) -> Vec<&StoredResponse> {
         let mut variants: Vec<_> = self.variants().iter().collect();
         if let Some((_, others)) = variants.split_first_mut() {
-            others.sort_by_key(|variant| Reverse(variant.head.mark().score()));
+            others.sort_by_key(|variant| Reverse(variant.head.mark().score_s));
         }
         variants
     }

@@ -26,7 +26,8 @@ pub struct Owner(u32);
 /// Snapshot of a variant's use, by which one of several is chosen to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    score_s: u32,
+    /// Higher for more, and for later, use.
+    pub score_s: u32,
     owner: Owner,
 }
 
@@ -111,11 +112,6 @@ impl Mark {
     /// Mark of a variant that this client brings now.
     pub fn of_new(now: Timestamp, owner: Owner) -> Self {
         Self { score_s: seconds(now).saturating_sub(PROBATION_S), owner }
-    }
-
-    /// Score: higher for more, and for later, use.
-    pub fn score(self) -> u32 {
-        self.score_s
     }
 }
 
@@ -227,7 +223,7 @@ mod tests {
         }
         usage.note(now, nobody_asks);
         usage.note(later(-7), nobody_asks);
-        assert_eq!(usage.mark().score(), 1_000_000);
+        assert_eq!(usage.mark().score_s, 1_000_000);
         usage.note(later(100), || B);
         assert_eq!(usage.mark(), Mark { score_s: 1_000_060, owner: SEVERAL });
         usage.note(later(101), nobody_asks);

@@ -46,7 +46,6 @@ pub struct Fill {
     budget: Arc<Budget>,
     limits: FillLimits,
     expected_bytes: Option<u64>,
-    began_as: Retention,
     /// Requests that were promised this body and have not begun to read.
     promised: Arc<AtomicUsize>,
     state: Mutex<FillState>,
@@ -88,7 +87,6 @@ impl Fill {
             budget,
             limits,
             expected_bytes,
-            began_as: retention,
             promised,
             arrived: Notify::new(),
             read: Notify::new(),
@@ -289,7 +287,7 @@ impl Fill {
 
     /// Returns whether the fill began in window mode: the body was known not to be stored as a whole.
     pub fn began_in_window(&self) -> bool {
-        self.began_as == Retention::Window
+        self.expected_bytes.is_some_and(|bytes| bytes > self.limits.body_bytes_max)
     }
 
     /// Returns whether the body may still be stored, as far as is known.
@@ -323,14 +321,10 @@ impl Fill {
         pieces.map(|piece| piece.data.len() as u64).sum::<u64>() + (state.tail.len() + encoder_bytes) as u64
     }
 
-    /// Counts the memory of the encoder of this body, which exists as long as readers keep it waiting.
-    pub fn attach_encoder(&self, charge: Charge) {
-        self.state.lock().encoder_charge = Some(charge);
-    }
-
-    /// Releases the charge of the encoder, which has made all its output.
-    pub fn encoder_is_gone(&self) {
-        self.state.lock().encoder_charge = None;
+    /// Counts the memory of the encoder of this body, which exists as long as readers keep it waiting; `None` once it has made all its
+    /// output.
+    pub fn count_encoder(&self, charge: Option<Charge>) {
+        self.state.lock().encoder_charge = charge;
     }
 
     /// Returns whether the announced number of bytes has arrived.

@@ -177,7 +177,8 @@ impl Invalidations {
         (!is_none).then_some(Membership { groups, tags, key: None })
     }
 
-    /// Groups and tags of a response with these fields, and the key of the URL alone if the key of the response has more parts.
+    /// Groups and tags of a response with these fields, and the key of the URL alone if the key of the response has more parts: its
+    /// invalidation outdates the response too, as there is no list of the keys of a URL. [`Self::watch_keys`] comes first.
     pub fn membership_of(
         &self,
         received: &[FieldLine<'_>],
@@ -190,7 +191,7 @@ impl Invalidations {
         let membership = target.and_then(|target| self.membership(&groups, &tags, target));
         match site_key {
             None => membership,
-            Some(key) => Some(self.with_key(membership, key)),
+            Some(key) => Some(Membership { key: Some(self.name(key)), ..membership.unwrap_or_default() }),
         }
     }
 
@@ -203,12 +204,6 @@ impl Invalidations {
             TagsMatch::All => tags.iter().any(is_absent),
         };
         self.purgers == Purgers::This && !tags.is_empty() && is_lacking
-    }
-
-    /// Adds a cache key to a membership: its invalidation outdates the response too. For responses of the same URI that lie under other
-    /// keys, of which there is no list. [`Self::watch_keys`] comes first.
-    pub fn with_key(&self, membership: Option<Membership>, key: &[u8]) -> Membership {
-        Membership { key: Some(self.name(key)), ..membership.unwrap_or_default() }
     }
 
     /// Look-up under the cache key of a URL, or under one that has this one as a part. The stamp is one from before it.

@@ -84,7 +84,12 @@ fn groups_of_a_response_are_invalidated_and_no_others() {
 fn keys_count_once_they_are_watched() {
     let invalidations = Invalidations::new(Purgers::This);
     invalidations.watch_keys();
-    let of_key = |key: &[u8]| head(Some(invalidations.with_key(None, key)), invalidations.stamp());
+    let of_key = |key: &[u8]| {
+        head(
+            Some(Membership { key: Some(invalidations.name(key)), ..Membership::default() }),
+            invalidations.stamp(),
+        )
+    };
     let [own, other] = [b"a", b"b"].map(|key| of_key(key));
     invalidations.invalidate_key(b"a", Force::Soft, None);
     assert_eq!(invalidations.judge(KEY, &own), Verdict::Stale(1));

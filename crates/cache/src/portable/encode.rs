@@ -121,12 +121,7 @@ pub fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
     let now = head.facts.response_time;
     let key = vec![0; key_bytes];
     let writing = Writing { key: &key, given: &[], invalidations: None, now, clock_ahead_ms: 0 };
-    let bytes = Known::of(&stored, &[]).and_then(|known| {
-        sealed(
-            RecordKind::Response,
-            &Record { key: &key, note: None, variants: vec![known.variant(&writing)] },
-        )
-    });
+    let bytes = Known::of(&stored, &[]).and_then(|known| sealed_alone(&key, known.variant(&writing)));
     bytes.is_some_and(|bytes| bytes.len() + body_bytes(head) <= RECORD_BYTES_MAX)
 }
 
@@ -203,6 +198,11 @@ fn sealed(kind: RecordKind, record: &Record<'_>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     encode_record(record, kind, None, &mut bytes).ok()?;
     Some(bytes)
+}
+
+/// Bytes of a response that is stored apart.
+fn sealed_alone(key: &[u8], variant: Variant<'_>) -> Option<Vec<u8>> {
+    sealed(RecordKind::Response, &Record { key, note: None, variants: vec![variant] })
 }
 
 /// A stored response with everything that a record needs of it.
@@ -305,10 +305,7 @@ impl<'a> Apart<'a> {
         let listed = Variant { response: None, nominated: variant.nominated.clone(), id: variant.id };
         let bytes = match variant.response {
             None => None,
-            Some(_) => Some(sealed(
-                RecordKind::Response,
-                &Record { key: writing.key, note: None, variants: vec![variant] },
-            )?),
+            Some(_) => Some(sealed_alone(writing.key, variant)?),
         };
         Some(Self { listed, bytes })
     }

@@ -111,12 +111,8 @@ impl Leases {
             (ReleaseNote::Unchanged, Some(remote)) => remote.bytes.clone(),
             (word, remote) => {
                 let at = (now(), self.backing.clock_ahead_ms().unwrap_or(0));
-                Bytes::from(portable::with_word(
-                    key,
-                    remote.map(|remote: &Loaded| &remote.bytes[..]),
-                    word,
-                    at,
-                )?)
+                let there = remote.map(|remote: &Loaded| &remote.bytes[..]);
+                Bytes::from(portable::with_word(key, there, word, at)?)
             }
         };
         let ttl = if remote.is_some() { unneeded.useful } else { NOTE_TIME };

@@ -95,7 +95,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
             let first = u64::from(index) * 8;
             let range = ByteRange { first, last: (first + 7).min(COMPLETE_BYTES - 1) };
             let given = Given {
-                source: Source::Bytes(&content(range).into()),
+                bytes: &|_| Some(content(range).into()),
                 fill: body.group.fill(),
                 cell_bytes: 8,
                 ttl: HOUR,
@@ -251,8 +251,8 @@ async fn no_more_is_loaded_ahead_than_is_allowed() {
             Layout { fill: FillId::next(), cell_bytes: 1 << 20, runs: run(cells), fragments: Vec::new() };
         let data = Bytes::from(vec![7; 1 << 20]);
         for index in 0..cells {
-            let source = Source::Bytes(&data);
-            let given = Given { source, fill: layout.fill, cell_bytes: 1 << 20, ttl: HOUR };
+            let bytes = |_| Some(data.clone());
+            let given = Given { bytes: &bytes, fill: layout.fill, cell_bytes: 1 << 20, ttl: HOUR };
             assert!(segments.put(&given, index).await.unwrap());
         }
         let bytes = u64::from(cells) << 20;

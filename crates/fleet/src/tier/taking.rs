@@ -30,17 +30,10 @@ pub enum Taking {
 /// Note that the holder of a lease left beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    pub variant: Variant,
+    /// Whether it is held for the wanted variant, or for one that may turn out to be the same.
+    pub is_same_variant: bool,
     /// Trace of the holder's forward, if it is recorded.
     pub trace: Option<TraceContext>,
-}
-
-/// Variant that a lease is held for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
-    /// The wanted one, or one that may turn out to be the same.
-    This,
-    Another,
 }
 
 impl Tier {
@@ -121,8 +114,7 @@ impl Tier {
 }
 
 fn holder_of(theirs: &[u8], ours: &str) -> Holder {
-    let is_same = theirs.get(..VARIANT_DIGITS) == ours.as_bytes().get(..VARIANT_DIGITS);
-    let variant = if is_same { Variant::This } else { Variant::Another };
+    let is_same_variant = theirs.get(..VARIANT_DIGITS) == ours.as_bytes().get(..VARIANT_DIGITS);
     let trace = std::str::from_utf8(theirs).unwrap_or_default().split(' ').nth(2);
-    Holder { variant, trace: trace.and_then(|word| TraceContext::parse(word.as_bytes())) }
+    Holder { is_same_variant, trace: trace.and_then(|word| TraceContext::parse(word.as_bytes())) }
 }

@@ -156,7 +156,7 @@ impl OwnedContext {
             site_key: self.site_key(),
             invalidations: &self.cache().invalidations,
             stamp,
-            inputs: self.cache().inputs,
+            keeps_inputs: self.cache().keeps_inputs,
         }
     }
 

@@ -75,7 +75,7 @@ impl Pump {
         let mut trailers = None;
         let passed = pass(&mut source, &mut sink, &mut trailers, forms.is_some()).await;
         drop(source);
-        fill.encoder_is_gone();
+        fill.count_encoder(None);
         if passed.is_err() {
             return;
         }

@@ -239,10 +239,10 @@ fn what_others_say_of_a_lease_is_read_by_its_place() {
     let trace = TraceContext::root(TraceFlags::SAMPLED);
     let read = |note: &str| holder_of(note.as_bytes(), ours);
     let older = format!("00000000000000ab 0123456789abcdef {} cache-2", trace.to_traceparent());
-    assert_eq!(read(&older), Holder { variant: Variant::This, trace: Some(trace) });
-    assert_eq!(read(ours), Holder { variant: Variant::This, trace: None });
+    assert_eq!(read(&older), Holder { is_same_variant: true, trace: Some(trace) });
+    assert_eq!(read(ours), Holder { is_same_variant: true, trace: None });
     for note in ["", "00000000000000cd", "00000000000000cd 0000000000000000"] {
-        assert_eq!(read(note), Holder { variant: Variant::Another, trace: None }, "{note:?}");
+        assert_eq!(read(note), Holder { is_same_variant: false, trace: None }, "{note:?}");
     }
 }
 
@@ -274,9 +274,9 @@ fn a_lease_tells_for_which_variant_it_is_and_who_asks() {
         let Taking::Taken(_held) = bench.tier.take_lease(leader).await else {
             panic!("nobody else wants it");
         };
-        for (variant, expected) in [(&b"en"[..], Variant::This), (b"de", Variant::Another)] {
+        for (variant, is_same_variant) in [(&b"en"[..], true), (b"de", false)] {
             match bench.tier.take_lease(wanted(variant)).await {
-                Taking::Held(found) => assert_eq!(found, Holder { variant: expected, trace }),
+                Taking::Held(found) => assert_eq!(found, Holder { is_same_variant, trace }),
                 Taking::Taken(_) | Taking::Failed => panic!("it is held"),
             }
         }

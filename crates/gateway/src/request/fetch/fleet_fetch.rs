@@ -16,7 +16,7 @@ use fleet::Tier;
 use fleet::answer::Answer as Looked;
 use fleet::leases::{HeldLease, WantedLease};
 use fleet::tier::load::Asker;
-use fleet::tier::taking::{Holder, Taking, Variant};
+use fleet::tier::taking::{Holder, Taking};
 use fleet::turn::{self, Found, LeaseAction, LeaseEvent, Patience};
 use message::clock::now;
 use message::timeline::{Stage, measure};
@@ -202,12 +202,9 @@ impl<'a> LeaseWait<'a> {
                 (self.lease, self.looked) = (Some(lease), looked);
                 LeaseEvent::Taken
             }
-            Taking::Held(Holder { variant, trace }) => {
+            Taking::Held(Holder { is_same_variant, trace }) => {
                 self.awaited_trace = trace;
-                match variant {
-                    Variant::This => LeaseEvent::Held,
-                    Variant::Another => self.held_for_others(),
-                }
+                if is_same_variant { LeaseEvent::Held } else { self.held_for_others() }
             }
             Taking::Failed => LeaseEvent::Failed,
         }

@@ -242,7 +242,7 @@ impl Compressing<'_> {
             None => Fill::window(Arc::clone(budget)),
         };
         let reader = fill.reader(0, None).ok_or(NotEncoded::Busy)?;
-        fill.attach_encoder(charge);
+        fill.count_encoder(Some(charge));
         forms.iter().for_each(|forms| forms.begin(coding, &fill));
         let source = std::mem::replace(&mut reply.body, Body::Empty);
         let writer = Writer(fill);
