@@ -20,7 +20,7 @@ use message::reason::Reason;
 use crate::config::Site;
 use crate::request::context::RequestContext;
 use crate::request::decide::{AskedFor, Asking, Decision, ReuseInput, Standing};
-use crate::request::fetch::fetch_spec::{Fetch, Tier};
+use crate::request::fetch::fetch_spec::{Fetch, TierLookUp};
 use crate::request::fetch::scope::FetchScope;
 use crate::request::findings;
 use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
@@ -36,7 +36,7 @@ pub(crate) struct Lookup<'a> {
     pub(crate) stamp: Stamp,
     /// Content of a QUERY, once it is read.
     pub(crate) content: Option<&'a Bytes>,
-    pub(crate) tier: Tier,
+    pub(crate) tier: TierLookUp,
 }
 
 /// Outcome of a look-up.
@@ -69,7 +69,7 @@ impl<'a> Lookup<'a> {
     #[inline]
     pub(crate) fn new(context: RequestContext<'a>) -> Self {
         let stamp = context.cache().stamp();
-        Self { context, stamp, content: None, tier: Tier::Unasked }
+        Self { context, stamp, content: None, tier: TierLookUp::Unasked }
     }
 
     #[inline]
@@ -104,7 +104,7 @@ impl<'a> Lookup<'a> {
 
     /// Whether to ask the tier for a record that memory lacks, or may have in another version.
     fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
-        self.tier == Tier::Unasked
+        self.tier == TierLookUp::Unasked
             && self.store().may_load(entry, key)
             && self.facts.method.is_reusing()
             && self.rule.caching.enabled

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use crate::active::ActiveConfig;
 use crate::events::{self, Event};
 use crate::request::context::{RequestContext, SiteContext};
-use crate::request::fetch::fetch_spec::Tier;
+use crate::request::fetch::fetch_spec::TierLookUp;
 use crate::request::interims::Interims;
 use crate::request::lookup::Lookup;
 use crate::request::plan::{Next, Plan, Step};
@@ -244,7 +244,7 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
         next = match next {
             Next::Reply(reply) => return with_timings(plan, reply),
             Next::Query(body) => Box::pin(look_up::read_content(plan, body)).await,
-            Next::LookUp(content) => look_up::by_content(plan, content, Tier::Unasked),
+            Next::LookUp(content) => look_up::by_content(plan, content, TierLookUp::Unasked),
             Next::Load { key, content } => {
                 let (plan, next) = Box::pin(load::run(plan, &key, content)).await;
                 anew = Some(plan);

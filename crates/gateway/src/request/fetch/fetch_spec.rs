@@ -29,7 +29,7 @@ pub(crate) struct Fetch {
     /// Content of the request; only a QUERY has some.
     pub(crate) content: Bytes,
     /// State of the tier look-up for bytes that memory lacks of a stored response.
-    pub(crate) tier: Tier,
+    pub(crate) tier: TierLookUp,
     /// Record under the key, held so that it stays in use even if memory forgets it: a new response then changes this record instead of
     /// starting a new one.
     pub(crate) in_use: Option<Arc<CacheEntry>>,
@@ -37,7 +37,7 @@ pub(crate) struct Fetch {
 
 /// Whether the tier behind memory has been asked for the missing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tier {
+pub(crate) enum TierLookUp {
     Unasked,
     Asked,
 }
@@ -64,7 +64,7 @@ impl Fetch {
             sharing: Sharing::Joined,
             scope: FetchScope::Whole,
             content: Bytes::new(),
-            tier: Tier::Unasked,
+            tier: TierLookUp::Unasked,
             in_use: None,
         }
     }

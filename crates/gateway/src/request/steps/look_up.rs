@@ -8,7 +8,7 @@ use message::reason::Reason;
 use message::timeline::{Stage, measure};
 use origin::{Gathered, RequestBody};
 
-use crate::request::fetch::fetch_spec::Tier;
+use crate::request::fetch::fetch_spec::TierLookUp;
 use crate::request::lookup::{Found, Lookup};
 use crate::request::plan::{Content, ForwardMode, ForwardReason, Next, Plan, StandIn};
 use crate::request::probing::{self, Candidate};
@@ -71,7 +71,7 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, Fo
 ///
 /// # Errors
 /// As for [`settle`].
-pub(crate) fn again(plan: &Plan, content: Option<&Bytes>, tier: Tier) -> Result<Reply, ForwardMode> {
+pub(crate) fn again(plan: &Plan, content: Option<&Bytes>, tier: TierLookUp) -> Result<Reply, ForwardMode> {
     let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
     let request = RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) };
     let lookup = Lookup { content, tier, ..Lookup::new(plan.context(&request)) };
@@ -79,7 +79,7 @@ pub(crate) fn again(plan: &Plan, content: Option<&Bytes>, tier: Tier) -> Result<
 }
 
 /// Looks up a QUERY whose content has been read.
-pub(crate) fn by_content(plan: &Plan, content: Bytes, tier: Tier) -> Next {
+pub(crate) fn by_content(plan: &Plan, content: Bytes, tier: TierLookUp) -> Next {
     plan.cache().watch_keys();
     let reason = match again(plan, Some(&content), tier) {
         Ok(reply) => return Next::Reply(reply),

@@ -17,7 +17,7 @@ use telemetry::CacheResult;
 
 use crate::request::context::RequestContext;
 use crate::request::fetch::assembly::{Arriving, Assembly};
-use crate::request::fetch::fetch_spec::{Fetch, Tier};
+use crate::request::fetch::fetch_spec::{Fetch, TierLookUp};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::job::Role;
 use crate::request::fetch::scope::{FetchScope, MissingRange};
@@ -122,7 +122,7 @@ impl Participant<'_> {
             };
             reply.map(Next::Reply).or_else(|| {
                 // Bytes that the tier turned out to lack must come from the origin.
-                let may_load = self.fetch.tier == Tier::Unasked && context.is_within_reach(hit);
+                let may_load = self.fetch.tier == TierLookUp::Unasked && context.is_within_reach(hit);
                 let (hit, fetch) = (may_load.then(|| hit.clone())?, &self.fetch);
                 Some(Next::Assemble(Arc::new(Assemble { hit, used, cause, fetch: Arc::clone(fetch) })))
             })
