@@ -1,4 +1,4 @@
-//! Looks up the stored response for a request, and decides how it may be used.
+//! Looks up the stored response for a request, and replies if it answers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,15 +16,19 @@ use caching::{
 use message::explain_record::{Record, note};
 use message::head::{Content, Nominations, RequestHead};
 use message::reason::Reason;
+use message::timeline::{Stage, measure};
+use origin::{Gathered, RequestBody};
 
 use crate::config::Site;
 use crate::request::context::RequestContext;
 use crate::request::decide::{AskedFor, Asking, Decision, ReuseInput, Standing};
 use crate::request::fetch::fetch_spec::{Fetch, TierLookUp};
 use crate::request::fetch::scope::FetchScope;
-use crate::request::findings;
-use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
+use crate::request::plan::{self, Assemble, ForwardMode, ForwardReason, Next, Plan, StandIn};
+use crate::request::reply::Reply;
+use crate::request::respond::Problem;
 use crate::request::serve::Use;
+use crate::request::{findings, refresh};
 use crate::rewrite::reading::{self, Inbound};
 use crate::routing::key::{Keyed, key_of, write_site_key};
 
@@ -247,6 +251,16 @@ impl<'a> Lookup<'a> {
         invalidations.look_up(&key_of(self.site, scheme, authority, path_and_query), self.stamp)
     }
 
+    /// Starts the validation behind a response, if it is used that way.
+    #[inline]
+    fn validate_behind(&self, used: Use, hit: &Hit, key: &[u8]) {
+        match used {
+            Use::RefreshAhead => refresh::behind(self, "ahead", hit, key),
+            Use::StaleWhileRevalidate => refresh::behind(self, "stale", hit, key),
+            Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => {}
+        }
+    }
+
     /// Whether a validation may name a stored response that this request did not select.
     fn may_name(&self, head: &StoredHead) -> bool {
         let rules = &self.rule.caching;
@@ -333,6 +347,107 @@ impl<'a> Lookup<'a> {
             return Some(ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() });
         }
         None
+    }
+}
+
+/// Looks a request up, and replies if a stored response answers.
+///
+/// # Errors
+/// How to go on, if no reply is possible at once.
+pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, ForwardMode> {
+    let request = lookup.request;
+    let unavailable = || lookup.at().reply(&Problem::only_if_cached());
+    let looking = measure(request.timeline, Stage::Local);
+    let found = lookup.run(key);
+    drop(looking);
+    match found {
+        Found::Forward(reason, stale) => {
+            if let Some(stale) = &stale
+                && lookup.site.upstream.open_circuit().is_some()
+                && let Some(way) = refresh::instead(lookup, (stale, reason.fwd), key)
+            {
+                return way;
+            }
+            note(request.record, || {
+                findings::because("pass", "forwarded for this client alone", reason.detail)
+            });
+            Err(ForwardMode::Alone { reason, stale })
+        }
+        Found::Use(hit, use_) => match lookup.stored(&hit, use_) {
+            Some(reply) => {
+                lookup.validate_behind(use_, &hit, key);
+                Ok(reply)
+            }
+            None => match lookup.mode_for_rest(&hit, use_, key) {
+                Some(mode) => {
+                    if matches!(mode, ForwardMode::Assemble(_)) {
+                        lookup.validate_behind(use_, &hit, key);
+                    }
+                    Err(mode)
+                }
+                None => Ok(unavailable()),
+            },
+        },
+        Found::Fetch(fetch) => {
+            if let Some(hit) = &fetch.stale
+                && lookup.site.upstream.open_circuit().is_some()
+            {
+                let stale = StandIn { hit: hit.clone(), look_up: fetch.look_up };
+                if let Some(way) = refresh::instead(lookup, (&stale, fetch.reason.fwd()), key) {
+                    return way;
+                }
+            }
+            Err(ForwardMode::Fetch(fetch))
+        }
+        Found::NeedContent => Err(ForwardMode::Query),
+        Found::Unavailable => Ok(unavailable()),
+        Found::Load => Err(ForwardMode::Load(key.as_slice().into())),
+    }
+}
+
+/// Looks up the request of a plan, with its content if that is part of its key.
+///
+/// # Errors
+/// As for [`settle`].
+pub(crate) fn again(plan: &Plan, content: Option<&Bytes>, tier: TierLookUp) -> Result<Reply, ForwardMode> {
+    let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
+    let request = RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) };
+    let lookup = Lookup { content, tier, ..Lookup::new(plan.context(&request)) };
+    settle(&lookup, &mut Vec::new())
+}
+
+/// Looks up a QUERY whose content has been read.
+pub(crate) fn by_content(plan: &Plan, content: Bytes, tier: TierLookUp) -> Next {
+    plan.cache().watch_keys();
+    let reason = match again(plan, Some(&content), tier) {
+        Ok(reply) => return Next::Reply(reply),
+        Err(ForwardMode::Fetch(fetch)) => return Next::Fetch(fetch),
+        Err(ForwardMode::Assemble(asked)) => return Next::Assemble(asked),
+        Err(ForwardMode::Load(key)) => return Next::Load { key, content: plan::Content::Read(content) },
+        Err(ForwardMode::Alone { reason, .. }) => reason,
+        Err(ForwardMode::Query) => {
+            ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() }
+        }
+    };
+    Next::Forward { body: RequestBody::from(content), reason }
+}
+
+/// Reads the content, for a look-up that depends on it.
+//= RFC 10008 section 2.7: responses to QUERY are cacheable
+pub(crate) async fn read_content(plan: &Plan, body: RequestBody) -> Next {
+    let pass = |body, why: Reason| {
+        let reason = ForwardReason { fwd: FwdReason::Bypass, detail: why.into() };
+        Next::Forward { body, reason }
+    };
+    let (bytes_max, memory) = (plan.rule().query_content_bytes_max, plan.cache().budget());
+    match body.gather(bytes_max, memory).await {
+        Gathered::Whole(content) if query::is_typed(&plan.request.fields.to_lines()) => Next::LookUp(content),
+        Gathered::Whole(content) => pass(RequestBody::from(content), Reason::QueryUntyped),
+        Gathered::TooLarge(body) => pass(body, Reason::QueryContent),
+        Gathered::Incomplete => {
+            let problem = Problem::new(400, "request-content-incomplete", "the request content broke off");
+            Next::Reply(plan.at().failure(&problem))
+        }
     }
 }
 

@@ -13,7 +13,6 @@ pub(crate) mod otel;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod private;
-pub(crate) mod probing;
 pub(crate) mod pump;
 pub(crate) mod refresh;
 pub(crate) mod reply;

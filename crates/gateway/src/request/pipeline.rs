@@ -6,8 +6,8 @@
 //! | ROUTE | site and rule are found; clients and spellings that the site doesn't take are refused | [`route`], [`crate::routing`] | REWRITE, or DELIVER a refusal |
 //! | REWRITE | rules of the site change the request, redirect or answer it | [`shape`], [`crate::rewrite`] | ADMIT, or DELIVER |
 //! | ADMIT | denials, rate limits and sizes | [`admit`] | KEY, or DELIVER a refusal |
-//! | KEY | the cache key is written; the content of a QUERY is read before | [`crate::request::lookup`], [`look_up`] | LOOKUP |
-//! | LOOKUP | a stored response is found and judged; a tier is asked for what memory lacks | [`look_up`], [`load`] | DELIVER a hit, or FETCH |
+//! | KEY | the cache key is written; the content of a QUERY is read before | [`lookup`] | LOOKUP |
+//! | LOOKUP | a stored response is found and judged; a tier is asked for what memory lacks | [`lookup`], [`load`] | DELIVER a hit, or FETCH |
 //! | FETCH | the origin is asked, once for all that may share the answer | [`collapse`], [`hit_for_miss`], [`forward`], [`crate::request::fetch`] | STORE |
 //! | STORE | the response is judged and filled into the cache while it is read; a stored one is completed, invalidated or purged | [`crate::request::fetch`], [`assemble`], [`purge`], [`crate::request::invalidate`] | DELIVER |
 //! | DELIVER | a response of the operator's in place of a failure, the form for the client, response rules; the bytes go out | [`stand_in`], [`compress`], [`shape`], `server` | ACCOUNT |
@@ -31,14 +31,14 @@ use crate::events::{self, Event};
 use crate::request::context::{RequestContext, SiteContext};
 use crate::request::fetch::fetch_spec::TierLookUp;
 use crate::request::interims::Interims;
-use crate::request::lookup::Lookup;
+use crate::request::lookup::{self, Lookup};
 use crate::request::plan::{Next, Plan, Step};
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::request::steps::compress::{self, Compressing};
 use crate::request::steps::hit_for_miss::HitForMiss;
 use crate::request::steps::shape::{self, Shaping};
-use crate::request::steps::{admit, assemble, collapse, forward, load, look_up, purge, route, stand_in};
+use crate::request::steps::{admit, assemble, collapse, forward, load, purge, route, stand_in};
 use crate::request::{account, otel};
 use crate::rewrite::credential_taint;
 use crate::rewrite::reading::{self, Terms};
@@ -158,7 +158,7 @@ fn look_up(
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
     let context = RequestContext { request, facts: &facts, ..context };
-    let mode = match look_up::settle(&Lookup::new(context), key) {
+    let mode = match lookup::settle(&Lookup::new(context), key) {
         Ok(mut reply) => {
             reply.account.rule = site.rule_metrics(matched);
             if quota.is_empty() && reply.status < 400 && rule.compression.is_none() {
@@ -243,8 +243,8 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
         // Rare steps are boxed, since every exchange would have to hold room for them.
         next = match next {
             Next::Reply(reply) => return with_timings(plan, reply),
-            Next::Query(body) => Box::pin(look_up::read_content(plan, body)).await,
-            Next::LookUp(content) => look_up::by_content(plan, content, TierLookUp::Unasked),
+            Next::Query(body) => Box::pin(lookup::read_content(plan, body)).await,
+            Next::LookUp(content) => lookup::by_content(plan, content, TierLookUp::Unasked),
             Next::Load { key, content } => {
                 let (plan, next) = Box::pin(load::run(plan, &key, content)).await;
                 anew = Some(plan);

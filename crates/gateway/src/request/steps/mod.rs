@@ -7,7 +7,6 @@ pub(crate) mod compress;
 pub(crate) mod forward;
 pub(crate) mod hit_for_miss;
 pub(crate) mod load;
-pub(crate) mod look_up;
 pub(crate) mod purge;
 pub(crate) mod route;
 pub(crate) mod shape;
