@@ -1,6 +1,7 @@
 //! Context of a request that every step of the pipeline reads: borrowed while the request is in the buffer of its connection, and owned
 //! after that.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use cache::Cache;
@@ -39,10 +40,7 @@ pub(crate) struct SiteContext<'a> {
 /// A request with the rule that it goes by.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext<'a> {
-    pub(crate) worker: &'a Arc<Worker>,
-    pub(crate) live: &'a Arc<ActiveConfig>,
-    pub(crate) site: &'a Arc<LiveSite>,
-    pub(crate) started: Instant,
+    pub(crate) at: SiteContext<'a>,
     /// Place of the rule in the site.
     pub(crate) matched: RuleMatch,
     pub(crate) rule: &'a CacheRule,
@@ -64,6 +62,15 @@ pub(crate) struct OwnedContext {
     pub(crate) facts: RequestFacts,
 }
 
+impl<'a> Deref for RequestContext<'a> {
+    type Target = SiteContext<'a>;
+
+    #[inline]
+    fn deref(&self) -> &SiteContext<'a> {
+        &self.at
+    }
+}
+
 impl<'a> RequestContext<'a> {
     #[inline]
     pub(crate) fn new(
@@ -72,15 +79,7 @@ impl<'a> RequestContext<'a> {
         request: &'a RequestHead<'a>,
         facts: &'a RequestFacts,
     ) -> Self {
-        let SiteContext { worker, live, site, started } = at;
-        let (rule, now) = (site.rule_at(matched), worker.now());
-        Self { worker, live, site, started, matched, rule, request, facts, now }
-    }
-
-    /// Context without the rule.
-    pub(crate) fn at(&self) -> SiteContext<'a> {
-        let Self { worker, live, site, started, .. } = *self;
-        SiteContext { worker, live, site, started }
+        Self { at, matched, rule: at.site.rule_at(matched), request, facts, now: now() }
     }
 
     #[inline]
@@ -100,7 +99,7 @@ impl<'a> RequestContext<'a> {
 
     /// Copy that outlives the buffer of the connection.
     pub(crate) fn into_owned(self) -> OwnedContext {
-        let Self { worker, live, site, matched, request, facts, .. } = self;
+        let Self { at: SiteContext { worker, live, site, .. }, matched, request, facts, .. } = self;
         OwnedContext {
             worker: Arc::clone(worker),
             live: Arc::clone(live),

@@ -356,7 +356,7 @@ impl<'a> Lookup<'a> {
 /// How to go on, if no reply is possible at once.
 pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, ForwardMode> {
     let request = lookup.request;
-    let unavailable = || lookup.at().reply(&Problem::only_if_cached());
+    let unavailable = || lookup.at.reply(&Problem::only_if_cached());
     let looking = measure(request.timeline, Stage::Local);
     let found = lookup.run(key);
     drop(looking);

@@ -124,8 +124,8 @@ pub(crate) fn instead(
     (StandIn { hit, look_up }, fwd): (&StandIn, FwdReason),
     key: &[u8],
 ) -> Option<Result<Reply, ForwardMode>> {
-    let RequestContext { site, request, rule, facts, now, .. } = lookup.context;
-    let (circuit, cause) = (site.upstream.open_circuit()?, FailureCause::of_error(&OPEN));
+    let RequestContext { at, request, rule, facts, now, .. } = lookup.context;
+    let (circuit, cause) = (at.site.upstream.open_circuit()?, FailureCause::of_error(&OPEN));
     if !may_serve_stale(facts, &hit.head.facts, &rule.caching, now, cause.failure)
         || !lookup.cache().may_stand_in(key, *look_up, &hit.head)
     {
@@ -142,13 +142,13 @@ pub(crate) fn instead(
         None => return None,
     };
     // The request counts as refused.
-    origin_call::count(lookup.worker, site, request.method, Err(&OPEN), Duration::ZERO);
+    origin_call::count(at.worker, at.site, request.method, Err(&OPEN), Duration::ZERO);
     match leave {
         Ok(permit) => probe(lookup, permit, hit, key),
         // The origin was not asked.
         Err(error) => {
             let event = Event::OriginFailed { error: &error, server: None };
-            events::emit(site, request.path_and_query, &event);
+            events::emit(at.site, request.path_and_query, &event);
         }
     }
     Some(way)

@@ -82,6 +82,13 @@ impl Fetch {
         }
     }
 
+    /// Returns the note that the answer won't be stored; `None` if it may well be, or needs more than a verdict.
+    pub(crate) fn known_uncacheable(&self) -> Option<Uncacheable> {
+        let Sharing::Unlikely(known) = self.sharing else { return None };
+        let is_plain = self.stale.is_none() && self.candidates.is_empty();
+        (is_plain && matches!(self.scope, FetchScope::Whole)).then_some(known)
+    }
+
     /// Returns the content of the request as a body to send.
     pub(crate) fn body(&self) -> RequestBody {
         RequestBody::from(self.content.clone())

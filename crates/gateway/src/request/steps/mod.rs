@@ -8,6 +8,5 @@ pub(crate) mod forward;
 pub(crate) mod hit_for_miss;
 pub(crate) mod load;
 pub(crate) mod purge;
-pub(crate) mod route;
 pub(crate) mod shape;
 pub(crate) mod stand_in;
