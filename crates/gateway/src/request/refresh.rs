@@ -25,7 +25,7 @@ use telemetry::CacheResult;
 use crate::events::{self, Event};
 use crate::request::context::RequestContext;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
-use crate::request::fetch::fleet_fetch::Awaiting;
+use crate::request::fetch::job::Awaiting;
 use crate::request::fetch::job::Job;
 use crate::request::lookup::Lookup;
 use crate::request::plan::{ForwardMode, StandIn};

@@ -29,9 +29,9 @@ use store::{Segment, Slice};
 
 use self::from_tier::{FromTier, Turn};
 use crate::request::fetch::fetch_spec::Fetch;
+use crate::request::fetch::fetch_spec::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::job::{Part, join_or_lead};
-use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::reply::{BodySource, BrokenBody, NextData, RestFailed};
 use crate::request::serve::Extent;
 

@@ -11,7 +11,7 @@ use cache::collapse::answer::Answer;
 use cache::collapse::table::{InFlight, LeaderGuard};
 use cache::entry::stored::{CacheEntry, Hit, StoredHead};
 use caching::explain::Finding;
-use caching::{Reuse, StoredFacts, reuse, sharing};
+use caching::{Reuse, reuse};
 use fleet::Tier;
 use fleet::answer::Answer as Looked;
 use fleet::leases::{HeldLease, WantedLease};
@@ -24,19 +24,7 @@ use store::backing::Version;
 use telemetry::trace::TraceContext;
 use tokio::time::Instant;
 
-use crate::config::Collapse;
-use crate::request::fetch::fetch_spec::Sharing;
-use crate::request::fetch::job::Job;
-use crate::request::fetch::scope::FetchScope;
-
-/// Purpose of a forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaiting {
-    /// A client waits for an answer that is fresh for it.
-    Answer,
-    /// No client waits: any update of the stored response will do.
-    News,
-}
+use crate::request::fetch::job::{Awaiting, Job, is_never_fresh};
 
 /// Turn to ask the origin.
 enum LeaseOutcome {
@@ -77,30 +65,6 @@ enum OtherVariants {
 }
 
 impl Job {
-    /// Returns whether this forward takes its turn among those of other instances.
-    pub(crate) fn takes_turn(&self, sharing: Sharing, awaiting: Awaiting) -> bool {
-        let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
-            && self.tier().is_some()
-            && matches!(self.fetch.scope, FetchScope::Whole)
-            && self.may_be_for_all();
-        let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
-        match sharing {
-            // A response of another instance would not be fresh either: the waiter would have to ask anyway.
-            Sharing::Joined => is_shared && !(awaiting == Awaiting::Answer && is_never_fresh()),
-            // This includes reloads, which ask whatever others bring; they must not wait for one another.
-            Sharing::Alone | Sharing::Unlikely(_) => false,
-        }
-    }
-
-    /// Returns whether the answer may serve other requests. An answer to credentials is personal unless it says otherwise; the stored
-    /// response has said so, and the next one is expected to. Each response then decides for itself.
-    fn may_be_for_all(&self) -> bool {
-        let (facts, rules) = (&self.facts, &self.rule().caching);
-        let is_open =
-            |stale: &Hit| sharing::may_name(facts, &stale.head.facts, stale.head.nominated(), rules);
-        !sharing::is_personal(facts, rules) || self.fetch.stale.as_ref().is_some_and(is_open)
-    }
-
     /// Runs as [`Self::run`] does, once it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
         let Some(tier) = self.tier() else { return self.run(None, leader).await };
@@ -127,10 +91,6 @@ async fn freed_once_doomed(in_flight: &InFlight, lease: Option<Arc<HeldLease>>) 
     in_flight.doomed().await;
     lease.iter().for_each(|lease| lease.free());
     pending().await
-}
-
-fn is_never_fresh(facts: &StoredFacts) -> bool {
-    facts.no_cache || facts.freshness_lifetime_ms() == 0
 }
 
 impl<'a> LeaseWait<'a> {

@@ -9,9 +9,9 @@ use origin::OriginResponse;
 
 use crate::config::OverrideFields;
 use crate::request::context::OwnedContext;
+use crate::request::fetch::fetch_spec::FetchScope;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::job::Job;
-use crate::request::fetch::scope::FetchScope;
 use crate::request::plan::{Next, Plan};
 use crate::routing::key::key_of;
 

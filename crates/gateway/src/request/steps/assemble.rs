@@ -11,8 +11,8 @@ use message::reason::{Detail, Reason};
 
 use crate::request::fetch::assembly::Assembly;
 use crate::request::fetch::fetch_spec::{Fetch, TierLookUp};
+use crate::request::fetch::fetch_spec::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::fetch::job::Job;
-use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;

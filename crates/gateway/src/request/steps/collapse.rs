@@ -17,10 +17,10 @@ use telemetry::CacheResult;
 
 use self::next_move::{Again, Ask, Attempts};
 use self::participant::{Participant, WaiterAction, WantedAnswer};
+use crate::request::fetch::fetch_spec::FetchScope;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
+use crate::request::fetch::job::LeaderTask;
 use crate::request::fetch::job::{Part, Role, join_or_lead};
-use crate::request::fetch::leader_task::LeaderTask;
-use crate::request::fetch::scope::FetchScope;
 use crate::request::interims::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
