@@ -25,8 +25,8 @@ use crate::active::ActiveConfig;
 use crate::compression::Compressor;
 use crate::config::ClientLimits;
 use crate::connection_table::ConnectionTable;
-use crate::loops::Instance;
 use crate::question::ExplainJob;
+use crate::rewrite::Instance;
 use crate::routing::LiveSite;
 use crate::stores::{Store, Stores};
 

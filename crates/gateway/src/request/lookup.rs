@@ -419,17 +419,10 @@ pub(crate) fn again(plan: &Plan, content: Option<&Bytes>, tier: TierLookUp) -> R
 /// Looks up a QUERY whose content has been read.
 pub(crate) fn by_content(plan: &Plan, content: Bytes, tier: TierLookUp) -> Next {
     plan.cache().watch_keys();
-    let reason = match again(plan, Some(&content), tier) {
-        Ok(reply) => return Next::Reply(reply),
-        Err(ForwardMode::Fetch(fetch)) => return Next::Fetch(fetch),
-        Err(ForwardMode::Assemble(asked)) => return Next::Assemble(asked),
-        Err(ForwardMode::Load(key)) => return Next::Load { key, content: plan::Content::Read(content) },
-        Err(ForwardMode::Alone { reason, .. }) => reason,
-        Err(ForwardMode::Query) => {
-            ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() }
-        }
-    };
-    Next::Forward { body: RequestBody::from(content), reason }
+    match again(plan, Some(&content), tier) {
+        Ok(reply) => Next::Reply(reply),
+        Err(mode) => mode.first(plan::Content::Read(content)),
+    }
 }
 
 /// Reads the content, for a look-up that depends on it.

@@ -5,7 +5,6 @@ pub(crate) mod context;
 pub(crate) mod decide;
 pub(crate) mod fetch;
 pub(crate) mod findings;
-pub(crate) mod interims;
 pub(crate) mod invalidate;
 pub(crate) mod lookup;
 pub(crate) mod origin_call;

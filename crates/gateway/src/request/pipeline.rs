@@ -32,9 +32,9 @@ use crate::config::{Site, StoreIndex};
 use crate::events::{self, Event};
 use crate::request::context::{RequestContext, SiteContext};
 use crate::request::fetch::fetch_spec::TierLookUp;
-use crate::request::interims::Interims;
 use crate::request::lookup::{self, Lookup};
-use crate::request::plan::{Next, Plan, Step};
+use crate::request::plan::Interims;
+use crate::request::plan::{self, Next, Plan, Step};
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::request::steps::compress::{self, Compressing};
@@ -342,7 +342,7 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
     {
         return Box::pin(purge::answer(plan, method)).await;
     }
-    let mut next = plan.first(body);
+    let mut next = plan.mode.first(plan::Content::Unread(body));
     let mut is_admitted = plan.site.protection.is_none() || plan.mode.asks_origin();
     let mut anew: Option<Box<Plan>> = None;
     loop {

@@ -21,7 +21,7 @@ use crate::request::fetch::fetch_spec::FetchScope;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::job::LeaderTask;
 use crate::request::fetch::job::{Part, Role, join_or_lead};
-use crate::request::interims::Interims;
+use crate::request::plan::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;

@@ -9,8 +9,8 @@ use origin::{Interim, OriginError, RequestBody};
 
 use crate::request::fetch::head_update;
 use crate::request::fetch::post::PostStore;
-use crate::request::interims::Interims;
 use crate::request::origin_call::OriginCall;
+use crate::request::plan::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;

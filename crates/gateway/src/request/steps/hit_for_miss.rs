@@ -14,8 +14,8 @@ use origin::{OriginError, OriginResponse};
 
 use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::fetch::job::Job;
-use crate::request::interims::Interims;
 use crate::request::origin_call::OriginCall;
+use crate::request::plan::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;

@@ -32,7 +32,7 @@ pub(crate) async fn run(plan: &Plan, key: &[u8], content: Content) -> (Box<Plan>
             Ok(reply) => (plan.with(ForwardMode::Query, entry), Next::Reply(reply)),
             Err(mode) => {
                 let plan = plan.with(mode, entry);
-                let next = plan.first(body);
+                let next = plan.mode.first(Content::Unread(body));
                 (plan, next)
             }
         },

@@ -21,7 +21,7 @@ use crate::request::fetch::fetch_spec::{Fetch, TierLookUp};
 use crate::request::fetch::fetch_spec::{FetchScope, MissingRange};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::job::Role;
-use crate::request::interims::Interims;
+use crate::request::plan::Interims;
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::private;
 use crate::request::reply::Reply;
