@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use cache::Cache;
-use caching::{Timestamp, date};
+use caching::date;
 use message::clock::now;
 use origin::Upstreams;
 use parking_lot::Mutex;
@@ -188,10 +188,6 @@ impl Worker {
         if !Arc::ptr_eq(&current, live) {
             *live = Arc::clone(&current);
         }
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        now()
     }
 
     /// Value of `Date` for a response that is made now.

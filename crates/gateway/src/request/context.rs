@@ -22,7 +22,7 @@ use crate::active::ActiveConfig;
 use crate::config::CacheRule;
 use crate::rewrite;
 use crate::rewrite::reading::Inbound;
-use crate::routing::key::site_key;
+use crate::routing::site_key;
 use crate::routing::{LiveSite, RuleMatch};
 use crate::stores::Store;
 use crate::worker::Worker;

@@ -30,7 +30,7 @@ use crate::request::respond::Problem;
 use crate::request::serve::Use;
 use crate::request::{findings, refresh};
 use crate::rewrite::reading::{self, Inbound};
-use crate::routing::key::{Keyed, key_of, write_site_key};
+use crate::routing::{Keyed, key_of, write_site_key};
 
 /// One look-up.
 #[derive(Clone, Copy)]

@@ -31,7 +31,7 @@ use crate::rewrite::edit::{Context, TooLarge};
 use crate::rewrite::rules::{self, Seen, SeenAnswer, Validated};
 use crate::rewrite::{self, Purpose, rule_log};
 use crate::routing::LiveSite;
-use crate::routing::key::key_of;
+use crate::routing::key_of;
 use crate::worker::Worker;
 
 /// One request to an origin.

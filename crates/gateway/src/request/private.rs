@@ -16,7 +16,7 @@ use crate::request::reply::{Account, Body, Length, OwnHead, Reply, has_no_conten
 use crate::request::respond::Problem;
 use crate::request::serve::Use;
 use crate::rewrite;
-use crate::routing::key::key_of;
+use crate::routing::key_of;
 
 /// Reply without a response of the origin.
 pub(crate) fn failed(plan: &Plan, problem: &Problem, reason: ForwardReason) -> Reply {
@@ -109,7 +109,7 @@ pub(crate) fn stale_instead(plan: &Plan, cause: FailureCause) -> Option<Reply> {
     let ForwardMode::Alone { reason, stale: Some(StandIn { hit: stale, look_up }) } = &plan.mode else {
         return None;
     };
-    let (cache, now, facts) = (plan.cache(), plan.worker.now(), &stale.head.facts);
+    let (cache, now, facts) = (plan.cache(), now(), &stale.head.facts);
     let (rules, request) = (&plan.rule().caching, &plan.request);
     let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)

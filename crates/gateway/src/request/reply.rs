@@ -132,18 +132,13 @@ pub(crate) trait BodySource: Send {
 /// See [`BodySource::data`].
 pub(crate) type NextData<'a> = Pin<Box<dyn Future<Output = Result<Option<Slice>, BrokenBody>> + Send + 'a>>;
 
-/// A missing part could not be fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rest of a stored response could not be fetched")]
-pub(crate) struct RestFailed;
-
 /// The body broke off; the client must see it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BrokenBody {
     #[error(transparent)]
     Fill(#[from] Aborted),
-    #[error(transparent)]
-    Rest(#[from] RestFailed),
+    #[error("the rest of a stored response could not be fetched")]
+    Rest,
     #[error(transparent)]
     Origin(#[from] OriginError),
     #[error("stored bytes can't be read")]
@@ -480,7 +475,7 @@ impl BrokenBody {
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Fill(aborted) => aborted.because.unwrap_or("fill-aborted"),
-            Self::Rest(_) => "rest-failed",
+            Self::Rest => "rest-failed",
             Self::Unreadable(_) => "store-unreadable",
             Self::Origin(error) => error.reason(),
         }

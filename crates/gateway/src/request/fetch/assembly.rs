@@ -32,7 +32,7 @@ use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::fetch::fetch_spec::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::job::{Part, join_or_lead};
-use crate::request::reply::{BodySource, BrokenBody, NextData, RestFailed};
+use crate::request::reply::{BodySource, BrokenBody, NextData};
 use crate::request::serve::Extent;
 
 /// A body in parts.
@@ -144,12 +144,12 @@ impl Assembly {
                             break answer;
                         }
                     };
-                    self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
+                    self.now = Now::Arriving(self.arriving(&answer).ok_or(BrokenBody::Rest)?);
                 }
                 Now::Waiting(waiting, job) => match waiting.learn().await {
                     Learned::Answer(answer) => {
                         if waiting.is_kept(&answer).await {
-                            self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
+                            self.now = Now::Arriving(self.arriving(&answer).ok_or(BrokenBody::Rest)?);
                         }
                     }
                     Learned::Turn(leader) => {
@@ -158,7 +158,7 @@ impl Assembly {
                         tokio::spawn(Job::clone(job).run(None, leader));
                         self.now = Now::Asked(waiter);
                     }
-                    Learned::NoTurn(_) => return Err(RestFailed.into()),
+                    Learned::NoTurn(_) => return Err(BrokenBody::Rest),
                     Learned::Interim(_) | Learned::Failure(_) => {}
                 },
                 Now::Arriving(arriving) => match arriving.reader.chunk(piece_max).await? {
@@ -173,7 +173,7 @@ impl Assembly {
     }
 
     /// Returns the piece at the position if it is held; otherwise starts getting it.
-    fn next(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, RestFailed> {
+    fn next(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
         if let Some(ahead) = self.ahead.take_if(|ahead| ahead.range.first <= self.position) {
             self.now = Now::Arriving(ahead);
             return Ok(None);
@@ -201,9 +201,9 @@ impl Assembly {
         Ok(None)
     }
 
-    fn turn(&mut self) -> Result<Option<Turn>, RestFailed> {
+    fn turn(&mut self) -> Result<Option<Turn>, BrokenBody> {
         let end = self.ahead.as_ref().map_or(self.end, |ahead| ahead.range.first);
-        let body: &Segmented = self.hit.body.segmented().ok_or(RestFailed)?;
+        let body: &Segmented = self.hit.body.segmented().ok_or(BrokenBody::Rest)?;
         Ok(self.from_tier.turn(body, self.position, end))
     }
 

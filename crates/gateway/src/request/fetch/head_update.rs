@@ -12,7 +12,7 @@ use store::Change;
 
 use crate::request::context::OwnedContext;
 use crate::request::plan::Plan;
-use crate::routing::key::{Keyed, write_site_key};
+use crate::routing::{Keyed, write_site_key};
 
 /// A HEAD on its way to the origin, with the responses stored when it was sent. A purge or an invalidation that comes meanwhile may be
 /// newer than the origin's answer, which therefore doesn't freshen the responses it made stale.

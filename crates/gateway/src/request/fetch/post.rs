@@ -13,7 +13,7 @@ use crate::request::fetch::fetch_spec::FetchScope;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
 use crate::request::fetch::job::Job;
 use crate::request::plan::{Next, Plan};
-use crate::routing::key::key_of;
+use crate::routing::key_of;
 
 /// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the beginning: if another
 /// request invalidates the key meanwhile, the response is older than that request's effect and is not stored.

@@ -10,6 +10,7 @@ use cache::collapse::table::{LeaderGuard, Learned, News, Waiter, Waiting};
 use cache::entry::stored::Hit;
 use caching::explain::Finding;
 use caching::{NotReused, Outcome};
+use message::clock::now;
 use message::explain_record::note;
 use message::reason::{Detail, Reason};
 use message::timeline::{Stage, measure};
@@ -151,7 +152,7 @@ impl Participant<'_> {
     fn stale_instead(&self, failed: &Failed) -> Option<Next> {
         let cause = failed.cause();
         let stale = self.fetch.stale.as_ref()?;
-        if !self.job().may_stand_in(stale, cause, self.plan.worker.now()) {
+        if !self.job().may_stand_in(stale, cause, now()) {
             return None;
         }
         let reason = self.fetch.reason.fwd();

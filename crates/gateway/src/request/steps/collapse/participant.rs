@@ -103,8 +103,7 @@ impl Participant<'_> {
     }
 
     pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
-        self.is_fresh_at(self.plan.worker.now(), &head.facts)
-            && !self.cache().is_invalidated(&self.fetch.key, head)
+        self.is_fresh_at(now(), &head.facts) && !self.cache().is_invalidated(&self.fetch.key, head)
     }
 
     fn is_fresh_at(&self, now: Timestamp, stored: &StoredFacts) -> bool {
@@ -250,9 +249,9 @@ impl ParticipantView<'_> {
     /// Whether the response was fresh when this request came, apart from the time that the request had to wait. A response purged
     /// meanwhile answers only the requests that waited for it.
     fn is_fresh(&self, head: &StoredHead) -> bool {
-        let Participant { plan, fetch, .. } = self.seeking;
+        let fetch = &self.seeking.fetch;
         let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
-        self.seeking.is_fresh_at(plan.worker.now(), &head.facts.awaited(waited_ms))
+        self.seeking.is_fresh_at(now(), &head.facts.awaited(waited_ms))
             && self.seeking.cache().answers(fetch.look_up, &fetch.key, head)
     }
 
@@ -269,8 +268,7 @@ impl ParticipantView<'_> {
         let seeking = self.seeking;
         let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
         let stale = seeking.fetch.stale.as_ref().map(|hit| &hit.head.facts);
-        !answer.scope.has(&seeking.plan.facts)
-            || was_shared_lately(stale, seeking.plan.worker.now(), lately_ms)
+        !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, now(), lately_ms)
     }
 
     /// Replies with a freshened response, also if the 304 forbids storing, such as with `private`.
