@@ -3,9 +3,7 @@
 //! Heads are written straight from the stored response into a [`HeadSink`]; no header map is built on a hit.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,6 +24,7 @@ use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::config::{Site, XCache};
+use crate::request::fetch::assembly::Assembly;
 use crate::routing::LiveSite;
 use crate::stores::Store;
 use crate::worker::Worker;
@@ -111,7 +110,7 @@ pub(crate) enum Body {
     /// Several ranges of a body on its way.
     FillRanges(Box<FillRanges>),
     /// Held and missing parts in turn.
-    Assembled(Box<dyn BodySource>),
+    Assembled(Box<Assembly>),
     /// Rest of an origin response whose head was taken.
     Origin(Box<OriginResponse>),
     /// Body of the origin, read ahead of a client that doesn't keep up.
@@ -119,18 +118,6 @@ pub(crate) enum Body {
     /// 101: the connection becomes a tunnel.
     Tunnel(Box<UpgradeHandle>),
 }
-
-/// Bytes that come from several places, in order.
-pub(crate) trait BodySource: Send {
-    /// Returns the next bytes; `None` at the end. Cancel-safe.
-    fn data(&mut self, piece_max: PieceMax) -> NextData<'_>;
-
-    /// Memory held for a client that doesn't read on.
-    fn held(&self) -> Option<HeldBody>;
-}
-
-/// See [`BodySource::data`].
-pub(crate) type NextData<'a> = Pin<Box<dyn Future<Output = Result<Option<Slice>, BrokenBody>> + Send + 'a>>;
 
 /// The body broke off; the client must see it.
 #[derive(Debug, thiserror::Error)]
@@ -244,7 +231,7 @@ impl Body {
                 }
             },
             Self::FillRanges(ranges) => Ok(ranges.data(piece_max).await?),
-            Self::Assembled(source) => source.data(piece_max).await,
+            Self::Assembled(source) => Box::pin(source.data(piece_max)).await,
             Self::Origin(response) => Ok(origin_data(&mut response.body, trailers).await?.map(Slice::from)),
         }
     }

@@ -32,7 +32,7 @@ use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::fetch::fetch_spec::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::job::{Part, join_or_lead};
-use crate::request::reply::{BodySource, BrokenBody, NextData};
+use crate::request::reply::BrokenBody;
 use crate::request::serve::Extent;
 
 /// A body in parts.
@@ -81,20 +81,6 @@ impl Arriving {
     }
 }
 
-impl BodySource for Assembly {
-    /// Returns the next bytes.
-    ///
-    /// # Errors
-    /// Returns an error if a missing part breaks off or can't be fetched.
-    fn data(&mut self, piece_max: PieceMax) -> NextData<'_> {
-        Box::pin(self.next_data(piece_max))
-    }
-
-    fn held(&self) -> Option<HeldBody> {
-        self.from_tier.held().map(|(last, bytes)| HeldBody::Segments { last, bytes })
-    }
-}
-
 impl Assembly {
     /// Creates a body with the bytes of `extent`. `first` is a part of them that is arriving; `job` requested it, or fetches further
     /// parts. `None` if the extent is not a single range.
@@ -122,7 +108,16 @@ impl Assembly {
         }
     }
 
-    async fn next_data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
+    /// Memory held for a client that doesn't read on.
+    pub(crate) fn held(&self) -> Option<HeldBody> {
+        self.from_tier.held().map(|(last, bytes)| HeldBody::Segments { last, bytes })
+    }
+
+    /// Returns the next bytes; `None` at the end. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns an error if a missing part breaks off or can't be fetched.
+    pub(crate) async fn data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
         loop {
             match &mut self.now {
                 Now::Next if self.position >= self.end => return Ok(None),

@@ -65,7 +65,7 @@ impl Assembling<'_> {
         }
         let (hit, used) = (&self.asked.hit, self.asked.used);
         let Some(bytes) = hit.body.complete_bytes() else { return self.without() };
-        let source = (extent, Box::new(assembly) as _);
+        let source = (extent, assembly);
         let reply = self.plan.with_context(|context| context.assembled(&hit.head, bytes, source, used));
         self.described(reply)
     }

@@ -329,7 +329,7 @@ impl ParticipantView<'_> {
         let extent = context.extent(&hole.hit);
         let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
         let assembly = Assembly::new(self.seeking.job(), hole.hit.clone(), extent, Some(first))?;
-        context.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, Box::new(assembly)), used)
+        context.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, assembly), used)
     }
 
     //= RFC 9211 section 2.5: stored
