@@ -8,9 +8,9 @@
 //! | ADMIT | denials, rate limits and sizes | `admit` | KEY, or DELIVER a refusal |
 //! | KEY | the cache key is written; the content of a QUERY is read before | [`lookup`] | LOOKUP |
 //! | LOOKUP | a stored response is found and judged; a tier is asked for what memory lacks | [`lookup`], [`load`] | DELIVER a hit, or FETCH |
-//! | FETCH | the origin is asked, once for all that may share the answer | [`collapse`], [`hit_for_miss`], [`forward`], [`crate::request::fetch`] | STORE |
+//! | FETCH | the origin is asked, once for all that may share the answer | [`collapse`], [`hit_for_miss`], [`private`], [`crate::request::fetch`] | STORE |
 //! | STORE | the response is judged and filled into the cache while it is read; a stored one is completed, invalidated or purged | [`crate::request::fetch`], [`assemble`], [`purge`], [`crate::request::invalidate`] | DELIVER |
-//! | DELIVER | a response of the operator's in place of a failure, the form for the client, response rules; the bytes go out | [`stand_in`], [`compress`], [`shape`], `server` | ACCOUNT |
+//! | DELIVER | a response of the operator's in place of a failure, the form for the client, response rules; the bytes go out | [`respond`], [`compress`], [`shape`], `server` | ACCOUNT |
 //! | ACCOUNT | metrics, access log, spans | [`account`], [`otel`] | |
 //!
 //! [`begin`] takes the steps that wait for nothing: it ends with a reply or with a [`Plan`]. [`finish`] carries out a plan: each step
@@ -40,8 +40,8 @@ use crate::request::respond::{self, Problem};
 use crate::request::steps::compress::{self, Compressing};
 use crate::request::steps::hit_for_miss::HitForMiss;
 use crate::request::steps::shape::{self, Shaping};
-use crate::request::steps::{assemble, collapse, forward, load, purge, stand_in};
-use crate::request::{account, otel};
+use crate::request::steps::{assemble, collapse, load, purge};
+use crate::request::{account, otel, private};
 use crate::rewrite::credential_taint;
 use crate::rewrite::reading::{self, Terms};
 use crate::rewrite::rules::Matching;
@@ -290,7 +290,7 @@ fn tell_quota(quota: &PackedFields, mut reply: Reply) -> Reply {
 
 /// DELIVER: a response of the site's own in place of a failure, and the form for the client.
 fn deliver(context: &RequestContext<'_>, reply: Reply) -> Reply {
-    let mut reply = stand_in::replace_failure(context, reply);
+    let mut reply = respond::replace_failure(context, reply);
     if let Some(compression) = context.rule.compression.as_deref() {
         Compressing { context: *context, compression }.apply(&mut reply);
     }
@@ -363,7 +363,7 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
                 anew = Some(plan);
                 next
             }
-            Next::Forward { body, reason } => forward::run(plan, body, reason, interims).await,
+            Next::Forward { body, reason } => private::forward(plan, body, reason, interims).await,
             Next::Fetch(fetch) => match fetch.known_uncacheable() {
                 Some(known) => HitForMiss::new(plan, &fetch, known).run(interims).await,
                 None => Box::pin(collapse::run(plan, &fetch, interims)).await,
