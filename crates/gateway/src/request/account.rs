@@ -14,7 +14,7 @@ use crate::events::{self, Event};
 use crate::request::otel;
 use crate::request::plan::Plan;
 use crate::request::reply::Reply;
-use crate::request::respond::Problem;
+use crate::request::respond::{CLIENT_LEFT, Problem};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
@@ -95,7 +95,11 @@ pub(crate) fn record_owned(worker: &Worker, asked: LoggedRequest<'_>, reply: &Re
 /// Counts and logs a request whose client left before there was a response. No status was sent, so it gets the one that the logs of
 /// other proxies have for this.
 pub(crate) fn record_left(plan: &Plan, reason: &'static str, received_bytes: u64) {
-    record_unanswered(plan, &Problem::client_left(reason), received_bytes);
+    record_unanswered(
+        plan,
+        &Problem::new(CLIENT_LEFT, reason, "the client left before its response began"),
+        received_bytes,
+    );
 }
 
 /// Counts and logs that a limit cut off the content of a request.
@@ -138,7 +142,11 @@ impl<'a> AwaitedReply<'a> {
 impl Drop for AwaitedReply<'_> {
     fn drop(&mut self) {
         if !self.has_ended && self.plan.worker.is_draining() {
-            record_unanswered(self.plan, &Problem::cut_off(), 0);
+            record_unanswered(
+                self.plan,
+                &Problem::new(503, "drain-limit", "the drain limit was reached before there was a response"),
+                0,
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use cache::head_maker::{Arrived, HeadMaker};
 use cache::membership::Stamp;
 use cache::settings::StorageRules;
 use caching::explain::Finding;
-use caching::{ExchangeTimes, RequestFacts, Timestamp};
+use caching::{ExchangeTimes, MethodClass, RequestFacts, Timestamp};
 use fleet::Tier;
 use message::client::{Client, named_address_of};
 use message::clock::now;
@@ -22,8 +22,7 @@ use crate::active::ActiveConfig;
 use crate::config::CacheRule;
 use crate::rewrite;
 use crate::rewrite::reading::Inbound;
-use crate::routing::site_key;
-use crate::routing::{LiveSite, RuleMatch};
+use crate::routing::{LiveSite, RuleMatch, key_of};
 use crate::stores::Store;
 use crate::worker::Worker;
 
@@ -143,7 +142,9 @@ impl OwnedContext {
 
     /// Key of the request's URL alone, if its own key has more parts.
     pub(crate) fn site_key(&self) -> Option<Vec<u8>> {
-        site_key(&self.site, &self.request, &self.facts)
+        let request = &self.request;
+        let has_more = self.facts.method == MethodClass::Query || !request.keyed.is_empty();
+        has_more.then(|| key_of(&self.site, request.scheme, &request.authority, &request.path_and_query))
     }
 
     /// Returns what makes heads that are stored of the responses to this request.

@@ -209,14 +209,18 @@ fn denied(live: &ActiveConfig, site: &Site, request: &RequestHead<'_>) -> Option
     note(request.record, || {
         Finding::new("route", "the site does not answer this client", "").with("client", client.as_str(), "")
     });
-    Some(Problem::client_denied(&client))
+    let text = format!("this site does not answer requests from {client}");
+    Some(Problem::new(403, "client-denied", text))
 }
 
+/// Reply to a request that must not be forwarded further. OPTIONS is answered for the gateway itself, without facts about the resource;
+/// TRACE is refused, because it would show scripts the fields that browsers hide from them.
 //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
 fn not_forwarded(request: &RequestHead<'_>, facts: &RequestFacts) -> Option<Problem> {
     let is_last = facts.method == MethodClass::OtherSafe
         && MaxForwards::parse(request.method, request.fields) == MaxForwards::Answer;
-    is_last.then(|| Problem::not_forwarded(request.method))
+    let status = if request.method == "OPTIONS" { 200 } else { 501 };
+    is_last.then(|| Problem::new(status, "max-forwards", "Max-Forwards is 0: the request is not forwarded"))
 }
 
 /// ADMIT, KEY and LOOKUP: replies from the cache, or makes the plan for the rest.
@@ -384,7 +388,8 @@ fn with_timings(plan: &Plan, mut reply: Reply) -> Reply {
 
 /// Reply to a request in a forwarding loop.
 fn circle(plan: &Plan) -> Reply {
-    let problem = Problem::circle();
+    let problem =
+        Problem::new(508, "proxy-loop-detected", "request loop: CDN-Loop or Via names this gateway");
     plan.worker.recorder.origin_error(plan.site.origin_metrics, problem.reason);
     events::emit(&plan.site, &plan.request.path_and_query, &Event::Loop);
     plan.at().reply(&problem)

@@ -58,31 +58,6 @@ impl Problem {
         Self::new(400, "ambiguous-path", text)
     }
 
-    /// The site doesn't admit this client.
-    pub(crate) fn client_denied(client: &str) -> Self {
-        Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
-    }
-
-    /// A rule of the site denies the request.
-    pub(crate) fn rule_denied() -> Self {
-        Self::new(403, "rule-denied", "a rule of this site refuses the request")
-    }
-
-    /// The client exceeds its rate limit.
-    pub(crate) fn rate_limited() -> Self {
-        Self::new(429, "rate-limited", "this client sends more requests than it may")
-    }
-
-    /// The client left before anything was sent to it.
-    pub(crate) fn client_left(reason: &'static str) -> Self {
-        Self::new(CLIENT_LEFT, reason, "the client left before its response began")
-    }
-
-    /// The process ends before anything was sent to the client.
-    pub(crate) fn cut_off() -> Self {
-        Self::new(503, "drain-limit", "the drain limit was reached before there was a response")
-    }
-
     /// The content of the request exceeds the limit of its rule, or the global one.
     //= RFC 9110 section 15.5.14: 413
     pub(crate) fn request_body_too_large(bytes_max: u64) -> Self {
@@ -99,26 +74,6 @@ impl Problem {
     //= RFC 9111 section 5.2.1.7: only-if-cached
     pub(crate) fn only_if_cached() -> Self {
         Self::new(504, "only-if-cached", "only-if-cached: no stored response can be used")
-    }
-
-    /// The forward that the request waited for ended in this server error. The response itself belongs to the leader.
-    pub(crate) fn shared(status: u16) -> Self {
-        let text = format!("the origin answered {status} to the request that this one waited for");
-        Self::new(status, Reason::CollapseFailed.as_str(), text)
-    }
-
-    /// The request is in a loop: an origin server is this gateway, or forwards to it.
-    pub(crate) fn circle() -> Self {
-        let text = "request loop: CDN-Loop or Via names this gateway";
-        Self::new(508, "proxy-loop-detected", text)
-    }
-
-    /// The request must not be forwarded further. OPTIONS is answered for the gateway itself, without facts about the resource; TRACE
-    /// is refused, because it would show scripts the fields that browsers hide from them.
-    //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
-    pub(crate) fn not_forwarded(method: &str) -> Self {
-        let status = if method == "OPTIONS" { 200 } else { 501 };
-        Self::new(status, "max-forwards", "Max-Forwards is 0: the request is not forwarded")
     }
 
     /// The origin gave no response, and no stored response may be used.

@@ -7,7 +7,6 @@
 
 pub(crate) mod cors;
 pub(crate) mod credential_taint;
-pub(crate) mod edit;
 pub(crate) mod forwarding;
 pub(crate) mod reading;
 pub(crate) mod rule_log;

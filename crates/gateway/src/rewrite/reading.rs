@@ -40,8 +40,8 @@ use crate::config::{
     CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, UnderscoreFields,
 };
 use crate::rewrite::LOOP_FIELD;
-use crate::rewrite::edit::Context;
 use crate::rewrite::forwarding::{self, RequestedHost};
+use crate::rewrite::rules::Context;
 use crate::rewrite::rules::{self, Matching, Seen};
 use crate::routing::{LiveSite, RuleMatch};
 

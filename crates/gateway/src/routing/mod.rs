@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::key::write_key;
-use caching::{CacheKey, KeyParts, KeyRules, MethodClass, RequestFacts, StoredCredentialed, Timestamp};
+use caching::{CacheKey, KeyParts, KeyRules, StoredCredentialed, Timestamp};
 use message::explain_record::{Record, note};
-use message::head::{OwnedRequest, Scheme};
+use message::head::Scheme;
 use origin::{OriginError, Upstream};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
@@ -332,14 +332,4 @@ pub(crate) fn key_of(site: &LiveSite, scheme: Scheme, authority: &str, path_and_
     let plain = Keyed { site, scheme, authority, fields: &[] };
     write_site_key(&plain, path_and_query, &rule.query, &mut key);
     key
-}
-
-/// Key of a request's URL alone, if its own key has more parts.
-pub(crate) fn site_key(
-    site: &Arc<LiveSite>,
-    request: &OwnedRequest,
-    facts: &RequestFacts,
-) -> Option<Vec<u8>> {
-    let has_more = facts.method == MethodClass::Query || !request.keyed.is_empty();
-    has_more.then(|| key_of(site, request.scheme, &request.authority, &request.path_and_query))
 }

@@ -41,10 +41,6 @@ pub(crate) enum Replaced<'a> {
     Selected,
 }
 
-/// A stored response is gone: updates have made its head too large, or it was purged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Outgrown;
-
 /// Nothing was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotTaken;
@@ -250,24 +246,24 @@ impl Publication<'_> {
         for other in identified.rev().filter(|other| other.head.is_selected_by(selecting)) {
             let _ = self.freshen(other, response, times);
         }
-        let (freshened, storing) = self.freshen(first, response, times).ok()?;
+        let (freshened, storing) = self.freshen(first, response, times)?;
         Some((freshened.unwrap_or_else(|| first.clone()), storing))
     }
 
     /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response answers this once and is
     /// removed; if the request does, it answers this once and stays as it was. No other request gets it then ([`cache::head_maker::HeadMaker::freshen`]).
-    /// Returns the reason, too, if it isn't stored.
+    /// Returns the reason, too, if it isn't stored; `None` if the stored response is gone, or its head has become too large.
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(
         &self,
         stale: &Hit,
         response: &OriginResponse,
         times: ExchangeTimes,
-    ) -> Result<(Option<Hit>, Result<(), Detail>), Outgrown> {
+    ) -> Option<(Option<Hit>, Result<(), Detail>)> {
         let cache = self.job.cache();
         // Purged while the origin was asked: the 304 is about a response that is gone.
         if cache.is_removed(&self.job.fetch.key, &stale.head) {
-            return Err(Outgrown);
+            return None;
         }
         let freshened = self.job.head_maker().freshen(&stale.head, &self.job.arrived(response, times));
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
@@ -275,7 +271,7 @@ impl Publication<'_> {
             Ok(_) => {
                 let stored = self.put(response, Replaced::Former(stale));
                 let storing = stored.as_ref().map(|_| ()).map_err(|_| Reason::StoreFull.into());
-                return Ok((stored.ok(), storing));
+                return Some((stored.ok(), storing));
             }
             // This request has no say about the stored response: it stays as it was.
             //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
@@ -283,11 +279,11 @@ impl Publication<'_> {
             Err(_) => self.keep_only(|variant| !variant.head.is_same_variant(&stale.head)),
         }
         if freshened.storable == Err(NotStored::HeadTooLarge) {
-            return Err(Outgrown);
+            return None;
         }
         let alone = CacheEntry::new(cache.budget(), vec![response], None);
         let alone = alone.ok().and_then(|entry| Hit::newest(Arc::new(entry)));
-        Ok((alone, freshened.storable.map(drop).map_err(Detail::from)))
+        Some((alone, freshened.storable.map(drop).map_err(Detail::from)))
     }
 
     /// Removes the stored responses under the key except those `kept`.

@@ -35,7 +35,7 @@ impl RequestContext<'_> {
                 "",
             )
         });
-        Err(self.refused(&Problem::rule_denied()))
+        Err(self.refused(&Problem::new(403, "rule-denied", "a rule of this site refuses the request")))
     }
 
     /// Admits the request to the origin, once no stored response answers.
@@ -100,7 +100,8 @@ impl RequestContext<'_> {
     //= RFC 6585 section 4: 429 for too many requests
     //= RFC 6585 section 4: 429 with Retry-After
     fn refusal(&self, limiter: &Limiter, verdict: Verdict, retry_after_s: u64) -> Box<Reply> {
-        let mut reply = self.refused(&Problem::rate_limited());
+        let mut reply =
+            self.refused(&Problem::new(429, "rate-limited", "this client sends more requests than it may"));
         reply.extra.push("retry-after", retry_after_s.to_string().as_bytes());
         tell(limiter, verdict, &mut reply.extra);
         reply

@@ -258,7 +258,11 @@ impl Participant<'_> {
                 (Problem::origin(error, self.fetch.stale.as_ref()), Detail::Origin(error.reason()))
             }
             // The response itself is for the request that led.
-            Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
+            Failed::Status(status) => {
+                let text = format!("the origin answered {status} to the request that this one waited for");
+                let problem = Problem::new(*status, Reason::CollapseFailed.as_str(), text);
+                (problem, Reason::CollapseFailed.into())
+            }
         };
         self.failed(&problem, detail, role)
     }
