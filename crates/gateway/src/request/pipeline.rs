@@ -293,8 +293,11 @@ fn tell_quota(quota: &PackedFields, mut reply: Reply) -> Reply {
 }
 
 /// DELIVER: a response of the site's own in place of a failure, and the form for the client.
-fn deliver(context: &RequestContext<'_>, reply: Reply) -> Reply {
-    let mut reply = respond::replace_failure(context, reply);
+fn deliver(context: &RequestContext<'_>, mut reply: Reply) -> Reply {
+    // Covers all failures, and few hits.
+    if reply.status >= 400 {
+        respond::replace_failure(context, &mut reply);
+    }
     if let Some(compression) = context.rule.compression.as_deref() {
         Compressing { context: *context, compression }.apply(&mut reply);
     }

@@ -199,7 +199,13 @@ pub(crate) fn reply(
     started: Instant,
     worker: &Worker,
 ) -> Reply {
-    let mut reply = plain(problem, site, started, worker);
+    // Hosts without a site are no secret: the status tells.
+    let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
+    let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
+    let head = OwnHead { reason: None, fields: problem.fields(&worker.date()) };
+    let told = (Outcome::Generated, Some(problem.reason));
+    let account = Account::new(site, result, started);
+    let mut reply = Reply::new(problem.status, head, Body::of(problem.body(exposure)), told, account);
     if let Some(site) = site
         && problem.status >= 400
     {
@@ -210,28 +216,9 @@ pub(crate) fn reply(
     reply
 }
 
-/// Generated reply, as plain text.
-fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, worker: &Worker) -> Reply {
-    // Hosts without a site are no secret: the status tells.
-    let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
-    let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
-    let head = OwnHead { reason: None, fields: problem.fields(&worker.date()) };
-    let told = (Outcome::Generated, Some(problem.reason));
-    let account = Account::new(site, result, started);
-    Reply::new(problem.status, head, Body::of(problem.body(exposure)), told, account)
-}
-
 /// Replaces a failure, whatever its source, with the default response of the rule. Only for methods that retrieve: a request that
 /// changes something must see that it failed.
-pub(crate) fn replace_failure(context: &RequestContext<'_>, mut reply: Reply) -> Reply {
-    // Covers all failures, and few hits.
-    if reply.status >= 400 {
-        replace(context, &mut reply);
-    }
-    reply
-}
-
-fn replace(context: &RequestContext<'_>, reply: &mut Reply) {
+pub(crate) fn replace_failure(context: &RequestContext<'_>, reply: &mut Reply) {
     let Some(default) = context.rule.protection.default_response.as_deref() else { return };
     if context.facts.method.is_reusing() && stands_in_for(default, reply) {
         note(context.request.record, || {

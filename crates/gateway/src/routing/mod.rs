@@ -16,7 +16,7 @@ use origin::{OriginError, Upstream};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
 
-use self::choice::{Chooser, PHASES};
+use self::choice::Chooser;
 use crate::allowances::Allowances;
 use crate::config::{CacheRule, PathSpelling, PathSpellings, Phase, PrefixHandling, Site, TransformRule};
 use crate::pace::{BodyLimits, PaceLimits};
@@ -49,8 +49,8 @@ pub(crate) struct LiveSite {
 
 /// Metrics labels of the transformation rules, by phase.
 struct LiveTransforms {
-    /// In the order of [`PHASES`].
-    metrics: [Vec<RuleId>; PHASES.len()],
+    /// In the order of [`Phase`].
+    metrics: [Vec<RuleId>; Phase::ALL.len()],
     /// Whether rules make responses depend on request fields.
     answers_by_fields: bool,
 }
@@ -62,18 +62,13 @@ impl LiveTransforms {
             let rules = transforms.of(phase).iter();
             rules.map(|rule| telemetry.register_rule(&rule.name)).collect::<Vec<_>>()
         };
-        let metrics = PHASES.map(of);
+        let metrics = Phase::ALL.map(of);
         let answers_by_fields = [Phase::ClientRequest, Phase::ClientResponse]
             .into_iter()
             .any(|phase| transforms.of(phase).iter().any(|rule| !rule.deciding_fields(phase).is_empty()));
         let has_any = metrics.iter().any(|labels| !labels.is_empty());
         let is_live = has_any || config.cors.is_some() || config.maintenance.is_some();
         is_live.then(|| Box::new(Self { metrics, answers_by_fields }))
-    }
-
-    fn of(&self, phase: Phase) -> Option<&[RuleId]> {
-        let place = PHASES.iter().position(|known| *known == phase)?;
-        Some(&self.metrics[place])
     }
 }
 
@@ -241,7 +236,7 @@ impl LiveSite {
 
     /// Metrics label of a transformation rule.
     pub(crate) fn transform_metrics(&self, phase: Phase, place: usize) -> Option<RuleId> {
-        self.transforms.as_ref()?.of(phase)?.get(place).copied()
+        self.transforms.as_ref()?.metrics[phase as usize].get(place).copied()
     }
 
     /// Metrics label of a rule.

@@ -28,6 +28,7 @@ struct SiteIndex {
     /// Keyed by the domain after `*.`.
     wildcards: Table<Prefixes>,
     any_host: Prefixes,
+    /// Whether the choice depends on the path.
     has_prefixes: bool,
 }
 
@@ -51,11 +52,6 @@ impl SiteIndex {
             index.add(&site.hosts, (&site.path_prefix, site.spelling), at);
         }
         index
-    }
-
-    /// Whether the choice depends on the path.
-    fn has_prefixes(&self) -> bool {
-        self.has_prefixes
     }
 
     fn add(&mut self, hosts: &[String], prefix: (&str, Spelling), at: usize) {
@@ -200,10 +196,10 @@ impl Routes {
         let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
         let stores = sites.iter().map(|site| site.config.store).collect();
         // Without prefixes a site has all paths of its hosts.
-        let may_leave = |site: &LiveSite| index.has_prefixes() && site.config.transforms.write_paths();
+        let may_leave = |site: &LiveSite| index.has_prefixes && site.config.transforms.write_paths();
         let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
         let fields_read = sites.iter().flat_map(|site| fields_read(&site.config)).map(Into::into).collect();
-        let has_paths = sites.iter().any(|site| site.chooser.has_paths());
+        let has_paths = sites.iter().any(|site| site.chooser.has_paths);
         Self { sites, index, stores, left: BTreeSet::new(), rewriting, has_paths, fields_read }
     }
 
@@ -286,8 +282,8 @@ impl Routes {
     #[inline]
     pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
         // Rules of another host don't apply here, unless the path names that host to the origin.
-        let reads_paths = self.index.has_prefixes()
-            || site.chooser.has_paths()
+        let reads_paths = self.index.has_prefixes
+            || site.chooser.has_paths
             || (self.has_paths && path_and_query.starts_with("//"));
         if reads_paths { spelling::readings(path_and_query) } else { None }
     }
@@ -300,7 +296,7 @@ impl Routes {
         readings: &'a Readings,
     ) -> Option<&'a str> {
         let is_own = |read: &str| self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
-        let mut others = readings.others.iter().map(String::as_str).filter(|_| self.index.has_prefixes());
+        let mut others = readings.others.iter().map(String::as_str).filter(|_| self.index.has_prefixes);
         others.find(|read| !is_own(read))
     }
 }

@@ -348,7 +348,7 @@ impl Publication<'_> {
     fn put_if_unchanged(&self, seen: Option<&Arc<CacheEntry>>, response: StoredResponse) -> Option<Applied> {
         let mut is_unchanged = true;
         let applied = self.update(|current| {
-            is_unchanged = is_same(current, seen);
+            is_unchanged = current.map(Arc::as_ptr) == seen.map(Arc::as_ptr);
             if !is_unchanged {
                 return Change::Keep;
             }
@@ -364,13 +364,5 @@ impl Publication<'_> {
         self.keep_only(|variant| {
             !variant.body.segmented().is_some_and(|own| own.is_same_representation(body))
         });
-    }
-}
-
-fn is_same(current: Option<&Arc<CacheEntry>>, seen: Option<&Arc<CacheEntry>>) -> bool {
-    match (current, seen) {
-        (Some(current), Some(seen)) => Arc::ptr_eq(current, seen),
-        (None, None) => true,
-        _ => false,
     }
 }

@@ -35,13 +35,6 @@ pub(super) enum Validation {
     Without,
 }
 
-/// Whether a body was given to the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Storing {
-    ToDo,
-    Done,
-}
-
 impl Job {
     /// Runs to the end of the body; `probe` is the permission of the circuit breaker, if it was given already.
     pub(crate) async fn run(self, probe: Option<Probe>, leader: LeaderGuard) {
@@ -256,7 +249,7 @@ impl Job {
             self.free_lease();
         }
         let _streaming = self.worker.recorder.fill(FillState::Streaming);
-        let mut storing = Storing::ToDo;
+        let mut is_judged = false;
         let pause_max = self.site.config.collapse.limits().map(|limits| limits.wait_max);
         let end = loop {
             let frame = tokio::select! {
@@ -267,7 +260,8 @@ impl Job {
             match frame {
                 Some(Ok(BodyFrame::Data(data))) => match self.pass((&body, &filling), data, &leader).await {
                     Some(Written::All) if has_length => {
-                        storing = self.store_filled(&filling, &leader);
+                        self.store_filled(&filling, &leader);
+                        is_judged = true;
                         fill.release();
                     }
                     None | Some(Written::Kept | Written::All | Written::NoLongerKept(_)) => {}
@@ -279,7 +273,7 @@ impl Job {
                 Some(Err(error)) => {
                     if matches!(error, OriginError::BodyTooLarge { .. }) {
                         // The beginning is not to be stored any more than the whole.
-                        storing = Storing::Done;
+                        is_judged = true;
                     }
                     break Err(error.reason());
                 }
@@ -293,13 +287,13 @@ impl Job {
             // A part whose length differs from the announced one may hold any bytes.
             Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length", leader),
             Ok(()) => {
-                if storing == Storing::ToDo {
+                if !is_judged {
                     self.store_filled(&filling, &leader);
                 }
                 fill.complete(trailers);
             }
             Err(reason) => {
-                if storing == Storing::ToDo {
+                if !is_judged {
                     self.store_beginning(&filling, &leader);
                 }
                 self.abort(fill, reason, leader);
@@ -339,16 +333,16 @@ impl Job {
     }
 
     /// Stores a body that has arrived, if it may be stored.
-    fn store_filled(&self, filling: &Filling, leader: &LeaderGuard) -> Storing {
+    fn store_filled(&self, filling: &Filling, leader: &LeaderGuard) {
         if let Some(reason) = filling.refused {
             self.not_stored(reason.into());
-            return Storing::Done;
+            return;
         }
-        let Some(body) = filling.fill.body() else { return Storing::Done };
+        let Some(body) = filling.fill.body() else { return };
         if !filling.head.facts.is_shareable() && !Arc::ptr_eq(&self.live, &self.worker.live()) {
             // The rules of a reloaded configuration may judge otherwise for whom it is.
             self.not_stored(Reason::Outdated.into());
-            return Storing::Done;
+            return;
         }
         let publication = self.publication(leader);
         let stored = match &filling.part {
@@ -366,7 +360,6 @@ impl Job {
             Ok(()) => Finding::new("store", says, "RFC 9111 section 3.3"),
             Err(_) => findings::because("store", "not stored", refused.into()),
         });
-        Storing::Done
     }
 
     fn abort(&self, fill: &Fill, reason: &'static str, leader: LeaderGuard) {
