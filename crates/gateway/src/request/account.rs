@@ -4,7 +4,6 @@ use message::client::address_of;
 use message::clock::now;
 use message::fields::text;
 use message::head::{ClientEnd, OwnedRequest, RequestHead};
-use message::timeline::Timeline;
 use origin::Tried;
 use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, RuleId, SiteId};
 use tokio::time::Instant;
@@ -52,7 +51,7 @@ impl Reply {
 pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) -> Instant {
     let (ended, outcome) = count(worker, request.method, reply, sent);
     if let Some(timeline) = request.timeline {
-        end(worker, timeline, reply, (sent, &outcome, ended));
+        otel::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
     }
     if worker.access.is_on() {
         log(worker, (request, None), reply, &outcome);
@@ -83,7 +82,7 @@ pub(crate) fn record_owned(worker: &Worker, asked: LoggedRequest<'_>, reply: &Re
     let LoggedRequest { request, tried } = asked;
     let (ended, outcome) = count(worker, &request.method, reply, sent);
     if let Some(timeline) = &request.timeline {
-        end(worker, timeline, reply, (sent, &outcome, ended));
+        otel::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
     }
     if worker.access.is_on() {
         let server = tried.and_then(Tried::last);
@@ -173,15 +172,6 @@ fn count(worker: &Worker, method: &str, reply: &Reply, sent: Sent) -> (Instant, 
     };
     worker.recorder.request(&outcome);
     (ended, outcome)
-}
-
-fn end(
-    worker: &Worker,
-    timeline: &Timeline,
-    reply: &Reply,
-    (sent, outcome, ended): (Sent, &RequestOutcome, Instant),
-) {
-    otel::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
 }
 
 fn log(

@@ -87,7 +87,7 @@ impl OriginCall<'_> {
 
     /// Limits the response to the size that its rule permits: a longer declared length is an error, a longer body breaks off.
     fn within_limit(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
-        if let Some(bytes_max) = self.request.response_body_bytes_max() {
+        if let Some(bytes_max) = self.site.response_body_bytes_max(self.rule) {
             response.body.limit(bytes_max)?;
         }
         Ok(response)

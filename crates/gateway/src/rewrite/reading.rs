@@ -125,11 +125,6 @@ impl Inbound {
         self.site.rule_at(self.rule)
     }
 
-    /// Largest content that the rules permit in a response.
-    pub(crate) fn response_body_bytes_max(&self) -> Option<u64> {
-        self.site.response_body_bytes_max(self.rule)
-    }
-
     /// Whether fields that replace method, host or target reach the origin although the key lacks them.
     pub(crate) fn has_unkeyed_overrides(&self) -> bool {
         self.with_fates(|fates, lines| {

@@ -223,7 +223,7 @@ impl Participant<'_> {
         if entry.variants().is_empty() {
             return None;
         }
-        let hit = entry.select(self.selecting(&self.plan.request.sent().to_lines()))?;
+        let hit = entry.select(self.plan.rule().selecting(&self.plan.request.sent().to_lines()))?;
         // A response that the look-up found, but could not use as it is, isn't new.
         let is_new = self.fetch.stale.as_ref().is_none_or(|found| !Arc::ptr_eq(&found.head, &hit.head));
         let is_usable = self.is_fresh_for_this(&hit.head) && self.stored(&hit, Use::Fresh, None).is_some();

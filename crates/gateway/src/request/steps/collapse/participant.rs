@@ -7,8 +7,7 @@ use cache::collapse::answer::{Answer, Failed, Filling, PrivateAnswer};
 use cache::entry::stored::{Hit, StoredHead};
 use cache::failure::FailureCause;
 use caching::{
-    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, StoredFacts, Timestamp, range, reuse,
-    was_shared_lately,
+    ContentRange, Outcome, RequestFacts, Reuse, StoredFacts, Timestamp, range, reuse, was_shared_lately,
 };
 use message::clock::now;
 use message::reason::{Detail, Reason};
@@ -29,13 +28,6 @@ use crate::request::serve::Use;
 use crate::request::steps::collapse::next_move::{
     Again, Ask, Facts, Move, NO_REST, OutcomeKind, Status, next_move,
 };
-
-/// Whether a response is stored, or on its way there, as known when its head is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Storing {
-    Yes,
-    No,
-}
 
 /// A request on its way to a shared response.
 pub(super) struct Participant<'a> {
@@ -96,10 +88,6 @@ impl Participant<'_> {
 
     pub(super) fn job(&self) -> Job {
         Job::new(self.plan, Arc::clone(&self.fetch))
-    }
-
-    pub(super) fn selecting<'b>(&'b self, request: &'b [FieldLine<'b>]) -> Selecting<'b> {
-        self.plan.rule().selecting(request)
     }
 
     pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
@@ -199,7 +187,7 @@ impl ParticipantView<'_> {
             Answer::FoundElsewhere(hit) => self.found_elsewhere(hit),
             Answer::Freshened(hit, storing) => self.freshened(hit, *storing),
             Answer::Stale(hit, cause, _) => {
-                let used = self.asked(cause.status, CacheResult::Stale, Storing::No);
+                let used = self.asked(cause.status, CacheResult::Stale, Err(()));
                 self.seeking.stored(hit, used, Some(*cause))
             }
             Answer::Private(answer) => {
@@ -225,7 +213,7 @@ impl ParticipantView<'_> {
         let mut variant = Vec::new();
         if let Some(head) = self.head() {
             let sent = self.seeking.plan.request.sent().to_lines();
-            head.nominated().write_variant_key(self.seeking.selecting(&sent), &mut variant);
+            head.nominated().write_variant_key(self.seeking.plan.rule().selecting(&sent), &mut variant);
         }
         variant
     }
@@ -243,7 +231,7 @@ impl ParticipantView<'_> {
 
     fn is_selected(&self, head: &StoredHead) -> bool {
         let sent = || self.seeking.plan.request.sent().to_lines();
-        head.nominated().is_empty() || head.is_selected_by(self.seeking.selecting(&sent()))
+        head.nominated().is_empty() || head.is_selected_by(self.seeking.plan.rule().selecting(&sent()))
     }
 
     /// Whether the response was fresh when this request came, apart from the time that the request had to wait. A response purged
@@ -273,8 +261,7 @@ impl ParticipantView<'_> {
 
     /// Replies with a freshened response, also if the 304 forbids storing, such as with `private`.
     fn freshened(&self, hit: &Hit, storing: Result<(), Detail>) -> Option<Next> {
-        let stored = if storing.is_ok() { Storing::Yes } else { Storing::No };
-        let used = self.asked(Some(304), CacheResult::Revalidated, stored);
+        let used = self.asked(Some(304), CacheResult::Revalidated, storing);
         let mut next = self.seeking.stored(hit, used, None);
         if let (Some(Next::Reply(reply)), Err(why_not)) = (&mut next, storing) {
             reply.cache_status.detail = Some(why_not.as_str());
@@ -292,9 +279,7 @@ impl ParticipantView<'_> {
 
     fn filling(&self, filling: &Filling) -> Option<Reply> {
         let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
-        let why_not = filling.storing().err();
-        let storing = if why_not.is_none() { Storing::Yes } else { Storing::No };
-        let used = self.asked(Some(filling.status), result, storing);
+        let used = self.asked(Some(filling.status), result, filling.storing());
         let mut reply =
             self.seeking.with_context(|context| match (&filling.part, &self.seeking.fetch.scope) {
                 (None, _) => context.filling(filling, used),
@@ -305,7 +290,7 @@ impl ParticipantView<'_> {
                     context.filling(filling, used).or_else(|| context.shorter_part(filling, used))
                 }
             })?;
-        if let Some(why_not) = why_not {
+        if let Err(why_not) = filling.storing() {
             reply.cache_status.detail = why_not.map(Reason::as_str);
         }
         if self.role == Role::Leader {
@@ -333,10 +318,14 @@ impl ParticipantView<'_> {
     }
 
     //= RFC 9211 section 2.5: stored
-    fn asked(&self, status: Option<u16>, result: CacheResult, storing: Storing) -> Use {
+    fn asked(&self, status: Option<u16>, result: CacheResult, storing: Result<(), impl Sized>) -> Use {
         let reason = self.seeking.fetch.reason.fwd();
-        let stored = storing == Storing::Yes;
-        let outcome = Outcome::Forwarded { reason, status, stored, collapsed: self.role == Role::Waiter };
+        let outcome = Outcome::Forwarded {
+            reason,
+            status,
+            stored: storing.is_ok(),
+            collapsed: self.role == Role::Waiter,
+        };
         Use::Asked { outcome, result }
     }
 }
