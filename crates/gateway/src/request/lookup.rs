@@ -117,7 +117,9 @@ impl<'a> Lookup<'a> {
     /// Selects a stored response, decides about it, and returns what that means for the request.
     fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let selected = entry.and_then(|entry| entry.select(self.selecting()));
-        let question = self.question(entry, key);
+        let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
+        let Self { context: RequestContext { facts, rule, now, .. }, .. } = *self;
+        let question = ReuseInput { facts, rule, entry, key, lately_ms, now };
         let reuse = question
             .reuse(selected.as_ref().zip(entry).map(|(hit, entry)| (hit, self.standing(entry, hit, key))));
         if let Some(record) = self.request.record {
@@ -130,8 +132,13 @@ impl<'a> Lookup<'a> {
             }
             Decision::Unavailable => Found::Unavailable,
             Decision::Forward(reason, stale) => {
-                let stale = stale.map(|hit| StandIn { hit, look_up: self.look_up(key) });
-                self.forward(reason, stale, entry)
+                if reason.detail == Reason::KnownUncacheable.into()
+                    && let Some(known) = entry.and_then(|entry| entry.uncacheable())
+                {
+                    let says = "not stored, a short while ago";
+                    note(self.request.record, || findings::because("store", says, known.because));
+                }
+                Found::Forward(reason, stale.map(|hit| StandIn { hit, look_up: self.look_up(key) }))
             }
             Decision::Fetch(asking) => self.fetch(asking, entry, key),
         }
@@ -142,11 +149,6 @@ impl<'a> Lookup<'a> {
     fn note_use(&self, hit: &Hit) {
         let Some(usage) = hit.head.usage() else { return };
         usage.note(self.now, || Owner::of(self.client()));
-    }
-
-    fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>, key: &'b [u8]) -> ReuseInput<'b> {
-        let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
-        ReuseInput { facts: self.facts, rule: self.rule, entry, key, lately_ms, now: self.now }
     }
 
     fn standing(&self, entry: &CacheEntry, hit: &Hit, key: &[u8]) -> Standing {
@@ -193,23 +195,6 @@ impl<'a> Lookup<'a> {
         selection.into_iter().for_each(|finding| record.note(finding));
         let facts = selected.map(|hit| &hit.head.facts);
         record.note(explain::reuse(decision, facts, self.now));
-    }
-
-    fn forward(
-        &self,
-        reason: ForwardReason,
-        stale: Option<StandIn>,
-        entry: Option<&Arc<CacheEntry>>,
-    ) -> Found {
-        if reason.detail == Reason::KnownUncacheable.into() {
-            let known = entry.and_then(|entry| entry.uncacheable());
-            known.into_iter().for_each(|known| {
-                note(self.request.record, || {
-                    findings::because("store", "not stored, a short while ago", known.because)
-                });
-            });
-        }
-        Found::Forward(reason, stale)
     }
 
     fn fetch(&self, asking: Asking<Hit>, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {

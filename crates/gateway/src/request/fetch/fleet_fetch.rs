@@ -124,7 +124,8 @@ impl<'a> LeaseWait<'a> {
         let mut happened = self.take().await;
         loop {
             let (found, hit) = if self.read(happened).await { self.look() } else { (Found::Same, None) };
-            happened = match (turn::next(happened, found, self.patience()), hit) {
+            let patience = if Instant::now() < self.end { Patience::Left } else { Patience::Over };
+            happened = match (turn::next(happened, found, patience), hit) {
                 (LeaseAction::Take, _) => self.take().await,
                 (LeaseAction::Wait, _) => self.wait().await,
                 (LeaseAction::Use, Some(hit)) => {
@@ -138,10 +139,6 @@ impl<'a> LeaseWait<'a> {
                 }
             };
         }
-    }
-
-    fn patience(&self) -> Patience {
-        if Instant::now() < self.end { Patience::Left } else { Patience::Over }
     }
 
     async fn take(&mut self) -> LeaseEvent {
@@ -228,15 +225,10 @@ impl<'a> LeaseWait<'a> {
 
     /// Returns the contents of the key as seen by this request.
     fn look(&mut self) -> (Found, Option<Hit>) {
-        let job = self.job;
-        let found = job.cache().look_up(&job.fetch.key);
-        found.map_or((Found::Same, None), |entry| self.judge(&entry))
-    }
-
-    fn judge(&mut self, entry: &Arc<CacheEntry>) -> (Found, Option<Hit>) {
         let (job, now) = (self.job, now());
+        let Some(entry) = job.cache().look_up(&job.fetch.key) else { return (Found::Same, None) };
         let request = job.request.sent().to_lines();
-        self.name_variant(entry);
+        self.name_variant(&entry);
         let hit = entry.select(job.rule().selecting(&request));
         if let Some(hit) = hit.as_ref().filter(|hit| self.is_answer(hit)) {
             return (Found::Answer, Some(hit.clone()));
@@ -258,23 +250,15 @@ impl<'a> LeaseWait<'a> {
         newest.head.nominated().write_variant_key(self.job.rule().selecting(&request), &mut self.variant);
     }
 
+    /// Returns whether the response answers. One purged while this forward waited still answers the requests that wait here: they came
+    /// before.
     fn is_answer(&self, hit: &Hit) -> bool {
+        let job = self.job;
+        let is_fresh = || reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh;
         self.is_another(hit)
             && hit.body.complete_bytes().is_some()
-            && self.is_good(&hit.head)
-            && (self.awaiting == Awaiting::News || self.is_fresh(hit))
-    }
-
-    /// Returns whether the response may answer. One purged while this forward waited still answers the requests that wait here: they came
-    /// before.
-    fn is_good(&self, head: &StoredHead) -> bool {
-        let fetch = &self.job.fetch;
-        self.job.cache().answers(fetch.look_up, &fetch.key, head)
-    }
-
-    fn is_fresh(&self, hit: &Hit) -> bool {
-        let job = self.job;
-        reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh
+            && job.cache().answers(job.fetch.look_up, &job.fetch.key, &hit.head)
+            && (self.awaiting == Awaiting::News || is_fresh())
     }
 
     /// Returns whether the response was fresh for a time and no longer is.
