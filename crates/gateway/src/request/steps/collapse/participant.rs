@@ -187,7 +187,7 @@ impl ParticipantView<'_> {
             Answer::FoundElsewhere(hit) => self.found_elsewhere(hit),
             Answer::Freshened(hit, storing) => self.freshened(hit, *storing),
             Answer::Stale(hit, cause, _) => {
-                let used = self.asked(cause.status, CacheResult::Stale, Err(()));
+                let used = self.asked(cause.status, CacheResult::Stale, &Err::<(), _>(()));
                 self.seeking.stored(hit, used, Some(*cause))
             }
             Answer::Private(answer) => {
@@ -261,7 +261,7 @@ impl ParticipantView<'_> {
 
     /// Replies with a freshened response, also if the 304 forbids storing, such as with `private`.
     fn freshened(&self, hit: &Hit, storing: Result<(), Detail>) -> Option<Next> {
-        let used = self.asked(Some(304), CacheResult::Revalidated, storing);
+        let used = self.asked(Some(304), CacheResult::Revalidated, &storing);
         let mut next = self.seeking.stored(hit, used, None);
         if let (Some(Next::Reply(reply)), Err(why_not)) = (&mut next, storing) {
             reply.cache_status.detail = Some(why_not.as_str());
@@ -279,7 +279,7 @@ impl ParticipantView<'_> {
 
     fn filling(&self, filling: &Filling) -> Option<Reply> {
         let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
-        let used = self.asked(Some(filling.status), result, filling.storing());
+        let used = self.asked(Some(filling.status), result, &filling.storing());
         let mut reply =
             self.seeking.with_context(|context| match (&filling.part, &self.seeking.fetch.scope) {
                 (None, _) => context.filling(filling, used),
@@ -318,7 +318,7 @@ impl ParticipantView<'_> {
     }
 
     //= RFC 9211 section 2.5: stored
-    fn asked(&self, status: Option<u16>, result: CacheResult, storing: Result<(), impl Sized>) -> Use {
+    fn asked(&self, status: Option<u16>, result: CacheResult, storing: &Result<(), impl Sized>) -> Use {
         let reason = self.seeking.fetch.reason.fwd();
         let outcome = Outcome::Forwarded {
             reason,
