@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use crate::question::{ExplainJob, Explanation, Question};
-use crate::request::interims::Interims;
 use crate::request::pipeline;
+use crate::request::plan::Interims;
 use crate::request::plan::Step;
 use crate::request::reply::Reply;
 use crate::worker::Worker;

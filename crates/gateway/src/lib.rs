@@ -29,7 +29,6 @@ pub mod events;
 mod explain;
 mod gateway;
 mod in_step;
-mod loops;
 #[cfg(test)]
 mod model;
 mod pace;

@@ -34,7 +34,7 @@ use self::url::split_url;
 use crate::active::ActiveConfig;
 use crate::config::{Site, StoreIndex};
 use crate::question::{ExplainJob, Question};
-use crate::routing::key::key_of;
+use crate::routing::key_of;
 use crate::stores::{Store, Stores};
 use crate::worker::Shared;
 use cache::Cache;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use cache::Cache;
-use caching::{Timestamp, date};
+use caching::date;
 use message::clock::now;
 use origin::Upstreams;
 use parking_lot::Mutex;
@@ -25,8 +25,8 @@ use crate::active::ActiveConfig;
 use crate::compression::Compressor;
 use crate::config::ClientLimits;
 use crate::connection_table::ConnectionTable;
-use crate::loops::Instance;
 use crate::question::ExplainJob;
+use crate::rewrite::Instance;
 use crate::routing::LiveSite;
 use crate::stores::{Store, Stores};
 
@@ -188,10 +188,6 @@ impl Worker {
         if !Arc::ptr_eq(&current, live) {
             *live = Arc::clone(&current);
         }
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        now()
     }
 
     /// Value of `Date` for a response that is made now.

@@ -1,6 +1,6 @@
 //! Collapses requests (RFC 9111 section 4): one forward per key, with any number of waiters.
 //!
-//! A forward belongs to no connection (`crates/gateway/src/request/fetch/leader_task.rs` runs it), so a client that leaves stops no other. Waiters are woken when the
+//! A forward belongs to no connection (`crates/gateway/src/request/fetch/job.rs` runs it), so a client that leaves stops no other. Waiters are woken when the
 //! response head arrives and then follow the fill; nothing is polled. A request that can't use the answer (another variant, uncacheable)
 //! leaves and forwards alone. If a forward fails, other waiters of its crowd go in turn (`turns`).
 //!

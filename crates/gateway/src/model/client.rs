@@ -23,7 +23,7 @@ use super::process::Process;
 use super::urls::{HOST, URLS, key};
 use crate::active::ActiveConfig;
 use crate::request::context::{OwnedContext, RequestContext, SiteContext};
-use crate::request::fetch::fetch_spec::{Fetch, Tier};
+use crate::request::fetch::fetch_spec::{Fetch, TierLookUp};
 use crate::request::fetch::job::Job;
 use crate::request::invalidate;
 use crate::request::lookup::{Found, Lookup};
@@ -91,7 +91,7 @@ impl Client {
     pub(super) async fn get(self, url: &'static str, pace: Pace) -> Option<Served> {
         let (worker, head, asked) = (&self.process.worker, head("GET", url), Instant::now());
         let read = self.read(&head);
-        let (mut key, mut tier, mut held) = (Vec::new(), Tier::Unasked, None);
+        let (mut key, mut tier, mut held) = (Vec::new(), TierLookUp::Unasked, None);
         loop {
             let at = SiteContext { worker, live: &read.live, site: &read.site, started: asked };
             let context = RequestContext::new(at, read.rule, &head, &read.facts);
@@ -104,7 +104,7 @@ impl Client {
                     let store = worker.shared.stores.first();
                     let remote = store.tier.as_ref().expect("all instances share one");
                     held = remote.load(&key, Asker { rules, site_key: None }).await.entry;
-                    tier = Tier::Asked;
+                    tier = TierLookUp::Asked;
                 }
                 Found::Use(hit, _) => return self.served((url, &key), (asked, tier), &hit),
                 Found::Fetch(fetch) => {
@@ -122,7 +122,7 @@ impl Client {
     fn served(
         &self,
         (url, key): (&'static str, &[u8]),
-        (asked, tier): (Instant, Tier),
+        (asked, tier): (Instant, TierLookUp),
         hit: &Hit,
     ) -> Option<Served> {
         let number = |name: &str| -> Option<u64> {
@@ -140,7 +140,7 @@ impl Client {
             url,
             name: [b"r", key].concat(),
             asked,
-            is_loaded: tier == Tier::Asked,
+            is_loaded: tier == TierLookUp::Asked,
             place: format!(
                 "asked at {:?}, with {:?} read of it",
                 hit.head.inputs().and_then(|inputs| inputs.asked_at),

@@ -19,7 +19,7 @@ use super::url::split_url;
 use crate::active::ActiveConfig;
 use crate::config::path_of;
 use crate::routing::host_of;
-use crate::routing::key::{key_of, key_without_site};
+use crate::routing::{key_of, key_without_site};
 use crate::stores::Store;
 use crate::worker::Shared;
 

@@ -4,7 +4,6 @@ use message::client::address_of;
 use message::clock::now;
 use message::fields::text;
 use message::head::{ClientEnd, OwnedRequest, RequestHead};
-use message::timeline::Timeline;
 use origin::Tried;
 use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, RuleId, SiteId};
 use tokio::time::Instant;
@@ -14,7 +13,7 @@ use crate::events::{self, Event};
 use crate::request::otel;
 use crate::request::plan::Plan;
 use crate::request::reply::Reply;
-use crate::request::respond::Problem;
+use crate::request::respond::{CLIENT_LEFT, Problem};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
@@ -52,7 +51,7 @@ impl Reply {
 pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) -> Instant {
     let (ended, outcome) = count(worker, request.method, reply, sent);
     if let Some(timeline) = request.timeline {
-        end(worker, timeline, reply, (sent, &outcome, ended));
+        otel::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
     }
     if worker.access.is_on() {
         log(worker, (request, None), reply, &outcome);
@@ -83,7 +82,7 @@ pub(crate) fn record_owned(worker: &Worker, asked: LoggedRequest<'_>, reply: &Re
     let LoggedRequest { request, tried } = asked;
     let (ended, outcome) = count(worker, &request.method, reply, sent);
     if let Some(timeline) = &request.timeline {
-        end(worker, timeline, reply, (sent, &outcome, ended));
+        otel::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
     }
     if worker.access.is_on() {
         let server = tried.and_then(Tried::last);
@@ -95,7 +94,11 @@ pub(crate) fn record_owned(worker: &Worker, asked: LoggedRequest<'_>, reply: &Re
 /// Counts and logs a request whose client left before there was a response. No status was sent, so it gets the one that the logs of
 /// other proxies have for this.
 pub(crate) fn record_left(plan: &Plan, reason: &'static str, received_bytes: u64) {
-    record_unanswered(plan, &Problem::client_left(reason), received_bytes);
+    record_unanswered(
+        plan,
+        &Problem::new(CLIENT_LEFT, reason, "the client left before its response began"),
+        received_bytes,
+    );
 }
 
 /// Counts and logs that a limit cut off the content of a request.
@@ -138,7 +141,11 @@ impl<'a> AwaitedReply<'a> {
 impl Drop for AwaitedReply<'_> {
     fn drop(&mut self) {
         if !self.has_ended && self.plan.worker.is_draining() {
-            record_unanswered(self.plan, &Problem::cut_off(), 0);
+            record_unanswered(
+                self.plan,
+                &Problem::new(503, "drain-limit", "the drain limit was reached before there was a response"),
+                0,
+            );
         }
     }
 }
@@ -165,15 +172,6 @@ fn count(worker: &Worker, method: &str, reply: &Reply, sent: Sent) -> (Instant, 
     };
     worker.recorder.request(&outcome);
     (ended, outcome)
-}
-
-fn end(
-    worker: &Worker,
-    timeline: &Timeline,
-    reply: &Reply,
-    (sent, outcome, ended): (Sent, &RequestOutcome, Instant),
-) {
-    otel::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
 }
 
 fn log(

@@ -1,6 +1,7 @@
 //! Context of a request that every step of the pipeline reads: borrowed while the request is in the buffer of its connection, and owned
 //! after that.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use cache::Cache;
@@ -8,7 +9,7 @@ use cache::head_maker::{Arrived, HeadMaker};
 use cache::membership::Stamp;
 use cache::settings::StorageRules;
 use caching::explain::Finding;
-use caching::{ExchangeTimes, RequestFacts, Timestamp};
+use caching::{ExchangeTimes, MethodClass, RequestFacts, Timestamp};
 use fleet::Tier;
 use message::client::{Client, named_address_of};
 use message::clock::now;
@@ -21,8 +22,7 @@ use crate::active::ActiveConfig;
 use crate::config::CacheRule;
 use crate::rewrite;
 use crate::rewrite::reading::Inbound;
-use crate::routing::key::site_key;
-use crate::routing::{LiveSite, RuleMatch};
+use crate::routing::{LiveSite, RuleMatch, key_of};
 use crate::stores::Store;
 use crate::worker::Worker;
 
@@ -39,10 +39,7 @@ pub(crate) struct SiteContext<'a> {
 /// A request with the rule that it goes by.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext<'a> {
-    pub(crate) worker: &'a Arc<Worker>,
-    pub(crate) live: &'a Arc<ActiveConfig>,
-    pub(crate) site: &'a Arc<LiveSite>,
-    pub(crate) started: Instant,
+    pub(crate) at: SiteContext<'a>,
     /// Place of the rule in the site.
     pub(crate) matched: RuleMatch,
     pub(crate) rule: &'a CacheRule,
@@ -64,6 +61,15 @@ pub(crate) struct OwnedContext {
     pub(crate) facts: RequestFacts,
 }
 
+impl<'a> Deref for RequestContext<'a> {
+    type Target = SiteContext<'a>;
+
+    #[inline]
+    fn deref(&self) -> &SiteContext<'a> {
+        &self.at
+    }
+}
+
 impl<'a> RequestContext<'a> {
     #[inline]
     pub(crate) fn new(
@@ -72,15 +78,7 @@ impl<'a> RequestContext<'a> {
         request: &'a RequestHead<'a>,
         facts: &'a RequestFacts,
     ) -> Self {
-        let SiteContext { worker, live, site, started } = at;
-        let (rule, now) = (site.rule_at(matched), worker.now());
-        Self { worker, live, site, started, matched, rule, request, facts, now }
-    }
-
-    /// Context without the rule.
-    pub(crate) fn at(&self) -> SiteContext<'a> {
-        let Self { worker, live, site, started, .. } = *self;
-        SiteContext { worker, live, site, started }
+        Self { at, matched, rule: at.site.rule_at(matched), request, facts, now: now() }
     }
 
     #[inline]
@@ -100,7 +98,7 @@ impl<'a> RequestContext<'a> {
 
     /// Copy that outlives the buffer of the connection.
     pub(crate) fn into_owned(self) -> OwnedContext {
-        let Self { worker, live, site, matched, request, facts, .. } = self;
+        let Self { at: SiteContext { worker, live, site, .. }, matched, request, facts, .. } = self;
         OwnedContext {
             worker: Arc::clone(worker),
             live: Arc::clone(live),
@@ -144,7 +142,9 @@ impl OwnedContext {
 
     /// Key of the request's URL alone, if its own key has more parts.
     pub(crate) fn site_key(&self) -> Option<Vec<u8>> {
-        site_key(&self.site, &self.request, &self.facts)
+        let request = &self.request;
+        let has_more = self.facts.method == MethodClass::Query || !request.keyed.is_empty();
+        has_more.then(|| key_of(&self.site, request.scheme, &request.authority, &request.path_and_query))
     }
 
     /// Returns what makes heads that are stored of the responses to this request.

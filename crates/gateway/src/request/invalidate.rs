@@ -21,7 +21,7 @@ use crate::purge::{asked_as, heard, invalidate_keys};
 use crate::request::plan::Plan;
 use crate::rewrite::shape::{self, Shape};
 use crate::routing::LiveSite;
-use crate::routing::key::key_of;
+use crate::routing::key_of;
 
 /// Invalidates stored responses that an unsafe request has changed, as far as its response tells. `spared` is the forward of the
 /// request itself, whose response is newer than the invalidation.

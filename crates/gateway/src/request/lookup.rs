@@ -1,4 +1,4 @@
-//! Looks up the stored response for a request, and decides how it may be used.
+//! Looks up the stored response for a request, and replies if it answers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,17 +16,21 @@ use caching::{
 use message::explain_record::{Record, note};
 use message::head::{Content, Nominations, RequestHead};
 use message::reason::Reason;
+use message::timeline::{Stage, measure};
+use origin::{Gathered, RequestBody};
 
 use crate::config::Site;
 use crate::request::context::RequestContext;
 use crate::request::decide::{AskedFor, Asking, Decision, ReuseInput, Standing};
-use crate::request::fetch::fetch_spec::{Fetch, Tier};
-use crate::request::fetch::scope::FetchScope;
-use crate::request::findings;
-use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
+use crate::request::fetch::fetch_spec::FetchScope;
+use crate::request::fetch::fetch_spec::{Fetch, TierLookUp};
+use crate::request::plan::{self, Assemble, ForwardMode, ForwardReason, Next, Plan, StandIn};
+use crate::request::reply::Reply;
+use crate::request::respond::Problem;
 use crate::request::serve::Use;
+use crate::request::{findings, refresh};
 use crate::rewrite::reading::{self, Inbound};
-use crate::routing::key::{Keyed, key_of, write_site_key};
+use crate::routing::{Keyed, key_of, write_site_key};
 
 /// One look-up.
 #[derive(Clone, Copy)]
@@ -36,7 +40,7 @@ pub(crate) struct Lookup<'a> {
     pub(crate) stamp: Stamp,
     /// Content of a QUERY, once it is read.
     pub(crate) content: Option<&'a Bytes>,
-    pub(crate) tier: Tier,
+    pub(crate) tier: TierLookUp,
 }
 
 /// Outcome of a look-up.
@@ -69,7 +73,7 @@ impl<'a> Lookup<'a> {
     #[inline]
     pub(crate) fn new(context: RequestContext<'a>) -> Self {
         let stamp = context.cache().invalidations.stamp();
-        Self { context, stamp, content: None, tier: Tier::Unasked }
+        Self { context, stamp, content: None, tier: TierLookUp::Unasked }
     }
 
     #[inline]
@@ -104,7 +108,7 @@ impl<'a> Lookup<'a> {
 
     /// Whether to ask the tier for a record that memory lacks, or may have in another version.
     fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
-        self.tier == Tier::Unasked
+        self.tier == TierLookUp::Unasked
             && self.store().may_load(entry, key)
             && self.facts.method.is_reusing()
             && self.rule.caching.enabled
@@ -113,7 +117,9 @@ impl<'a> Lookup<'a> {
     /// Selects a stored response, decides about it, and returns what that means for the request.
     fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let selected = entry.and_then(|entry| entry.select(self.selecting()));
-        let question = self.question(entry, key);
+        let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
+        let Self { context: RequestContext { facts, rule, now, .. }, .. } = *self;
+        let question = ReuseInput { facts, rule, entry, key, lately_ms, now };
         let reuse = question
             .reuse(selected.as_ref().zip(entry).map(|(hit, entry)| (hit, self.standing(entry, hit, key))));
         if let Some(record) = self.request.record {
@@ -126,8 +132,13 @@ impl<'a> Lookup<'a> {
             }
             Decision::Unavailable => Found::Unavailable,
             Decision::Forward(reason, stale) => {
-                let stale = stale.map(|hit| StandIn { hit, look_up: self.look_up(key) });
-                self.forward(reason, stale, entry)
+                if reason.detail == Reason::KnownUncacheable.into()
+                    && let Some(known) = entry.and_then(|entry| entry.uncacheable())
+                {
+                    let says = "not stored, a short while ago";
+                    note(self.request.record, || findings::because("store", says, known.because));
+                }
+                Found::Forward(reason, stale.map(|hit| StandIn { hit, look_up: self.look_up(key) }))
             }
             Decision::Fetch(asking) => self.fetch(asking, entry, key),
         }
@@ -138,11 +149,6 @@ impl<'a> Lookup<'a> {
     fn note_use(&self, hit: &Hit) {
         let Some(usage) = hit.head.usage() else { return };
         usage.note(self.now, || Owner::of(self.client()));
-    }
-
-    fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>, key: &'b [u8]) -> ReuseInput<'b> {
-        let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
-        ReuseInput { facts: self.facts, rule: self.rule, entry, key, lately_ms, now: self.now }
     }
 
     fn standing(&self, entry: &CacheEntry, hit: &Hit, key: &[u8]) -> Standing {
@@ -191,23 +197,6 @@ impl<'a> Lookup<'a> {
         record.note(explain::reuse(decision, facts, self.now));
     }
 
-    fn forward(
-        &self,
-        reason: ForwardReason,
-        stale: Option<StandIn>,
-        entry: Option<&Arc<CacheEntry>>,
-    ) -> Found {
-        if reason.detail == Reason::KnownUncacheable.into() {
-            let known = entry.and_then(|entry| entry.uncacheable());
-            known.into_iter().for_each(|known| {
-                note(self.request.record, || {
-                    findings::because("store", "not stored, a short while ago", known.because)
-                });
-            });
-        }
-        Found::Forward(reason, stale)
-    }
-
     fn fetch(&self, asking: Asking<Hit>, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let Asking { reason, stale, sharing, asked_for } = asking;
         let max = self.live.config.store(&self.site.config).validation_tags_max;
@@ -245,6 +234,16 @@ impl<'a> Lookup<'a> {
         }
         // Entries under such a key are invalidated by the key of their URL alone.
         invalidations.look_up(&key_of(self.site, scheme, authority, path_and_query), self.stamp)
+    }
+
+    /// Starts the validation behind a response, if it is used that way.
+    #[inline]
+    fn validate_behind(&self, used: Use, hit: &Hit, key: &[u8]) {
+        match used {
+            Use::RefreshAhead => refresh::behind(self, "ahead", hit, key),
+            Use::StaleWhileRevalidate => refresh::behind(self, "stale", hit, key),
+            Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => {}
+        }
     }
 
     /// Whether a validation may name a stored response that this request did not select.
@@ -333,6 +332,100 @@ impl<'a> Lookup<'a> {
             return Some(ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() });
         }
         None
+    }
+}
+
+/// Looks a request up, and replies if a stored response answers.
+///
+/// # Errors
+/// How to go on, if no reply is possible at once.
+pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, ForwardMode> {
+    let request = lookup.request;
+    let unavailable = || lookup.at.reply(&Problem::only_if_cached());
+    let looking = measure(request.timeline, Stage::Local);
+    let found = lookup.run(key);
+    drop(looking);
+    match found {
+        Found::Forward(reason, stale) => {
+            if let Some(stale) = &stale
+                && lookup.site.upstream.open_circuit().is_some()
+                && let Some(way) = refresh::instead(lookup, (stale, reason.fwd), key)
+            {
+                return way;
+            }
+            note(request.record, || {
+                findings::because("pass", "forwarded for this client alone", reason.detail)
+            });
+            Err(ForwardMode::Alone { reason, stale })
+        }
+        Found::Use(hit, use_) => match lookup.stored(&hit, use_) {
+            Some(reply) => {
+                lookup.validate_behind(use_, &hit, key);
+                Ok(reply)
+            }
+            None => match lookup.mode_for_rest(&hit, use_, key) {
+                Some(mode) => {
+                    if matches!(mode, ForwardMode::Assemble(_)) {
+                        lookup.validate_behind(use_, &hit, key);
+                    }
+                    Err(mode)
+                }
+                None => Ok(unavailable()),
+            },
+        },
+        Found::Fetch(fetch) => {
+            if let Some(hit) = &fetch.stale
+                && lookup.site.upstream.open_circuit().is_some()
+            {
+                let stale = StandIn { hit: hit.clone(), look_up: fetch.look_up };
+                if let Some(way) = refresh::instead(lookup, (&stale, fetch.reason.fwd()), key) {
+                    return way;
+                }
+            }
+            Err(ForwardMode::Fetch(fetch))
+        }
+        Found::NeedContent => Err(ForwardMode::Query),
+        Found::Unavailable => Ok(unavailable()),
+        Found::Load => Err(ForwardMode::Load(key.as_slice().into())),
+    }
+}
+
+/// Looks up the request of a plan, with its content if that is part of its key.
+///
+/// # Errors
+/// As for [`settle`].
+pub(crate) fn again(plan: &Plan, content: Option<&Bytes>, tier: TierLookUp) -> Result<Reply, ForwardMode> {
+    let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
+    let request = RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) };
+    let lookup = Lookup { content, tier, ..Lookup::new(plan.context(&request)) };
+    settle(&lookup, &mut Vec::new())
+}
+
+/// Looks up a QUERY whose content has been read.
+pub(crate) fn by_content(plan: &Plan, content: Bytes, tier: TierLookUp) -> Next {
+    plan.cache().invalidations.watch_keys();
+    match again(plan, Some(&content), tier) {
+        Ok(reply) => Next::Reply(reply),
+        Err(mode) => mode.first(plan::Content::Read(content)),
+    }
+}
+
+/// Reads the content, for a look-up that depends on it.
+//= RFC 10008 section 2.7: responses to QUERY are cacheable
+pub(crate) async fn read_content(plan: &Plan, body: RequestBody) -> Next {
+    let pass = |body, why: Reason| {
+        let reason = ForwardReason { fwd: FwdReason::Bypass, detail: why.into() };
+        Next::Forward { body, reason }
+    };
+    let (bytes_max, memory) = (plan.rule().query_content_bytes_max, plan.cache().budget());
+    match body.gather(bytes_max, memory).await {
+        Gathered::Whole(content) if query::is_typed(&plan.request.fields.to_lines()) => Next::LookUp(content),
+        Gathered::Whole(content) => pass(RequestBody::from(content), Reason::QueryUntyped),
+        Gathered::TooLarge(body) => pass(body, Reason::QueryContent),
+        Gathered::Incomplete => {
+            let problem = Problem::new(400, "request-content-incomplete", "the request content broke off");
+            Next::Reply(plan.at().failure(&problem))
+        }
     }
 }
 

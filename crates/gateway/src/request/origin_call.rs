@@ -27,11 +27,11 @@ use tokio::time::Instant;
 use crate::config::{Phase, TraceFields};
 use crate::events::{self, Event};
 use crate::request::context::OwnedContext;
-use crate::rewrite::edit::{Context, TooLarge};
 use crate::rewrite::rules::{self, Seen, SeenAnswer, Validated};
+use crate::rewrite::rules::{Context, TooLarge};
 use crate::rewrite::{self, Purpose, rule_log};
 use crate::routing::LiveSite;
-use crate::routing::key::key_of;
+use crate::routing::key_of;
 use crate::worker::Worker;
 
 /// One request to an origin.
@@ -87,7 +87,7 @@ impl OriginCall<'_> {
 
     /// Limits the response to the size that its rule permits: a longer declared length is an error, a longer body breaks off.
     fn within_limit(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
-        if let Some(bytes_max) = self.request.response_body_bytes_max() {
+        if let Some(bytes_max) = self.site.response_body_bytes_max(self.rule) {
             response.body.limit(bytes_max)?;
         }
         Ok(response)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use caching::{FieldLine, HopByHop};
+use caching::{HopByHop, fields};
 use message::client::address_of;
 use message::fields::text;
 use message::head::{Nominations, RequestHead, Trust};
@@ -74,7 +74,7 @@ fn standing(tracing: &TracingConfig, request: &RequestHead<'_>) -> Standing {
             Standing {
                 context: if is_recorded { parent.child() } else { parent },
                 parent: Some(parent.span_id),
-                state: trace_state(values(request.fields, STATE_FIELD)).map(Into::into),
+                state: trace_state(fields::values(request.fields, STATE_FIELD)).map(Into::into),
                 links: Vec::new(),
             }
         }
@@ -97,13 +97,9 @@ fn parent_of(request: &RequestHead<'_>) -> Option<TraceContext> {
     if request.nominations == Nominations::Some && is_nominated() {
         return None;
     }
-    let mut parents = values(request.fields, PARENT_FIELD);
+    let mut parents = fields::values(request.fields, PARENT_FIELD);
     let parent = parents.next()?;
     if parents.next().is_some() { None } else { TraceContext::parse(parent) }
-}
-
-fn values<'a>(lines: &'a [FieldLine<'a>], name: &'static str) -> impl Iterator<Item = &'a [u8]> {
-    lines.iter().filter(move |(line, _)| line.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
 }
 
 /// Attributes of a request that are known when it begins, by the semantic conventions.

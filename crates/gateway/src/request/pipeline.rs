@@ -3,14 +3,14 @@
 //! | step | what happens | where | then |
 //! |---|---|---|---|
 //! | RECEIVE | the header section becomes a [`RequestHead`] | `server` | ROUTE |
-//! | ROUTE | site and rule are found; clients and spellings that the site doesn't take are refused | [`route`], [`crate::routing`] | REWRITE, or DELIVER a refusal |
+//! | ROUTE | site and rule are found; clients and spellings that the site doesn't take are refused | here, [`crate::routing`] | REWRITE, or DELIVER a refusal |
 //! | REWRITE | rules of the site change the request, redirect or answer it | [`shape`], [`crate::rewrite`] | ADMIT, or DELIVER |
-//! | ADMIT | denials, rate limits and sizes | [`admit`] | KEY, or DELIVER a refusal |
-//! | KEY | the cache key is written; the content of a QUERY is read before | [`crate::request::lookup`], [`look_up`] | LOOKUP |
-//! | LOOKUP | a stored response is found and judged; a tier is asked for what memory lacks | [`look_up`], [`load`] | DELIVER a hit, or FETCH |
-//! | FETCH | the origin is asked, once for all that may share the answer | [`collapse`], [`hit_for_miss`], [`forward`], [`crate::request::fetch`] | STORE |
+//! | ADMIT | denials, rate limits and sizes | `admit` | KEY, or DELIVER a refusal |
+//! | KEY | the cache key is written; the content of a QUERY is read before | [`lookup`] | LOOKUP |
+//! | LOOKUP | a stored response is found and judged; a tier is asked for what memory lacks | [`lookup`], [`load`] | DELIVER a hit, or FETCH |
+//! | FETCH | the origin is asked, once for all that may share the answer | [`collapse`], [`hit_for_miss`], [`private`], [`crate::request::fetch`] | STORE |
 //! | STORE | the response is judged and filled into the cache while it is read; a stored one is completed, invalidated or purged | [`crate::request::fetch`], [`assemble`], [`purge`], [`crate::request::invalidate`] | DELIVER |
-//! | DELIVER | a response of the operator's in place of a failure, the form for the client, response rules; the bytes go out | [`stand_in`], [`compress`], [`shape`], `server` | ACCOUNT |
+//! | DELIVER | a response of the operator's in place of a failure, the form for the client, response rules; the bytes go out | [`respond`], [`compress`], [`shape`], `server` | ACCOUNT |
 //! | ACCOUNT | metrics, access log, spans | [`account`], [`otel`] | |
 //!
 //! [`begin`] takes the steps that wait for nothing: it ends with a reply or with a [`Plan`]. [`finish`] carries out a plan: each step
@@ -19,31 +19,33 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use message::client::address_of;
+use caching::{MaxForwards, MethodClass, RequestFacts};
+use message::client::{UnknownClient, address_of, known_address_of};
 use message::explain_record::note;
 use message::fields::PackedFields;
-use message::head::RequestHead;
+use message::head::{Content, RequestHead};
 use origin::RequestBody;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
+use crate::config::{Site, StoreIndex};
 use crate::events::{self, Event};
 use crate::request::context::{RequestContext, SiteContext};
-use crate::request::fetch::fetch_spec::Tier;
-use crate::request::interims::Interims;
-use crate::request::lookup::Lookup;
-use crate::request::plan::{Next, Plan, Step};
+use crate::request::fetch::fetch_spec::TierLookUp;
+use crate::request::lookup::{self, Lookup};
+use crate::request::plan::Interims;
+use crate::request::plan::{self, Next, Plan, Step};
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::request::steps::compress::{self, Compressing};
 use crate::request::steps::hit_for_miss::HitForMiss;
 use crate::request::steps::shape::{self, Shaping};
-use crate::request::steps::{admit, assemble, collapse, forward, load, look_up, purge, route, stand_in};
-use crate::request::{account, otel};
+use crate::request::steps::{assemble, collapse, load, purge};
+use crate::request::{account, otel, private};
 use crate::rewrite::credential_taint;
 use crate::rewrite::reading::{self, Terms};
 use crate::rewrite::rules::Matching;
-use crate::routing::{Readings, Routed};
+use crate::routing::{Ambiguity, LiveSite, Readings, Routed, spelled_part};
 use crate::worker::Worker;
 
 /// Takes the steps that wait for nothing. `key` is scratch space of the connection, `started` is when the header section was complete.
@@ -63,7 +65,7 @@ pub(crate) fn begin(
     let at = SiteContext { worker, live, site, started };
     let readings = live.routes.readings(site, request.path_and_query);
     let readings = readings.as_deref();
-    if let Some(problem) = route::refusal(&at, request, readings) {
+    if let Some(problem) = refusal(&at, request, readings) {
         let mut reply = at.reply(&problem);
         shape::overlay(worker, (request, address_of(request, &live.config.trusted_proxies)), &mut reply);
         return Step::Reply(reply);
@@ -86,7 +88,7 @@ fn rewrite(at: SiteContext<'_>, (request, readings): Spelled<'_>, key: &mut Vec<
             let changed = shaped.over(request, &lines);
             let changed_readings = live.routes.readings(site, changed.path_and_query);
             let changed_readings = changed_readings.as_deref();
-            match changed_readings.and_then(|readings| route::misspelt(site, &changed, readings)) {
+            match changed_readings.and_then(|readings| misspelt(site, &changed, readings)) {
                 Some(problem) => Step::Reply(at.reply(&problem)),
                 None => {
                     let asked = Some(((request, readings), &shaped.matching));
@@ -113,7 +115,7 @@ fn choose_rule(
     key: &mut Vec<u8>,
 ) -> Step {
     let facts = reading::facts(request, &at.site.config);
-    if let Some(problem) = route::not_forwarded(request, &facts) {
+    if let Some(problem) = not_forwarded(request, &facts) {
         return Step::Reply(at.reply(&problem));
     }
     let RequestHead { method, path_and_query, .. } = *request;
@@ -121,7 +123,7 @@ fn choose_rule(
     let matched = at.site.rule_for(&Routed { method, path_and_query, readings, asked: asked_path });
     let asked = asked.map(|((asked, _), matching)| (asked, matching));
     let context = RequestContext::new(at, matched, request, &facts);
-    route::note_route(&context);
+    note_route(&context);
     let compression = context.rule.compression.as_deref();
     let read =
         compression.and_then(|compression| compress::with_tags_of_origin(request, &facts, compression));
@@ -134,6 +136,93 @@ fn choose_rule(
     look_up(RequestContext { request: &changed, ..context }, asked.or(Some((request, &unchanged))), key)
 }
 
+/// Findings about the site and rule of a request.
+fn note_route(context: &RequestContext<'_>) {
+    let RequestContext { at: SiteContext { live, site, .. }, matched, rule, request, .. } = *context;
+    let Some(record) = request.record else { return };
+    let found = Finding::new("route", "the first site and rule that fit", "")
+        .with("site", site.config.name.as_str(), "")
+        .with("rule", rule.name.as_str(), "")
+        .with("origin", site.config.origin.name.as_str(), "");
+    record.note(found);
+    if rule.is_lenient() {
+        let says =
+            "the rule restricts, so its path matches in any case, with any query and with a slash at the end";
+        record.note(Finding::new("route", says, ""));
+    }
+    if !matched.is_certain() {
+        let names = site.limiting_rules(matched).map(|rule| rule.name.as_str()).collect::<Vec<_>>();
+        let says = "origins may read the path otherwise, with other rules: nothing is stored";
+        record.note(Finding::new("route", says, "").with("limits", names.join(", "), ""));
+    }
+    if site.config.store != StoreIndex::default() {
+        let name = live.config.store(&site.config).name.as_str();
+        record.note(Finding::new("route", "the site has a store of its own", "").with("store", name, ""));
+    }
+}
+
+/// Refusal of a request before any rule is looked at.
+fn refusal(at: &SiteContext<'_>, request: &RequestHead<'_>, readings: Option<&Readings>) -> Option<Problem> {
+    let ambiguous = readings.and_then(|readings| ambiguous(at, request, readings));
+    ambiguous.or_else(|| denied(at.live, &at.site.config, request))
+}
+
+/// Refusal of a path that origins read in several ways, or as a path of another site, whose access list and rules would not hold.
+fn ambiguous(at: &SiteContext<'_>, request: &RequestHead<'_>, readings: &Readings) -> Option<Problem> {
+    misspelt(at.site, request, readings).or_else(|| {
+        let read = at.live.routes.read_as_of_another(at.site, request.authority, readings)?;
+        Some(refused_path(request, Ambiguity::OtherSite(read)))
+    })
+}
+
+/// Refusal of a path of this site that origins read in several ways, unless its rule allows them.
+fn misspelt(site: &LiveSite, request: &RequestHead<'_>, readings: &Readings) -> Option<Problem> {
+    let spellings = site.refused_spellings((request.method, request.path_and_query), readings)?;
+    Some(refused_path(request, Ambiguity::Spelled(spelled_part(request.path_and_query), spellings)))
+}
+
+fn refused_path(request: &RequestHead<'_>, ambiguity: Ambiguity<'_>) -> Problem {
+    let problem = Problem::ambiguous_path(ambiguity);
+    note(request.record, || {
+        Finding::new("route", "origins may read the path otherwise: refused", "").with(
+            "why",
+            problem.text.as_str(),
+            "",
+        )
+    });
+    problem
+}
+
+/// Refusal of a client that the site doesn't admit.
+fn denied(live: &ActiveConfig, site: &Site, request: &RequestHead<'_>) -> Option<Problem> {
+    if site.clients.are_open() {
+        return None;
+    }
+    let client = known_address_of(request, &live.config.trusted_proxies);
+    if client.as_ref().is_ok_and(|client| site.clients.admit(*client)) {
+        return None;
+    }
+    let client = client.map_or_else(
+        |UnknownClient| "a client whose address can't be read".to_owned(),
+        |client| client.to_string(),
+    );
+    note(request.record, || {
+        Finding::new("route", "the site does not answer this client", "").with("client", client.as_str(), "")
+    });
+    let text = format!("this site does not answer requests from {client}");
+    Some(Problem::new(403, "client-denied", text))
+}
+
+/// Reply to a request that must not be forwarded further. OPTIONS is answered for the gateway itself, without facts about the resource;
+/// TRACE is refused, because it would show scripts the fields that browsers hide from them.
+//= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
+fn not_forwarded(request: &RequestHead<'_>, facts: &RequestFacts) -> Option<Problem> {
+    let is_last = facts.method == MethodClass::OtherSafe
+        && MaxForwards::parse(request.method, request.fields) == MaxForwards::Answer;
+    let status = if request.method == "OPTIONS" { 200 } else { 501 };
+    is_last.then(|| Problem::new(status, "max-forwards", "Max-Forwards is 0: the request is not forwarded"))
+}
+
 /// ADMIT, KEY and LOOKUP: replies from the cache, or makes the plan for the rest.
 #[inline]
 fn look_up(
@@ -141,8 +230,8 @@ fn look_up(
     asked: Option<(&RequestHead<'_>, &Matching)>,
     key: &mut Vec<u8>,
 ) -> Step {
-    let RequestContext { live, site, rule, matched, request, facts, .. } = context;
-    let mut quota = match context.admit_request() {
+    let RequestContext { at: SiteContext { live, site, .. }, rule, matched, request, facts, .. } = context;
+    let mut quota = match admit_request(&context) {
         Ok(quota) => quota,
         Err(refusal) => return Step::Reply(*refusal),
     };
@@ -158,7 +247,7 @@ fn look_up(
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
     let context = RequestContext { request, facts: &facts, ..context };
-    let mode = match look_up::settle(&Lookup::new(context), key) {
+    let mode = match lookup::settle(&Lookup::new(context), key) {
         Ok(mut reply) => {
             reply.account.rule = site.rule_metrics(matched);
             if quota.is_empty() && reply.status < 400 && rule.compression.is_none() {
@@ -166,11 +255,14 @@ fn look_up(
                 return Step::Reply(reply);
             }
             let reply = deliver(&context, reply);
-            return Step::Reply(admit::tell_quota(&quota, reply));
+            return Step::Reply(tell_quota(&quota, reply));
         }
         Err(mode) => mode,
     };
-    if let Err(refusal) = context.admit_forward(&mode, &mut quota) {
+    if site.protection.is_some()
+        && mode.asks_origin()
+        && let Err(refusal) = context.admit_forward(&mut quota)
+    {
         return Step::Reply(*refusal);
     }
     let asked = asked.map(|(asked, _)| Arc::new(asked.into_owned()));
@@ -178,9 +270,34 @@ fn look_up(
     Step::Forward(Box::new(Plan { owned: context.into_owned(), started, mode, quota, asked, loaded: None }))
 }
 
+/// Checks the declared length of the content, and the limits of the site, if it has some.
+///
+/// # Errors
+/// The refusal.
+#[inline]
+fn admit_request(context: &RequestContext<'_>) -> Result<PackedFields, Box<Reply>> {
+    let told = match context.site.protection {
+        None => PackedFields::default(),
+        Some(_) => context.admit_request()?,
+    };
+    if let Content::Length(bytes) = context.request.content {
+        context.admit_content(bytes)?;
+    }
+    Ok(told)
+}
+
+/// Adds the quota fields to a reply.
+fn tell_quota(quota: &PackedFields, mut reply: Reply) -> Reply {
+    quota.lines().for_each(|(name, members)| reply.extra.push(name, members));
+    reply
+}
+
 /// DELIVER: a response of the site's own in place of a failure, and the form for the client.
-fn deliver(context: &RequestContext<'_>, reply: Reply) -> Reply {
-    let mut reply = stand_in::replace_failure(context, reply);
+fn deliver(context: &RequestContext<'_>, mut reply: Reply) -> Reply {
+    // Covers all failures, and few hits.
+    if reply.status >= 400 {
+        respond::replace_failure(context, &mut reply);
+    }
     if let Some(compression) = context.rule.compression.as_deref() {
         Compressing { context: *context, compression }.apply(&mut reply);
     }
@@ -212,7 +329,7 @@ pub(crate) fn refuse_content(plan: &Plan, problem: &Problem) -> Reply {
 /// Finishes any reply: sets the rule for metrics, adds the quota fields, and applies the response rules of the site.
 fn finished(plan: &Plan, quota: &PackedFields, mut reply: Reply) -> Reply {
     reply.account.rule = plan.site.rule_metrics(plan.rule);
-    let mut reply = admit::tell_quota(quota, reply);
+    let mut reply = tell_quota(quota, reply);
     if plan.site.has_transforms() {
         let lines = plan.asked().fields.to_lines();
         let request = plan.asked().borrow(&lines);
@@ -226,33 +343,36 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
     if plan.worker.shared.instance.goes_in_circles(&plan.request, &plan.live.config.server_name) {
         return circle(plan);
     }
-    if let Some(method) = purge::method(plan) {
+    if plan.facts.method == MethodClass::Unsafe
+        && plan.request.method == "PURGE"
+        && let Some(method) = &plan.live.config.purge_method
+    {
         return Box::pin(purge::answer(plan, method)).await;
     }
-    let mut next = plan.first(body);
+    let mut next = plan.mode.first(plan::Content::Unread(body));
     let mut is_admitted = plan.site.protection.is_none() || plan.mode.asks_origin();
     let mut anew: Option<Box<Plan>> = None;
     loop {
         let plan = anew.as_deref().unwrap_or(plan);
         if !is_admitted && next.asks_origin() {
             is_admitted = true;
-            if let Err(refusal) = admit::late(plan, quota) {
+            if let Err(refusal) = plan.with_context(|context| context.admit_forward(quota)) {
                 return with_timings(plan, *refusal);
             }
         }
         // Rare steps are boxed, since every exchange would have to hold room for them.
         next = match next {
             Next::Reply(reply) => return with_timings(plan, reply),
-            Next::Query(body) => Box::pin(look_up::read_content(plan, body)).await,
-            Next::LookUp(content) => look_up::by_content(plan, content, Tier::Unasked),
+            Next::Query(body) => Box::pin(lookup::read_content(plan, body)).await,
+            Next::LookUp(content) => lookup::by_content(plan, content, TierLookUp::Unasked),
             Next::Load { key, content } => {
                 let (plan, next) = Box::pin(load::run(plan, &key, content)).await;
                 anew = Some(plan);
                 next
             }
-            Next::Forward { body, reason } => forward::run(plan, body, reason, interims).await,
-            Next::Fetch(fetch) => match HitForMiss::new(plan, &fetch) {
-                Some(lone) => lone.run(interims).await,
+            Next::Forward { body, reason } => private::forward(plan, body, reason, interims).await,
+            Next::Fetch(fetch) => match fetch.known_uncacheable() {
+                Some(known) => HitForMiss::new(plan, &fetch, known).run(interims).await,
                 None => Box::pin(collapse::run(plan, &fetch, interims)).await,
             },
             Next::Assemble(asked) => Box::pin(assemble::run(plan, &asked)).await,
@@ -271,7 +391,8 @@ fn with_timings(plan: &Plan, mut reply: Reply) -> Reply {
 
 /// Reply to a request in a forwarding loop.
 fn circle(plan: &Plan) -> Reply {
-    let problem = Problem::circle();
+    let problem =
+        Problem::new(508, "proxy-loop-detected", "request loop: CDN-Loop or Via names this gateway");
     plan.worker.recorder.origin_error(plan.site.origin_metrics, problem.reason);
     events::emit(&plan.site, &plan.request.path_and_query, &Event::Loop);
     plan.at().reply(&problem)

@@ -1,17 +1,23 @@
-//! State that an exchange carries from step to step.
+//! State that an exchange carries from step to step, and the responses that come while its plan is carried out.
 
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use cache::collapse::table::Waiter;
 use cache::entry::stored::{CacheEntry, Hit};
 use cache::failure::FailureCause;
 use cache::membership::LookUp;
+use caching::FwdReason;
 use message::fields::PackedFields;
 use message::head::{OwnedRequest, RequestHead};
-use message::reason::Detail;
-use origin::RequestBody;
+use message::reason::{Detail, Reason};
+use origin::{Interim, RequestBody};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::pace::BodyLimits;
@@ -105,11 +111,29 @@ pub(crate) enum Content {
 /// Why a request is forwarded, as `Cache-Status` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForwardReason {
-    pub(crate) fwd: caching::FwdReason,
+    pub(crate) fwd: FwdReason,
     pub(crate) detail: Detail,
 }
 
 impl ForwardMode {
+    /// First step in this mode.
+    pub(crate) fn first(&self, content: Content) -> Next {
+        match (self, content) {
+            (Self::Fetch(fetch), _) => Next::Fetch(Arc::clone(fetch)),
+            (Self::Assemble(asked), _) => Next::Assemble(Arc::clone(asked)),
+            (Self::Load(key), content) => Next::Load { key: key.clone(), content },
+            (Self::Query, Content::Unread(body)) => Next::Query(body),
+            (Self::Query, Content::Read(content)) => {
+                let reason = ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() };
+                Next::Forward { body: content.into(), reason }
+            }
+            (Self::Alone { reason, .. }, Content::Unread(body)) => Next::Forward { body, reason: *reason },
+            (Self::Alone { reason, .. }, Content::Read(content)) => {
+                Next::Forward { body: content.into(), reason: *reason }
+            }
+        }
+    }
+
     /// Whether the origin is asked. For other modes, that is known later.
     pub(crate) fn asks_origin(&self) -> bool {
         matches!(self, Self::Alone { .. } | Self::Fetch(_))
@@ -132,17 +156,6 @@ impl Deref for Plan {
 }
 
 impl Plan {
-    /// First step of the plan.
-    pub(crate) fn first(&self, body: RequestBody) -> Next {
-        match &self.mode {
-            ForwardMode::Alone { reason, .. } => Next::Forward { body, reason: *reason },
-            ForwardMode::Fetch(fetch) => Next::Fetch(Arc::clone(fetch)),
-            ForwardMode::Assemble(asked) => Next::Assemble(Arc::clone(asked)),
-            ForwardMode::Query => Next::Query(body),
-            ForwardMode::Load(key) => Next::Load { key: key.clone(), content: Content::Unread(body) },
-        }
-    }
-
     /// Copies the plan with another mode, after the tier was asked.
     pub(crate) fn with(&self, mode: ForwardMode, loaded: Option<Arc<CacheEntry>>) -> Box<Self> {
         let (quota, asked) = (self.quota.clone(), self.asked.clone());
@@ -178,5 +191,60 @@ impl Plan {
     pub(crate) fn with_context<T>(&self, act: impl FnOnce(RequestContext<'_>) -> T) -> T {
         let lines = self.request.fields.to_lines();
         act(self.context(&self.request.borrow(&lines)))
+    }
+}
+
+/// Interim responses kept for a slow client. More are dropped: they are only hints.
+const INTERIMS_MAX: usize = 16;
+
+/// Interim responses between a forward and the connection of the request that waits for it. One task puts them in and takes them out,
+/// so no wake-up is needed.
+#[derive(Default)]
+pub(crate) struct Interims(Mutex<VecDeque<Arc<Interim>>>);
+
+impl Interims {
+    /// Adds an interim response, from inside the future that brings the reply; drops it if the queue is full.
+    pub(crate) fn push(&self, interim: Arc<Interim>) {
+        let mut waiting = self.0.lock();
+        if waiting.len() < INTERIMS_MAX {
+            waiting.push_back(interim);
+        }
+    }
+}
+
+/// A reply on its way, and the interim responses before it.
+pub(crate) struct Awaited<'a, F> {
+    reply: Pin<&'a mut F>,
+    interims: &'a Interims,
+    arrived: Option<Box<Reply>>,
+}
+
+/// Next response for a request.
+pub(crate) enum Coming {
+    Interim(Arc<Interim>),
+    /// The final response.
+    Reply(Box<Reply>),
+}
+
+impl<'a, F: Future<Output = Reply>> Awaited<'a, F> {
+    pub(crate) fn new(reply: Pin<&'a mut F>, interims: &'a Interims) -> Self {
+        Self { reply, interims, arrived: None }
+    }
+
+    /// Waits for the next response. Interim responses go before a final one that arrives with them. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Coming {
+        poll_fn(|context| {
+            if self.arrived.is_none()
+                && let Poll::Ready(reply) = self.reply.as_mut().poll(context)
+            {
+                self.arrived = Some(Box::new(reply));
+            }
+            let coming = match self.interims.0.lock().pop_front() {
+                Some(interim) => Some(Coming::Interim(interim)),
+                None => self.arrived.take().map(Coming::Reply),
+            };
+            coming.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 }

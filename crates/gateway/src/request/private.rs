@@ -1,22 +1,85 @@
-//! Replies for one client alone: a response of the origin that isn't shared, or the failure to get one.
+//! Requests forwarded for one client alone, and replies that aren't shared: a response of the origin, or the failure to get one.
+
+use std::sync::Arc;
 
 use cache::entry::stored::Hit;
 use cache::failure::FailureCause;
 use caching::partial::received_part;
-use caching::{FwdReason, Outcome, may_serve_stale};
+use caching::{Asked, FwdReason, MethodClass, Outcome, may_serve_stale};
 use message::clock::now;
 use message::head::Version;
 use message::reason::Reason;
-use origin::{BodyFraming, OriginResponse};
+use origin::{BodyFraming, Interim, OriginError, OriginResponse, RequestBody};
 use telemetry::CacheResult;
 
-use crate::request::findings;
-use crate::request::plan::{ForwardMode, ForwardReason, Plan, StandIn};
+use crate::request::fetch::other_methods::{HeadExchange, PostStore};
+use crate::request::origin_call::OriginCall;
+use crate::request::plan::{ForwardMode, ForwardReason, Interims, Next, Plan, StandIn};
 use crate::request::reply::{Account, Body, Length, OwnHead, Reply, has_no_content};
 use crate::request::respond::Problem;
 use crate::request::serve::Use;
-use crate::rewrite;
-use crate::routing::key::key_of;
+use crate::request::{findings, invalidate};
+use crate::rewrite::{self, Purpose};
+use crate::routing::key_of;
+
+/// Forwards a request as it is; the answer goes to its client alone.
+//= RFC 9111 section 4: unsafe methods are written through
+pub(crate) async fn forward(
+    plan: &Plan,
+    body: RequestBody,
+    reason: ForwardReason,
+    interims: &Interims,
+) -> Next {
+    let call = OriginCall { owned: plan, validated: None, probe: None };
+    let fields = call.fields(Purpose::PassOn);
+    // The gateway itself sends 100 to a client that expects it, and never forwards the expectation.
+    let expects = plan.request.fields.value("expect").is_some();
+    //= RFC 9110 section 15.2: informational responses
+    let mut interim = |interim: Interim| {
+        if !(expects && interim.status == http::StatusCode::CONTINUE) {
+            interims.push(Arc::new(interim));
+        }
+    };
+    // A request that no stored response could answer costs the origin just as much.
+    if plan.facts.method.is_reusing()
+        && let Err(error) = plan.spend()
+    {
+        return Next::Reply(stale_or_failed(plan, &error, reason));
+    }
+    let written = PostStore::begin(plan);
+    let updating = HeadExchange::begin(plan);
+    let (asked, sent) = (Asked::by(|name| fields.value(name).is_some()), now());
+    match call.send(fields, body, &mut interim).await {
+        Ok(response) => {
+            let times = plan.times_since(sent);
+            let spared = written.as_ref().map(|written| &written.waiter);
+            if plan.facts.method == MethodClass::Unsafe {
+                // Boxed, since every forward would have to hold room for it.
+                Box::pin(invalidate::apply(plan, &response, spared)).await;
+            }
+            // The origin has acted on the request, but the answer is unusable.
+            if let Some(error) = plan.unasked(asked, response.status) {
+                return Next::Reply(stale_or_failed(plan, &error, reason));
+            }
+            if let Some(updating) = updating {
+                updating.apply(plan, &response, times);
+            }
+            if let Some(reply) = stale_instead(plan, FailureCause::of_status(response.status.as_u16())) {
+                return Next::Reply(reply);
+            }
+            match written.filter(|written| written.may_store(&response, times)) {
+                Some(written) => written.take(response, times),
+                None => Next::Reply(reply(plan, response, reason)),
+            }
+        }
+        Err(error) => Next::Reply(stale_or_failed(plan, &error, reason)),
+    }
+}
+
+fn stale_or_failed(plan: &Plan, error: &OriginError, reason: ForwardReason) -> Reply {
+    stale_instead(plan, FailureCause::of_error(error))
+        .unwrap_or_else(|| failed(plan, &Problem::origin(error, stale_candidate(plan)), reason))
+}
 
 /// Reply without a response of the origin.
 pub(crate) fn failed(plan: &Plan, problem: &Problem, reason: ForwardReason) -> Reply {
@@ -95,7 +158,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Stored response for a request that is forwarded alone.
-pub(crate) fn stale_candidate(plan: &Plan) -> Option<&Hit> {
+fn stale_candidate(plan: &Plan) -> Option<&Hit> {
     match &plan.mode {
         ForwardMode::Alone { stale, .. } => stale.as_ref().map(|stale| &stale.hit),
         ForwardMode::Fetch(_) | ForwardMode::Assemble(_) | ForwardMode::Query | ForwardMode::Load(_) => None,
@@ -105,11 +168,11 @@ pub(crate) fn stale_candidate(plan: &Plan) -> Option<&Hit> {
 /// Reply in place of a failure, which may be a response that says so.
 //= RFC 9111 section 4.2.4: serving stale responses
 //= RFC 5861 section 4: stale-if-error
-pub(crate) fn stale_instead(plan: &Plan, cause: FailureCause) -> Option<Reply> {
+fn stale_instead(plan: &Plan, cause: FailureCause) -> Option<Reply> {
     let ForwardMode::Alone { reason, stale: Some(StandIn { hit: stale, look_up }) } = &plan.mode else {
         return None;
     };
-    let (cache, now, facts) = (plan.cache(), plan.worker.now(), &stale.head.facts);
+    let (cache, now, facts) = (plan.cache(), now(), &stale.head.facts);
     let (rules, request) = (&plan.rule().caching, &plan.request);
     let key = key_of(&plan.site, request.scheme, &request.authority, &request.path_and_query);
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)

@@ -1,4 +1,7 @@
-//! Validations that no client waits for.
+//! Validations that no client waits for, and the stored responses that are used meanwhile.
+//!
+//! If the circuit breaker of an origin isn't closed, requests that can do without it don't wait for it: when it is time to probe it, a
+//! validation behind the response does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,29 +9,33 @@ use std::time::Duration;
 use cache::collapse::answer::Answer;
 use cache::collapse::table::{Asker, Join, LeaderGuard};
 use cache::entry::stored::Hit;
+use cache::failure::FailureCause;
 use cache::membership::Stamp;
 use cache::settings::{CollapseLimits, LeaderFailure};
+use caching::explain::Finding;
+use caching::{FwdReason, Outcome, may_serve_stale};
 use message::client::Client;
 use message::clock::now;
+use message::explain_record::note;
 use message::head::RequestHead;
-use origin::Probe;
+use origin::{OriginError, Probe};
+use telemetry::CacheResult;
 
+use crate::events::{self, Event};
 use crate::request::context::RequestContext;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
-use crate::request::fetch::fleet_fetch::Awaiting;
+use crate::request::fetch::job::Awaiting;
 use crate::request::fetch::job::Job;
 use crate::request::lookup::Lookup;
+use crate::request::plan::{ForwardMode, StandIn};
+use crate::request::reply::Reply;
 use crate::request::serve::Use;
+use crate::request::{findings, origin_call};
 
 /// Starts the validation behind a response that is used while it runs.
 //= RFC 5861 section 3: validation without blocking
 //= RFC 5861 section 5: validations follow requests
-pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
-    let event = match used {
-        Use::RefreshAhead => "ahead",
-        Use::StaleWhileRevalidate => "stale",
-        Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => return,
-    };
+pub(crate) fn behind(lookup: &Lookup<'_>, event: &'static str, hit: &Hit, key: &[u8]) {
     if lookup.cache().backoff.holds_back(key, lookup.client(), lookup.now) {
         return;
     }
@@ -67,7 +74,7 @@ fn stored_since(lookup: &Lookup<'_>, hit: &Hit, key: &[u8]) -> Option<Hit> {
 
 /// Starts the validation that probes an origin whose circuit breaker isn't closed, behind a response that stands in for it. No other
 /// request can join it, because none should wait for it.
-pub(crate) fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
+fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
     let (fetch_table, stamp) = (&cache.fetches, cache.invalidations.stamp());
     let waiter = fetch_table.alone(key);
@@ -106,4 +113,53 @@ async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Optio
         let refused = client.filter(|_| in_flight.has_no_answer_for_others());
         cache.backoff.begin(&fetch.key, refused, now());
     }
+}
+
+const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };
+
+/// Replies with a stored response in place of an origin whose circuit breaker isn't closed, or tells how to load it; `None` if the
+/// request has to wait for the origin, or be refused.
+pub(crate) fn instead(
+    lookup: &Lookup<'_>,
+    (StandIn { hit, look_up }, fwd): (&StandIn, FwdReason),
+    key: &[u8],
+) -> Option<Result<Reply, ForwardMode>> {
+    let RequestContext { at, request, rule, facts, now, .. } = lookup.context;
+    let (circuit, cause) = (at.site.upstream.open_circuit()?, FailureCause::of_error(&OPEN));
+    if !may_serve_stale(facts, &hit.head.facts, &rule.caching, now, cause.failure)
+        || !lookup.cache().may_stand_in(key, *look_up, &hit.head)
+    {
+        return None;
+    }
+    let leave = circuit.probe(lookup.client());
+    note(request.record, || tried(lookup, &leave));
+    note(request.record, || findings::failure(Some(hit), true, cause, now));
+    let outcome = Outcome::Forwarded { reason: fwd, status: None, stored: false, collapsed: false };
+    let used = Use::Asked { outcome, result: CacheResult::Stale };
+    let way = match lookup.stale(hit, cause, used) {
+        Some(reply) => Ok(reply),
+        None if lookup.is_within_reach(hit) => Err(lookup.loading(hit, used, Some(cause), key)),
+        None => return None,
+    };
+    // The request counts as refused.
+    origin_call::count(at.worker, at.site, request.method, Err(&OPEN), Duration::ZERO);
+    match leave {
+        Ok(permit) => probe(lookup, permit, hit, key),
+        // The origin was not asked.
+        Err(error) => {
+            let event = Event::OriginFailed { error: &error, server: None };
+            events::emit(at.site, request.path_and_query, &event);
+        }
+    }
+    Some(way)
+}
+
+/// Finding about whether the origin is probed behind the response.
+fn tried(lookup: &Lookup<'_>, leave: &Result<Probe, OriginError>) -> Finding {
+    let says = match leave {
+        Ok(_) => "the circuit breaker tries the origin behind the response".to_owned(),
+        Err(error) => format!("the origin fails: {error}"),
+    };
+    let origin = lookup.site.config.origin.name.as_str();
+    Finding::new("forward", says, "RFC 9209 section 2.3").with("origin", origin, "")
 }

@@ -3,9 +3,7 @@
 //! Heads are written straight from the stored response into a [`HeadSink`]; no header map is built on a hit.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,6 +22,7 @@ use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::config::{Site, XCache};
+use crate::request::fetch::assembly::Assembly;
 use crate::routing::LiveSite;
 use crate::stores::Store;
 use crate::worker::Worker;
@@ -109,7 +108,7 @@ pub(crate) enum Body {
     /// Several ranges of a body on its way.
     FillRanges(Box<FillRanges>),
     /// Held and missing parts in turn.
-    Assembled(Box<dyn BodySource>),
+    Assembled(Box<Assembly>),
     /// Rest of an origin response whose head was taken.
     Origin(Box<OriginResponse>),
     /// Body of the origin, read ahead of a client that doesn't keep up.
@@ -118,30 +117,13 @@ pub(crate) enum Body {
     Tunnel(Box<UpgradeHandle>),
 }
 
-/// Bytes that come from several places, in order.
-pub(crate) trait BodySource: Send {
-    /// Returns the next bytes; `None` at the end. Cancel-safe.
-    fn data(&mut self, piece_max: PieceMax) -> NextData<'_>;
-
-    /// Memory held for a client that doesn't read on.
-    fn held(&self) -> Option<HeldBody>;
-}
-
-/// See [`BodySource::data`].
-pub(crate) type NextData<'a> = Pin<Box<dyn Future<Output = Result<Option<Slice>, BrokenBody>> + Send + 'a>>;
-
-/// A missing part could not be fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rest of a stored response could not be fetched")]
-pub(crate) struct RestFailed;
-
 /// The body broke off; the client must see it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BrokenBody {
     #[error(transparent)]
     Fill(#[from] Aborted),
-    #[error(transparent)]
-    Rest(#[from] RestFailed),
+    #[error("the rest of a stored response could not be fetched")]
+    Rest,
     #[error(transparent)]
     Origin(#[from] OriginError),
     #[error("stored bytes can't be read")]
@@ -247,7 +229,7 @@ impl Body {
                 }
             },
             Self::FillRanges(ranges) => Ok(ranges.data(piece_max).await?),
-            Self::Assembled(source) => source.data(piece_max).await,
+            Self::Assembled(source) => Box::pin(source.data(piece_max)).await,
             Self::Origin(response) => Ok(origin_data(&mut response.body, trailers).await?.map(Slice::from)),
         }
     }
@@ -478,7 +460,7 @@ impl BrokenBody {
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Fill(aborted) => aborted.because.unwrap_or("fill-aborted"),
-            Self::Rest(_) => "rest-failed",
+            Self::Rest => "rest-failed",
             Self::Unreadable(_) => "store-unreadable",
             Self::Origin(error) => error.reason(),
         }

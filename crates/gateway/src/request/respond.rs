@@ -1,4 +1,5 @@
-//! Responses that the gateway generates: one place for statuses, reasons and what bodies reveal.
+//! Responses that the gateway generates: one place for statuses, reasons and what bodies reveal. Default responses are among them, which
+//! the operator writes: they are sent if the origin fails and no stored response may be used.
 
 use std::sync::Arc;
 
@@ -6,15 +7,17 @@ use bytes::Bytes;
 use cache::entry::stored::Hit;
 use cache::failure;
 use caching::Outcome;
+use caching::explain::Finding;
+use message::explain_record::note;
 use message::fields::PackedFields;
 use message::reason::Reason;
 use origin::OriginError;
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
-use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page, PathSpellings};
-use crate::request::context::SiteContext;
-use crate::request::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead};
+use crate::config::{DefaultResponse, ErrorExposure, ErrorPage, Maintenance, Page, PathSpellings};
+use crate::request::context::{RequestContext, SiteContext};
+use crate::request::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead, has_no_content};
 use crate::routing::{Ambiguity, LiveSite};
 use crate::worker::Worker;
 
@@ -55,31 +58,6 @@ impl Problem {
         Self::new(400, "ambiguous-path", text)
     }
 
-    /// The site doesn't admit this client.
-    pub(crate) fn client_denied(client: &str) -> Self {
-        Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
-    }
-
-    /// A rule of the site denies the request.
-    pub(crate) fn rule_denied() -> Self {
-        Self::new(403, "rule-denied", "a rule of this site refuses the request")
-    }
-
-    /// The client exceeds its rate limit.
-    pub(crate) fn rate_limited() -> Self {
-        Self::new(429, "rate-limited", "this client sends more requests than it may")
-    }
-
-    /// The client left before anything was sent to it.
-    pub(crate) fn client_left(reason: &'static str) -> Self {
-        Self::new(CLIENT_LEFT, reason, "the client left before its response began")
-    }
-
-    /// The process ends before anything was sent to the client.
-    pub(crate) fn cut_off() -> Self {
-        Self::new(503, "drain-limit", "the drain limit was reached before there was a response")
-    }
-
     /// The content of the request exceeds the limit of its rule, or the global one.
     //= RFC 9110 section 15.5.14: 413
     pub(crate) fn request_body_too_large(bytes_max: u64) -> Self {
@@ -96,26 +74,6 @@ impl Problem {
     //= RFC 9111 section 5.2.1.7: only-if-cached
     pub(crate) fn only_if_cached() -> Self {
         Self::new(504, "only-if-cached", "only-if-cached: no stored response can be used")
-    }
-
-    /// The forward that the request waited for ended in this server error. The response itself belongs to the leader.
-    pub(crate) fn shared(status: u16) -> Self {
-        let text = format!("the origin answered {status} to the request that this one waited for");
-        Self::new(status, Reason::CollapseFailed.as_str(), text)
-    }
-
-    /// The request is in a loop: an origin server is this gateway, or forwards to it.
-    pub(crate) fn circle() -> Self {
-        let text = "request loop: CDN-Loop or Via names this gateway";
-        Self::new(508, "proxy-loop-detected", text)
-    }
-
-    /// The request must not be forwarded further. OPTIONS is answered for the gateway itself, without facts about the resource; TRACE
-    /// is refused, because it would show scripts the fields that browsers hide from them.
-    //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
-    pub(crate) fn not_forwarded(method: &str) -> Self {
-        let status = if method == "OPTIONS" { 200 } else { 501 };
-        Self::new(status, "max-forwards", "Max-Forwards is 0: the request is not forwarded")
     }
 
     /// The origin gave no response, and no stored response may be used.
@@ -241,7 +199,13 @@ pub(crate) fn reply(
     started: Instant,
     worker: &Worker,
 ) -> Reply {
-    let mut reply = plain(problem, site, started, worker);
+    // Hosts without a site are no secret: the status tells.
+    let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
+    let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
+    let head = OwnHead { reason: None, fields: problem.fields(&worker.date()) };
+    let told = (Outcome::Generated, Some(problem.reason));
+    let account = Account::new(site, result, started);
+    let mut reply = Reply::new(problem.status, head, Body::of(problem.body(exposure)), told, account);
     if let Some(site) = site
         && problem.status >= 400
     {
@@ -252,15 +216,51 @@ pub(crate) fn reply(
     reply
 }
 
-/// Generated reply, as plain text.
-fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, worker: &Worker) -> Reply {
-    // Hosts without a site are no secret: the status tells.
-    let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
-    let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
-    let head = OwnHead { reason: None, fields: problem.fields(&worker.date()) };
-    let told = (Outcome::Generated, Some(problem.reason));
-    let account = Account::new(site, result, started);
-    Reply::new(problem.status, head, Body::of(problem.body(exposure)), told, account)
+/// Replaces a failure, whatever its source, with the default response of the rule. Only for methods that retrieve: a request that
+/// changes something must see that it failed.
+pub(crate) fn replace_failure(context: &RequestContext<'_>, reply: &mut Reply) {
+    let Some(default) = context.rule.protection.default_response.as_deref() else { return };
+    if context.facts.method.is_reusing() && stands_in_for(default, reply) {
+        note(context.request.record, || {
+            Finding::new("deliver", "the origin fails: the default response of the rule", "")
+                .with("in place of", reply.status.to_string(), "")
+                .with("status", default.status.to_string(), "")
+        });
+        write(context.worker, default, reply);
+    }
+}
+
+/// Whether the default response replaces a reply. Responses of the origin count, whether new, collapsed or stored.
+fn stands_in_for(default: &DefaultResponse, reply: &Reply) -> bool {
+    match reply.account.result {
+        CacheResult::Local => false,
+        CacheResult::Error => {
+            matches!(reply.cache_status.outcome, Outcome::Forwarded { status: None, .. })
+                && reply.status >= 500
+        }
+        CacheResult::Hit
+        | CacheResult::Stale
+        | CacheResult::Revalidated
+        | CacheResult::Collapsed
+        | CacheResult::Miss
+        | CacheResult::Bypass => default.statuses.iter().any(|known| known.matches(reply.status)),
+    }
+}
+
+fn write(worker: &Worker, default: &DefaultResponse, reply: &mut Reply) {
+    let mut fields = PackedFields::with_capacity(default.fields.len() + 1);
+    fields.push("date", &worker.date());
+    default.fields.iter().for_each(|(name, value)| fields.push(name.as_str(), value.as_bytes()));
+    (reply.length, reply.body) = match has_no_content(default.status) {
+        true => (Length::None, Body::Empty),
+        false => Body::of(default.body.clone()),
+    };
+    reply.status = default.status;
+    reply.head = ReplyHead::own(fields);
+    reply.extra = PackedFields::default();
+    reply.age_s = None;
+    reply.cache_status.detail = Some(Reason::DefaultResponse.as_str());
+    reply.cache_status.ttl_s = None;
 }
 
 #[cfg(test)]

@@ -23,8 +23,9 @@ use telemetry::CacheResult;
 
 use crate::config::{Compression, PersonalResponses};
 use crate::request::context::RequestContext;
+use crate::request::fetch::assembly::Assembly;
 use crate::request::findings;
-use crate::request::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
+use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
 
 /// Way in which a stored response came to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,10 +136,10 @@ impl RequestContext<'_> {
         &self,
         head: &Arc<StoredHead>,
         bytes: u64,
-        (extent, source): (Extent, Box<dyn BodySource>),
+        (extent, source): (Extent, Assembly),
         used: Use,
     ) -> Option<Reply> {
-        let body = Body::Assembled(source);
+        let body = Body::Assembled(Box::new(source));
         let mut reply = match extent {
             Extent::Whole(_) => {
                 let whole = ReplyHead::Whole(Arc::clone(head));

@@ -6,7 +6,7 @@
 use caching::{FieldLine, fields};
 use message::fields::PackedFields;
 
-use super::edit::nominate;
+use super::rules::nominate;
 use crate::config::{Cors, CorsHeaders, CorsOrigins, Sharing};
 
 /// Whether a request is a preflight, by its method and the fields of one.

@@ -13,6 +13,7 @@
 //! The hops, too, go to the origin as they were read, and alike in both fields.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use caching::forwarded::{Hop, Node, NodeName};
 use caching::unkeyed::{FieldClass, SchemeForm, class_of, is_spelled_oddly};
@@ -20,15 +21,11 @@ use caching::{FieldLine, authority, fields};
 use http1::Authority;
 use message::client::{Route, TrustedProxies};
 use message::fields::PackedFields;
-use message::head::{Peer, RequestHead, Scheme, Trust, Version};
+use message::head::{RequestHead, Scheme, Trust, Version};
 
-/// Scheme of a request: that of the connection, or the one that a trusted peer tells.
-pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Scheme {
-    match peer.trust {
-        Trust::Untrusted => peer.scheme,
-        Trust::Trusted => told_scheme(lines, trusted).unwrap_or(peer.scheme),
-    }
-}
+use crate::config::{Config, Site};
+use crate::rewrite::reading::{is_forwarded_by, is_listed};
+use crate::urls::address_text;
 
 /// Host and port for which a trusted peer's client asked, as far as the peer tells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,9 +69,64 @@ impl RequestedHost {
     }
 }
 
+/// Writes `Via`, `Forwarded` and the `X-Forwarded-*` family.
+pub(super) fn describe_the_way(
+    request: &RequestHead<'_>,
+    (site, config): (&Site, &Config),
+    out: &mut PackedFields,
+) {
+    let told = RequestedHost::read(request.peer.trust, request.fields, &config.trusted_proxies);
+    let authority = told.authority(request);
+    let scheme = request.scheme.as_str().as_bytes();
+    let way: [&[u8]; 4] = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
+    match request.peer.trust {
+        // The peer's own fields about the way aren't forwarded.
+        Trust::Untrusted => describe_client(request.peer.ip(), way, out),
+        Trust::Trusted => describe_hops(request, (site, config), &way.concat(), out),
+    }
+    describe(request, &authority, &told, |name| is_forwarded_by(site, name), out);
+    // Hidden fields aren't for the origin, even if written here. `Via` has to be (RFC 9110 section 7.6.3).
+    if !site.request_fields_hidden.is_empty() {
+        out.retain(|name| {
+            !std::str::from_utf8(name).is_ok_and(|name| is_listed(&site.request_fields_hidden, name))
+        });
+    }
+    //= RFC 9110 section 7.6.3: Via
+    out.append_to_list("via", &via(request.version, &config.server_name).map(str::as_bytes));
+}
+
+/// Describes an untrusted peer, which counts as the client.
+fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
+    let address = address_text(client);
+    let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
+    let [host, authority, proto, scheme] = way;
+    out.push("x-forwarded-for", address.as_bytes());
+    let address = address.as_bytes();
+    out.push_parts("forwarded", &[b"for=", open, address, close, host, authority, proto, scheme]);
+}
+
+/// Describes the hops that a trusted proxy tells, and the proxy itself.
+fn describe_hops(
+    request: &RequestHead<'_>,
+    (site, config): (&Site, &Config),
+    way: &[u8],
+    out: &mut PackedFields,
+) {
+    let Route { mut hops, is_cut_off, .. } = Route::read(request.fields, &config.trusted_proxies);
+    if is_listed(&site.request_fields_hidden, hops.source.name()) {
+        hops.nearest.clear();
+    } else if is_cut_off {
+        // Otherwise recipients would take a proxy for the client.
+        hops.nearest.push(Hop { node: Some(UNKNOWN.clone()), ..Hop::default() });
+    }
+    hops.nearest.reverse();
+    hops.nearest.push(Hop { node: Some(Node::of(request.peer.ip())), ..Hop::default() });
+    write_hops(&hops.nearest, way, out);
+}
+
 /// Writes the fields about scheme, host and port that the origin gets: the gateway's own, and those that a trusted peer has sent, if
 /// the site forwards them.
-pub(crate) fn describe(
+fn describe(
     request: &RequestHead<'_>,
     authority: &str,
     told: &RequestedHost,
@@ -101,7 +153,7 @@ pub(crate) fn describe(
 /// Writes the hops that a trusted peer has told, and the peer itself, alike in `X-Forwarded-For` and in `Forwarded`. `way` is the host
 /// and the scheme behind a node. They stand at both ends, because recipients read one or the other, and not in between, because each
 /// hop would repeat a text that may be long.
-pub(crate) fn write_hops(hops: &[Hop<'_>], way: &[u8], out: &mut PackedFields) {
+fn write_hops(hops: &[Hop<'_>], way: &[u8], out: &mut PackedFields) {
     let (mut addresses, mut elements) = (Vec::new(), Vec::new());
     for (index, hop) in hops.iter().enumerate() {
         let node = hop.node.as_ref().unwrap_or(&UNKNOWN);
@@ -124,9 +176,9 @@ pub(crate) fn write_hops(hops: &[Hop<'_>], way: &[u8], out: &mut PackedFields) {
 }
 
 /// Node of which nothing is known.
-pub(crate) static UNKNOWN: Node = Node { name: NodeName::Unknown, port: None };
+static UNKNOWN: Node = Node { name: NodeName::Unknown, port: None };
 
-fn told_scheme(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Option<Scheme> {
+pub(super) fn told_scheme(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Option<Scheme> {
     let usual =
         || fields::values(lines, "x-forwarded-proto").find_map(|value| scheme_of(SchemeForm::Name, value));
     let named = |hop: &Hop<'_>| scheme_of(SchemeForm::Name, hop.proto.as_deref()?);
@@ -177,7 +229,7 @@ fn default_port(scheme: Scheme) -> u16 {
 }
 
 /// Parts of a `Via` element (RFC 9110 section 7.6.3).
-pub(crate) fn via(received: Version, server_name: &str) -> [&str; 3] {
+pub(super) fn via(received: Version, server_name: &str) -> [&str; 3] {
     [received.received_protocol(), " ", server_name]
 }
 

@@ -20,18 +20,16 @@
 //! Most requests have none of these fields, and most stored responses nominate none that would make a difference: a hit looks at the
 //! lines as they came.
 
-use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use cache::head_maker::ForwardedRequest;
-use caching::forwarded::{Hop, Node};
 use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
 use http::header::HeaderName;
-use message::client::{Route, TrustedProxies, address_of};
+use message::client::{TrustedProxies, address_of};
 use message::fields::PackedFields;
-use message::head::{OwnedRequest, RequestHead, Trust};
+use message::head::{OwnedRequest, Peer, RequestHead, Scheme, Trust};
 use message::timeline::{ASKING_FIELD, PARENT_FIELD, STATE_FIELD};
 use message::trailers;
 use origin::Tried;
@@ -41,12 +39,11 @@ use crate::active::ActiveConfig;
 use crate::config::{
     CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, UnderscoreFields,
 };
-use crate::loops;
-use crate::rewrite::edit::Context;
+use crate::rewrite::LOOP_FIELD;
 use crate::rewrite::forwarding::{self, RequestedHost};
+use crate::rewrite::rules::Context;
 use crate::rewrite::rules::{self, Matching, Seen};
 use crate::routing::{LiveSite, RuleMatch};
-use crate::urls::address_text;
 
 /// A request as it goes inbound.
 pub(crate) struct Inbound {
@@ -128,11 +125,6 @@ impl Inbound {
         self.site.rule_at(self.rule)
     }
 
-    /// Largest content that the rules permit in a response.
-    pub(crate) fn response_body_bytes_max(&self) -> Option<u64> {
-        self.site.response_body_bytes_max(self.rule)
-    }
-
     /// Whether fields that replace method, host or target reach the origin although the key lacks them.
     pub(crate) fn has_unkeyed_overrides(&self) -> bool {
         self.with_fates(|fates, lines| {
@@ -179,6 +171,14 @@ impl Inbound {
         let request = self.client.borrow(&lines);
         let terms = Terms { site: &self.site.config, rule: self.site.rule_at(self.rule) };
         judge(&Fates::new(&request, MethodClass::parse(request.method), terms), &lines)
+    }
+}
+
+/// Scheme of a request: that of the connection, or the one that a trusted peer tells.
+pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Scheme {
+    match peer.trust {
+        Trust::Untrusted => peer.scheme,
+        Trust::Trusted => forwarding::told_scheme(lines, trusted).unwrap_or(peer.scheme),
     }
 }
 
@@ -313,7 +313,7 @@ impl<'a> Fates<'a> {
         {
             out.set("max-forwards", itoa::Buffer::new().format(left).as_bytes());
         }
-        describe_the_way(self.request, (self.terms.site, config), &mut out);
+        forwarding::describe_the_way(self.request, (self.terms.site, config), &mut out);
         out
     }
 
@@ -436,7 +436,7 @@ pub(crate) fn is_forwarded_by(site: &Site, name: &str) -> bool {
     let is_chosen = || {
         let mut chosen = site.request_fields_forwarded.iter();
         chosen.any(|chosen| chosen.as_str().eq_ignore_ascii_case(name))
-            || name.eq_ignore_ascii_case(loops::FIELD)
+            || name.eq_ignore_ascii_case(LOOP_FIELD)
     };
     !is_listed(&site.request_fields_hidden, name)
         && (site.request_fields_forwarded.is_empty() || is_chosen())
@@ -457,62 +457,11 @@ pub(crate) fn is_keyed(site: &Site, name: &str) -> bool {
 }
 
 /// Whether the site lists a field, in a spelling that origins may read alike.
-fn is_listed(names: &[HeaderName], name: &str) -> bool {
+pub(super) fn is_listed(names: &[HeaderName], name: &str) -> bool {
     names.iter().any(|listed| unkeyed::are_read_alike(listed.as_str(), name))
 }
 
 /// Whether the origin client writes the field itself, or the gateway meets it, as an expectation.
 fn is_written_later(name: &str) -> bool {
     hop_by_hop::is_written_by_sender(name) || name.eq_ignore_ascii_case("expect")
-}
-
-/// Writes `Via`, `Forwarded` and the `X-Forwarded-*` family.
-fn describe_the_way(request: &RequestHead<'_>, (site, config): (&Site, &Config), out: &mut PackedFields) {
-    let told = RequestedHost::read(request.peer.trust, request.fields, &config.trusted_proxies);
-    let authority = told.authority(request);
-    let scheme = request.scheme.as_str().as_bytes();
-    let way: [&[u8]; 4] = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
-    match request.peer.trust {
-        // The peer's own fields about the way aren't forwarded.
-        Trust::Untrusted => describe_client(request.peer.ip(), way, out),
-        Trust::Trusted => describe_hops(request, (site, config), &way.concat(), out),
-    }
-    forwarding::describe(request, &authority, &told, |name| is_forwarded_by(site, name), out);
-    // Hidden fields aren't for the origin, even if written here. `Via` has to be (RFC 9110 section 7.6.3).
-    if !site.request_fields_hidden.is_empty() {
-        out.retain(|name| {
-            !std::str::from_utf8(name).is_ok_and(|name| is_listed(&site.request_fields_hidden, name))
-        });
-    }
-    //= RFC 9110 section 7.6.3: Via
-    out.append_to_list("via", &forwarding::via(request.version, &config.server_name).map(str::as_bytes));
-}
-
-/// Describes an untrusted peer, which counts as the client.
-fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
-    let address = address_text(client);
-    let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
-    let [host, authority, proto, scheme] = way;
-    out.push("x-forwarded-for", address.as_bytes());
-    let address = address.as_bytes();
-    out.push_parts("forwarded", &[b"for=", open, address, close, host, authority, proto, scheme]);
-}
-
-/// Describes the hops that a trusted proxy tells, and the proxy itself.
-fn describe_hops(
-    request: &RequestHead<'_>,
-    (site, config): (&Site, &Config),
-    way: &[u8],
-    out: &mut PackedFields,
-) {
-    let Route { mut hops, is_cut_off, .. } = Route::read(request.fields, &config.trusted_proxies);
-    if is_listed(&site.request_fields_hidden, hops.source.name()) {
-        hops.nearest.clear();
-    } else if is_cut_off {
-        // Otherwise recipients would take a proxy for the client.
-        hops.nearest.push(Hop { node: Some(forwarding::UNKNOWN.clone()), ..Hop::default() });
-    }
-    hops.nearest.reverse();
-    hops.nearest.push(Hop { node: Some(Node::of(request.peer.ip())), ..Hop::default() });
-    forwarding::write_hops(&hops.nearest, way, out);
 }

@@ -1,4 +1,5 @@
-//! Selects the transformation rules that a message matches. Pure: a function of the message and the rules.
+//! Selects the transformation rules that a message matches, and applies their actions to its header section. Pure: a function of the
+//! message and the rules.
 //!
 //! All rules of a phase are compared with the message as it is when the phase begins, whatever earlier rules change. So one rule can be
 //! read without the others.
@@ -9,11 +10,14 @@ use std::path::Path;
 
 use globset::GlobMatcher;
 use http::HeaderName;
-use message::fields::Fields;
+use message::fields::{Fields, PackedFields};
+use origin::{FIELDS_MAX, HEAD_BYTES_MAX};
 use smallvec::SmallVec;
 
 use crate::config::{Conditions, FieldPattern, Phase, Spelling, TransformRule};
 use crate::routing::host_of;
+
+use crate::transform::Subject;
 
 pub(crate) use crate::transform::Seen;
 
@@ -128,6 +132,52 @@ fn is_host(pattern: &str, authority: &str) -> bool {
             .checked_sub(domain.len())
             .and_then(|at| host.get(at..).filter(|_| at > 0))
             .is_some_and(|end| end.eq_ignore_ascii_case(domain)),
+    }
+}
+
+/// Message that rules are applied to.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a>(pub(super) Subject<'a>);
+
+/// The section exceeds the limits of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLarge;
+
+impl<'a> Context<'a> {
+    pub(crate) fn of_request(seen: &'a Seen<'a>) -> Self {
+        Self(Subject { seen, status: None })
+    }
+
+    pub(crate) fn of_answer(seen: &'a Seen<'a>, answer: &SeenAnswer<'_>) -> Self {
+        Self(Subject { seen, status: Some((answer.status, answer.status_meant())) })
+    }
+
+    /// Applies the `matching` rules, in their order.
+    ///
+    /// # Errors
+    /// If the section becomes too large for any message.
+    pub(crate) fn apply(
+        &self,
+        rules: &[TransformRule],
+        matching: &Matching,
+        fields: &mut PackedFields,
+    ) -> Result<(), TooLarge> {
+        let matching = matching.iter().filter_map(|place| rules.get(usize::from(*place)));
+        for action in matching.flat_map(|rule| &rule.actions) {
+            action.edit(&self.0, fields);
+            if fields.len() > FIELDS_MAX || fields.view().wire().len() > HEAD_BYTES_MAX {
+                return Err(TooLarge);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds a request field that a response depends on to its `Vary`.
+pub(crate) fn nominate(name: &str, fields: &mut PackedFields) {
+    let is_listed = |member: &[u8]| member == b"*" || member.eq_ignore_ascii_case(name.as_bytes());
+    if !caching::fields::members(&fields.to_lines(), "vary").any(is_listed) {
+        fields.append_to_list("vary", &[name.as_bytes()]);
     }
 }
 

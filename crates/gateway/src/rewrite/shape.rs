@@ -10,7 +10,7 @@ use caching::{FieldLine, HopByHop, target};
 use message::fields::PackedFields;
 use message::head::{Nominations, RequestHead};
 
-use super::edit::{Context, TooLarge};
+use super::rules::{Context, TooLarge};
 use super::rules::{Matching, Seen, matching};
 use crate::config::{Action, Phase, TransformRule};
 use crate::transform::actions::rewrite::rewritten;

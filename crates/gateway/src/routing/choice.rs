@@ -59,7 +59,7 @@ pub(super) struct Chooser {
     /// Number of rules, with the built-in one that takes all remaining requests.
     count: usize,
     /// Whether rules have path patterns, or paths are moved below another one, so that spelling may make a difference.
-    has_paths: bool,
+    pub(super) has_paths: bool,
     /// Whether some requests store nothing, whatever their rule says.
     has_uncertain: bool,
     /// Whether transformation rules have path patterns.
@@ -68,7 +68,7 @@ pub(super) struct Chooser {
 
 impl Chooser {
     pub(super) fn new(site: &Site) -> Self {
-        let mut transforms = PHASES.iter().flat_map(|phase| site.transforms.of(*phase));
+        let mut transforms = Phase::ALL.iter().flat_map(|phase| site.transforms.of(*phase));
         let transforms_paths = transforms.any(|rule| rule.on.path.is_some());
         let mut changes = site.transforms.client_request.iter().flat_map(|rule| &rule.actions);
         let moves_paths =
@@ -77,10 +77,6 @@ impl Chooser {
         let allows = |rule: &CacheRule| rule.spellings_allowed != PathSpellings::default();
         let has_uncertain = has_paths || site.rules.iter().any(allows);
         Self { count: site.rules.len() + 1, has_paths, has_uncertain, transforms_paths }
-    }
-
-    pub(super) fn has_paths(self) -> bool {
-        self.has_paths
     }
 
     /// The site's rules, followed by the built-in one. If spelling may make a difference, all of them follow once more, for paths whose
@@ -193,9 +189,6 @@ fn is_transformed_otherwise(site: &Site, request: &Routed<'_>) -> bool {
 fn fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
     rules.iter().position(|rule| rule.fits(method, path_and_query)).unwrap_or(rules.len() - 1)
 }
-
-pub(super) const PHASES: [Phase; 4] =
-    [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse];
 
 #[cfg(test)]
 mod tests {

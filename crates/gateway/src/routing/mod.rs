@@ -1,33 +1,32 @@
-//! Finds the site of a request, and its cache rule.
+//! Finds the site of a request, its cache rule and its cache key.
 
 mod choice;
-pub(crate) mod key;
 mod sites;
 mod spelling;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{StoredCredentialed, Timestamp, target, unkeyed};
+use caching::key::write_key;
+use caching::{CacheKey, KeyParts, KeyRules, StoredCredentialed, Timestamp};
+use message::explain_record::{Record, note};
+use message::head::Scheme;
+use origin::{OriginError, Upstream};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
 
-use self::choice::{Chooser, PHASES};
-
-pub(crate) use self::choice::{Routed, RuleMatch};
-use self::sites::SiteIndex;
-pub(crate) use self::spelling::{Readings, spelled_part};
-use message::explain_record::{Record, note};
-use origin::{OriginError, Upstream};
-
+use self::choice::Chooser;
 use crate::allowances::Allowances;
-use crate::config::{
-    CacheRule, Config, PathSpelling, PathSpellings, Phase, PrefixHandling, Site, StoreIndex, TransformRule,
-};
+use crate::config::{CacheRule, PathSpelling, PathSpellings, Phase, PrefixHandling, Site, TransformRule};
 use crate::pace::{BodyLimits, PaceLimits};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
+
+pub(crate) use self::choice::{Routed, RuleMatch};
+pub(crate) use self::sites::Routes;
+pub use self::sites::route_of;
+pub(crate) use self::spelling::{Readings, spelled_part};
 pub(crate) use crate::urls::{host_of, strip_prefix};
 
 /// A site with its state at run time.
@@ -50,8 +49,8 @@ pub(crate) struct LiveSite {
 
 /// Metrics labels of the transformation rules, by phase.
 struct LiveTransforms {
-    /// In the order of [`PHASES`].
-    metrics: [Vec<RuleId>; PHASES.len()],
+    /// In the order of [`Phase`].
+    metrics: [Vec<RuleId>; Phase::ALL.len()],
     /// Whether rules make responses depend on request fields.
     answers_by_fields: bool,
 }
@@ -63,18 +62,13 @@ impl LiveTransforms {
             let rules = transforms.of(phase).iter();
             rules.map(|rule| telemetry.register_rule(&rule.name)).collect::<Vec<_>>()
         };
-        let metrics = PHASES.map(of);
+        let metrics = Phase::ALL.map(of);
         let answers_by_fields = [Phase::ClientRequest, Phase::ClientResponse]
             .into_iter()
             .any(|phase| transforms.of(phase).iter().any(|rule| !rule.deciding_fields(phase).is_empty()));
         let has_any = metrics.iter().any(|labels| !labels.is_empty());
         let is_live = has_any || config.cors.is_some() || config.maintenance.is_some();
         is_live.then(|| Box::new(Self { metrics, answers_by_fields }))
-    }
-
-    fn of(&self, phase: Phase) -> Option<&[RuleId]> {
-        let place = PHASES.iter().position(|known| *known == phase)?;
-        Some(&self.metrics[place])
     }
 }
 
@@ -242,21 +236,13 @@ impl LiveSite {
 
     /// Metrics label of a transformation rule.
     pub(crate) fn transform_metrics(&self, phase: Phase, place: usize) -> Option<RuleId> {
-        self.transforms.as_ref()?.of(phase)?.get(place).copied()
+        self.transforms.as_ref()?.metrics[phase as usize].get(place).copied()
     }
 
     /// Metrics label of a rule.
     pub(crate) fn rule_metrics(&self, index: RuleMatch) -> RuleId {
         self.rule_metrics[index.place()]
     }
-}
-
-/// Request fields that a site names for keys and credentials, and those that its transformation rules read.
-fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
-    let credentials = site.rules.iter().flat_map(|rule| &rule.caching.credential_fields);
-    let of_rules = site.transforms.request_fields_read();
-    let names = site.request_fields_keyed.iter().chain(of_rules).map(http::HeaderName::as_str);
-    names.chain(credentials.map(|name| &**name))
 }
 
 /// Credential fields, and the treatment of responses to such requests, if all rules agree.
@@ -274,151 +260,6 @@ pub fn path_spellings(path: &str) -> PathSpellings {
     spelling::readings(path).map(|readings| readings.spellings).unwrap_or_default()
 }
 
-/// Name of the site that a request belongs to under a configuration, and the cache rule.
-pub fn route_of(
-    config: &Config,
-    authority: &str,
-    method: &str,
-    path_and_query: &str,
-) -> Option<(String, CacheRule)> {
-    let sites = SiteIndex::new(config.sites.iter().map(AsRef::as_ref));
-    let normal = target::normal_form(path_and_query);
-    let path_and_query = normal.as_deref().unwrap_or(path_and_query);
-    let site = &config.sites[sites.closest(host_of(authority), path_and_query)?];
-    let chooser = Chooser::new(site);
-    let mut rules = chooser.all_rules(site);
-    let readings = spelling::readings(path_and_query);
-    let request = Routed { readings: readings.as_deref(), ..Routed::plain(method, path_and_query) };
-    let rule = chooser.choose(site, &rules, &request);
-    Some((site.name.clone(), rules.swap_remove(rule.place())))
-}
-
-/// All sites, indexed by host and path.
-pub(crate) struct Routes {
-    sites: Vec<Arc<LiveSite>>,
-    index: SiteIndex,
-    /// Stores that the sites use.
-    stores: BTreeSet<StoreIndex>,
-    /// Stores used by sites that reloads have since removed, or given other URLs or keys.
-    left: BTreeSet<StoreIndex>,
-    /// Sites whose rules may write paths that belong to other sites, or to none.
-    rewriting: Vec<usize>,
-    /// Whether the path decides anything in any site.
-    has_paths: bool,
-    /// Request fields that the configuration of any site reads.
-    fields_read: BTreeSet<Box<str>>,
-}
-
-impl Routes {
-    pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
-        let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
-        let stores = sites.iter().map(|site| site.config.store).collect();
-        // Without prefixes a site has all paths of its hosts.
-        let may_leave = |site: &LiveSite| index.has_prefixes() && site.config.transforms.write_paths();
-        let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
-        let fields_read = sites.iter().flat_map(|site| fields_read(&site.config)).map(Into::into).collect();
-        let has_paths = sites.iter().any(|site| site.chooser.has_paths());
-        Self { sites, index, stores, left: BTreeSet::new(), rewriting, has_paths, fields_read }
-    }
-
-    /// Whether any site has a request field in its keys, takes it for a credential, or has a rule about it.
-    pub(crate) fn read_field(&self, name: &str) -> bool {
-        self.fields_read.iter().any(|known| unkeyed::are_read_alike(known, name))
-    }
-
-    /// Takes over from the routes that a reload replaces.
-    pub(crate) fn replacing(self, before: &Self) -> Self {
-        let is_kept = |site: &LiveSite| self.sites.iter().any(|other| other.has_keys_of(site));
-        let changed = before.sites.iter().filter(|site| !is_kept(site)).map(|site| site.config.store);
-        let left = changed.chain(before.left.iter().copied()).collect();
-        Self { left, ..self }
-    }
-
-    /// Whether a store may hold responses that no current site would find there.
-    pub(crate) fn may_hold_more(&self, store: StoreIndex) -> bool {
-        self.left.contains(&store) || !self.stores.contains(&store)
-    }
-
-    /// All sites by name.
-    pub(crate) fn by_name(&self) -> HashMap<&str, &LiveSite> {
-        self.sites.iter().map(|site| (site.config.name.as_str(), &**site)).collect()
-    }
-
-    /// The sites that a host (with or without port) may belong to.
-    pub(crate) fn sites_of_host(&self, authority: &str) -> impl Iterator<Item = &Arc<LiveSite>> {
-        let host = host_of(authority);
-        // A closer site that has the prefix of this one takes everything below it.
-        let takes = move |(at, site): &(usize, &Arc<LiveSite>)| {
-            self.index.closest(host, &site.config.path_prefix) == Some(*at)
-        };
-        self.sites.iter().enumerate().filter(takes).map(|(_, site)| site)
-    }
-
-    /// Stores of the sites that a host may belong to.
-    pub(crate) fn stores_of_host(&self, authority: &str) -> BTreeSet<StoreIndex> {
-        match self.stores.len() {
-            0 | 1 => self.stores.clone(),
-            _ => self.sites_of_host(authority).map(|site| site.config.store).collect(),
-        }
-    }
-
-    /// Whether any URL that begins with a host (with or without port) and a path belongs to a site.
-    pub(crate) fn serves(&self, authority: &str, path: &str) -> bool {
-        let host = host_of(authority);
-        let below =
-            self.sites.iter().map(|site| &*site.config.path_prefix).filter(|prefix| prefix.starts_with(path));
-        let is_served = [path].into_iter().chain(below).any(|path| self.index.closest(host, path).is_some());
-        is_served || !self.sites_storing(authority, path).is_empty()
-    }
-
-    /// Whether a site names a host (with or without port), or a domain that it lies in.
-    pub(crate) fn is_named(&self, authority: &str) -> bool {
-        let named = |site: &&Arc<LiveSite>| !site.config.hosts.is_empty();
-        let closest = |site: &Arc<LiveSite>| {
-            self.site(authority, &site.config.path_prefix).is_some_and(|found| named(&found))
-        };
-        self.sites.iter().filter(named).any(closest)
-    }
-
-    /// Returns the site for a host (with or without port) and a path. A query is ignored.
-    pub(crate) fn site(&self, authority: &str, path_and_query: &str) -> Option<&Arc<LiveSite>> {
-        self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
-    }
-
-    /// Sites that may have stored a response for a URL as rules have rewritten it: its own, and those of its host whose rules may have
-    /// made it from one of their URLs.
-    pub(crate) fn sites_storing(&self, authority: &str, path_and_query: &str) -> Vec<&Arc<LiveSite>> {
-        let host = host_of(authority);
-        let own = self.index.closest(host, path_and_query);
-        let has_host =
-            |at: &usize| self.index.closest(host, &self.sites[*at].config.path_prefix) == Some(*at);
-        let others = self.rewriting.iter().copied().filter(|at| Some(*at) != own && has_host(at));
-        own.into_iter().chain(others).map(|at| &self.sites[at]).collect()
-    }
-
-    /// Other readings of a path, if the path of a request to this site decides anything.
-    #[inline]
-    pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
-        // Rules of another host don't apply here, unless the path names that host to the origin.
-        let reads_paths = self.index.has_prefixes()
-            || site.chooser.has_paths()
-            || (self.has_paths && path_and_query.starts_with("//"));
-        if reads_paths { spelling::readings(path_and_query) } else { None }
-    }
-
-    /// First reading of a path that belongs to another site than the path as it is written, or to none.
-    pub(crate) fn read_as_of_another<'a>(
-        &self,
-        site: &Arc<LiveSite>,
-        authority: &str,
-        readings: &'a Readings,
-    ) -> Option<&'a str> {
-        let is_own = |read: &str| self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
-        let mut others = readings.others.iter().map(String::as_str).filter(|_| self.index.has_prefixes());
-        others.find(|read| !is_own(read))
-    }
-}
-
 /// Reason why the rules of a path are ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ambiguity<'a> {
@@ -426,4 +267,64 @@ pub(crate) enum Ambiguity<'a> {
     Spelled(&'a str, PathSpellings),
     /// Origins may read the path as this one, which belongs to another site, or to none.
     OtherSite(&'a str),
+}
+
+/// Parts of a cache key beside path and query.
+#[derive(Clone, Copy)]
+pub(crate) struct Keyed<'a> {
+    pub(crate) site: &'a LiveSite,
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: &'a str,
+    /// Field lines that are part of the key.
+    pub(crate) fields: &'a [u8],
+}
+
+/// Writes the cache key of a URL of a site.
+//= RFC 9111 section 4: the target URIs match
+pub(crate) fn write_site_key(keyed: &Keyed<'_>, path_and_query: &str, rules: &KeyRules, key: &mut Vec<u8>) {
+    let extra = [keyed.fields];
+    let extra = if keyed.fields.is_empty() { &[][..] } else { &extra };
+    write_key(&KeyParts { extra, ..keyed.parts(path_and_query) }, rules, key);
+}
+
+impl<'a> Keyed<'a> {
+    pub(crate) fn parts(&self, path_and_query: &'a str) -> KeyParts<'a> {
+        let target = path_and_query.as_bytes();
+        let (path, query) = match memchr::memchr(b'?', target) {
+            Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
+            None => (target, None),
+        };
+        KeyParts {
+            site: self.site.config.name.as_bytes(),
+            scheme: self.scheme.as_str().as_bytes(),
+            authority: self.authority.as_bytes(),
+            path,
+            query,
+            method: "GET",
+            extra: &[],
+        }
+    }
+}
+
+/// Key of a URL that belongs to no site. Nothing is stored under it.
+pub(crate) fn key_without_site(scheme: Scheme, authority: &str, path: &str) -> Vec<u8> {
+    let parts = KeyParts {
+        site: b"",
+        scheme: scheme.as_str().as_bytes(),
+        authority: authority.as_bytes(),
+        path: path.as_bytes(),
+        query: None,
+        method: "GET",
+        extra: &[],
+    };
+    CacheKey::new(&parts, &KeyRules::default()).as_bytes().to_vec()
+}
+
+/// Key under which the response to a GET is stored.
+pub(crate) fn key_of(site: &LiveSite, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    let rule = site.rule_at(site.rule("GET", path_and_query));
+    let plain = Keyed { site, scheme, authority, fields: &[] };
+    write_site_key(&plain, path_and_query, &rule.query, &mut key);
+    key
 }

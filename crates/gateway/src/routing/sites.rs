@@ -8,21 +8,27 @@
 //! up, but can't make entries collide.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
+use caching::{target, unkeyed};
 use foldhash::fast::FixedState;
 
-use crate::config::{Site, Spelling};
+use super::choice::{Chooser, Routed};
+use super::spelling::{self, Readings};
+use super::{LiveSite, host_of};
+use crate::config::{CacheRule, Config, Site, Spelling, StoreIndex};
 
 type Table<V> = HashMap<Box<str>, V, FixedState>;
 
 /// All sites by host and path. A site is its position in the file.
 #[derive(Debug, Default)]
-pub(super) struct SiteIndex {
+struct SiteIndex {
     exact: Table<Prefixes>,
     /// Keyed by the domain after `*.`.
     wildcards: Table<Prefixes>,
     any_host: Prefixes,
+    /// Whether the choice depends on the path.
     has_prefixes: bool,
 }
 
@@ -40,17 +46,12 @@ struct Prefixes {
 }
 
 impl SiteIndex {
-    pub(super) fn new<'a>(sites: impl Iterator<Item = &'a Site>) -> Self {
+    fn new<'a>(sites: impl Iterator<Item = &'a Site>) -> Self {
         let mut index = Self::default();
         for (at, site) in sites.enumerate() {
             index.add(&site.hosts, (&site.path_prefix, site.spelling), at);
         }
         index
-    }
-
-    /// Whether the choice depends on the path.
-    pub(super) fn has_prefixes(&self) -> bool {
-        self.has_prefixes
     }
 
     fn add(&mut self, hosts: &[String], prefix: (&str, Spelling), at: usize) {
@@ -71,7 +72,7 @@ impl SiteIndex {
     }
 
     /// Returns the site for a host without port, and a path. A query is ignored.
-    pub(super) fn closest(&self, host: &str, path_and_query: &str) -> Option<usize> {
+    fn closest(&self, host: &str, path_and_query: &str) -> Option<usize> {
         let path = path_and_query.split('?').next().unwrap_or_default();
         let named = if self.exact.is_empty() && self.wildcards.is_empty() {
             None
@@ -145,6 +146,159 @@ fn lower_case(text: &str) -> Cow<'_, str> {
         return text.to_ascii_lowercase().into();
     }
     text.into()
+}
+
+/// Request fields that a site names for keys and credentials, and those that its transformation rules read.
+fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
+    let credentials = site.rules.iter().flat_map(|rule| &rule.caching.credential_fields);
+    let of_rules = site.transforms.request_fields_read();
+    let names = site.request_fields_keyed.iter().chain(of_rules).map(http::HeaderName::as_str);
+    names.chain(credentials.map(|name| &**name))
+}
+
+/// Name of the site that a request belongs to under a configuration, and the cache rule.
+pub fn route_of(
+    config: &Config,
+    authority: &str,
+    method: &str,
+    path_and_query: &str,
+) -> Option<(String, CacheRule)> {
+    let sites = SiteIndex::new(config.sites.iter().map(AsRef::as_ref));
+    let normal = target::normal_form(path_and_query);
+    let path_and_query = normal.as_deref().unwrap_or(path_and_query);
+    let site = &config.sites[sites.closest(host_of(authority), path_and_query)?];
+    let chooser = Chooser::new(site);
+    let mut rules = chooser.all_rules(site);
+    let readings = spelling::readings(path_and_query);
+    let request = Routed { readings: readings.as_deref(), ..Routed::plain(method, path_and_query) };
+    let rule = chooser.choose(site, &rules, &request);
+    Some((site.name.clone(), rules.swap_remove(rule.place())))
+}
+
+/// All sites, indexed by host and path.
+pub(crate) struct Routes {
+    sites: Vec<Arc<LiveSite>>,
+    index: SiteIndex,
+    /// Stores that the sites use.
+    stores: BTreeSet<StoreIndex>,
+    /// Stores used by sites that reloads have since removed, or given other URLs or keys.
+    left: BTreeSet<StoreIndex>,
+    /// Sites whose rules may write paths that belong to other sites, or to none.
+    rewriting: Vec<usize>,
+    /// Whether the path decides anything in any site.
+    has_paths: bool,
+    /// Request fields that the configuration of any site reads.
+    fields_read: BTreeSet<Box<str>>,
+}
+
+impl Routes {
+    pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
+        let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
+        let stores = sites.iter().map(|site| site.config.store).collect();
+        // Without prefixes a site has all paths of its hosts.
+        let may_leave = |site: &LiveSite| index.has_prefixes && site.config.transforms.write_paths();
+        let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
+        let fields_read = sites.iter().flat_map(|site| fields_read(&site.config)).map(Into::into).collect();
+        let has_paths = sites.iter().any(|site| site.chooser.has_paths);
+        Self { sites, index, stores, left: BTreeSet::new(), rewriting, has_paths, fields_read }
+    }
+
+    /// Whether any site has a request field in its keys, takes it for a credential, or has a rule about it.
+    pub(crate) fn read_field(&self, name: &str) -> bool {
+        self.fields_read.iter().any(|known| unkeyed::are_read_alike(known, name))
+    }
+
+    /// Takes over from the routes that a reload replaces.
+    pub(crate) fn replacing(self, before: &Self) -> Self {
+        let is_kept = |site: &LiveSite| self.sites.iter().any(|other| other.has_keys_of(site));
+        let changed = before.sites.iter().filter(|site| !is_kept(site)).map(|site| site.config.store);
+        let left = changed.chain(before.left.iter().copied()).collect();
+        Self { left, ..self }
+    }
+
+    /// Whether a store may hold responses that no current site would find there.
+    pub(crate) fn may_hold_more(&self, store: StoreIndex) -> bool {
+        self.left.contains(&store) || !self.stores.contains(&store)
+    }
+
+    /// All sites by name.
+    pub(crate) fn by_name(&self) -> HashMap<&str, &LiveSite> {
+        self.sites.iter().map(|site| (site.config.name.as_str(), &**site)).collect()
+    }
+
+    /// The sites that a host (with or without port) may belong to.
+    pub(crate) fn sites_of_host(&self, authority: &str) -> impl Iterator<Item = &Arc<LiveSite>> {
+        let host = host_of(authority);
+        // A closer site that has the prefix of this one takes everything below it.
+        let takes = move |(at, site): &(usize, &Arc<LiveSite>)| {
+            self.index.closest(host, &site.config.path_prefix) == Some(*at)
+        };
+        self.sites.iter().enumerate().filter(takes).map(|(_, site)| site)
+    }
+
+    /// Stores of the sites that a host may belong to.
+    pub(crate) fn stores_of_host(&self, authority: &str) -> BTreeSet<StoreIndex> {
+        match self.stores.len() {
+            0 | 1 => self.stores.clone(),
+            _ => self.sites_of_host(authority).map(|site| site.config.store).collect(),
+        }
+    }
+
+    /// Whether any URL that begins with a host (with or without port) and a path belongs to a site.
+    pub(crate) fn serves(&self, authority: &str, path: &str) -> bool {
+        let host = host_of(authority);
+        let below =
+            self.sites.iter().map(|site| &*site.config.path_prefix).filter(|prefix| prefix.starts_with(path));
+        let is_served = [path].into_iter().chain(below).any(|path| self.index.closest(host, path).is_some());
+        is_served || !self.sites_storing(authority, path).is_empty()
+    }
+
+    /// Whether a site names a host (with or without port), or a domain that it lies in.
+    pub(crate) fn is_named(&self, authority: &str) -> bool {
+        let named = |site: &&Arc<LiveSite>| !site.config.hosts.is_empty();
+        let closest = |site: &Arc<LiveSite>| {
+            self.site(authority, &site.config.path_prefix).is_some_and(|found| named(&found))
+        };
+        self.sites.iter().filter(named).any(closest)
+    }
+
+    /// Returns the site for a host (with or without port) and a path. A query is ignored.
+    pub(crate) fn site(&self, authority: &str, path_and_query: &str) -> Option<&Arc<LiveSite>> {
+        self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
+    }
+
+    /// Sites that may have stored a response for a URL as rules have rewritten it: its own, and those of its host whose rules may have
+    /// made it from one of their URLs.
+    pub(crate) fn sites_storing(&self, authority: &str, path_and_query: &str) -> Vec<&Arc<LiveSite>> {
+        let host = host_of(authority);
+        let own = self.index.closest(host, path_and_query);
+        let has_host =
+            |at: &usize| self.index.closest(host, &self.sites[*at].config.path_prefix) == Some(*at);
+        let others = self.rewriting.iter().copied().filter(|at| Some(*at) != own && has_host(at));
+        own.into_iter().chain(others).map(|at| &self.sites[at]).collect()
+    }
+
+    /// Other readings of a path, if the path of a request to this site decides anything.
+    #[inline]
+    pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
+        // Rules of another host don't apply here, unless the path names that host to the origin.
+        let reads_paths = self.index.has_prefixes
+            || site.chooser.has_paths
+            || (self.has_paths && path_and_query.starts_with("//"));
+        if reads_paths { spelling::readings(path_and_query) } else { None }
+    }
+
+    /// First reading of a path that belongs to another site than the path as it is written, or to none.
+    pub(crate) fn read_as_of_another<'a>(
+        &self,
+        site: &Arc<LiveSite>,
+        authority: &str,
+        readings: &'a Readings,
+    ) -> Option<&'a str> {
+        let is_own = |read: &str| self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
+        let mut others = readings.others.iter().map(String::as_str).filter(|_| self.index.has_prefixes);
+        others.find(|read| !is_own(read))
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::active::ActiveConfig;
 use crate::compression::Compressor;
 use crate::config::{ClientLimits, Site, sample};
 use crate::connection_table::ConnectionTable;
-use crate::loops::Instance;
+use crate::rewrite::Instance;
 use crate::routing::{LiveSite, Routes};
 use crate::stores::Stores;
 

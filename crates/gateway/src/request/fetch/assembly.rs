@@ -9,30 +9,30 @@
 //! Nothing is held for the client beyond the piece that it is receiving and the result of one load: bytes evicted before their turn are
 //! absent or missing like any others.
 
-mod from_tier;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use cache::collapse::answer::{Answer, Filling};
 use cache::collapse::table::{LeaderGuard, Learned, News, Waiter, Waiting};
-use cache::entry::segmented::{Absent, Segmented};
+use cache::entry::segmented::{Absent, KnownFrom, Segmented};
 use cache::entry::stored::Hit;
 use cache::fill::FillReader;
 use cache::readers::HeldBody;
 use caching::partial::{Description, is_described_alike, may_combine, same_complete_length};
 use caching::{ByteRange, ContentRange};
+use fleet::segments::LOAD_BYTES_MAX;
 use message::piece::PieceMax;
-use store::{Segment, Slice};
+use store::{Segment, SegmentId, Slice};
 
-use self::from_tier::{FromTier, Turn};
 use crate::request::fetch::fetch_spec::Fetch;
+use crate::request::fetch::fetch_spec::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::job::{Part, join_or_lead};
-use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
-use crate::request::reply::{BodySource, BrokenBody, NextData, RestFailed};
+use crate::request::reply::BrokenBody;
 use crate::request::serve::Extent;
 
 /// A body in parts.
@@ -81,20 +81,6 @@ impl Arriving {
     }
 }
 
-impl BodySource for Assembly {
-    /// Returns the next bytes.
-    ///
-    /// # Errors
-    /// Returns an error if a missing part breaks off or can't be fetched.
-    fn data(&mut self, piece_max: PieceMax) -> NextData<'_> {
-        Box::pin(self.next_data(piece_max))
-    }
-
-    fn held(&self) -> Option<HeldBody> {
-        self.from_tier.held().map(|(last, bytes)| HeldBody::Segments { last, bytes })
-    }
-}
-
 impl Assembly {
     /// Creates a body with the bytes of `extent`. `first` is a part of them that is arriving; `job` requested it, or fetches further
     /// parts. `None` if the extent is not a single range.
@@ -122,7 +108,16 @@ impl Assembly {
         }
     }
 
-    async fn next_data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
+    /// Memory held for a client that doesn't read on.
+    pub(crate) fn held(&self) -> Option<HeldBody> {
+        self.from_tier.held().map(|(last, bytes)| HeldBody::Segments { last, bytes })
+    }
+
+    /// Returns the next bytes; `None` at the end. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns an error if a missing part breaks off or can't be fetched.
+    pub(crate) async fn data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
         loop {
             match &mut self.now {
                 Now::Next if self.position >= self.end => return Ok(None),
@@ -144,12 +139,12 @@ impl Assembly {
                             break answer;
                         }
                     };
-                    self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
+                    self.now = Now::Arriving(self.arriving(&answer).ok_or(BrokenBody::Rest)?);
                 }
                 Now::Waiting(waiting, job) => match waiting.learn().await {
                     Learned::Answer(answer) => {
                         if waiting.is_kept(&answer).await {
-                            self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
+                            self.now = Now::Arriving(self.arriving(&answer).ok_or(BrokenBody::Rest)?);
                         }
                     }
                     Learned::Turn(leader) => {
@@ -158,7 +153,7 @@ impl Assembly {
                         tokio::spawn(Job::clone(job).run(None, leader));
                         self.now = Now::Asked(waiter);
                     }
-                    Learned::NoTurn(_) => return Err(RestFailed.into()),
+                    Learned::NoTurn(_) => return Err(BrokenBody::Rest),
                     Learned::Interim(_) | Learned::Failure(_) => {}
                 },
                 Now::Arriving(arriving) => match arriving.reader.chunk(piece_max).await? {
@@ -173,7 +168,7 @@ impl Assembly {
     }
 
     /// Returns the piece at the position if it is held; otherwise starts getting it.
-    fn next(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, RestFailed> {
+    fn next(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
         if let Some(ahead) = self.ahead.take_if(|ahead| ahead.range.first <= self.position) {
             self.now = Now::Arriving(ahead);
             return Ok(None);
@@ -201,9 +196,9 @@ impl Assembly {
         Ok(None)
     }
 
-    fn turn(&mut self) -> Result<Option<Turn>, RestFailed> {
+    fn turn(&mut self) -> Result<Option<Turn>, BrokenBody> {
         let end = self.ahead.as_ref().map_or(self.end, |ahead| ahead.range.first);
-        let body: &Segmented = self.hit.body.segmented().ok_or(RestFailed)?;
+        let body: &Segmented = self.hit.body.segmented().ok_or(BrokenBody::Rest)?;
         Ok(self.from_tier.turn(body, self.position, end))
     }
 
@@ -268,4 +263,86 @@ fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Seg
         worker.store(&site).tier.as_ref()?.segments.load_together(&absent, place).await
     });
     async move { load.await.ok().flatten() }
+}
+
+/// Source of the byte at a position.
+#[derive(Debug)]
+enum Turn {
+    /// Held, with some bytes after it.
+    Held(Slice),
+    /// Absent: a tier may have it, with some bytes after it.
+    Absent(Absent),
+    /// Missing, with all bytes after it that are missing too: the origin has them.
+    Missing(ByteRange),
+}
+
+/// Segments that one reply has loaded. They are read in order.
+#[derive(Debug)]
+struct FromTier {
+    /// Segments not passed yet, each with the position of its first byte. Memory may have refused or evicted them.
+    loaded: VecDeque<(u64, Segment)>,
+    /// Position before which the tier is not asked again.
+    known: KnownFrom,
+    /// Loads in a row without a result.
+    in_vain: u32,
+}
+
+impl FromTier {
+    fn new() -> Self {
+        Self { loaded: VecDeque::new(), known: KnownFrom::START, in_vain: 0 }
+    }
+
+    /// Returns the source of the byte at `position`. `None` if that is just changing: look again.
+    fn turn(&mut self, body: &Segmented, position: u64, end: u64) -> Option<Turn> {
+        self.loaded.retain(|(first, segment)| position < first + segment.len() as u64);
+        if let Some(piece) = body.piece_at(position, end).or_else(|| self.piece_at(position, end)) {
+            return Some(Turn::Held(piece));
+        }
+        if KnownFrom(position) >= self.known
+            && let Some(absent) = body.absent_at(position, end, LOAD_BYTES_MAX)
+        {
+            return Some(Turn::Absent(absent));
+        }
+        body.hole_at(position, end, self.known).map(Turn::Missing)
+    }
+
+    fn piece_at(&self, position: u64, end: u64) -> Option<Slice> {
+        let (first, segment) = self
+            .loaded
+            .iter()
+            .find(|(first, segment)| *first <= position && position < first + segment.len() as u64)?;
+        let to = (end - first).min(segment.len() as u64);
+        Some(segment.slice((position - first) as usize, to as usize))
+    }
+
+    /// Takes in the tier's answer for `absent`. After `None`, no answer, the tier is not asked again for this reply.
+    fn take(&mut self, body: &Segmented, absent: &Absent, answer: Option<Vec<Option<Segment>>>) {
+        let Some(answer) = answer else {
+            self.known = KnownFrom::NOWHERE;
+            return;
+        };
+        let mut first_found = None;
+        for ((index, range), segment) in absent.segments.iter().zip(answer) {
+            let Some(segment) = segment else { continue };
+            first_found.get_or_insert(range.first);
+            body.keep(SegmentId { fill: absent.fill, index: *index }, segment.clone());
+            self.loaded.push_back((range.first, segment));
+        }
+        let asked_from = absent.segments.first().map_or(0, |(_, range)| range.first);
+        self.known = KnownFrom(first_found.unwrap_or_else(|| self.skipped(asked_from)));
+        self.in_vain = if first_found.is_some() { 0 } else { self.in_vain + 1 };
+    }
+
+    /// Returns the position from which the tier is asked again after a load without a result. The distance doubles each time: if a tier
+    /// has lost most of a body, the origin gets few requests for large parts, not one for each load.
+    fn skipped(&self, from: u64) -> u64 {
+        from.saturating_add(LOAD_BYTES_MAX.saturating_mul(2_u64.saturating_pow(self.in_vain)))
+    }
+
+    /// Returns the last segment kept for the client even if memory drops it, and the total size of all such segments.
+    fn held(&self) -> Option<(Slice, u64)> {
+        let (_, last) = self.loaded.back()?;
+        let bytes = self.loaded.iter().map(|(_, segment)| segment.len() as u64).sum();
+        Some((last.slice(0, last.len()), bytes))
+    }
 }

@@ -1,14 +1,21 @@
-//! A fetch, as a look-up leaves it.
+//! A fetch, as a look-up leaves it, and its scope: the whole response, a range, or the bytes that a stored response lacks.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::entry::segmented::Segmented;
 use cache::entry::stored::{CacheEntry, Hit, Uncacheable};
 use cache::membership::LookUp;
-use caching::NotReused;
+use caching::partial::{self, Wanted};
+use caching::range::{RangeSpec, write_range};
+use caching::{ByteRange, FieldLine, MethodClass, NotReused, RequestFacts};
+use message::fields::PackedFields;
+use message::head::OwnedRequest;
 use origin::RequestBody;
 
-use crate::request::fetch::scope::FetchScope;
+use crate::config::RangeMiss;
+use crate::request::context::RequestContext;
+use crate::request::serve::Extent;
 
 /// A fetch to make.
 #[derive(Debug)]
@@ -29,7 +36,7 @@ pub(crate) struct Fetch {
     /// Content of the request; only a QUERY has some.
     pub(crate) content: Bytes,
     /// State of the tier look-up for bytes that memory lacks of a stored response.
-    pub(crate) tier: Tier,
+    pub(crate) tier: TierLookUp,
     /// Record under the key, held so that it stays in use even if memory forgets it: a new response then changes this record instead of
     /// starting a new one.
     pub(crate) in_use: Option<Arc<CacheEntry>>,
@@ -37,7 +44,7 @@ pub(crate) struct Fetch {
 
 /// Whether the tier behind memory has been asked for the missing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tier {
+pub(crate) enum TierLookUp {
     Unasked,
     Asked,
 }
@@ -64,7 +71,7 @@ impl Fetch {
             sharing: Sharing::Joined,
             scope: FetchScope::Whole,
             content: Bytes::new(),
-            tier: Tier::Unasked,
+            tier: TierLookUp::Unasked,
             in_use: None,
         }
     }
@@ -82,8 +89,190 @@ impl Fetch {
         }
     }
 
+    /// Returns the note that the answer won't be stored; `None` if it may well be, or needs more than a verdict.
+    pub(crate) fn known_uncacheable(&self) -> Option<Uncacheable> {
+        let Sharing::Unlikely(known) = self.sharing else { return None };
+        let is_plain = self.stale.is_none() && self.candidates.is_empty();
+        (is_plain && matches!(self.scope, FetchScope::Whole)).then_some(known)
+    }
+
     /// Returns the content of the request as a body to send.
     pub(crate) fn body(&self) -> RequestBody {
         RequestBody::from(self.content.clone())
+    }
+}
+
+/// Scope of a fetch.
+#[derive(Clone, Debug)]
+pub(crate) enum FetchScope {
+    /// The complete response.
+    Whole,
+    /// The client's own request, with its `If-None-Match` and `If-Modified-Since`: no stored response is there to evaluate them by, so
+    /// the origin does.
+    AsAsked,
+    /// The client's single range, if no stored response could include it. The client's `If-Range` is left out and evaluated here: a 206
+    /// to it may omit fields that later clients need.
+    Range(RangeSpec),
+    /// Bytes that a stored response lacks, requested with `If-Range`.
+    MissingRange(MissingRange),
+}
+
+/// Kind of a [`FetchScope`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScopeKind {
+    Whole,
+    AsAsked,
+    Range,
+    MissingRange,
+}
+
+/// Bytes that a stored response lacks.
+#[derive(Clone, Debug)]
+pub(crate) struct MissingRange {
+    pub(crate) hit: Hit,
+    pub(crate) range: ByteRange,
+    pub(crate) reply: ReplyOfParts,
+}
+
+/// Reply that the missing bytes are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyOfParts {
+    /// The reply has not begun: it includes nothing that is purged before it begins.
+    ToCome,
+    /// The reply has begun and goes on to its end, whatever is purged meanwhile.
+    Begun,
+}
+
+/// Distance within which a range that begins behind the bytes of a running fill of the whole reads from that fill: its bytes come sooner
+/// than an answer of its own, or about as soon.
+const NEAR_BYTES: u64 = 1 << 20;
+
+impl FetchScope {
+    pub(crate) fn kind(&self) -> ScopeKind {
+        match self {
+            Self::Whole => ScopeKind::Whole,
+            Self::AsAsked => ScopeKind::AsAsked,
+            Self::Range(_) => ScopeKind::Range,
+            Self::MissingRange(_) => ScopeKind::MissingRange,
+        }
+    }
+
+    /// Chooses the scope for a request without a stored response.
+    pub(crate) fn on_miss(
+        facts: &RequestFacts,
+        request: &[FieldLine<'_>],
+        range_miss: RangeMiss,
+        whole_arrived_bytes: impl FnOnce() -> Option<u64>,
+    ) -> Self {
+        if facts.method != MethodClass::Get || !facts.has_range || range_miss == RangeMiss::Whole {
+            return Self::Whole;
+        }
+        let Some(spec) = partial::single_range(request) else { return Self::Whole };
+        match (spec, whole_arrived_bytes()) {
+            (RangeSpec::FromTo(first, _) | RangeSpec::From(first), Some(arrived_bytes))
+                if first <= arrived_bytes.saturating_add(NEAR_BYTES) =>
+            {
+                Self::Whole
+            }
+            _ => Self::Range(spec),
+        }
+    }
+
+    /// Chooses the scope for the bytes that `hit` lacks to answer the request. If they can't be combined with it, the scope is that of a
+    /// miss. `None` for several ranges, which the origin answers itself.
+    pub(crate) fn for_rest(context: &RequestContext<'_>, hit: &Hit) -> Option<Self> {
+        let rule = context.rule;
+        let extent = context.extent(hit);
+        if extent == Extent::Several {
+            return None;
+        }
+        // With no-store, no part of the exchange may be stored: the fetch stands on its own.
+        let is_stored = !(context.facts.directives.no_store && rule.caching.honour_request_directives);
+        let wanted = extent.bytes().filter(|_| is_stored);
+        let hole = wanted.and_then(|wanted| MissingRange::first(hit, wanted)).map(Self::MissingRange);
+        let anew = || Self::on_miss(context.facts, context.request.fields, rule.range_miss, || None);
+        Some(hole.unwrap_or_else(anew))
+    }
+
+    /// Returns a suffix that tells forwards for different bytes of one variant apart. A variant key begins with a length, which never
+    /// equals the mark.
+    pub(crate) fn scope_suffix(&self) -> Vec<u8> {
+        const MARK: [u8; 4] = [0xff; 4];
+        let mut suffix = MARK.to_vec();
+        match self {
+            Self::Whole | Self::AsAsked => suffix.clear(),
+            Self::Range(spec) => write_range(*spec, &mut suffix),
+            Self::MissingRange(hole) => {
+                let fill = hole.segmented().map(|segmented| segmented.group.fill());
+                let numbers = fill.map_or([0; 2], |fill| [fill.process, fill.sequence]);
+                numbers.iter().for_each(|number| suffix.extend_from_slice(&number.to_be_bytes()));
+                write_range(RangeSpec::FromTo(hole.range.first, hole.range.last), &mut suffix);
+            }
+        }
+        suffix
+    }
+
+    /// Adds preconditions and ranges to the fields of the request.
+    //= RFC 9111 section 3.3: completing by a range request
+    pub(crate) fn write_fields(&self, request: &OwnedRequest, fields: &mut PackedFields) {
+        let spec = match self {
+            Self::Whole => return,
+            Self::AsAsked => return append_preconditions(request, fields),
+            Self::Range(spec) => *spec,
+            Self::MissingRange(hole) => {
+                let validators = hole.hit.head.validators();
+                //= RFC 9110 section 13.1.5: no If-Range without Range
+                fields.set("if-range", partial::if_range_value(&validators).unwrap_or_default());
+                hole.spec()
+            }
+        };
+        let mut value = Vec::new();
+        write_range(spec, &mut value);
+        fields.set("range", &value);
+    }
+}
+
+impl MissingRange {
+    /// Returns the first range of `wanted` that is missing, if the stored response can be combined with an answer for it.
+    fn first(hit: &Hit, wanted: ByteRange) -> Option<Self> {
+        if !Self::can_be_part_of(hit) {
+            return None;
+        }
+        let range = hit.body.segmented()?.first_hole(wanted.first, wanted.last.saturating_add(1))?;
+        Some(Self { hit: hit.clone(), range, reply: ReplyOfParts::ToCome })
+    }
+
+    /// Returns whether a stored response can be combined with an answer for its missing bytes.
+    pub(crate) fn can_be_part_of(hit: &Hit) -> bool {
+        hit.head.facts.status == 200 && partial::if_range_value(&hit.head.validators()).is_some()
+    }
+
+    /// Returns the range to request. Up to the end of the representation, the last position is left out: if the representation has grown,
+    /// the answer shows its new length.
+    fn spec(&self) -> RangeSpec {
+        let ByteRange { first, last } = self.range;
+        let is_to_the_end = self.hit.body.complete_bytes().is_some_and(|bytes| last + 1 == bytes);
+        if is_to_the_end { RangeSpec::From(first) } else { RangeSpec::FromTo(first, last) }
+    }
+
+    pub(crate) fn segmented(&self) -> Option<&Segmented> {
+        self.hit.body.segmented()
+    }
+
+    /// Returns what the answer is judged by, including the stored fields.
+    pub(crate) fn wanted<'a>(&'a self, stored: &'a [FieldLine<'a>]) -> Wanted<'a> {
+        Wanted {
+            fields: stored,
+            range: self.range,
+            validators: self.hit.head.validators(),
+            complete_bytes: self.hit.body.complete_bytes(),
+        }
+    }
+}
+
+//= RFC 9111 section 4.3.2: preconditions where nothing is stored
+fn append_preconditions(request: &OwnedRequest, fields: &mut PackedFields) {
+    for name in ["if-none-match", "if-modified-since"] {
+        request.fields.values(name).for_each(|value| fields.push(name, value));
     }
 }

@@ -11,7 +11,7 @@ use cache::collapse::answer::Answer;
 use cache::collapse::table::{InFlight, LeaderGuard};
 use cache::entry::stored::{CacheEntry, Hit, StoredHead};
 use caching::explain::Finding;
-use caching::{Reuse, StoredFacts, reuse, sharing};
+use caching::{Reuse, reuse};
 use fleet::Tier;
 use fleet::answer::Answer as Looked;
 use fleet::leases::{HeldLease, WantedLease};
@@ -24,19 +24,7 @@ use store::backing::Version;
 use telemetry::trace::TraceContext;
 use tokio::time::Instant;
 
-use crate::config::Collapse;
-use crate::request::fetch::fetch_spec::Sharing;
-use crate::request::fetch::job::Job;
-use crate::request::fetch::scope::FetchScope;
-
-/// Purpose of a forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaiting {
-    /// A client waits for an answer that is fresh for it.
-    Answer,
-    /// No client waits: any update of the stored response will do.
-    News,
-}
+use crate::request::fetch::job::{Awaiting, Job, is_never_fresh};
 
 /// Turn to ask the origin.
 enum LeaseOutcome {
@@ -77,30 +65,6 @@ enum OtherVariants {
 }
 
 impl Job {
-    /// Returns whether this forward takes its turn among those of other instances.
-    pub(crate) fn takes_turn(&self, sharing: Sharing, awaiting: Awaiting) -> bool {
-        let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
-            && self.tier().is_some()
-            && matches!(self.fetch.scope, FetchScope::Whole)
-            && self.may_be_for_all();
-        let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
-        match sharing {
-            // A response of another instance would not be fresh either: the waiter would have to ask anyway.
-            Sharing::Joined => is_shared && !(awaiting == Awaiting::Answer && is_never_fresh()),
-            // This includes reloads, which ask whatever others bring; they must not wait for one another.
-            Sharing::Alone | Sharing::Unlikely(_) => false,
-        }
-    }
-
-    /// Returns whether the answer may serve other requests. An answer to credentials is personal unless it says otherwise; the stored
-    /// response has said so, and the next one is expected to. Each response then decides for itself.
-    fn may_be_for_all(&self) -> bool {
-        let (facts, rules) = (&self.facts, &self.rule().caching);
-        let is_open =
-            |stale: &Hit| sharing::may_name(facts, &stale.head.facts, stale.head.nominated(), rules);
-        !sharing::is_personal(facts, rules) || self.fetch.stale.as_ref().is_some_and(is_open)
-    }
-
     /// Runs as [`Self::run`] does, once it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
         let Some(tier) = self.tier() else { return self.run(None, leader).await };
@@ -127,10 +91,6 @@ async fn freed_once_doomed(in_flight: &InFlight, lease: Option<Arc<HeldLease>>) 
     in_flight.doomed().await;
     lease.iter().for_each(|lease| lease.free());
     pending().await
-}
-
-fn is_never_fresh(facts: &StoredFacts) -> bool {
-    facts.no_cache || facts.freshness_lifetime_ms() == 0
 }
 
 impl<'a> LeaseWait<'a> {
@@ -164,7 +124,8 @@ impl<'a> LeaseWait<'a> {
         let mut happened = self.take().await;
         loop {
             let (found, hit) = if self.read(happened).await { self.look() } else { (Found::Same, None) };
-            happened = match (turn::next(happened, found, self.patience()), hit) {
+            let patience = if Instant::now() < self.end { Patience::Left } else { Patience::Over };
+            happened = match (turn::next(happened, found, patience), hit) {
                 (LeaseAction::Take, _) => self.take().await,
                 (LeaseAction::Wait, _) => self.wait().await,
                 (LeaseAction::Use, Some(hit)) => {
@@ -178,10 +139,6 @@ impl<'a> LeaseWait<'a> {
                 }
             };
         }
-    }
-
-    fn patience(&self) -> Patience {
-        if Instant::now() < self.end { Patience::Left } else { Patience::Over }
     }
 
     async fn take(&mut self) -> LeaseEvent {
@@ -256,15 +213,10 @@ impl<'a> LeaseWait<'a> {
 
     /// Returns the contents of the key as seen by this request.
     fn look(&mut self) -> (Found, Option<Hit>) {
-        let job = self.job;
-        let found = job.cache().look_up(&job.fetch.key);
-        found.map_or((Found::Same, None), |entry| self.judge(&entry))
-    }
-
-    fn judge(&mut self, entry: &Arc<CacheEntry>) -> (Found, Option<Hit>) {
         let (job, now) = (self.job, now());
+        let Some(entry) = job.cache().look_up(&job.fetch.key) else { return (Found::Same, None) };
         let request = job.request.sent().to_lines();
-        self.name_variant(entry);
+        self.name_variant(&entry);
         let hit = entry.select(job.rule().selecting(&request));
         if let Some(hit) = hit.as_ref().filter(|hit| self.is_answer(hit)) {
             return (Found::Answer, Some(hit.clone()));
@@ -286,23 +238,15 @@ impl<'a> LeaseWait<'a> {
         newest.head.nominated().write_variant_key(self.job.rule().selecting(&request), &mut self.variant);
     }
 
+    /// Returns whether the response answers. One purged while this forward waited still answers the requests that wait here: they came
+    /// before.
     fn is_answer(&self, hit: &Hit) -> bool {
+        let job = self.job;
+        let is_fresh = || reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh;
         self.is_another(hit)
             && hit.body.complete_bytes().is_some()
-            && self.is_good(&hit.head)
-            && (self.awaiting == Awaiting::News || self.is_fresh(hit))
-    }
-
-    /// Returns whether the response may answer. One purged while this forward waited still answers the requests that wait here: they came
-    /// before.
-    fn is_good(&self, head: &StoredHead) -> bool {
-        let fetch = &self.job.fetch;
-        self.job.cache().invalidations.answers(fetch.look_up, &fetch.key, head)
-    }
-
-    fn is_fresh(&self, hit: &Hit) -> bool {
-        let job = self.job;
-        reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh
+            && job.cache().invalidations.answers(job.fetch.look_up, &job.fetch.key, &hit.head)
+            && (self.awaiting == Awaiting::News || is_fresh())
     }
 
     /// Returns whether the response was fresh for a time and no longer is.

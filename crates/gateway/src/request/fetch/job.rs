@@ -1,21 +1,35 @@
-//! Fetches with all they need to run on their own, and the requests that join them.
+//! Fetches with all they need to run on their own, and the requests that join or lead them.
+//!
+//! A forward belongs to no connection. But while the request that caused it only waits for the answer, a separate task would just add
+//! wake-ups: most forwards end at once with their answer. So the leader drives the job, and lets go of it when it has news to pass on or
+//! goes away; the rest of the job then becomes a task.
 
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use cache::collapse::table::{Asker, Join, Waiter, Waiting};
+use cache::collapse::answer::Answer;
+use cache::collapse::table::{Asker, InFlight, Join, LeaderGuard, News, Waiter, Waiting};
+use cache::entry::stored::Hit;
 use cache::fill::FillLimits;
 use cache::head_maker::HeadMaker;
 use cache::membership::Stamp;
-use caching::RefusalScope;
+use caching::{RefusalScope, StoredFacts, sharing};
 use fleet::leases::HeldLease;
+use message::client::Client;
 use message::explain_record::{OpenRecord, Record};
 use message::head::{Scheme, Version};
 use message::reason::Detail;
+use origin::Upstream;
 use store::Place;
+use tokio::runtime::Handle;
 
+use crate::config::Collapse;
 use crate::request::context::OwnedContext;
-use crate::request::fetch::fetch_spec::Fetch;
+use crate::request::fetch::fetch_spec::{Fetch, FetchScope, ReplyOfParts, Sharing};
+use crate::rewrite::reading::Inbound;
 
 /// A fetch with all it needs to run on its own.
 #[derive(Clone)]
@@ -80,6 +94,56 @@ impl Job {
         };
         RefusalScope::of(&self.facts, stored)
     }
+
+    /// Returns whether the stored response to complete was purged meanwhile.
+    pub(crate) fn lacks_what_it_completes(&self) -> bool {
+        self.is_for_hole() && !self.is_for_begun_reply() && self.is_taken_away()
+    }
+
+    pub(crate) fn is_for_begun_reply(&self) -> bool {
+        matches!(&self.fetch.scope, FetchScope::MissingRange(hole) if hole.reply == ReplyOfParts::Begun)
+    }
+
+    pub(crate) fn is_for_hole(&self) -> bool {
+        matches!(self.fetch.scope, FetchScope::MissingRange(_))
+    }
+
+    /// Returns whether this forward takes its turn among those of other instances.
+    pub(crate) fn takes_turn(&self, sharing: Sharing, awaiting: Awaiting) -> bool {
+        let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
+            && self.tier().is_some()
+            && matches!(self.fetch.scope, FetchScope::Whole)
+            && self.may_be_for_all();
+        let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
+        match sharing {
+            // A response of another instance would not be fresh either: the waiter would have to ask anyway.
+            Sharing::Joined => is_shared && !(awaiting == Awaiting::Answer && is_never_fresh()),
+            // This includes reloads, which ask whatever others bring; they must not wait for one another.
+            Sharing::Alone | Sharing::Unlikely(_) => false,
+        }
+    }
+
+    /// Returns whether the answer may serve other requests. An answer to credentials is personal unless it says otherwise; the stored
+    /// response has said so, and the next one is expected to. Each response then decides for itself.
+    fn may_be_for_all(&self) -> bool {
+        let (facts, rules) = (&self.facts, &self.rule().caching);
+        let is_open =
+            |stale: &Hit| sharing::may_name(facts, &stale.head.facts, stale.head.nominated(), rules);
+        !sharing::is_personal(facts, rules) || self.fetch.stale.as_ref().is_some_and(is_open)
+    }
+}
+
+pub(crate) fn is_never_fresh(facts: &StoredFacts) -> bool {
+    facts.no_cache || facts.freshness_lifetime_ms() == 0
+}
+
+/// Purpose of a forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaiting {
+    /// A client waits for an answer that is fresh for it.
+    Answer,
+    /// No client waits: any update of the stored response will do.
+    News,
 }
 
 /// Role of a request in the forward that it waits for.
@@ -113,4 +177,93 @@ pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
         Join::Lead(waiter) => Part::Leads(waiter),
         Join::Full => Part::Leads(fetch_table.alone(&job.fetch.key)),
     }
+}
+
+/// A job driven by its leader instead of a task.
+pub(crate) struct LeaderTask {
+    left: Option<Running>,
+    permit: HeldPermit,
+}
+
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Permit that a job holds while it waits for the origin, with the handles to give it up.
+#[derive(Clone)]
+struct HeldPermit {
+    in_flight: Arc<InFlight>,
+    upstream: Arc<Upstream>,
+    client: Option<Client>,
+    request: Arc<Inbound>,
+}
+
+impl LeaderTask {
+    /// Creates a job that asks the origin: when it is this instance's turn, if instances take turns.
+    pub(crate) fn new(job: Job, leader: LeaderGuard, sharing: Sharing) -> Self {
+        let permit = HeldPermit {
+            in_flight: Arc::clone(&leader.in_flight),
+            upstream: Arc::clone(&job.site.upstream),
+            client: job.client(),
+            request: Arc::clone(&job.request),
+        };
+        let left: Running = match job.takes_turn(sharing, Awaiting::Answer) {
+            false => Box::pin(job.run(None, leader)),
+            true => Box::pin(job.run_in_turn(leader, Awaiting::Answer)),
+        };
+        Self { left: Some(left), permit }
+    }
+
+    /// Returns the first news of the fetch. If the job isn't over by then, it goes on in a task: the leader may pass the news on as
+    /// slowly as its client reads, and others wait for this job.
+    pub(crate) async fn first_news(mut self, waiter: &mut Waiter) -> News {
+        poll_fn(|context| {
+            let polled = self.left.as_mut().map_or(Poll::Ready(()), |job| job.as_mut().poll(context));
+            if polled.is_ready() {
+                self.left = None;
+            }
+            match waiter.poll_news() {
+                Some(news) => Poll::Ready(news),
+                None => polled.map(|()| News::Answer(Answer::GivenUp)),
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for LeaderTask {
+    fn drop(&mut self) {
+        // The waiters of a job that panicked have been told already.
+        let left = self.left.take().filter(|_| !std::thread::panicking());
+        if let (Some(job), Ok(runtime)) = (left, Handle::try_current()) {
+            let permit = self.permit.clone();
+            drop(runtime.spawn(go_on(job, permit)));
+        }
+    }
+}
+
+/// Runs a job to its end. A job without waiters may bring a response to store, but a request that waits is worth more.
+async fn go_on(mut job: Running, permit: HeldPermit) {
+    let HeldPermit { in_flight, upstream, client, request } = permit;
+    let given_up = async {
+        loop {
+            in_flight.nobody_waits().await;
+            tokio::select! {
+                () = upstream.permit_wanted(client) => return,
+                () = in_flight.somebody_waits() => {}
+            }
+        }
+    };
+    // Nor is it worth the place of a request that waits for the same key.
+    let left = async {
+        request.place_wanted.wait().await;
+        in_flight.client_left().await;
+    };
+    tokio::select! {
+        biased;
+        () = &mut job => return,
+        () = given_up => {}
+        () = left => {}
+    }
+    // Frees the place before another request is offered one.
+    drop(job);
+    upstream.permit_given_up(client);
 }

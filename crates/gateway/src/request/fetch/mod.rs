@@ -2,13 +2,9 @@
 
 pub(crate) mod assembly;
 pub(crate) mod fetch_spec;
-mod filling;
 pub(crate) mod fleet_fetch;
-pub(crate) mod head_update;
 pub(crate) mod job;
-pub(crate) mod leader_task;
+pub(crate) mod other_methods;
 pub(crate) mod part;
-pub(crate) mod post;
 pub(crate) mod publication;
 pub(crate) mod run;
-pub(crate) mod scope;

@@ -23,9 +23,9 @@ use origin::OriginResponse;
 use store::{Applied, Change, Place, Segment};
 
 use crate::config::RangeMiss;
+use crate::request::fetch::fetch_spec::{FetchScope, MissingRange};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::publication::{NotTaken, Publication, Replaced};
-use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::findings;
 
 /// Attempts at storing a part if other requests change the record in between.
@@ -90,22 +90,9 @@ impl Job {
         }
     }
 
-    /// Returns whether the stored response to complete was purged meanwhile.
-    pub(crate) fn lacks_what_it_completes(&self) -> bool {
-        self.is_for_hole() && !self.is_for_begun_reply() && self.is_taken_away()
-    }
-
-    fn is_for_begun_reply(&self) -> bool {
-        matches!(&self.fetch.scope, FetchScope::MissingRange(hole) if hole.reply == ReplyOfParts::Begun)
-    }
-
     /// Returns whether a stored response counts as never stored.
     fn is_removed(&self, stored: &Hit) -> bool {
         self.is_taken_away() || self.cache().is_removed(&self.fetch.key, &stored.head)
-    }
-
-    pub(crate) fn is_for_hole(&self) -> bool {
-        matches!(self.fetch.scope, FetchScope::MissingRange(_))
     }
 
     /// Removes a stored response that can't be completed; the whole is fetched instead.
@@ -361,7 +348,7 @@ impl Publication<'_> {
     fn put_if_unchanged(&self, seen: Option<&Arc<CacheEntry>>, response: StoredResponse) -> Option<Applied> {
         let mut is_unchanged = true;
         let applied = self.update(|current| {
-            is_unchanged = is_same(current, seen);
+            is_unchanged = current.map(Arc::as_ptr) == seen.map(Arc::as_ptr);
             if !is_unchanged {
                 return Change::Keep;
             }
@@ -377,13 +364,5 @@ impl Publication<'_> {
         self.keep_only(|variant| {
             !variant.body.segmented().is_some_and(|own| own.is_same_representation(body))
         });
-    }
-}
-
-fn is_same(current: Option<&Arc<CacheEntry>>, seen: Option<&Arc<CacheEntry>>) -> bool {
-    match (current, seen) {
-        (Some(current), Some(seen)) => Arc::ptr_eq(current, seen),
-        (None, None) => true,
-        _ => false,
     }
 }

@@ -1,20 +1,27 @@
-//! Puts responses under their key: new, freshened, or only a note that responses are not stored.
+//! Judges whether a response may be stored, and changes the record under its key: a new response, a freshened one, or only a note that
+//! responses are not stored.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use cache::collapse::answer::Filling;
-use cache::collapse::table::InFlight;
+use cache::collapse::answer::{Answer, Filling, PrivateAnswer};
+use cache::collapse::table::{InFlight, LeaderGuard};
 use cache::entry::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use cache::entry::usage::{self, Mark, Owner};
 use cache::fill::{CompleteBody, Fill, FillLimits};
 use caching::partial::may_combine;
-use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
+use caching::{
+    ExchangeTimes, FieldLine, NotStored, ResponseFacts, Storable, Timestamp, VaryUnusable, file_type,
+    may_store,
+};
 use message::clock::now;
 use message::reason::{Detail, Reason};
-use origin::OriginResponse;
+use origin::{BodyFraming, OriginResponse};
 use store::{Applied, Change};
 
+use crate::config::CloseDelimited;
+use crate::events::{self, Event};
+use crate::request::fetch::fetch_spec::FetchScope;
 use crate::request::fetch::job::Job;
 
 /// Right to change the record under one key, on behalf of one forward.
@@ -33,10 +40,6 @@ pub(crate) enum Replaced<'a> {
     /// Stored response of the same variant, and all that could have answered this request.
     Selected,
 }
-
-/// A stored response is gone: updates have made its head too large, or it was purged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Outgrown;
 
 /// Nothing was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,24 +246,24 @@ impl Publication<'_> {
         for other in identified.rev().filter(|other| other.head.is_selected_by(selecting)) {
             let _ = self.freshen(other, response, times);
         }
-        let (freshened, storing) = self.freshen(first, response, times).ok()?;
+        let (freshened, storing) = self.freshen(first, response, times)?;
         Some((freshened.unwrap_or_else(|| first.clone()), storing))
     }
 
     /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response answers this once and is
     /// removed; if the request does, it answers this once and stays as it was. No other request gets it then ([`cache::head_maker::HeadMaker::freshen`]).
-    /// Returns the reason, too, if it isn't stored.
+    /// Returns the reason, too, if it isn't stored; `None` if the stored response is gone, or its head has become too large.
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(
         &self,
         stale: &Hit,
         response: &OriginResponse,
         times: ExchangeTimes,
-    ) -> Result<(Option<Hit>, Result<(), Detail>), Outgrown> {
+    ) -> Option<(Option<Hit>, Result<(), Detail>)> {
         let cache = self.job.cache();
         // Purged while the origin was asked: the 304 is about a response that is gone.
         if cache.is_removed(&self.job.fetch.key, &stale.head) {
-            return Err(Outgrown);
+            return None;
         }
         let freshened = self.job.head_maker().freshen(&stale.head, &self.job.arrived(response, times));
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
@@ -268,7 +271,7 @@ impl Publication<'_> {
             Ok(_) => {
                 let stored = self.put(response, Replaced::Former(stale));
                 let storing = stored.as_ref().map(|_| ()).map_err(|_| Reason::StoreFull.into());
-                return Ok((stored.ok(), storing));
+                return Some((stored.ok(), storing));
             }
             // This request has no say about the stored response: it stays as it was.
             //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
@@ -276,11 +279,11 @@ impl Publication<'_> {
             Err(_) => self.keep_only(|variant| !variant.head.is_same_variant(&stale.head)),
         }
         if freshened.storable == Err(NotStored::HeadTooLarge) {
-            return Err(Outgrown);
+            return None;
         }
         let alone = CacheEntry::new(cache.budget(), vec![response], None);
         let alone = alone.ok().and_then(|entry| Hit::newest(Arc::new(entry)));
-        Ok((alone, freshened.storable.map(drop).map_err(Detail::from)))
+        Some((alone, freshened.storable.map(drop).map_err(Detail::from)))
     }
 
     /// Removes the stored responses under the key except those `kept`.
@@ -302,12 +305,7 @@ impl Publication<'_> {
 }
 
 /// Notes that responses for this key are not stored, so that requests for it don't wait for each other.
-pub(crate) fn mark_uncacheable(
-    job: &Job,
-    note: Uncacheable,
-    now: Timestamp,
-    is_outdated: impl FnOnce() -> bool,
-) {
+fn mark_uncacheable(job: &Job, note: Uncacheable, now: Timestamp, is_outdated: impl FnOnce() -> bool) {
     let cache = job.cache();
     cache.annotate(&job.fetch.key, |current| {
         let known = current.and_then(|entry| entry.uncacheable());
@@ -320,4 +318,116 @@ pub(crate) fn mark_uncacheable(
         let variants = current.map(|entry| entry.variants().to_vec()).unwrap_or_default();
         CacheEntry::new(cache.budget(), variants, Some(note)).ok().map(Arc::new)
     });
+}
+
+impl Job {
+    /// Leaves a response that isn't stored to the request that asked.
+    pub(crate) fn refuse(
+        &self,
+        reason: Detail,
+        response: Box<OriginResponse>,
+        times: ExchangeTimes,
+        leader: LeaderGuard,
+    ) {
+        // Requests to an origin in trouble must stay collapsed.
+        if !response.status.is_server_error() {
+            self.remember_refusal(reason, times.response, None, || leader.in_flight.is_invalidated());
+        }
+        self.keep_private(response, reason, leader);
+    }
+
+    /// Notes under the key that responses for it aren't stored, if the reason goes beyond this one and isn't noted already.
+    pub(crate) fn remember_refusal(
+        &self,
+        reason: Detail,
+        now: Timestamp,
+        known: Option<Uncacheable>,
+        is_outdated: impl FnOnce() -> bool,
+    ) {
+        if !is_lasting(reason) {
+            return;
+        }
+        let until = now.plus_ms(self.site.config.collapse.uncacheable_for_ms());
+        let note = Uncacheable { until, because: reason, scope: self.refusal_scope(reason) };
+        self.lease.iter().for_each(|lease| lease.note(note));
+        if !known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
+            mark_uncacheable(self, note, now, is_outdated);
+        }
+    }
+
+    pub(crate) fn storable(
+        &self,
+        facts: &ResponseFacts,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Result<Storable, Detail> {
+        let rules = &self.rule().caching;
+        let storable = may_store(&self.facts, facts, rules, times.response)?;
+        let path_and_query = &self.request.path_and_query;
+        file_type::permits(rules, path_and_query, facts.status, response.fields.values("content-type"))?;
+        // The answer to the range of one request, which is no part of the key.
+        if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
+            && matches!(self.fetch.scope, FetchScope::Range(_))
+        {
+            return Err(NotStored::Status.into());
+        }
+        if response.unknown_transfer_coding {
+            return Err(Reason::UnknownTransferCoding.into());
+        }
+        //= RFC 9112 section 8: what the close ends is complete if its header section is
+        if response.body.framing() == BodyFraming::CloseDelimited
+            && self.rule().close_delimited == CloseDelimited::Pass
+        {
+            return Err(Reason::CloseDelimited.into());
+        }
+        match response.body.content_length() {
+            Some(bytes) if bytes > self.limits().body_bytes_max => Err(Reason::TooLarge.into()),
+            _ => Ok(storable),
+        }
+    }
+
+    //= RFC 9111 section 5.2.1.5: no trace in storage
+    //= RFC 9111 section 5.2.2.5: no trace in storage
+    pub(crate) fn keep_private(&self, response: Box<OriginResponse>, reason: Detail, leader: LeaderGuard) {
+        self.not_stored(reason);
+        let status = response.status.as_u16();
+        let response = parking_lot::Mutex::new(Some(response));
+        let scope = self.refusal_scope(reason);
+        leader.land(Answer::Private(Arc::new(PrivateAnswer { reason, scope, status, response })));
+    }
+
+    pub(crate) fn not_stored(&self, reason: Detail) {
+        if reason == Reason::MemoryFull.into() {
+            self.worker.make_room(&self.site, &self.live.config.limits);
+        }
+        let reason = reason.as_str();
+        self.worker.recorder.not_stored(reason);
+        events::emit(&self.site, &self.request.path_and_query, &Event::NotStored(reason));
+    }
+
+    pub(crate) fn publication<'a>(&'a self, leader: &'a LeaderGuard) -> Publication<'a> {
+        Publication { job: self, in_flight: &leader.in_flight }
+    }
+}
+
+/// Returns whether the next response for the key will probably be refused too, for requests in the scope of the reason.
+fn is_lasting(reason: Detail) -> bool {
+    match reason {
+        Detail::Store(reason) => matches!(
+            reason,
+            NotStored::ResponseNoStore
+                | NotStored::Private
+                | NotStored::Authorization
+                | NotStored::Credentials
+                | NotStored::NotSignalled
+                | NotStored::SetCookie
+                | NotStored::TypeMismatch
+                | NotStored::VaryAny
+                | NotStored::VaryUnusable
+                | NotStored::NoFreshness
+                | NotStored::HeadTooLarge
+        ),
+        Detail::Here(_) => true,
+        Detail::Reuse(_) | Detail::Origin(_) => false,
+    }
 }

@@ -1,28 +1,29 @@
-//! Asks the origin for a response that may be stored, and tells all waiters.
+//! Asks the origin for a response that may be stored, tells all waiters, and moves the body into its fill and from there into the store.
 
 use std::sync::Arc;
 
-use cache::collapse::answer::{Answer, Failed, Filling, PrivateAnswer};
+use bytes::Bytes;
+use cache::collapse::answer::{Answer, Failed, Filling};
 use cache::collapse::table::LeaderGuard;
-use cache::entry::stored::{Hit, Uncacheable};
+use cache::entry::stored::Hit;
 use cache::failure::FailureCause;
+use cache::fill::{Fill, NotKept, Writer, Written};
 use cache::portable;
 use caching::explain::Finding;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
-    Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, file_type,
-    may_serve_stale, may_store, partial,
+    Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, may_serve_stale,
+    partial,
 };
 use message::clock::now;
 use message::reason::{Detail, Reason};
-use origin::{BodyFraming, OriginError, OriginResponse, Probe};
+use origin::{BodyFrame, OriginBody, OriginError, OriginResponse, Probe};
 use telemetry::FillState;
 
-use crate::config::CloseDelimited;
 use crate::events::{self, Event};
+use crate::request::fetch::fetch_spec::FetchScope;
 use crate::request::fetch::job::Job;
-use crate::request::fetch::publication::{self, Publication};
-use crate::request::fetch::scope::FetchScope;
+use crate::request::fetch::part::Brought;
 use crate::request::findings;
 use crate::request::origin_call::OriginCall;
 use crate::rewrite::Purpose;
@@ -235,113 +236,152 @@ impl Job {
         }
     }
 
-    /// Leaves a response that isn't stored to the request that asked.
-    pub(crate) fn refuse(
-        &self,
-        reason: Detail,
-        response: Box<OriginResponse>,
-        times: ExchangeTimes,
-        leader: LeaderGuard,
-    ) {
-        // Requests to an origin in trouble must stay collapsed.
-        if !response.status.is_server_error() {
-            self.remember_refusal(reason, times.response, None, || leader.in_flight.is_invalidated());
+    /// Moves the body into the fill, and the complete body into the store.
+    pub(crate) async fn fill(&self, response: Box<OriginResponse>, filling: Filling, leader: LeaderGuard) {
+        let mut body = response.body;
+        let has_length = body.content_length().is_some();
+        let mut trailers = None;
+        let writer = Writer(Arc::clone(&filling.fill));
+        let fill = &writer.0;
+        leader.announce(Answer::Filling(filling.clone()));
+        if filling.storing().is_err() {
+            // No response will be written: requests that wait at other instances must not wait for the end.
+            self.free_lease();
         }
-        self.keep_private(response, reason, leader);
+        let _streaming = self.worker.recorder.fill(FillState::Streaming);
+        let mut is_judged = false;
+        let pause_max = self.site.config.collapse.limits().map(|limits| limits.wait_max);
+        let end = loop {
+            let frame = tokio::select! {
+                biased;
+                frame = body.frame() => frame,
+                () = fill.deserted(pause_max, &self.request.place_wanted) => break Err("abandoned"),
+            };
+            match frame {
+                Some(Ok(BodyFrame::Data(data))) => match self.pass((&body, &filling), data, &leader).await {
+                    Some(Written::All) if has_length => {
+                        self.store_filled(&filling, &leader);
+                        is_judged = true;
+                        fill.release();
+                    }
+                    None | Some(Written::Kept | Written::All | Written::NoLongerKept(_)) => {}
+                    Some(Written::TooLong) => break Err("part-length"),
+                    Some(Written::Abandoned) => break Err(abandoned(fill)),
+                    Some(Written::TooSlow) => break Err("transfers-max"),
+                },
+                Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
+                Some(Err(error)) => {
+                    if matches!(error, OriginError::BodyTooLarge { .. }) {
+                        // The beginning is not to be stored any more than the whole.
+                        is_judged = true;
+                    }
+                    break Err(error.reason());
+                }
+                None => break Ok(()),
+            }
+        };
+        if matches!(self.fetch.scope, FetchScope::MissingRange(_)) {
+            self.worker.recorder.missing_part_bytes(fill.arrived_bytes());
+        }
+        match end {
+            // A part whose length differs from the announced one may hold any bytes.
+            Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length", leader),
+            Ok(()) => {
+                if !is_judged {
+                    self.store_filled(&filling, &leader);
+                }
+                fill.complete(trailers);
+            }
+            Err(reason) => {
+                if !is_judged {
+                    self.store_beginning(&filling, &leader);
+                }
+                self.abort(fill, reason, leader);
+            }
+        }
     }
 
-    /// Notes under the key that responses for it aren't stored, if the reason goes beyond this one and isn't noted already.
-    pub(crate) fn remember_refusal(
+    /// Passes a piece on. If the body is no longer kept, waiters learn that at once; room is made only after its readers have caught up:
+    /// until then they hold the most, and would lose it.
+    async fn pass(
         &self,
-        reason: Detail,
-        now: Timestamp,
-        known: Option<Uncacheable>,
-        is_outdated: impl FnOnce() -> bool,
-    ) {
-        if !is_lasting(reason) {
+        (body, filling): (&OriginBody, &Filling),
+        data: Bytes,
+        leader: &LeaderGuard,
+    ) -> Option<Written> {
+        let fill = &filling.fill;
+        let begins = fill.has_nothing();
+        let written = body.pass_on(fill.write(data, || body.wait_for_client())).await;
+        if begins && filling.storing().is_ok() {
+            leader.begun(filling);
+        }
+        let Some(Written::NoLongerKept(reason)) = written else { return written };
+        self.stop_keeping(reason, leader);
+        let caught_up = body.pass_on(fill.catch_up(|| body.wait_for_client())).await;
+        self.not_stored(reason.reason().into());
+        caught_up
+    }
+
+    fn stop_keeping(&self, reason: NotKept, leader: &LeaderGuard) {
+        leader.hide();
+        self.free_lease();
+        self.note(|| findings::because("store", "no longer kept", reason.reason().into()));
+    }
+
+    fn free_lease(&self) {
+        self.lease.iter().for_each(|lease| lease.free());
+    }
+
+    /// Stores a body that has arrived, if it may be stored.
+    fn store_filled(&self, filling: &Filling, leader: &LeaderGuard) {
+        if let Some(reason) = filling.refused {
+            self.not_stored(reason.into());
             return;
         }
-        let until = now.plus_ms(self.site.config.collapse.uncacheable_for_ms());
-        let note = Uncacheable { until, because: reason, scope: self.refusal_scope(reason) };
-        self.lease.iter().for_each(|lease| lease.note(note));
-        if !known.is_some_and(|known| known.is_renewed_enough(&note, now)) {
-            publication::mark_uncacheable(self, note, now, is_outdated);
+        let Some(body) = filling.fill.body() else { return };
+        if !filling.head.facts.is_shareable() && !Arc::ptr_eq(&self.live, &self.worker.live()) {
+            // The rules of a reloaded configuration may judge otherwise for whom it is.
+            self.not_stored(Reason::Outdated.into());
+            return;
         }
+        let publication = self.publication(leader);
+        let stored = match &filling.part {
+            Some(part) => publication.store_part(&filling.head, part, body, Brought::Part),
+            None => publication.store(&filling.head, body),
+        };
+        let refused = if leader.in_flight.is_invalidated() { Reason::Outdated } else { Reason::StoreFull };
+        match stored {
+            Ok(()) => {
+                // Before readers get the end: a request that follows on it starts the validation that it needs, and joins no finished fetch.
+                leader.hide();
+                if filling.part.is_some() {
+                    self.worker.recorder.part_stored();
+                }
+            }
+            Err(_) => self.not_stored(refused.into()),
+        }
+        let says = if filling.part.is_some() { "stored as a part" } else { "stored" };
+        self.note(|| match stored {
+            Ok(()) => Finding::new("store", says, "RFC 9111 section 3.3"),
+            Err(_) => findings::because("store", "not stored", refused.into()),
+        });
     }
 
-    pub(crate) fn storable(
-        &self,
-        facts: &ResponseFacts,
-        response: &OriginResponse,
-        times: ExchangeTimes,
-    ) -> Result<caching::Storable, Detail> {
-        let rules = &self.rule().caching;
-        let storable = may_store(&self.facts, facts, rules, times.response)?;
-        let path_and_query = &self.request.path_and_query;
-        file_type::permits(rules, path_and_query, facts.status, response.fields.values("content-type"))?;
-        // The answer to the range of one request, which is no part of the key.
-        if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
-            && matches!(self.fetch.scope, FetchScope::Range(_))
-        {
-            return Err(NotStored::Status.into());
-        }
-        if response.unknown_transfer_coding {
-            return Err(Reason::UnknownTransferCoding.into());
-        }
-        //= RFC 9112 section 8: what the close ends is complete if its header section is
-        if response.body.framing() == BodyFraming::CloseDelimited
-            && self.rule().close_delimited == CloseDelimited::Pass
-        {
-            return Err(Reason::CloseDelimited.into());
-        }
-        match response.body.content_length() {
-            Some(bytes) if bytes > self.limits().body_bytes_max => Err(Reason::TooLarge.into()),
-            _ => Ok(storable),
-        }
-    }
-
-    //= RFC 9111 section 5.2.1.5: no trace in storage
-    //= RFC 9111 section 5.2.2.5: no trace in storage
-    pub(crate) fn keep_private(&self, response: Box<OriginResponse>, reason: Detail, leader: LeaderGuard) {
-        self.not_stored(reason);
-        let status = response.status.as_u16();
-        let response = parking_lot::Mutex::new(Some(response));
-        let scope = self.refusal_scope(reason);
-        leader.land(Answer::Private(Arc::new(PrivateAnswer { reason, scope, status, response })));
-    }
-
-    pub(crate) fn not_stored(&self, reason: Detail) {
-        if reason == Reason::MemoryFull.into() {
-            self.worker.make_room(&self.site, &self.live.config.limits);
-        }
-        let reason = reason.as_str();
-        self.worker.recorder.not_stored(reason);
-        events::emit(&self.site, &self.request.path_and_query, &Event::NotStored(reason));
-    }
-
-    pub(crate) fn publication<'a>(&'a self, leader: &'a LeaderGuard) -> Publication<'a> {
-        Publication { job: self, in_flight: &leader.in_flight }
+    fn abort(&self, fill: &Fill, reason: &'static str, leader: LeaderGuard) {
+        // Waiters that have none of it learn of the failure before they see its end.
+        leader.land(Answer::Failed(Failed::Error(Arc::new(OriginError::BodyTruncated))));
+        fill.abort(None);
+        let says = format!("the body broke off ({reason}): not stored as complete");
+        self.note(|| Finding::new("store", says, "RFC 9111 section 3.3"));
+        self.worker.recorder.fill_aborted(reason);
+        events::emit(&self.site, &self.request.path_and_query, &Event::FillAborted(reason));
     }
 }
 
-/// Returns whether the next response for the key will probably be refused too, for requests in the scope of the reason.
-fn is_lasting(reason: Detail) -> bool {
-    match reason {
-        Detail::Store(reason) => matches!(
-            reason,
-            NotStored::ResponseNoStore
-                | NotStored::Private
-                | NotStored::Authorization
-                | NotStored::Credentials
-                | NotStored::NotSignalled
-                | NotStored::SetCookie
-                | NotStored::TypeMismatch
-                | NotStored::VaryAny
-                | NotStored::VaryUnusable
-                | NotStored::NoFreshness
-                | NotStored::HeadTooLarge
-        ),
-        Detail::Here(_) => true,
-        Detail::Reuse(_) | Detail::Origin(_) => false,
+/// Returns why a body without readers is not fetched to its end. If there was no room for it, that is the reason it isn't stored.
+fn abandoned(fill: &Fill) -> &'static str {
+    match fill.why_not_stored() {
+        Some(NotKept::OverBudget) => NotKept::OverBudget.reason().as_str(),
+        Some(NotKept::TooLarge) | None => "abandoned",
     }
 }

@@ -4,44 +4,23 @@ use caching::explain::{Finding, seconds};
 use message::client::named_address_of;
 use message::explain_record::note;
 use message::fields::PackedFields;
-use message::head::Content;
 use telemetry::RuleId;
 
 use crate::config::{CountedRequests, Enforcement, QuotaFields};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, whole_seconds};
 use crate::request::context::RequestContext;
-use crate::request::plan::{ForwardMode, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 
-/// Counts the request of a plan that turns out to need the origin.
-///
-/// # Errors
-/// As for [`RequestContext::admit_forward`].
-pub(crate) fn late(plan: &Plan, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
-    add_quota(&plan.with_context(|context| context.admit(CountedRequests::Forwarded))?, quota);
-    Ok(())
-}
-
 impl RequestContext<'_> {
-    /// Admits the request before the look-up, and returns the rate limit fields for its response.
+    /// Admits a request to a site with limits before the look-up, and returns the rate limit fields for its response.
     ///
     /// # Errors
-    /// The refusal, if the request is denied, too frequent or too large.
-    #[inline]
+    /// The refusal, if the request is denied or too frequent.
     pub(crate) fn admit_request(&self) -> Result<PackedFields, Box<Reply>> {
-        let told = match self.site.protection {
-            None => PackedFields::default(),
-            Some(_) => {
-                self.admit_by_rule()?;
-                self.admit(CountedRequests::All)?
-            }
-        };
-        if let Content::Length(bytes) = self.request.content {
-            self.admit_content(bytes)?;
-        }
-        Ok(told)
+        self.admit_by_rule()?;
+        self.admit(CountedRequests::All)
     }
 
     /// # Errors
@@ -56,21 +35,16 @@ impl RequestContext<'_> {
                 "",
             )
         });
-        Err(self.refused(&Problem::rule_denied()))
+        Err(self.refused(&Problem::new(403, "rule-denied", "a rule of this site refuses the request")))
     }
 
     /// Admits the request to the origin, once no stored response answers.
     ///
     /// # Errors
     /// The refusal, if requests are too frequent.
-    pub(crate) fn admit_forward(
-        &self,
-        mode: &ForwardMode,
-        quota: &mut PackedFields,
-    ) -> Result<(), Box<Reply>> {
-        if self.site.protection.is_some() && mode.asks_origin() {
-            add_quota(&self.admit(CountedRequests::Forwarded)?, quota);
-        }
+    pub(crate) fn admit_forward(&self, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
+        let more = self.admit(CountedRequests::Forwarded)?;
+        more.lines().for_each(|(name, member)| quota.append_to_list(name, &[member]));
         Ok(())
     }
 
@@ -106,7 +80,7 @@ impl RequestContext<'_> {
     ///
     /// # Errors
     /// The refusal, if it exceeds the limit of the rule or the global one.
-    fn admit_content(&self, bytes: u64) -> Result<(), Box<Reply>> {
+    pub(crate) fn admit_content(&self, bytes: u64) -> Result<(), Box<Reply>> {
         let of_rule = self.site.request_body_bytes_max(self.matched);
         let bytes_max = of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max);
         if bytes <= bytes_max {
@@ -118,7 +92,7 @@ impl RequestContext<'_> {
     }
 
     fn refused(&self, problem: &Problem) -> Box<Reply> {
-        let mut reply = self.at().reply(problem);
+        let mut reply = self.at.reply(problem);
         reply.account.rule = self.site.rule_metrics(self.matched);
         Box::new(reply)
     }
@@ -126,7 +100,8 @@ impl RequestContext<'_> {
     //= RFC 6585 section 4: 429 for too many requests
     //= RFC 6585 section 4: 429 with Retry-After
     fn refusal(&self, limiter: &Limiter, verdict: Verdict, retry_after_s: u64) -> Box<Reply> {
-        let mut reply = self.refused(&Problem::rate_limited());
+        let mut reply =
+            self.refused(&Problem::new(429, "rate-limited", "this client sends more requests than it may"));
         reply.extra.push("retry-after", retry_after_s.to_string().as_bytes());
         tell(limiter, verdict, &mut reply.extra);
         reply
@@ -171,15 +146,4 @@ fn tell(limiter: &Limiter, verdict: Verdict, fields: &mut PackedFields) {
     for (name, member) in limiter.fields(verdict) {
         fields.append_to_list(name, &[member.as_bytes()]);
     }
-}
-
-/// Adds the quota of limits that were checked later.
-fn add_quota(more: &PackedFields, quota: &mut PackedFields) {
-    more.lines().for_each(|(name, member)| quota.append_to_list(name, &[member]));
-}
-
-/// Adds the quota fields to a reply.
-pub(crate) fn tell_quota(quota: &PackedFields, mut reply: Reply) -> Reply {
-    quota.lines().for_each(|(name, members)| reply.extra.push(name, members));
-    reply
 }

@@ -10,9 +10,9 @@ use caching::{MethodClass, Miss, NotReused, Reuse, on_miss};
 use message::reason::{Detail, Reason};
 
 use crate::request::fetch::assembly::Assembly;
-use crate::request::fetch::fetch_spec::{Fetch, Tier};
+use crate::request::fetch::fetch_spec::{Fetch, TierLookUp};
+use crate::request::fetch::fetch_spec::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::fetch::job::Job;
-use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
@@ -65,7 +65,7 @@ impl Assembling<'_> {
         }
         let (hit, used) = (&self.asked.hit, self.asked.used);
         let Some(bytes) = hit.body.complete_bytes() else { return self.without() };
-        let source = (extent, Box::new(assembly) as _);
+        let source = (extent, assembly);
         let reply = self.plan.with_context(|context| context.assembled(&hit.head, bytes, source, used));
         self.described(reply)
     }
@@ -123,7 +123,7 @@ impl Assembling<'_> {
             return self.forward(Reason::SegmentEvicted.into());
         }
         let fetch = self.asked.fetch.with_scope(scope);
-        Next::Fetch(Arc::new(Fetch { reason: NotReused::Partial, tier: Tier::Asked, ..fetch }))
+        Next::Fetch(Arc::new(Fetch { reason: NotReused::Partial, tier: TierLookUp::Asked, ..fetch }))
     }
 
     fn forward(&self, detail: Detail) -> Next {

@@ -10,6 +10,7 @@ use cache::collapse::table::{LeaderGuard, Learned, News, Waiter, Waiting};
 use cache::entry::stored::Hit;
 use caching::explain::Finding;
 use caching::{NotReused, Outcome};
+use message::clock::now;
 use message::explain_record::note;
 use message::reason::{Detail, Reason};
 use message::timeline::{Stage, measure};
@@ -17,11 +18,11 @@ use telemetry::CacheResult;
 
 use self::next_move::{Again, Ask, Attempts};
 use self::participant::{Participant, WaiterAction, WantedAnswer};
+use crate::request::fetch::fetch_spec::FetchScope;
 use crate::request::fetch::fetch_spec::{Fetch, Sharing};
+use crate::request::fetch::job::LeaderTask;
 use crate::request::fetch::job::{Part, Role, join_or_lead};
-use crate::request::fetch::leader_task::LeaderTask;
-use crate::request::fetch::scope::FetchScope;
-use crate::request::interims::Interims;
+use crate::request::plan::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
@@ -151,7 +152,7 @@ impl Participant<'_> {
     fn stale_instead(&self, failed: &Failed) -> Option<Next> {
         let cause = failed.cause();
         let stale = self.fetch.stale.as_ref()?;
-        if !self.job().may_stand_in(stale, cause, self.plan.worker.now()) {
+        if !self.job().may_stand_in(stale, cause, now()) {
             return None;
         }
         let reason = self.fetch.reason.fwd();
@@ -222,7 +223,7 @@ impl Participant<'_> {
         if entry.variants().is_empty() {
             return None;
         }
-        let hit = entry.select(self.selecting(&self.plan.request.sent().to_lines()))?;
+        let hit = entry.select(self.plan.rule().selecting(&self.plan.request.sent().to_lines()))?;
         // A response that the look-up found, but could not use as it is, isn't new.
         let is_new = self.fetch.stale.as_ref().is_none_or(|found| !Arc::ptr_eq(&found.head, &hit.head));
         let is_usable = self.is_fresh_for_this(&hit.head) && self.stored(&hit, Use::Fresh, None).is_some();
@@ -257,7 +258,11 @@ impl Participant<'_> {
                 (Problem::origin(error, self.fetch.stale.as_ref()), Detail::Origin(error.reason()))
             }
             // The response itself is for the request that led.
-            Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
+            Failed::Status(status) => {
+                let text = format!("the origin answered {status} to the request that this one waited for");
+                let problem = Problem::new(*status, Reason::CollapseFailed.as_str(), text);
+                (problem, Reason::CollapseFailed.into())
+            }
         };
         self.failed(&problem, detail, role)
     }

@@ -12,11 +12,10 @@ use message::clock::now;
 use message::reason::Detail;
 use origin::{OriginError, OriginResponse};
 
-use crate::request::fetch::fetch_spec::{Fetch, Sharing};
+use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::fetch::job::Job;
-use crate::request::fetch::scope::FetchScope;
-use crate::request::interims::Interims;
 use crate::request::origin_call::OriginCall;
+use crate::request::plan::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
@@ -34,16 +33,10 @@ pub(crate) struct HitForMiss<'a> {
 }
 
 impl<'a> HitForMiss<'a> {
-    /// `None` if the answer may well be stored, or needs more than a verdict.
-    pub(crate) fn new(plan: &'a Plan, fetch: &Arc<Fetch>) -> Option<Self> {
-        let Sharing::Unlikely(known) = fetch.sharing else { return None };
-        let is_plain = fetch.stale.is_none() && fetch.candidates.is_empty();
-        if !is_plain || !matches!(fetch.scope, FetchScope::Whole) {
-            return None;
-        }
+    pub(crate) fn new(plan: &'a Plan, fetch: &Arc<Fetch>, known: Uncacheable) -> Self {
         let fetch_table = &plan.cache().fetches;
         let (began, invalidations) = (fetch_table.turn(), fetch_table.invalidations(&fetch.key));
-        Some(Self { plan, job: Job::new(plan, Arc::clone(fetch)), known, began, invalidations })
+        Self { plan, job: Job::new(plan, Arc::clone(fetch)), known, began, invalidations }
     }
 
     pub(crate) async fn run(self, interims: &Interims) -> Next {

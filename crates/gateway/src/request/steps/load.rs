@@ -6,10 +6,9 @@ use fleet::tier::load::Asker;
 use message::reason::Reason;
 use message::timeline::{Stage, measure};
 
-use crate::request::fetch::fetch_spec::Tier;
-use crate::request::findings;
+use crate::request::fetch::fetch_spec::TierLookUp;
 use crate::request::plan::{Content, ForwardMode, Next, Plan};
-use crate::request::steps::look_up;
+use crate::request::{findings, lookup};
 
 /// Asks the tier, and returns the next step with the plan for it.
 pub(crate) async fn run(plan: &Plan, key: &[u8], content: Content) -> (Box<Plan>, Next) {
@@ -26,14 +25,14 @@ pub(crate) async fn run(plan: &Plan, key: &[u8], content: Content) -> (Box<Plan>
     let (plan, next) = match content {
         Content::Read(content) => {
             let plan = plan.with(ForwardMode::Query, entry);
-            let next = look_up::by_content(&plan, content, Tier::Asked);
+            let next = lookup::by_content(&plan, content, TierLookUp::Asked);
             (plan, next)
         }
-        Content::Unread(body) => match look_up::again(plan, None, Tier::Asked) {
+        Content::Unread(body) => match lookup::again(plan, None, TierLookUp::Asked) {
             Ok(reply) => (plan.with(ForwardMode::Query, entry), Next::Reply(reply)),
             Err(mode) => {
                 let plan = plan.with(mode, entry);
-                let next = plan.first(body);
+                let next = plan.mode.first(Content::Unread(body));
                 (plan, next)
             }
         },

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use caching::{MethodClass, fields};
+use caching::fields;
 use message::client::address_of;
 use message::fields::PackedFields;
 use store::purge::PurgeMode;
@@ -15,12 +15,6 @@ use crate::purge::{self, PurgeOrder, PurgeOutcome};
 use crate::request::plan::Plan;
 use crate::request::reply::{Body, Reply, ReplyHead};
 use crate::request::respond::Problem;
-
-/// Settings of the method, if this is a PURGE request.
-pub(crate) fn method(plan: &Plan) -> Option<&PurgeMethod> {
-    let is_purge = plan.facts.method == MethodClass::Unsafe && plan.request.method == "PURGE";
-    plan.live.config.purge_method.as_ref().filter(|_| is_purge)
-}
 
 /// Purges the URL, if the client presents the token.
 pub(crate) async fn answer(plan: &Plan, method: &PurgeMethod) -> Reply {

@@ -7,7 +7,7 @@ use message::head::{ClientEnd, Content, Nominations, RequestHead, Version};
 
 use crate::config::{ClientLimits, Config};
 use crate::request::respond::Problem;
-use crate::rewrite::forwarding;
+use crate::rewrite::reading;
 use crate::routing::Routes;
 
 /// Whether `Connection` names a forwarding field, a credential, or a field that a site reads. A client could use it to remove a
@@ -42,7 +42,7 @@ pub(super) fn head<'a>(
 ) -> RequestHead<'a> {
     RequestHead {
         method: head.method,
-        scheme: forwarding::scheme(client.peer, head.fields, &config.trusted_proxies),
+        scheme: reading::scheme(client.peer, head.fields, &config.trusted_proxies),
         authority: head.authority.as_str(),
         path_and_query,
         version: match head.version {

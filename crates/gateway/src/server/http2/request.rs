@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::config::{ClientLimits, Config};
 use crate::request::respond::Problem;
-use crate::rewrite::forwarding;
+use crate::rewrite::reading;
 
 /// Whether frames with content follow the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub(super) fn head<'a, B>(
     config: &Config,
 ) -> Result<RequestHead<'a>, Problem> {
     check_method_and_scheme(request)?;
-    let scheme = forwarding::scheme(client.peer, lines, &config.trusted_proxies);
+    let scheme = reading::scheme(client.peer, lines, &config.trusted_proxies);
     let path_and_query = path_and_query(request, &config.limits)?;
     let path_and_query = normal.unwrap_or(path_and_query);
     Ok(RequestHead {

@@ -13,7 +13,7 @@ use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use store::format::{Layout, Run, SegmentFrame, encode_segment};
 use store::{Budget, FillId, Place, SegmentId};
 
-use super::from_tier::{FromTier, Turn};
+use super::{FromTier, Turn};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

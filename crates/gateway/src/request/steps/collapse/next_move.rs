@@ -4,9 +4,9 @@
 use caching::NotReused;
 use message::reason::{Detail, Reason};
 
+use crate::request::fetch::fetch_spec::ScopeKind;
 use crate::request::fetch::fetch_spec::Sharing;
 use crate::request::fetch::job::Role;
-use crate::request::fetch::scope::ScopeKind;
 
 /// Most forwards that one request may take part in before it is forwarded alone.
 const ATTEMPTS_MAX: usize = 4;

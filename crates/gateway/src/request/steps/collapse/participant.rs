@@ -7,8 +7,7 @@ use cache::collapse::answer::{Answer, Failed, Filling, PrivateAnswer};
 use cache::entry::stored::{Hit, StoredHead};
 use cache::failure::FailureCause;
 use caching::{
-    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, StoredFacts, Timestamp, range, reuse,
-    was_shared_lately,
+    ContentRange, Outcome, RequestFacts, Reuse, StoredFacts, Timestamp, range, reuse, was_shared_lately,
 };
 use message::clock::now;
 use message::reason::{Detail, Reason};
@@ -17,11 +16,11 @@ use telemetry::CacheResult;
 
 use crate::request::context::RequestContext;
 use crate::request::fetch::assembly::{Arriving, Assembly};
-use crate::request::fetch::fetch_spec::{Fetch, Tier};
+use crate::request::fetch::fetch_spec::{Fetch, TierLookUp};
+use crate::request::fetch::fetch_spec::{FetchScope, MissingRange};
 use crate::request::fetch::job::Job;
 use crate::request::fetch::job::Role;
-use crate::request::fetch::scope::{FetchScope, MissingRange};
-use crate::request::interims::Interims;
+use crate::request::plan::Interims;
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::private;
 use crate::request::reply::Reply;
@@ -29,13 +28,6 @@ use crate::request::serve::Use;
 use crate::request::steps::collapse::next_move::{
     Again, Ask, Facts, Move, NO_REST, OutcomeKind, Status, next_move,
 };
-
-/// Whether a response is stored, or on its way there, as known when its head is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Storing {
-    Yes,
-    No,
-}
 
 /// A request on its way to a shared response.
 pub(super) struct Participant<'a> {
@@ -98,13 +90,8 @@ impl Participant<'_> {
         Job::new(self.plan, Arc::clone(&self.fetch))
     }
 
-    pub(super) fn selecting<'b>(&'b self, request: &'b [FieldLine<'b>]) -> Selecting<'b> {
-        self.plan.rule().selecting(request)
-    }
-
     pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
-        self.is_fresh_at(self.plan.worker.now(), &head.facts)
-            && !self.cache().is_invalidated(&self.fetch.key, head)
+        self.is_fresh_at(now(), &head.facts) && !self.cache().is_invalidated(&self.fetch.key, head)
     }
 
     fn is_fresh_at(&self, now: Timestamp, stored: &StoredFacts) -> bool {
@@ -122,7 +109,7 @@ impl Participant<'_> {
             };
             reply.map(Next::Reply).or_else(|| {
                 // Bytes that the tier turned out to lack must come from the origin.
-                let may_load = self.fetch.tier == Tier::Unasked && context.is_within_reach(hit);
+                let may_load = self.fetch.tier == TierLookUp::Unasked && context.is_within_reach(hit);
                 let (hit, fetch) = (may_load.then(|| hit.clone())?, &self.fetch);
                 Some(Next::Assemble(Arc::new(Assemble { hit, used, cause, fetch: Arc::clone(fetch) })))
             })
@@ -200,7 +187,7 @@ impl ParticipantView<'_> {
             Answer::FoundElsewhere(hit) => self.found_elsewhere(hit),
             Answer::Freshened(hit, storing) => self.freshened(hit, *storing),
             Answer::Stale(hit, cause, _) => {
-                let used = self.asked(cause.status, CacheResult::Stale, Storing::No);
+                let used = self.asked(cause.status, CacheResult::Stale, &Err::<(), _>(()));
                 self.seeking.stored(hit, used, Some(*cause))
             }
             Answer::Private(answer) => {
@@ -226,7 +213,7 @@ impl ParticipantView<'_> {
         let mut variant = Vec::new();
         if let Some(head) = self.head() {
             let sent = self.seeking.plan.request.sent().to_lines();
-            head.nominated().write_variant_key(self.seeking.selecting(&sent), &mut variant);
+            head.nominated().write_variant_key(self.seeking.plan.rule().selecting(&sent), &mut variant);
         }
         variant
     }
@@ -244,15 +231,15 @@ impl ParticipantView<'_> {
 
     fn is_selected(&self, head: &StoredHead) -> bool {
         let sent = || self.seeking.plan.request.sent().to_lines();
-        head.nominated().is_empty() || head.is_selected_by(self.seeking.selecting(&sent()))
+        head.nominated().is_empty() || head.is_selected_by(self.seeking.plan.rule().selecting(&sent()))
     }
 
     /// Whether the response was fresh when this request came, apart from the time that the request had to wait. A response purged
     /// meanwhile answers only the requests that waited for it.
     fn is_fresh(&self, head: &StoredHead) -> bool {
-        let Participant { plan, fetch, .. } = self.seeking;
+        let fetch = &self.seeking.fetch;
         let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
-        self.seeking.is_fresh_at(plan.worker.now(), &head.facts.awaited(waited_ms))
+        self.seeking.is_fresh_at(now(), &head.facts.awaited(waited_ms))
             && self.seeking.cache().invalidations.answers(fetch.look_up, &fetch.key, head)
     }
 
@@ -269,14 +256,12 @@ impl ParticipantView<'_> {
         let seeking = self.seeking;
         let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
         let stale = seeking.fetch.stale.as_ref().map(|hit| &hit.head.facts);
-        !answer.scope.has(&seeking.plan.facts)
-            || was_shared_lately(stale, seeking.plan.worker.now(), lately_ms)
+        !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, now(), lately_ms)
     }
 
     /// Replies with a freshened response, also if the 304 forbids storing, such as with `private`.
     fn freshened(&self, hit: &Hit, storing: Result<(), Detail>) -> Option<Next> {
-        let stored = if storing.is_ok() { Storing::Yes } else { Storing::No };
-        let used = self.asked(Some(304), CacheResult::Revalidated, stored);
+        let used = self.asked(Some(304), CacheResult::Revalidated, &storing);
         let mut next = self.seeking.stored(hit, used, None);
         if let (Some(Next::Reply(reply)), Err(why_not)) = (&mut next, storing) {
             reply.cache_status.detail = Some(why_not.as_str());
@@ -294,9 +279,7 @@ impl ParticipantView<'_> {
 
     fn filling(&self, filling: &Filling) -> Option<Reply> {
         let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
-        let why_not = filling.storing().err();
-        let storing = if why_not.is_none() { Storing::Yes } else { Storing::No };
-        let used = self.asked(Some(filling.status), result, storing);
+        let used = self.asked(Some(filling.status), result, &filling.storing());
         let mut reply =
             self.seeking.with_context(|context| match (&filling.part, &self.seeking.fetch.scope) {
                 (None, _) => context.filling(filling, used),
@@ -307,7 +290,7 @@ impl ParticipantView<'_> {
                     context.filling(filling, used).or_else(|| context.shorter_part(filling, used))
                 }
             })?;
-        if let Some(why_not) = why_not {
+        if let Err(why_not) = filling.storing() {
             reply.cache_status.detail = why_not.map(Reason::as_str);
         }
         if self.role == Role::Leader {
@@ -331,14 +314,18 @@ impl ParticipantView<'_> {
         let extent = context.extent(&hole.hit);
         let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
         let assembly = Assembly::new(self.seeking.job(), hole.hit.clone(), extent, Some(first))?;
-        context.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, Box::new(assembly)), used)
+        context.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, assembly), used)
     }
 
     //= RFC 9211 section 2.5: stored
-    fn asked(&self, status: Option<u16>, result: CacheResult, storing: Storing) -> Use {
+    fn asked(&self, status: Option<u16>, result: CacheResult, storing: &Result<(), impl Sized>) -> Use {
         let reason = self.seeking.fetch.reason.fwd();
-        let stored = storing == Storing::Yes;
-        let outcome = Outcome::Forwarded { reason, status, stored, collapsed: self.role == Role::Waiter };
+        let outcome = Outcome::Forwarded {
+            reason,
+            status,
+            stored: storing.is_ok(),
+            collapsed: self.role == Role::Waiter,
+        };
         Use::Asked { outcome, result }
     }
 }
