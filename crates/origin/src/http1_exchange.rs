@@ -6,7 +6,7 @@
 
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::StatusCode;
 use http1::{
     Asked, BodyDecoder, Input, Limits, LineSpace, Persistence, ResponseError, ResponseFraming, ResponseHead,
@@ -15,20 +15,16 @@ use http1::{
 use message::fields::PackedFields;
 use message::head::Nominations;
 
-use super::binding::Binding;
-use super::body::OriginBody;
+use super::body::{Exchange, Http1Body, OriginBody, Source};
 use super::error::OriginError;
-use super::exchange::{Exchange, Failure, Processing};
-use super::frame::BodyFraming;
-use super::limits::{FIELDS_MAX, HEAD_BYTES_MAX};
 use super::pool::Reuse;
-use super::request::{KeepAlive, RequestFraming, RequestHead};
+use super::request::{Binding, KeepAlive, RequestFraming, RequestHead};
 use super::request_body::RequestBody;
-use super::response::{EndToEnd, OriginResponse};
+use super::response::{EndToEnd, Failure, OriginResponse, OriginTunnel, Processing};
 use super::timing::{Asking, HeadWait, Interim, UploadProgress};
-use super::upgrade::UpgradeHandle;
+use crate::settings::{FIELDS_MAX, HEAD_BYTES_MAX};
 
-use super::http1::{Http1Body, Http1Connection, Sending, Sent};
+use super::http1::{Http1Connection, Sending, Sent};
 
 const LIMITS: Limits = Limits {
     head_bytes_max: HEAD_BYTES_MAX,
@@ -105,7 +101,7 @@ pub(super) async fn run(
 ) -> Result<Box<OriginResponse>, Failure> {
     let mut conversation = Conversation {
         connection,
-        sending: Sending::new(head, body, exchange.keep_alive()),
+        sending: Sending::new(head, body, exchange.pool.keep_alive()),
         reader: ResponseReader::default(),
         asked: if head.request.method == http::Method::HEAD { Asked::Head } else { Asked::Content },
         content: Content::of(head),
@@ -171,9 +167,9 @@ impl Conversation {
         input: Input,
         on_interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Option<Received>, OriginError> {
-        while !self.connection.input().is_empty() {
+        while !self.connection.input.is_empty() {
             let mut space = LineSpace::default();
-            let arrived = self.connection.input();
+            let arrived = &self.connection.input;
             let read = self.reader.read(arrived, input, self.asked, &LIMITS, &mut space).map_err(refused)?;
             let Some(head) = read else { return Ok(None) };
             let bytes = head.bytes;
@@ -184,12 +180,12 @@ impl Conversation {
                     fields: EndToEnd::WithoutLength.of(nominations(&head), || head.lines()),
                 });
                 self.reader = ResponseReader::default();
-                self.connection.consume(bytes);
+                self.connection.input.advance(bytes);
                 self.interim_count += 1;
                 continue;
             }
             let received = Received::new(status, &head);
-            self.connection.consume(bytes);
+            self.connection.input.advance(bytes);
             return Ok(Some(received));
         }
         Ok(None)
@@ -244,7 +240,7 @@ impl Received {
         if is_bound || content.may_be_unread(self.status, sent) {
             return Reuse::Forbidden;
         }
-        match (self.coding, exchange.keep_alive(), self.persistence, sent) {
+        match (self.coding, exchange.pool.keep_alive(), self.persistence, sent) {
             (
                 TransferCoding::None | TransferCoding::Chunked,
                 KeepAlive::On,
@@ -282,19 +278,14 @@ fn accept(received: Received, conversation: Conversation, exchange: Exchange) ->
     if sent.is_none() {
         connection.share(sending);
     }
-    let framing = match received.framing {
-        ResponseFraming::None => BodyFraming::None,
-        ResponseFraming::Length(bytes) => BodyFraming::Length(bytes),
-        ResponseFraming::Chunked => BodyFraming::Chunked,
-        ResponseFraming::UntilClose => BodyFraming::CloseDelimited,
-    };
-    let body = Http1Body::new(connection, BodyDecoder::of_response(received.framing, &LIMITS));
+    let decoder = BodyDecoder::of_response(received.framing, &LIMITS);
+    let body = Source::Http1(Http1Body { connection, decoder, reuse });
     Box::new(OriginResponse {
         status: received.status,
         reason: Some(received.reason),
         version: received.version,
         fields: received.fields,
-        body: OriginBody::http1(body, framing, reuse, exchange),
+        body: OriginBody::started(body, received.framing, exchange),
         upgraded: None,
         unknown_transfer_coding: received.coding == TransferCoding::Unknown,
     })
@@ -318,7 +309,7 @@ fn accept_upgrade(
     if conversation.sending.outcome() != Some(Sent::Whole) {
         return Err(OriginError::protocol("101 before the end of the request"));
     }
-    let Some((stream, early)) = conversation.connection.into_parts() else {
+    let Some((io, early)) = conversation.connection.into_parts() else {
         return Err(OriginError::ClosedBeforeResponse);
     };
     let Some(held) = exchange.into_tunnel() else { return Err(OriginError::TunnelsFull) };
@@ -331,7 +322,7 @@ fn accept_upgrade(
         version: received.version,
         fields: received.fields,
         body: OriginBody::empty(),
-        upgraded: Some(UpgradeHandle::new(stream, early, held)),
+        upgraded: Some(Box::new(OriginTunnel { io, early, _held: held })),
         unknown_transfer_coding: false,
     }))
 }

@@ -26,7 +26,7 @@ pub(super) struct Pool {
     /// Held while an HTTP/2 connection is opened, so that a burst of requests opens one and not many.
     pub(super) opening: tokio::sync::Mutex<()>,
     config: PoolConfig,
-    counters: Arc<Counters>,
+    pub(super) counters: Arc<Counters>,
 }
 
 /// Whether an exchange left its connection fit for the next one.
@@ -75,10 +75,6 @@ impl Pool {
             config,
             counters,
         }
-    }
-
-    pub(super) fn counters(&self) -> &Arc<Counters> {
-        &self.counters
     }
 
     pub(super) fn keep_alive(&self) -> KeepAlive {
@@ -133,13 +129,13 @@ impl Pool {
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(super) fn reserve_stream(&self, opened_since: Option<Instant>, lead: &Lead) -> Option<StreamSlot> {
         let is_gone = |connection: &mut Arc<Http2Connection>| {
-            !(connection.is_usable() && lead.leads_to(connection.address()))
+            !(connection.is_usable() && lead.leads_to(connection.address))
         };
         let mut shared = self.shared.lock();
         let _closed: Vec<_> = shared.extract_if(.., is_gone).collect();
         let slot = shared
             .iter()
-            .filter(|connection| opened_since.is_none_or(|since| connection.opened_at() >= since))
+            .filter(|connection| opened_since.is_none_or(|since| connection.opened_at >= since))
             .find_map(Http2Connection::reserve);
         drop(shared);
         slot
@@ -210,7 +206,7 @@ async fn reap(guard: ReaperGuard, pause: Duration) {
 
 impl IdleConnections {
     fn put(&mut self, idle: Idle) {
-        let home = idle.connection.home();
+        let home = idle.connection.home;
         self.len += 1;
         match self.by_home.iter_mut().find(|(id, _)| *id == home) {
             Some((_, connections)) => connections.push(idle),
@@ -250,7 +246,7 @@ enum Usefulness {
 impl Idle {
     fn usefulness(&mut self, terms: &Terms<'_>) -> Usefulness {
         let is_too_old = terms.now.duration_since(self.since) >= terms.idle_timeout;
-        if is_too_old || !terms.lead.leads_to(self.connection.address()) {
+        if is_too_old || !terms.lead.leads_to(self.connection.address) {
             return Usefulness::Gone;
         }
         match self.connection.readiness() {

@@ -13,9 +13,10 @@ use caching::{
     Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, file_type,
     may_serve_stale, may_store, partial,
 };
+use http1::ResponseFraming;
 use message::clock::now;
 use message::reason::{Detail, Reason};
-use origin::{BodyFraming, OriginError, OriginResponse, Probe};
+use origin::{OriginError, OriginResponse, Probe};
 use telemetry::FillState;
 
 use crate::config::CloseDelimited;
@@ -289,7 +290,7 @@ impl Job {
             return Err(Reason::UnknownTransferCoding.into());
         }
         //= RFC 9112 section 8: what the close ends is complete if its header section is
-        if response.body.framing() == BodyFraming::CloseDelimited
+        if response.body.framing() == ResponseFraming::UntilClose
             && self.rule().close_delimited == CloseDelimited::Pass
         {
             return Err(Reason::CloseDelimited.into());

@@ -275,16 +275,15 @@ impl<'a, S: Stream> Delivery<'a, S> {
     }
 
     async fn tunnel(mut self) -> Next {
-        let Body::Tunnel(upgraded) = std::mem::replace(&mut self.reply.body, Body::Empty) else {
+        let Body::Tunnel(mut origin) = std::mem::replace(&mut self.reply.body, Body::Empty) else {
             return Ok(Persistence::Close);
         };
         write_upgrade_head(&mut self.connection.out, &self.reply, &self.connection.live);
         self.connection.flush().await?;
-        let mut origin = upgraded.into_tunnel();
         let early = self.connection.input.take();
         let idle_max = self.connection.live.config.limits.tunnel_idle_timeout;
         let Connection { wire, worker, .. } = &mut *self.connection;
-        let carried = tunnel::run((&mut wire.io, early), &mut origin, idle_max, &worker.arrivals).await;
+        let carried = tunnel::run((&mut wire.io, early), &mut *origin, idle_max, &worker.arrivals).await;
         if carried.end == TunnelEnd::Idle {
             self.connection.worker.recorder.client_error("tunnel-idle");
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http1::{BodyDecoder, Decoded, Framing, Limits};
+use message::trailers;
 use origin::{RequestBodySender, UNCHARGED_PIECE_BYTES_MAX};
 use store::{Budget, OverBudget};
 use tokio::time::Instant;
@@ -260,20 +260,8 @@ impl BodyPump {
 
     fn finish(&mut self) {
         let Some(sender) = self.sender.take() else { return };
-        let trailers = self.trailers();
+        let trailers = trailers::of_lines(self.decoder.trailers());
         // The channel may be full; the connection must not wait for it while it has a response to send.
         tokio::spawn(async move { sender.finish(trailers).await });
-    }
-
-    fn trailers(&self) -> Option<HeaderMap> {
-        let mut map = HeaderMap::new();
-        for (name, value) in self.decoder.trailers() {
-            if let (Ok(name), Ok(value)) =
-                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value))
-            {
-                map.append(name, value);
-            }
-        }
-        (!map.is_empty()).then_some(map)
     }
 }
