@@ -11,7 +11,6 @@ use origin::{RequestBodySender, UNCHARGED_PIECE_BYTES_MAX};
 use store::{Budget, OverBudget};
 use tokio::time::Instant;
 
-use super::connection::DRAINED_BYTES_MAX;
 use crate::pace::{BodyLimits, Pace, PaceLimits};
 use crate::request::respond::Problem;
 use crate::server::BodyProblem;
@@ -20,6 +19,9 @@ use crate::worker::Worker;
 
 /// Reason code for a client that left before there was a response.
 pub(super) const CLIENT_CLOSED: &str = "client-closed";
+
+/// Largest rest of a refused request body that is read to keep the connection.
+pub(super) const DRAINED_BYTES_MAX: u64 = 64 * 1024;
 
 /// Size of a read when the budget has no room for more.
 const READ_BYTES_MIN: usize = 16 * 1024;
