@@ -37,6 +37,10 @@ pub struct OriginBody {
 
 /// Place where the rest of a body comes from.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are HTTP/1, and a box would cost each response an allocation"
+)]
 pub(super) enum Source {
     Ended,
     Http1(Http1Body),

@@ -322,7 +322,7 @@ fn accept_upgrade(
         version: received.version,
         fields: received.fields,
         body: OriginBody::empty(),
-        upgraded: Some(Box::new(OriginTunnel { io, early, _held: held })),
+        upgraded: Some(Box::new(OriginTunnel { io, early: early.into(), _held: held })),
         unknown_transfer_coding: false,
     }))
 }

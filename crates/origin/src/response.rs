@@ -1,15 +1,12 @@
 //! Responses of an origin: the head with its end-to-end fields, the connection after a 101, or the failure to get one.
 
 use std::fmt;
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use caching::hop_by_hop::{self, ends_here};
 use message::fields::PackedFields;
 use message::head::Nominations;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::admission::Held;
 use super::body::OriginBody;
@@ -127,42 +124,19 @@ pub(super) enum Kept {
 pub struct OriginTunnel {
     pub(super) io: Stream,
     /// Bytes received together with the 101 response.
-    pub(super) early: Bytes,
+    pub early: Vec<u8>,
     pub(super) _held: (Held, Option<Working>),
+}
+
+impl OriginTunnel {
+    /// The connection behind the early bytes.
+    pub fn io(&mut self) -> &mut (impl AsyncRead + AsyncWrite + Unpin + use<>) {
+        &mut self.io
+    }
 }
 
 impl fmt::Debug for OriginTunnel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OriginTunnel").field("early", &self.early.len()).finish_non_exhaustive()
-    }
-}
-
-impl AsyncRead for OriginTunnel {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.early.is_empty() {
-            return Pin::new(&mut self.io).poll_read(cx, buffer);
-        }
-        let step = self.early.len().min(buffer.remaining());
-        buffer.put_slice(&self.early[..step]);
-        self.early.advance(step);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for OriginTunnel {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

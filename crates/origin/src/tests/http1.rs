@@ -322,11 +322,11 @@ async fn upgrades_give_the_raw_connection() {
         (101, &HeaderValue::from_static("echo"))
     );
     let mut tunnel = response.upgraded.unwrap();
-    tunnel.write_all(b"ping").await.unwrap();
-    let mut read = String::new();
+    tunnel.io().write_all(b"ping").await.unwrap();
+    let mut read = String::from_utf8(std::mem::take(&mut tunnel.early)).unwrap();
     let in_use = || (origin.stats().requests_in_flight, origin.stats().tunnels_open);
     assert_eq!(in_use(), (0, 1), "a tunnel has a limit of its own");
-    tunnel.read_to_string(&mut read).await.unwrap();
+    tunnel.io().read_to_string(&mut read).await.unwrap();
     drop(tunnel);
     assert_eq!((read.as_str(), in_use()), ("firstpong", (0, 0)));
     assert!(
