@@ -4,6 +4,7 @@
 //! first piece of the body in one write. A response head is parsed in place in the input buffer, and the pieces of the body are
 //! cut off it.
 
+use std::borrow::Cow;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
@@ -173,7 +174,8 @@ impl Conversation {
             let read = self.reader.read(arrived, input, self.asked, &LIMITS, &mut space).map_err(refused)?;
             let Some(head) = read else { return Ok(None) };
             let bytes = head.bytes;
-            let status = status(&head)?;
+            let malformed = |_| refused(ResponseError::MalformedStatusLine);
+            let status = StatusCode::from_u16(head.status).map_err(malformed)?;
             if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                 on_interim(Interim {
                     status,
@@ -200,10 +202,6 @@ impl Conversation {
     }
 }
 
-fn status(head: &ResponseHead<'_, '_>) -> Result<StatusCode, OriginError> {
-    StatusCode::from_u16(head.status).map_err(|_| refused(ResponseError::MalformedStatusLine))
-}
-
 fn nominations(head: &ResponseHead<'_, '_>) -> Nominations {
     if head.nominates_fields { Nominations::Some } else { Nominations::None }
 }
@@ -227,7 +225,10 @@ impl Received {
                 http1::Version::Http11 => http::Version::HTTP_11,
             },
             fields: kind.of(nominations(head), || head.lines()),
-            upgrade: upgrade(status, head),
+            upgrade: match status {
+                StatusCode::SWITCHING_PROTOCOLS => head.values("upgrade").next().map(Cow::into_owned),
+                _ => None,
+            },
             framing: head.framing,
             coding: head.transfer_coding,
             persistence: head.persistence,
@@ -260,13 +261,6 @@ fn reason(phrase: &str) -> Bytes {
         "Not Modified" => Bytes::from_static(b"Not Modified"),
         other => Bytes::copy_from_slice(other.as_bytes()),
     }
-}
-
-fn upgrade(status: StatusCode, head: &ResponseHead<'_, '_>) -> Option<Vec<u8>> {
-    if status != StatusCode::SWITCHING_PROTOCOLS {
-        return None;
-    }
-    head.values("upgrade").next().map(std::borrow::Cow::into_owned)
 }
 
 /// Builds the response, and goes on with the body.

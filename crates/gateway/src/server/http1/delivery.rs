@@ -279,9 +279,8 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let early = self.connection.input.take();
         let idle_max = self.connection.live.config.limits.tunnel_idle_timeout;
         let Connection { wire, worker, .. } = &mut *self.connection;
-        let answered = std::mem::take(&mut origin.early);
-        let sides = ((&mut wire.io, early), (origin.io(), answered));
-        let carried = tunnel::run(sides, idle_max, &worker.arrivals).await;
+        let early = [early, std::mem::take(&mut origin.early)];
+        let carried = tunnel::run((&mut wire.io, origin.io()), early, idle_max, &worker.arrivals).await;
         if carried.end == TunnelEnd::Idle {
             self.connection.worker.recorder.client_error("tunnel-idle");
         }
