@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cache::readers::WaitingReader;
 use caching::MethodClass;
 use http::HeaderMap;
-use http1::{Framing, Persistence, encode};
+use http1::{Framing, Persistence, ResponseFraming, encode};
 use message::client::Client;
 use message::head::OwnedRequest;
 use message::piece::PieceMax;
@@ -16,7 +16,7 @@ use store::Slice;
 use tokio::time::Instant;
 
 use super::request_body::{BodyPump, CLIENT_CLOSED, DRAINED_BYTES_MAX, Pumped, Rest};
-use super::response::{BodyFraming, Chunk, write_head, write_upgrade_head};
+use super::response::{Chunk, write_head, write_upgrade_head};
 use super::{Connection, Next, Traits};
 use crate::request::account::{self, Delivered, LoggedRequest};
 use crate::request::interims::{Awaited, Coming, Interims};
@@ -88,7 +88,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
             }
         };
         let outcome = match head {
-            BodyFraming::None => self.connection.flush().await.map(|()| Persistence::KeepAlive),
+            ResponseFraming::None => self.connection.flush().await.map(|()| Persistence::KeepAlive),
             framing => self.body(framing).await,
         };
         let delivered = if outcome.is_ok() { Delivered::Whole } else { Delivered::Broken };
@@ -117,10 +117,10 @@ impl<'a, S: Stream> Delivery<'a, S> {
     }
 
     /// Sends the body. After an error the connection must end in the middle of it, so that the client sees a broken body.
-    async fn body(&mut self, framing: BodyFraming) -> Next {
+    async fn body(&mut self, framing: ResponseFraming) -> Next {
         let mut trailers = None;
         //= RFC 9112 section 8: what the close ends is complete if its header section is
-        if framing == BodyFraming::Close {
+        if framing == ResponseFraming::UntilClose {
             self.connection.wire.io.end_by(Ending::Reset);
         }
         loop {
@@ -185,7 +185,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    async fn send(&mut self, data: &Slice, framing: BodyFraming) -> Result<(), WireError> {
+    async fn send(&mut self, data: &Slice, framing: ResponseFraming) -> Result<(), WireError> {
         let (connection, reply) = (&mut *self.connection, &mut *self.reply);
         let (worker, live) = (&connection.worker, &connection.live);
         let limits = live.config.limits.write_pace();
@@ -227,14 +227,14 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    async fn end(&mut self, framing: BodyFraming, trailers: Option<HeaderMap>) -> Next {
+    async fn end(&mut self, framing: ResponseFraming, trailers: Option<HeaderMap>) -> Next {
         match framing {
-            BodyFraming::Length(bytes) if bytes != self.sent_bytes => return Err(WireError::Closed),
-            BodyFraming::Chunked => self.write_last_chunk(trailers),
+            ResponseFraming::Length(bytes) if bytes != self.sent_bytes => return Err(WireError::Closed),
+            ResponseFraming::Chunked => self.write_last_chunk(trailers),
             _ => {}
         }
         self.connection.flush().await?;
-        if framing == BodyFraming::Close {
+        if framing == ResponseFraming::UntilClose {
             self.connection.wire.io.end_by(Ending::Orderly);
             return Ok(Persistence::Close);
         }
