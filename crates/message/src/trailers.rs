@@ -4,7 +4,7 @@
 use caching::hop_by_hop;
 use caching::unkeyed::{FieldClass, class_of};
 use http::HeaderMap;
-use http::header::HeaderName;
+use http::header::{HeaderName, HeaderValue};
 
 /// Whether a field of this name may be a trailer of a forwarded message.
 //= RFC 9110 section 6.5.1: limitations on use of trailers
@@ -27,6 +27,16 @@ pub fn announcing<'a>(lines: impl Iterator<Item = &'a [u8]>, hidden: &[HeaderNam
     (!names.is_empty()).then(|| names.join(&b", "[..]))
 }
 
+/// A trailer section as a map, if there is anything in it.
+pub fn of_lines<'a>(lines: impl Iterator<Item = (&'a str, &'a [u8])>) -> Option<HeaderMap> {
+    let parsed = |(name, value): (&'a str, &'a [u8])| {
+        Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?))
+    };
+    let mut trailers = HeaderMap::new();
+    lines.filter_map(parsed).for_each(|(name, value)| _ = trailers.append(name, value));
+    (!trailers.is_empty()).then_some(trailers)
+}
+
 /// The trailers that may pass and are none of `hidden`, if there are any.
 pub fn passing(received: HeaderMap, hidden: &[HeaderName]) -> Option<HeaderMap> {
     without(received, |name| !may_pass(name.as_str()) || hidden.contains(name))
@@ -45,8 +55,6 @@ fn without(mut trailers: HeaderMap, is_dropped: impl Fn(&HeaderName) -> bool) ->
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn names(trailers: Option<&HeaderMap>) -> Vec<&str> {

@@ -1,23 +1,31 @@
-//! Response bodies: complete or an error, never silently short.
+//! Response bodies, and the exchange around each: complete or an error, never silently short.
 
-use std::task::{Context, Poll};
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use bytes::Buf;
+use h2::RecvStream;
+use http1::{BodyDecoder, Decoded, ResponseFraming};
+use message::trailers;
+use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use super::admission::Pacing;
+use super::admission::{Held, Pacing, Permit};
 use super::error::OriginError;
-use super::exchange::{Ending, Exchange, Watch};
-use super::frame::{BodyFrame, BodyFraming};
-use super::http1::Http1Body;
-use super::http2::Http2Body;
-use super::pool::Reuse;
+use super::http1::Http1Connection;
+use super::http2::StreamSlot;
+use super::pool::{Pool, Reuse};
+use super::request_body::BodyFrame;
+use super::stats::Working;
+use super::timing::Limits;
 
 /// A response body that is being received. Dropping it before its end closes the connection (HTTP/1) or resets the stream
 /// (HTTP/2).
 #[derive(Debug)]
 pub struct OriginBody {
     source: Source,
-    framing: BodyFraming,
+    framing: ResponseFraming,
     received_bytes: u64,
     /// Length from the head, where the framing does not tell it.
     expected_bytes: Option<u64>,
@@ -27,18 +35,94 @@ pub struct OriginBody {
     failed: Option<OriginError>,
 }
 
+/// Place where the rest of a body comes from.
 #[derive(Debug)]
-enum Source {
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are HTTP/1, and a box would cost each response an allocation"
+)]
+pub(super) enum Source {
     Ended,
-    Http1 { body: Http1Body, reuse: Reuse },
+    Http1(Http1Body),
     Http2(Http2Body),
+}
+
+/// A body on an HTTP/1 connection.
+#[derive(Debug)]
+pub(super) struct Http1Body {
+    pub(super) connection: Http1Connection,
+    /// `None` if the body ends with the connection.
+    pub(super) decoder: Option<BodyDecoder>,
+    pub(super) reuse: Reuse,
+}
+
+/// The receiving half of an HTTP/2 stream.
+#[derive(Debug)]
+pub(super) struct Http2Body {
+    pub(super) receive: RecvStream,
+    pub(super) slot: StreamSlot,
+    /// Stops sending the request body when the exchange is given up.
+    pub(super) _upload: Option<JoinSet<()>>,
+}
+
+/// Resources of an exchange, held until the response body has ended.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) pool: Arc<Pool>,
+    pub(super) limits: Limits,
+    pub(super) permit: Option<Arc<Permit>>,
+    /// Absent: a check, which doesn't count.
+    pub(super) working: Option<Working>,
+    pub(super) watch: Option<Watch>,
+}
+
+impl Exchange {
+    /// Ends the exchange, and returns what its tunnel holds.
+    pub(super) fn into_tunnel(self) -> Option<(Held, Option<Working>)> {
+        Some((self.permit?.take_tunnel()?, self.working))
+    }
+}
+
+/// Callback for the end of a response's content.
+pub(super) struct Watch {
+    tell: Box<dyn Fn(Ending) + Send + Sync>,
+    ending: Ending,
+}
+
+/// End of a response's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// All of it came, or nobody wanted the rest.
+    Fine,
+    /// The origin broke it off, or framed it wrongly.
+    Broken,
+    /// The rest did not come in time.
+    Late,
+}
+
+impl Watch {
+    pub(super) fn new(tell: impl Fn(Ending) + Send + Sync + 'static) -> Self {
+        Self { tell: Box::new(tell), ending: Ending::Fine }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        (self.tell)(self.ending);
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
 }
 
 impl OriginBody {
     pub fn empty() -> Self {
         Self {
             source: Source::Ended,
-            framing: BodyFraming::None,
+            framing: ResponseFraming::None,
             received_bytes: 0,
             expected_bytes: None,
             bytes_max: None,
@@ -50,18 +134,10 @@ impl OriginBody {
     /// Returns a body that is only announced: its content is delivered by other means.
     #[cfg(any(test, feature = "test-double"))]
     pub fn announced(bytes: u64) -> Self {
-        Self { framing: BodyFraming::Length(bytes), ..Self::empty() }
+        Self { framing: ResponseFraming::Length(bytes), ..Self::empty() }
     }
 
-    pub(super) fn http1(body: Http1Body, framing: BodyFraming, reuse: Reuse, exchange: Exchange) -> Self {
-        Self::started(Source::Http1 { body, reuse }, framing, exchange)
-    }
-
-    pub(super) fn http2(body: Http2Body, framing: BodyFraming, exchange: Exchange) -> Self {
-        Self::started(Source::Http2(body), framing, exchange)
-    }
-
-    fn started(source: Source, framing: BodyFraming, exchange: Exchange) -> Self {
+    pub(super) fn started(source: Source, framing: ResponseFraming, exchange: Exchange) -> Self {
         let exchange = Some(exchange);
         let mut body = Self { source, framing, exchange, ..Self::empty() };
         if body.is_at_end() {
@@ -99,7 +175,7 @@ impl OriginBody {
 
     /// Framing of the body.
     #[must_use]
-    pub fn framing(&self) -> BodyFraming {
+    pub fn framing(&self) -> ResponseFraming {
         self.framing
     }
 
@@ -107,9 +183,9 @@ impl OriginBody {
     #[must_use]
     pub fn content_length(&self) -> Option<u64> {
         match self.framing {
-            BodyFraming::None => Some(0),
-            BodyFraming::Length(length) => Some(length),
-            BodyFraming::Chunked | BodyFraming::CloseDelimited => None,
+            ResponseFraming::None => Some(0),
+            ResponseFraming::Length(length) => Some(length),
+            ResponseFraming::Chunked | ResponseFraming::UntilClose => None,
         }
     }
 
@@ -129,7 +205,8 @@ impl OriginBody {
     /// take the bytes that have arrived, before more are read.
     #[must_use]
     pub fn wait_for_client(&self) -> Pacing {
-        self.exchange.as_ref().map_or(Pacing::Allowed, Exchange::wait_for_client)
+        let permit = self.exchange.as_ref().and_then(|exchange| exchange.permit.as_ref());
+        permit.map_or(Pacing::Allowed, |permit| permit.wait_for_client())
     }
 
     /// Waits until a piece has been passed on, at most until the end of the time for the whole exchange; the next piece is then a
@@ -188,8 +265,8 @@ impl OriginBody {
     fn is_at_end(&self) -> bool {
         let ended = match &self.source {
             Source::Ended => true,
-            Source::Http1 { body, .. } => body.is_end_stream(),
-            Source::Http2(body) => body.is_end_stream(),
+            Source::Http1(body) => body.decoder.as_ref().is_some_and(BodyDecoder::is_complete),
+            Source::Http2(body) => body.receive.is_end_stream(),
         };
         ended && self.is_complete()
     }
@@ -200,30 +277,29 @@ impl OriginBody {
     fn is_complete(&self) -> bool {
         let is_as_expected = self.expected_bytes.is_none_or(|bytes| self.received_bytes == bytes);
         let is_framed = match self.framing {
-            BodyFraming::Length(length) => self.received_bytes == length,
-            BodyFraming::None | BodyFraming::Chunked | BodyFraming::CloseDelimited => true,
+            ResponseFraming::Length(length) => self.received_bytes == length,
+            ResponseFraming::None | ResponseFraming::Chunked | ResponseFraming::UntilClose => true,
         };
         is_framed && is_as_expected
     }
 
     fn finish(&mut self) {
         let Some(exchange) = self.exchange.take() else { return };
-        if let Source::Http1 { body, reuse: Reuse::Allowed } =
+        if let Source::Http1(Http1Body { connection, reuse: Reuse::Allowed, .. }) =
             std::mem::replace(&mut self.source, Source::Ended)
-            && self.framing != BodyFraming::CloseDelimited
+            && self.framing != ResponseFraming::UntilClose
         {
-            exchange.pool.release(body.into_connection());
+            exchange.pool.release(connection);
         }
     }
 
     fn fail(&mut self, error: OriginError) -> OriginError {
         if let Some(mut exchange) = self.exchange.take() {
-            exchange.pool.counters().count_error(&error);
-            let watch = exchange.watch.take();
-            watch.into_iter().for_each(|watch| watch.tell(ending(&error)));
+            exchange.pool.counters.count_error(&error);
+            exchange.watch.iter_mut().for_each(|watch| watch.ending = ending(&error));
         }
         if let (Source::Http2(body), OriginError::BetweenBytesTimeout) = (&self.source, &error) {
-            body.suspect();
+            body.slot.suspect();
         }
         self.source = Source::Ended;
         self.failed = Some(error.clone());
@@ -245,8 +321,70 @@ impl Source {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, OriginError>>> {
         match self {
             Self::Ended => Poll::Ready(None),
-            Self::Http1 { body, .. } => body.poll_frame(cx),
+            Self::Http1(body) => body.poll_frame(cx),
             Self::Http2(body) => body.poll_frame(cx),
         }
+    }
+}
+
+/// Next step with the bytes at hand.
+enum Step {
+    Piece(BodyFrame),
+    NeedMore,
+    End,
+}
+
+impl Http1Body {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, OriginError>>> {
+        loop {
+            match self.step() {
+                Ok(Step::Piece(piece)) => return Poll::Ready(Some(Ok(piece))),
+                Ok(Step::End) => return Poll::Ready(None),
+                Ok(Step::NeedMore) => {}
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+            match ready!(self.connection.poll_fill(cx)) {
+                Ok(1..) => {}
+                //= RFC 9112 section 8: what the close ends is complete if its header section is
+                Ok(0) if self.decoder.is_none() => return Poll::Ready(None),
+                //= RFC 9112 section 8: an incomplete response is recorded as incomplete
+                Ok(0) | Err(_) => return Poll::Ready(Some(Err(OriginError::BodyTruncated))),
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, OriginError> {
+        let connection = &mut self.connection;
+        let arrived = connection.input.len();
+        let Some(decoder) = &mut self.decoder else {
+            return Ok(match arrived {
+                0 => Step::NeedMore,
+                bytes => Step::Piece(BodyFrame::Data(connection.take(bytes))),
+            });
+        };
+        let decoded = decoder.decode(&connection.input).map_err(|_| OriginError::BodyTruncated)?;
+        let Decoded::Data(range) = decoded else {
+            connection.input.advance(decoded.consumed());
+            let Decoded::End { .. } = decoded else { return Ok(Step::NeedMore) };
+            let trailers = trailers::of_lines(decoder.trailers()).map(BodyFrame::Trailers);
+            return Ok(trailers.map_or(Step::End, Step::Piece));
+        };
+        connection.input.advance(range.start);
+        Ok(Step::Piece(BodyFrame::Data(connection.take(range.len()))))
+    }
+}
+
+impl Http2Body {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, OriginError>>> {
+        while let Some(data) = ready!(self.receive.poll_data(cx)) {
+            let Ok(data) = data else { return Poll::Ready(Some(Err(OriginError::BodyTruncated))) };
+            // Fails only when the stream is gone, which the next poll reports.
+            let _ = self.receive.flow_control().release_capacity(data.len());
+            if !data.is_empty() {
+                return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
+            }
+        }
+        let trailers = ready!(self.receive.poll_trailers(cx)).map_err(|_| OriginError::BodyTruncated);
+        Poll::Ready(trailers.map(|trailers| trailers.map(BodyFrame::Trailers)).transpose())
     }
 }

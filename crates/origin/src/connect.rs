@@ -11,12 +11,11 @@ use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::OriginError;
-use super::resolve::{Lead, Resolver, literal};
+use super::resolve::{Resolver, literal};
 use crate::settings::{AddressFamily, EndpointConfig, OriginAddress, OriginProtocol};
 
 /// Head start of one address before the next is tried beside it (RFC 8305 section 5).
@@ -72,11 +71,11 @@ pub(super) struct Opened {
 pub(super) struct Connector {
     address: OriginAddress,
     /// Host name, if its addresses may change.
-    name: Option<String>,
+    pub(super) name: Option<String>,
     tls: Option<Tls>,
     local_address: Option<IpAddr>,
     family: AddressFamily,
-    resolver: Arc<Resolver>,
+    pub(super) resolver: Arc<Resolver>,
 }
 
 struct Tls {
@@ -114,12 +113,6 @@ impl Connector {
             OriginProtocol::Auto if self.tls.is_some() => Offer::Either,
             OriginProtocol::Auto => Offer::Http1,
         }
-    }
-
-    /// Returns where kept connections may lead. Called at each use, because a name must be looked up again even if its
-    /// connections are never idle.
-    pub(super) fn addresses(&self, now: Instant) -> Lead {
-        self.name.as_deref().map_or(Lead::Anywhere, |name| self.resolver.lead(name, now))
     }
 
     /// Connects. The caller limits the time.

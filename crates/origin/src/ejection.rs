@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::exchange::Kept;
+use super::response::Kept;
 use super::retry::{Cause, Failed, Replay};
 use crate::settings::EjectionConfig;
 
@@ -146,7 +146,7 @@ mod tests {
     use testkit::decision_table::{Column, compare, table};
 
     use super::*;
-    use crate::exchange::Processing;
+    use crate::response::Processing;
     use crate::retry::Repeatable;
     use crate::settings::Statuses;
 

@@ -11,17 +11,16 @@ use store::Budget;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::binding::Binding;
 use super::checks::Checked;
 use super::connect::{Connector, Negotiated, Offer, Opened};
 use super::ejection::Standing;
 use super::error::OriginError;
-use super::exchange::Kept;
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamSlot};
 use super::pool::Pool;
-use super::request::RequestHead;
-use super::resolve::Resolver;
+use super::request::{Binding, RequestHead};
+use super::resolve::{Lead, Resolver};
+use super::response::Kept;
 use super::stats::{Counters, Work};
 use super::timing::Limits;
 use crate::settings::{EndpointConfig, OriginAddress, OriginConfig};
@@ -32,6 +31,8 @@ pub(super) struct Endpoint {
     /// URL of the server.
     pub(super) label: Arc<str>,
     pub(super) known: Arc<Known>,
+    /// Protocols to offer for requests without an upgrade.
+    usual_offer: Offer,
     connector: Connector,
     pub(super) pool: Arc<Pool>,
     /// Whether ALPN last chose HTTP/1: then each request of a burst opens a connection of its own.
@@ -94,10 +95,12 @@ impl Endpoint {
         memory: Option<Arc<Budget>>,
         counters: Arc<Counters>,
     ) -> Self {
+        let connector = Connector::new(&config, resolver);
         Self {
             label: config.to_string().into(),
             known,
-            connector: Connector::new(&config, resolver),
+            usual_offer: connector.offer(config.protocol),
+            connector,
             pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
             chose_http1: AtomicBool::new(false),
             memory,
@@ -167,20 +170,16 @@ impl Endpoint {
     //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
     fn offer(&self, head: &RequestHead<'_>) -> Offer {
         match &head.request.upgrade {
-            None => self.usual_offer(),
+            None => self.usual_offer,
             Some(_) => Offer::Http1,
         }
-    }
-
-    fn usual_offer(&self) -> Offer {
-        self.connector.offer(self.config.protocol)
     }
 
     /// Turns the failure of an upgrade that needs another protocol than other requests into [`OriginError::UpgradeFailed`]:
     /// servers that speak only HTTP/2 break off, each in its own way. It says nothing about their health, and clients choose what
     /// they ask for.
     pub(super) fn failure_of(&self, head: &RequestHead<'_>, error: OriginError) -> OriginError {
-        let is_unusual = head.request.upgrade.is_some() && self.usual_offer() != Offer::Http1;
+        let is_unusual = head.request.upgrade.is_some() && self.usual_offer != Offer::Http1;
         match error {
             OriginError::Tls(_) | OriginError::Protocol(_) | OriginError::ClosedBeforeResponse
                 if is_unusual =>
@@ -196,7 +195,9 @@ impl Endpoint {
             Eligible::Any(now) => (None, now),
             Eligible::OpenedSince(since) => (Some(since), Instant::now()),
         };
-        let lead = self.connector.addresses(now);
+        // At each use, because a name must be looked up again even if its connections are never idle.
+        let Connector { name, resolver, .. } = &self.connector;
+        let lead = name.as_deref().map_or(Lead::Anywhere, |name| resolver.lead(name, now));
         let shared = match offer {
             Offer::Http1 => None,
             Offer::Http2 | Offer::Either => self.pool.reserve_stream(opened_since, &lead),

@@ -153,66 +153,45 @@ impl OriginError {
     /// where one fits.
     #[must_use]
     pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Resolve(_) => "dns-error",
-            Self::Connect(io::ErrorKind::ConnectionRefused) => "connection-refused",
-            Self::Connect(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
-                "destination-ip-unroutable"
-            }
-            Self::Connect(_) => "destination-unavailable",
-            Self::ConnectTimeout => "connection-timeout",
-            Self::Tls(_) => "tls-protocol-error",
-            Self::TlsCertificate(_) => "tls-certificate-error",
-            Self::FirstByteTimeout => "http-response-timeout",
-            Self::BetweenBytesTimeout => "connection-read-timeout",
-            Self::TotalTimeout => "total-timeout",
-            Self::ClosedBeforeResponse => "connection-terminated",
-            Self::StreamRefused => "stream-refused",
-            Self::UpgradeFailed(_) => "http-upgrade-failed",
-            Self::BodyTruncated => "http-response-incomplete",
-            Self::BodyTooLarge { .. } => "http-response-body-size",
-            Self::Protocol(_) => "http-protocol-error",
-            Self::InterimResponses { .. } => "interim-responses-max",
-            Self::QueueFull => "connection-limit-reached",
-            Self::QueueTimeout => "queue-timeout",
-            Self::ClientShare => "client-share",
-            Self::MissBudget { .. } => "miss-budget",
-            Self::TransfersFull => "transfers-max",
-            Self::TunnelsFull => "tunnels-max",
-            Self::CircuitOpen { .. } | Self::CircuitHalfOpen { .. } => "circuit-open",
-            Self::RequestBody => "request-body-incomplete",
-            Self::InvalidRequest(_) => "http-request-error",
-        }
+        self.reason_and_kind().0
     }
 
     /// The party at fault.
     #[must_use]
     pub fn kind(&self) -> OriginErrorKind {
+        self.reason_and_kind().1
+    }
+
+    fn reason_and_kind(&self) -> (&'static str, OriginErrorKind) {
+        use OriginErrorKind::{InvalidResponse, Overloaded, Request, TimedOut, Unreachable};
+        use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
         match self {
-            Self::Resolve(_)
-            | Self::Connect(_)
-            | Self::Tls(_)
-            | Self::TlsCertificate(_)
-            | Self::ClosedBeforeResponse
-            | Self::StreamRefused => OriginErrorKind::Unreachable,
-            Self::ConnectTimeout
-            | Self::FirstByteTimeout
-            | Self::BetweenBytesTimeout
-            | Self::TotalTimeout => OriginErrorKind::TimedOut,
-            Self::UpgradeFailed(_)
-            | Self::BodyTruncated
-            | Self::BodyTooLarge { .. }
-            | Self::Protocol(_)
-            | Self::InterimResponses { .. } => OriginErrorKind::InvalidResponse,
-            Self::QueueFull
-            | Self::QueueTimeout
-            | Self::ClientShare
-            | Self::MissBudget { .. }
-            | Self::TransfersFull
-            | Self::TunnelsFull
-            | Self::CircuitOpen { .. }
-            | Self::CircuitHalfOpen { .. } => OriginErrorKind::Overloaded,
-            Self::RequestBody | Self::InvalidRequest(_) => OriginErrorKind::Request,
+            Self::Resolve(_) => ("dns-error", Unreachable),
+            Self::Connect(ConnectionRefused) => ("connection-refused", Unreachable),
+            Self::Connect(HostUnreachable | NetworkUnreachable) => ("destination-ip-unroutable", Unreachable),
+            Self::Connect(_) => ("destination-unavailable", Unreachable),
+            Self::ConnectTimeout => ("connection-timeout", TimedOut),
+            Self::Tls(_) => ("tls-protocol-error", Unreachable),
+            Self::TlsCertificate(_) => ("tls-certificate-error", Unreachable),
+            Self::FirstByteTimeout => ("http-response-timeout", TimedOut),
+            Self::BetweenBytesTimeout => ("connection-read-timeout", TimedOut),
+            Self::TotalTimeout => ("total-timeout", TimedOut),
+            Self::ClosedBeforeResponse => ("connection-terminated", Unreachable),
+            Self::StreamRefused => ("stream-refused", Unreachable),
+            Self::UpgradeFailed(_) => ("http-upgrade-failed", InvalidResponse),
+            Self::BodyTruncated => ("http-response-incomplete", InvalidResponse),
+            Self::BodyTooLarge { .. } => ("http-response-body-size", InvalidResponse),
+            Self::Protocol(_) => ("http-protocol-error", InvalidResponse),
+            Self::InterimResponses { .. } => ("interim-responses-max", InvalidResponse),
+            Self::QueueFull => ("connection-limit-reached", Overloaded),
+            Self::QueueTimeout => ("queue-timeout", Overloaded),
+            Self::ClientShare => ("client-share", Overloaded),
+            Self::MissBudget { .. } => ("miss-budget", Overloaded),
+            Self::TransfersFull => ("transfers-max", Overloaded),
+            Self::TunnelsFull => ("tunnels-max", Overloaded),
+            Self::CircuitOpen { .. } | Self::CircuitHalfOpen { .. } => ("circuit-open", Overloaded),
+            Self::RequestBody => ("request-body-incomplete", Request),
+            Self::InvalidRequest(_) => ("http-request-error", Request),
         }
     }
 
@@ -279,7 +258,7 @@ mod tests {
 
     #[test]
     fn reasons_are_all_listed() {
-        let (_, rest) = include_str!("error.rs").split_once("pub fn reason(&self)").expect("it is here");
+        let (_, rest) = include_str!("error.rs").split_once("fn reason_and_kind(&self)").expect("it is here");
         let (body, _) = rest.split_once("\n    }\n").expect("it ends");
         let told: Vec<_> = body.split('"').skip(1).step_by(2).collect();
         assert_eq!(told, OriginError::REASONS);

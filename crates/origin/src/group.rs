@@ -13,20 +13,20 @@ use smallvec::{SmallVec, smallvec};
 use store::Budget;
 use tokio::time::{Instant, sleep};
 
-use super::admission::{Admission, Entrance};
-use super::attempt::{Attempt, FailedAttempt};
+use super::admission::{Admission, Entrance, Permit};
+use super::body::Exchange;
 use super::circuit::{Circuit, Probe};
 use super::ejection::Verdict;
-use super::endpoint::Eligible;
+use super::endpoint::{Connection, Eligible, Endpoint};
 use super::error::OriginError;
-use super::exchange::Failure;
 use super::request::{OriginRequest, RequestHead, accepted};
 use super::request_body::{Arrival, RequestBody};
-use super::response::OriginResponse;
+use super::response::{Failure, Kept, OriginResponse, Processing};
 use super::retry::{Anew, Cause, Elsewhere, Failed, Next, Repeatable, Replay, RetryBudget, next};
 use super::servers::{Server, Servers};
-use super::stats::{BreakerStats, Counters, OriginStats};
+use super::stats::{BreakerStats, Counters, OriginStats, Working};
 use super::timing::{Awaited, HeadWait, Interim, Limits};
+use super::{http1_exchange, http2_exchange};
 use crate::settings::{OriginConfig, OriginTimeouts};
 
 /// An origin with its policy and its limits, kept alive by its users.
@@ -198,9 +198,8 @@ impl Upstream {
             let endpoint = &*self.servers.list()[course.server].endpoint;
             tried.iter().for_each(|tried| tried.note(&endpoint.label));
             let head = RequestHead::new(&self.config, request, &body);
-            let work = &endpoint.known.work;
-            let attempt = Attempt { endpoint, eligible: course.eligible, permit: Some(&permit), work };
-            let failed = match attempt.run(&head, body, waiting).await {
+            let way = (course.eligible, Some(&permit));
+            let failed = match attempt(endpoint, way, &head, body, waiting).await {
                 Ok(mut response) => {
                     self.servers.note_answer((course.server, waiting.awaited), &mut response);
                     return Ok(response);
@@ -253,13 +252,12 @@ impl Upstream {
     /// The error of the attempt, if the request goes nowhere.
     fn after(
         &self,
-        failed: FailedAttempt,
+        (Failure { error, body, processing }, kept): (Failure, Kept),
         (method, waiting): (Repeatable, &HeadWait<'_>),
         course: &mut Course,
         record: Option<&Arc<Record>>,
     ) -> Result<(Next, RequestBody), OriginError> {
         let now = Instant::now();
-        let FailedAttempt { failure: Failure { error, body, processing }, kept } = failed;
         self.servers.list()[course.server].endpoint.known.work.count_failure(&error);
         let replay = if body.is_some() { Replay::Whole } else { Replay::Gone };
         let failed = Failed { cause: Cause::of(&error), processing, kept, method, body: replay };
@@ -329,4 +327,39 @@ impl Upstream {
     pub fn permit_given_up(&self, client: Option<Client>) {
         self.admission.pass_on(client);
     }
+}
+
+/// Sends a request on a connection, and waits for the response head. The permit is held until the response body has ended. Checks
+/// have none, and don't count.
+///
+/// # Errors
+/// There is no response. The failure has the whole request body, if it is still at hand.
+pub(super) async fn attempt(
+    endpoint: &Endpoint,
+    (eligible, permit): (Eligible, Option<&Arc<Permit>>),
+    head: &RequestHead<'_>,
+    mut body: RequestBody,
+    waiting: &mut HeadWait<'_>,
+) -> Result<Box<OriginResponse>, Box<(Failure, Kept)>> {
+    let failed = |failure: Failure, kept| {
+        let error = endpoint.failure_of(head, failure.error);
+        Box::new((Failure { error, ..failure }, kept))
+    };
+    let replay = body.replay();
+    waiting.awaited = Awaited::Origin;
+    let working = permit.map(|_| Working::begin(&endpoint.known.work));
+    let (connection, kept) = match endpoint.acquire(eligible, head, waiting.limits).await {
+        Ok(acquired) => acquired,
+        Err(error) => {
+            let failure = Failure { error, body: Some(body), processing: Processing::Never };
+            return Err(failed(failure, Kept::No));
+        }
+    };
+    let (pool, permit) = (Arc::clone(&endpoint.pool), permit.cloned());
+    let exchange = Exchange { pool, limits: waiting.limits, permit, working, watch: None };
+    let answer = match connection {
+        Connection::Http1(connection) => http1_exchange::run(connection, head, body, waiting, exchange).await,
+        Connection::Http2(slot) => Box::pin(http2_exchange::run(slot, head, body, waiting, exchange)).await,
+    };
+    answer.map_err(|failure| failed(Failure { body: failure.body.or(replay), ..failure }, kept))
 }

@@ -9,11 +9,10 @@ use message::fields::PackedFields;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use super::attempt::Attempt;
-use super::binding::Binding;
 use super::checks::{Check, Checked, Thresholds};
 use super::endpoint::{Checker, Eligible, Endpoint};
-use super::request::{OriginRequest, RequestHead, accepted};
+use super::group::attempt;
+use super::request::{Binding, OriginRequest, RequestHead, accepted};
 use super::request_body::RequestBody;
 use super::servers::Servers;
 use super::timing::{HeadWait, Interim, Limits};
@@ -62,13 +61,11 @@ async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig
     let mut on_interim = |_: Interim| {};
     let limits = Limits::new(&timeouts(health), config.interim_responses_max, now);
     let mut waiting = HeadWait::new(limits, &mut on_interim);
-    let work = &Arc::default();
     // A check takes no place from requests that wait for the origin.
-    let attempt = Attempt { endpoint, eligible: Eligible::Any(now), permit: None, work };
-    match attempt.run(&head, body, &mut waiting).await {
+    match attempt(endpoint, (Eligible::Any(now), None), &head, body, &mut waiting).await {
         Ok(response) if health.statuses.contains(response.status.as_u16()) => Ok(()),
         Ok(response) => Err(format!("status {}", response.status.as_u16())),
-        Err(failed) => Err(failed.failure.error.to_string()),
+        Err(failed) => Err(failed.0.error.to_string()),
     }
 }
 

@@ -4,9 +4,10 @@
 //! first piece of the body in one write. A response head is parsed in place in the input buffer, and the pieces of the body are
 //! cut off it.
 
+use std::borrow::Cow;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::StatusCode;
 use http1::{
     Asked, BodyDecoder, Input, Limits, LineSpace, Persistence, ResponseError, ResponseFraming, ResponseHead,
@@ -15,20 +16,16 @@ use http1::{
 use message::fields::PackedFields;
 use message::head::Nominations;
 
-use super::binding::Binding;
-use super::body::OriginBody;
+use super::body::{Exchange, Http1Body, OriginBody, Source};
 use super::error::OriginError;
-use super::exchange::{Exchange, Failure, Processing};
-use super::frame::BodyFraming;
-use super::limits::{FIELDS_MAX, HEAD_BYTES_MAX};
 use super::pool::Reuse;
-use super::request::{KeepAlive, RequestFraming, RequestHead};
+use super::request::{Binding, KeepAlive, RequestFraming, RequestHead};
 use super::request_body::RequestBody;
-use super::response::{EndToEnd, OriginResponse};
+use super::response::{EndToEnd, Failure, OriginResponse, OriginTunnel, Processing};
 use super::timing::{Asking, HeadWait, Interim, UploadProgress};
-use super::upgrade::UpgradeHandle;
+use crate::settings::{FIELDS_MAX, HEAD_BYTES_MAX};
 
-use super::http1::{Http1Body, Http1Connection, Sending, Sent};
+use super::http1::{Http1Connection, Sending, Sent};
 
 const LIMITS: Limits = Limits {
     head_bytes_max: HEAD_BYTES_MAX,
@@ -105,7 +102,7 @@ pub(super) async fn run(
 ) -> Result<Box<OriginResponse>, Failure> {
     let mut conversation = Conversation {
         connection,
-        sending: Sending::new(head, body, exchange.keep_alive()),
+        sending: Sending::new(head, body, exchange.pool.keep_alive()),
         reader: ResponseReader::default(),
         asked: if head.request.method == http::Method::HEAD { Asked::Head } else { Asked::Content },
         content: Content::of(head),
@@ -171,25 +168,26 @@ impl Conversation {
         input: Input,
         on_interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Option<Received>, OriginError> {
-        while !self.connection.input().is_empty() {
+        while !self.connection.input.is_empty() {
             let mut space = LineSpace::default();
-            let arrived = self.connection.input();
+            let arrived = &self.connection.input;
             let read = self.reader.read(arrived, input, self.asked, &LIMITS, &mut space).map_err(refused)?;
             let Some(head) = read else { return Ok(None) };
             let bytes = head.bytes;
-            let status = status(&head)?;
+            let malformed = |_| refused(ResponseError::MalformedStatusLine);
+            let status = StatusCode::from_u16(head.status).map_err(malformed)?;
             if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                 on_interim(Interim {
                     status,
                     fields: EndToEnd::WithoutLength.of(nominations(&head), || head.lines()),
                 });
                 self.reader = ResponseReader::default();
-                self.connection.consume(bytes);
+                self.connection.input.advance(bytes);
                 self.interim_count += 1;
                 continue;
             }
             let received = Received::new(status, &head);
-            self.connection.consume(bytes);
+            self.connection.input.advance(bytes);
             return Ok(Some(received));
         }
         Ok(None)
@@ -202,10 +200,6 @@ impl Conversation {
         }
         Failure { error, body: None, processing: Processing::Possible }
     }
-}
-
-fn status(head: &ResponseHead<'_, '_>) -> Result<StatusCode, OriginError> {
-    StatusCode::from_u16(head.status).map_err(|_| refused(ResponseError::MalformedStatusLine))
 }
 
 fn nominations(head: &ResponseHead<'_, '_>) -> Nominations {
@@ -231,7 +225,10 @@ impl Received {
                 http1::Version::Http11 => http::Version::HTTP_11,
             },
             fields: kind.of(nominations(head), || head.lines()),
-            upgrade: upgrade(status, head),
+            upgrade: match status {
+                StatusCode::SWITCHING_PROTOCOLS => head.values("upgrade").next().map(Cow::into_owned),
+                _ => None,
+            },
             framing: head.framing,
             coding: head.transfer_coding,
             persistence: head.persistence,
@@ -244,7 +241,7 @@ impl Received {
         if is_bound || content.may_be_unread(self.status, sent) {
             return Reuse::Forbidden;
         }
-        match (self.coding, exchange.keep_alive(), self.persistence, sent) {
+        match (self.coding, exchange.pool.keep_alive(), self.persistence, sent) {
             (
                 TransferCoding::None | TransferCoding::Chunked,
                 KeepAlive::On,
@@ -266,13 +263,6 @@ fn reason(phrase: &str) -> Bytes {
     }
 }
 
-fn upgrade(status: StatusCode, head: &ResponseHead<'_, '_>) -> Option<Vec<u8>> {
-    if status != StatusCode::SWITCHING_PROTOCOLS {
-        return None;
-    }
-    head.values("upgrade").next().map(std::borrow::Cow::into_owned)
-}
-
 /// Builds the response, and goes on with the body.
 fn accept(received: Received, conversation: Conversation, exchange: Exchange) -> Box<OriginResponse> {
     let Conversation { mut connection, sending, content, binding, .. } = conversation;
@@ -282,19 +272,14 @@ fn accept(received: Received, conversation: Conversation, exchange: Exchange) ->
     if sent.is_none() {
         connection.share(sending);
     }
-    let framing = match received.framing {
-        ResponseFraming::None => BodyFraming::None,
-        ResponseFraming::Length(bytes) => BodyFraming::Length(bytes),
-        ResponseFraming::Chunked => BodyFraming::Chunked,
-        ResponseFraming::UntilClose => BodyFraming::CloseDelimited,
-    };
-    let body = Http1Body::new(connection, BodyDecoder::of_response(received.framing, &LIMITS));
+    let decoder = BodyDecoder::of_response(received.framing, &LIMITS);
+    let body = Source::Http1(Http1Body { connection, decoder, reuse });
     Box::new(OriginResponse {
         status: received.status,
         reason: Some(received.reason),
         version: received.version,
         fields: received.fields,
-        body: OriginBody::http1(body, framing, reuse, exchange),
+        body: OriginBody::started(body, received.framing, exchange),
         upgraded: None,
         unknown_transfer_coding: received.coding == TransferCoding::Unknown,
     })
@@ -318,7 +303,7 @@ fn accept_upgrade(
     if conversation.sending.outcome() != Some(Sent::Whole) {
         return Err(OriginError::protocol("101 before the end of the request"));
     }
-    let Some((stream, early)) = conversation.connection.into_parts() else {
+    let Some((io, early)) = conversation.connection.into_parts() else {
         return Err(OriginError::ClosedBeforeResponse);
     };
     let Some(held) = exchange.into_tunnel() else { return Err(OriginError::TunnelsFull) };
@@ -331,7 +316,7 @@ fn accept_upgrade(
         version: received.version,
         fields: received.fields,
         body: OriginBody::empty(),
-        upgraded: Some(UpgradeHandle::new(stream, early, held)),
+        upgraded: Some(Box::new(OriginTunnel { io, early: early.into(), _held: held })),
         unknown_transfer_coding: false,
     }))
 }

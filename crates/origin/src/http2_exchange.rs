@@ -11,22 +11,20 @@ use h2::{Reason, RecvStream, SendStream};
 use http::Version;
 use http::header::{self, HeaderMap, HeaderName};
 use http::uri::{Authority, Parts, Uri};
+use http1::ResponseFraming;
 use message::fields::map_lines;
 use message::head::Nominations;
 use message::trailers;
 use tokio::task::JoinSet;
 
-use super::body::OriginBody;
+use super::body::{Exchange, Http2Body, OriginBody, Source};
 use super::error::{OriginError, cause};
-use super::exchange::{Exchange, Failure, Processing};
-use super::frame::{BodyFrame, BodyFraming};
-use super::limits::FIELDS_MAX;
+use super::http2::{StreamSlot, broken};
 use super::request::RequestHead;
-use super::request_body::{RequestBody, RequestBodyIncomplete};
-use super::response::{EndToEnd, OriginResponse};
+use super::request_body::{BodyFrame, RequestBody, RequestBodyIncomplete};
+use super::response::{EndToEnd, Failure, OriginResponse, Processing};
 use super::timing::{Asking, HeadWait, Interim, UploadProgress};
-
-use super::http2::{Http2Body, StreamSlot, broken};
+use crate::settings::FIELDS_MAX;
 
 /// Sends the request and waits for the response head.
 pub(super) async fn run(
@@ -154,18 +152,18 @@ fn accept(
     }
     let bodyless = head.request.method == http::Method::HEAD || matches!(parts.status.as_u16(), 204 | 304);
     let framing = match content_length(&fields) {
-        _ if bodyless => BodyFraming::None,
-        Some(length) => BodyFraming::Length(length),
-        None if receive.is_end_stream() => BodyFraming::Length(0),
-        None => BodyFraming::Chunked,
+        _ if bodyless => ResponseFraming::None,
+        Some(length) => ResponseFraming::Length(length),
+        None if receive.is_end_stream() => ResponseFraming::Length(0),
+        None => ResponseFraming::Chunked,
     };
-    let body = Http2Body::new(receive, slot, upload);
+    let body = Source::Http2(Http2Body { receive, slot, _upload: upload });
     Ok(Box::new(OriginResponse {
         status: parts.status,
         reason: None,
         version: parts.version,
         fields: EndToEnd::AsTheyAre.of(Nominations::Some, || map_lines(&fields)),
-        body: OriginBody::http2(body, framing, exchange),
+        body: OriginBody::started(body, framing, exchange),
         upgraded: None,
         unknown_transfer_coding: false,
     }))

@@ -6,14 +6,12 @@
 //! [`Upstreams`] is one per process and shared by all workers. [`Upstream::send`] runs on the caller's runtime; a connection gets
 //! its events from the runtime that opened it and may be borrowed by others. Limits are global.
 //!
-//! `group` sends a request: circuit breaker, `admission`, a server by `balance`, an `attempt`, and `retry` for its outcome. `http1/` and
+//! `group` sends a request: circuit breaker, `admission`, a server by `balance`, an attempt, and `retry` for its outcome. `http1/` and
 //! `http2/` speak with servers. `fair_queue`, `ejection`, `retry` and `balance` decide without a clock. `docs/design/upstreams.md`
 //! explains the whole.
 
 mod admission;
-mod attempt;
 pub mod balance;
-mod binding;
 mod body;
 mod checks;
 mod circuit;
@@ -21,16 +19,13 @@ mod connect;
 mod ejection;
 mod endpoint;
 mod error;
-mod exchange;
 mod fair_queue;
-mod frame;
 mod group;
 mod health;
 mod http1;
 mod http1_exchange;
 mod http2;
 mod http2_exchange;
-mod limits;
 mod pool;
 mod registry;
 mod request;
@@ -45,22 +40,19 @@ mod stats;
 mod tests;
 mod timing;
 pub mod tls;
-mod upgrade;
 
 pub use self::admission::Pacing;
 pub use self::body::OriginBody;
 pub use self::circuit::Probe;
 pub use self::error::{OriginError, OriginErrorKind};
-pub use self::frame::{BodyFrame, BodyFraming};
 pub use self::group::{Tried, Upstream};
-pub use self::limits::{ARRIVING_BYTES_MAX, FIELDS_MAX, HEAD_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
 pub use self::registry::Upstreams;
 pub use self::request::OriginRequest;
-pub use self::request_body::Room;
 pub use self::request_body::{
-    ChannelBody, Gathered, RequestBody, RequestBodyClosed, RequestBodyIncomplete, RequestBodySender,
+    BodyFrame, ChannelBody, Gathered, RequestBody, RequestBodyClosed, RequestBodyIncomplete,
+    RequestBodySender, Room,
 };
-pub use self::response::OriginResponse;
+pub use self::response::{OriginResponse, OriginTunnel};
+pub use self::settings::{ARRIVING_BYTES_MAX, FIELDS_MAX, HEAD_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
 pub use self::stats::{BreakerStats, OriginStats, ServerState, ServerStats};
 pub use self::timing::Interim;
-pub use self::upgrade::{OriginTunnel, UpgradeHandle};

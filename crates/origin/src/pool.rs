@@ -4,11 +4,12 @@
 //! when it has none. HTTP/2 connections are shared by all. Locks: `idle` and `shared` are never held together, nor over an await;
 //! removed connections are dropped after the lock.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::http1::{Http1Connection, Readiness};
@@ -26,7 +27,7 @@ pub(super) struct Pool {
     /// Held while an HTTP/2 connection is opened, so that a burst of requests opens one and not many.
     pub(super) opening: tokio::sync::Mutex<()>,
     config: PoolConfig,
-    counters: Arc<Counters>,
+    pub(super) counters: Arc<Counters>,
 }
 
 /// Whether an exchange left its connection fit for the next one.
@@ -55,15 +56,8 @@ struct IdleConnections {
     /// One list per runtime, of which there are few; the newest connection last.
     by_home: Vec<(Id, Vec<Idle>)>,
     len: usize,
-    reaper: Reaper,
-}
-
-/// The task that closes connections after the idle timeout.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Reaper {
-    #[default]
-    Stopped,
-    Running,
+    /// The task that closes connections after the idle timeout. Its runtime may go away: the next release starts one elsewhere.
+    reaper: Option<AbortHandle>,
 }
 
 impl Pool {
@@ -75,10 +69,6 @@ impl Pool {
             config,
             counters,
         }
-    }
-
-    pub(super) fn counters(&self) -> &Arc<Counters> {
-        &self.counters
     }
 
     pub(super) fn keep_alive(&self) -> KeepAlive {
@@ -107,7 +97,7 @@ impl Pool {
         let gauged = Gauged::new(&self.counters, |counters| &counters.connections_idle);
         let released = Idle { connection, since: now, _gauged: gauged };
         let mut removed = Vec::new();
-        let reaper = {
+        {
             let mut idle = self.idle.lock();
             if idle.len >= self.config.idle_connections_max {
                 idle.prune(&self.terms(now, &Lead::Anywhere), &mut removed);
@@ -117,12 +107,9 @@ impl Pool {
             } else {
                 removed.push(released);
             }
-            std::mem::replace(&mut idle.reaper, Reaper::Running)
-        };
-        drop(removed);
-        if reaper == Reaper::Stopped {
-            self.start_reaper();
+            self.keep_reaping(&mut idle.reaper);
         }
+        drop(removed);
     }
 
     fn terms<'a>(&self, now: Instant, lead: &'a Lead) -> Terms<'a> {
@@ -133,13 +120,13 @@ impl Pool {
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(super) fn reserve_stream(&self, opened_since: Option<Instant>, lead: &Lead) -> Option<StreamSlot> {
         let is_gone = |connection: &mut Arc<Http2Connection>| {
-            !(connection.is_usable() && lead.leads_to(connection.address()))
+            !(connection.is_usable() && lead.leads_to(connection.address))
         };
         let mut shared = self.shared.lock();
         let _closed: Vec<_> = shared.extract_if(.., is_gone).collect();
         let slot = shared
             .iter()
-            .filter(|connection| opened_since.is_none_or(|since| connection.opened_at() >= since))
+            .filter(|connection| opened_since.is_none_or(|since| connection.opened_at >= since))
             .find_map(Http2Connection::reserve);
         drop(shared);
         slot
@@ -151,17 +138,27 @@ impl Pool {
             return;
         }
         self.shared.lock().push(Arc::clone(connection));
-        let reaper = std::mem::replace(&mut self.idle.lock().reaper, Reaper::Running);
-        if reaper == Reaper::Stopped {
-            self.start_reaper();
-        }
+        self.keep_reaping(&mut self.idle.lock().reaper);
     }
 
-    fn start_reaper(self: &Arc<Self>) {
-        let guard = ReaperGuard { pool: Arc::downgrade(self) };
+    /// Starts the reaper, unless it runs. It ends once the pool is empty or gone: a release between its last look and its end stays
+    /// without one until the next release, and such a connection is still checked at checkout.
+    fn keep_reaping(self: &Arc<Self>, reaper: &mut Option<AbortHandle>) {
+        if reaper.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
         let Ok(runtime) = Handle::try_current() else { return };
-        let pause = self.config.idle_timeout.clamp(REAPER_PAUSE_MIN, REAPER_PAUSE_MAX);
-        runtime.spawn(reap(guard, pause));
+        let (pool, pause) = (Arc::downgrade(self), self.config.idle_timeout);
+        let pause = pause.clamp(REAPER_PAUSE_MIN, REAPER_PAUSE_MAX);
+        let reaping = async move {
+            loop {
+                sleep_until(Instant::now() + pause).await;
+                if pool.upgrade().is_none_or(|pool| pool.reap(Instant::now())) {
+                    return;
+                }
+            }
+        };
+        *reaper = Some(runtime.spawn(reaping).abort_handle());
     }
 
     /// Closes connections that have been idle too long, and returns whether none are left.
@@ -183,34 +180,9 @@ impl Pool {
 const REAPER_PAUSE_MIN: Duration = Duration::from_millis(10);
 const REAPER_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Marks the reaper as stopped when its task ends, also when its runtime goes away: the next release starts one elsewhere.
-struct ReaperGuard {
-    pool: Weak<Pool>,
-}
-
-impl Drop for ReaperGuard {
-    fn drop(&mut self) {
-        if let Some(pool) = self.pool.upgrade() {
-            pool.idle.lock().reaper = Reaper::Stopped;
-        }
-    }
-}
-
-/// Prunes the pool periodically until it's empty or gone. A release between the last look and the guard's drop stays without a
-/// reaper until the next one: such a connection is still checked at checkout.
-async fn reap(guard: ReaperGuard, pause: Duration) {
-    loop {
-        sleep_until(Instant::now() + pause).await;
-        let Some(pool) = guard.pool.upgrade() else { return };
-        if pool.reap(Instant::now()) {
-            return;
-        }
-    }
-}
-
 impl IdleConnections {
     fn put(&mut self, idle: Idle) {
-        let home = idle.connection.home();
+        let home = idle.connection.home;
         self.len += 1;
         match self.by_home.iter_mut().find(|(id, _)| *id == home) {
             Some((_, connections)) => connections.push(idle),
@@ -250,7 +222,7 @@ enum Usefulness {
 impl Idle {
     fn usefulness(&mut self, terms: &Terms<'_>) -> Usefulness {
         let is_too_old = terms.now.duration_since(self.since) >= terms.idle_timeout;
-        if is_too_old || !terms.lead.leads_to(self.connection.address()) {
+        if is_too_old || !terms.lead.leads_to(self.connection.address) {
             return Usefulness::Gone;
         }
         match self.connection.readiness() {

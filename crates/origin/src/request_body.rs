@@ -12,8 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::error::OriginError;
-use super::frame::BodyFrame;
-use super::limits::UNCHARGED_PIECE_BYTES_MAX;
+use crate::settings::UNCHARGED_PIECE_BYTES_MAX;
 
 /// Content of a request.
 #[derive(Debug)]
@@ -24,6 +23,15 @@ pub enum RequestBody {
     Full(Bytes),
     /// Arrives piece by piece from a [`RequestBodySender`].
     Channel(ChannelBody),
+}
+
+/// A piece of a body, of a request or of a response.
+#[derive(Clone, Debug)]
+pub enum BodyFrame {
+    /// Content, not empty.
+    Data(Bytes),
+    /// Trailer section; the last piece.
+    Trailers(HeaderMap),
 }
 
 /// The receiving end of a request body that arrives piece by piece.

@@ -1,12 +1,19 @@
-//! Responses of an origin: the head, and its end-to-end fields.
+//! Responses of an origin: the head with its end-to-end fields, the connection after a 101, or the failure to get one.
+
+use std::fmt;
 
 use bytes::Bytes;
 use caching::hop_by_hop::{self, ends_here};
 use message::fields::PackedFields;
 use message::head::Nominations;
+use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::admission::Held;
 use super::body::OriginBody;
-use super::upgrade::UpgradeHandle;
+use super::connect::Stream;
+use super::error::OriginError;
+use super::request_body::RequestBody;
+use super::stats::Working;
 
 /// The head of a response, and its body to be read.
 #[derive(Debug)]
@@ -23,7 +30,7 @@ pub struct OriginResponse {
     /// Content with its framing.
     pub body: OriginBody,
     /// The connection after a 101 response.
-    pub upgraded: Option<UpgradeHandle>,
+    pub upgraded: Option<Box<OriginTunnel>>,
     /// Whether a transfer coding other than chunked was applied: the content can't be decoded, so the response is never stored.
     pub unknown_transfer_coding: bool,
 }
@@ -87,4 +94,49 @@ fn nominated<'a, V: AsRef<[u8]>>(lines: impl Iterator<Item = (&'a str, V)>) -> V
         nominated.extend(hop_by_hop::nominated(value.as_ref()).map(Box::from));
     }
     nominated
+}
+
+/// An attempt without a response head.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: OriginError,
+    /// The request body, if nothing of it was sent.
+    pub(super) body: Option<RequestBody>,
+    pub(super) processing: Processing,
+}
+
+/// Whether the origin may have acted on a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Processing {
+    /// Never sent, or not processed according to the origin (RFC 9113 section 8.7).
+    Never,
+    Possible,
+}
+
+/// Whether a connection had carried a request before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    No,
+    Yes,
+}
+
+/// A raw connection to the origin. Counts as a tunnel while it lives, and not as a request in flight.
+pub struct OriginTunnel {
+    pub(super) io: Stream,
+    /// Bytes received together with the 101 response.
+    pub early: Vec<u8>,
+    pub(super) _held: (Held, Option<Working>),
+}
+
+impl OriginTunnel {
+    /// The connection behind the early bytes.
+    pub fn io(&mut self) -> &mut (impl AsyncRead + AsyncWrite + Unpin + use<>) {
+        &mut self.io
+    }
+}
+
+impl fmt::Debug for OriginTunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OriginTunnel").field("early", &self.early.len()).finish_non_exhaustive()
+    }
 }

@@ -4,7 +4,7 @@ use http::Method;
 use tokio::time::Instant;
 
 use super::error::OriginError;
-use super::exchange::{Kept, Processing};
+use super::response::{Kept, Processing};
 use crate::settings::RetryConfig;
 
 /// Kind of failure of an attempt.

@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::balance::{Candidates, Lot, Presence, Seen, Turns, candidates, hash, mix, pick};
+use super::body::{Ending, Watch};
 use super::ejection::{Leave, Verdict, leave, share_percent};
 use super::endpoint::Endpoint;
-use super::exchange::{Ending, Watch};
 use super::response::OriginResponse;
 use super::stats::{ServerState, ServerStats};
 use super::timing::Awaited;

@@ -12,8 +12,7 @@ use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::error::OriginError;
-use super::frame::BodyFrame;
-use super::request_body::{RequestBody, RequestBodyIncomplete};
+use super::request_body::{BodyFrame, RequestBody, RequestBodyIncomplete};
 use crate::settings::OriginTimeouts;
 
 /// The time limits of one exchange.

@@ -6,10 +6,11 @@ use cache::entry::stored::Hit;
 use cache::failure::FailureCause;
 use caching::partial::received_part;
 use caching::{Asked, FwdReason, MethodClass, Outcome, may_serve_stale};
+use http1::ResponseFraming;
 use message::clock::now;
 use message::head::Version;
 use message::reason::Reason;
-use origin::{BodyFraming, Interim, OriginError, OriginResponse, RequestBody};
+use origin::{Interim, OriginError, OriginResponse, RequestBody};
 use telemetry::CacheResult;
 
 use crate::request::fetch::other_methods::{HeadExchange, PostStore};
@@ -128,7 +129,7 @@ fn content(
     plan: &Plan,
 ) -> (Length, Body) {
     if let Some(upgraded) = response.upgraded.take() {
-        return (Length::None, Body::Tunnel(Box::new(upgraded)));
+        return (Length::None, Body::Tunnel(upgraded));
     }
     if has_no_content(response.status.as_u16()) {
         return (Length::None, Body::Empty);
@@ -140,16 +141,16 @@ fn content(
         response.body.expect(bytes);
         // The longer of the two lengths is declared, so that the client notices a body that breaks off.
         let length = match response.body.framing() {
-            BodyFraming::None => Length::Known(bytes),
-            BodyFraming::Length(declared) => Length::Known(bytes.max(declared)),
-            BodyFraming::Chunked | BodyFraming::CloseDelimited => Length::Unknown,
+            ResponseFraming::None => Length::Known(bytes),
+            ResponseFraming::Length(declared) => Length::Known(bytes.max(declared)),
+            ResponseFraming::Chunked | ResponseFraming::UntilClose => Length::Unknown,
         };
         return (length, Body::Origin(response));
     }
     match response.body.framing() {
-        BodyFraming::Length(bytes) => (Length::Known(bytes), Body::Origin(response)),
-        BodyFraming::None => (Length::Known(0), Body::Empty),
-        BodyFraming::Chunked | BodyFraming::CloseDelimited => (Length::Unknown, Body::Origin(response)),
+        ResponseFraming::Length(bytes) => (Length::Known(bytes), Body::Origin(response)),
+        ResponseFraming::None => (Length::Known(0), Body::Empty),
+        ResponseFraming::Chunked | ResponseFraming::UntilClose => (Length::Unknown, Body::Origin(response)),
     }
 }
 

@@ -16,7 +16,7 @@ use http::HeaderMap;
 use message::fields::{Fields, PackedFields};
 use message::piece::PieceMax;
 use message::trailers;
-use origin::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
+use origin::{BodyFrame, OriginBody, OriginError, OriginResponse, OriginTunnel};
 use store::{Budget, Slice};
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
@@ -114,7 +114,7 @@ pub(crate) enum Body {
     /// Body of the origin, read ahead of a client that doesn't keep up.
     Ahead(FillReader),
     /// 101: the connection becomes a tunnel.
-    Tunnel(Box<UpgradeHandle>),
+    Tunnel(Box<OriginTunnel>),
 }
 
 /// The body broke off; the client must see it.

@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -52,10 +53,35 @@ impl Deadline {
     }
 }
 
+/// A limit on each time without an event.
+pub(crate) struct PauseLimit {
+    limit: Duration,
+    deadline: Deadline,
+    is_running: bool,
+}
+
+impl PauseLimit {
+    /// A limit on a time that begins now.
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, deadline: Deadline::new(Instant::now() + limit), is_running: true }
+    }
+
+    /// Notes the event: the next time begins when it is polled.
+    pub(crate) fn stop(&mut self) {
+        self.is_running = false;
+    }
+
+    /// Ready once the time is over.
+    pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !std::mem::replace(&mut self.is_running, true) {
+            self.deadline.set(Instant::now() + self.limit);
+        }
+        self.deadline.poll_passed(context)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     async fn passed(deadline: &mut Deadline) {

@@ -54,10 +54,10 @@ enum Stage {
 }
 
 /// Copies in both directions until both have ended, one breaks, or neither has sent anything for `idle_max`. `early` holds the
-/// bytes that the client had already sent, `arrivals` is the buffer to read into.
+/// bytes that the client and the origin had already sent, `arrivals` is the buffer to read into.
 pub(crate) async fn run<C, O>(
-    (client, early): (&mut C, Vec<u8>),
-    origin: &mut O,
+    (client, origin): (&mut C, &mut O),
+    early: [Vec<u8>; 2],
     idle_max: Duration,
     arrivals: &Mutex<Box<[u8]>>,
 ) -> Carried
@@ -65,8 +65,8 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     O: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut from_client = Way { carried_bytes: early.len() as u64, left: early, ..Way::default() };
-    let mut to_client = Way::default();
+    let [mut from_client, mut to_client] =
+        early.map(|left| Way { carried_bytes: left.len() as u64, left, ..Way::default() });
     let mut idle = Deadline::new(Instant::now() + idle_max);
     let end = poll_fn(|context| {
         let moved_before = from_client.carried_bytes + to_client.carried_bytes;
@@ -179,7 +179,8 @@ mod tests {
         let start = Instant::now();
         let tunnel = tokio::spawn(async move {
             let arrivals = Mutex::new(vec![0; 64].into());
-            run((&mut client_end, b"early".to_vec()), &mut origin_end, IDLE_MAX, &arrivals).await
+            let early = [b"early".to_vec(), Vec::new()];
+            run((&mut client_end, &mut origin_end), early, IDLE_MAX, &arrivals).await
         });
         let mut read = [0; 5];
         origin.read_exact(&mut read).await.unwrap();

@@ -1,5 +1,6 @@
 //! An origin connection that carries one exchange at a time and is owned by its user: an idle one is never polled.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -16,9 +17,8 @@ use tokio::runtime::{Handle, Id};
 use tokio::task::JoinHandle;
 
 use super::super::connect::Stream;
-use super::super::limits::{INPUT_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
+use super::super::settings::{INPUT_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
 use super::super::stats::{Counters, Gauged};
-use super::buffers;
 use super::sending::{Sending, Sent};
 
 /// Size of the first read.
@@ -28,19 +28,45 @@ const READ_BYTES_MIN: usize = 4 * 1024;
 /// Larger pieces are cut off the buffer. For smaller ones that would cost an allocation too, and the buffer.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
 
+/// Largest buffer that is kept for the next exchange.
+pub(super) const KEPT_BYTES_MAX: usize = 128 * 1024;
+
+thread_local! {
+    /// Buffer of a thread for all its exchanges: a connection that waits or is idle has none.
+    static INPUT: Cell<BytesMut> = Cell::default();
+}
+
+/// Returns an empty buffer with this much room.
+fn take_input(room: usize) -> BytesMut {
+    let mut input = INPUT.take();
+    // Recovers the memory of pieces that were cut off, unless one of them still exists.
+    input.reserve(room);
+    input
+}
+
+/// Keeps an empty buffer for the next reader.
+fn give_input(input: &mut BytesMut) {
+    if input.is_empty() {
+        let input = std::mem::take(input);
+        if (1..=KEPT_BYTES_MAX).contains(&input.capacity()) {
+            INPUT.set(input);
+        }
+    }
+}
+
 pub(crate) struct Http1Connection {
     io: Io,
     /// Bytes received and not consumed.
-    input: BytesMut,
+    pub(crate) input: BytesMut,
     /// Room for the next read.
     room: usize,
     /// Memory charge for more room than [`INPUT_BYTES`].
     wide: Option<Charge>,
     memory: Option<Arc<Budget>>,
     /// The runtime whose events drive it.
-    home: Id,
+    pub(crate) home: Id,
     /// The address that a name resolved to.
-    address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     _open: Gauged,
 }
 
@@ -86,14 +112,6 @@ impl Http1Connection {
         }
     }
 
-    pub(crate) fn address(&self) -> Option<IpAddr> {
-        self.address
-    }
-
-    pub(crate) fn home(&self) -> Id {
-        self.home
-    }
-
     /// Returns whether it can carry a request, by the events seen so far. Nothing may arrive on an idle connection: bytes after a
     /// response are not the next one.
     //= RFC 9112 section 6.3: bytes after the response are not its
@@ -101,7 +119,7 @@ impl Http1Connection {
         if !self.input.is_empty() {
             return Readiness::Closed;
         }
-        buffers::give_input(&mut self.input);
+        give_input(&mut self.input);
         self.narrow();
         let mut cx = Context::from_waker(Waker::noop());
         self.rejoin(&mut cx);
@@ -163,15 +181,6 @@ impl Http1Connection {
         }
     }
 
-    /// Bytes received and not consumed.
-    pub(crate) fn input(&self) -> &[u8] {
-        &self.input
-    }
-
-    pub(crate) fn consume(&mut self, bytes: usize) {
-        self.input.advance(bytes);
-    }
-
     /// Takes the first received bytes as a piece of a body.
     pub(crate) fn take(&mut self, bytes: usize) -> Bytes {
         if bytes > COPIED_BYTES_MAX {
@@ -198,8 +207,8 @@ impl Http1Connection {
     /// Reads more; 0 at the end of the stream. While it waits with no bytes at hand it has no buffer.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.is_empty() && self.room == INPUT_BYTES {
-            buffers::give_input(&mut self.input);
-            self.input = buffers::take_input(self.room);
+            give_input(&mut self.input);
+            self.input = take_input(self.room);
         } else if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
             // In the middle of a large body this is the same memory again, once the piece cut off it has gone out.
             self.input.reserve(self.room);
@@ -211,7 +220,7 @@ impl Http1Connection {
             Io::Over => Poll::Ready(Ok(0)),
         };
         let Poll::Ready(read) = polled else {
-            buffers::give_input(&mut self.input);
+            give_input(&mut self.input);
             return Poll::Pending;
         };
         let read = read?;

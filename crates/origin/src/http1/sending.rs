@@ -1,5 +1,6 @@
 //! A request that is being sent: head and body through one queue of bytes.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -10,11 +11,23 @@ use http::header::{HeaderMap, HeaderName};
 use http1::encode::{self, CHUNK_END, LAST_CHUNK};
 use tokio::io::AsyncWrite;
 
-use super::super::frame::BodyFrame;
 use super::super::request::{KeepAlive, RequestFraming, RequestHead};
-use super::super::request_body::RequestBody;
+use super::super::request_body::{BodyFrame, RequestBody};
 use super::super::timing::UploadProgress;
-use super::buffers;
+use super::connection::KEPT_BYTES_MAX;
+
+thread_local! {
+    /// Buffer of a thread for heads: a connection that waits or is idle has none.
+    static OUTPUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Keeps a buffer for the next writer.
+fn give_output(mut output: Vec<u8>) {
+    if (1..=KEPT_BYTES_MAX).contains(&output.capacity()) {
+        output.clear();
+        OUTPUT.set(output);
+    }
+}
 
 /// Result of sending a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +75,7 @@ enum Stage {
 
 impl Sending {
     pub(crate) fn new(head: &RequestHead<'_>, body: RequestBody, keep_alive: KeepAlive) -> Self {
-        let mut lines = buffers::take_output();
+        let mut lines = OUTPUT.take();
         head.write_http1(&mut lines, keep_alive);
         let coding = match head.framing {
             RequestFraming::Unknown => Coding::Chunked(head.announced_trailers()),
@@ -139,7 +152,7 @@ impl Sending {
     fn end(&mut self, sent: Sent) -> Poll<Sent> {
         self.stage = Stage::Over(sent);
         if !self.is_unsent() {
-            buffers::give_output(&mut self.lines);
+            give_output(std::mem::take(&mut self.lines));
             self.data = Bytes::new();
         }
         Poll::Ready(sent)

@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http1::ResponseFraming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::scripted::*;
 use crate::settings::{Credentials, OriginAddress};
-use crate::{BodyFraming, Interim, OriginError, RequestBody};
+use crate::{Interim, OriginError, RequestBody};
 
 /// How the server ends the connection after its response.
 #[derive(Clone, Copy)]
@@ -164,12 +165,12 @@ async fn reason_phrases_are_kept() {
 //= RFC 9112 section 6.3: a response whose final coding is not chunked ends with the connection
 #[tokio::test]
 async fn transfer_codings_other_than_chunked_are_marked() {
-    let cases: &[(&str, bool, BodyFraming)] = &[
-        ("chunked", false, BodyFraming::Chunked),
-        ("Chunked", false, BodyFraming::Chunked),
-        ("gzip, chunked", true, BodyFraming::Chunked),
-        ("foo", true, BodyFraming::CloseDelimited),
-        ("identity", true, BodyFraming::CloseDelimited),
+    let cases: &[(&str, bool, ResponseFraming)] = &[
+        ("chunked", false, ResponseFraming::Chunked),
+        ("Chunked", false, ResponseFraming::Chunked),
+        ("gzip, chunked", true, ResponseFraming::Chunked),
+        ("foo", true, ResponseFraming::UntilClose),
+        ("identity", true, ResponseFraming::UntilClose),
     ];
     for (coding, unknown, framing) in cases {
         let response = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n0\r\n\r\n");
@@ -320,12 +321,12 @@ async fn upgrades_give_the_raw_connection() {
         (response.status.as_u16(), &map(&response.fields)["upgrade"]),
         (101, &HeaderValue::from_static("echo"))
     );
-    let mut tunnel = response.upgraded.unwrap().into_tunnel();
-    tunnel.write_all(b"ping").await.unwrap();
-    let mut read = String::new();
+    let mut tunnel = response.upgraded.unwrap();
+    tunnel.io().write_all(b"ping").await.unwrap();
+    let mut read = String::from_utf8(std::mem::take(&mut tunnel.early)).unwrap();
     let in_use = || (origin.stats().requests_in_flight, origin.stats().tunnels_open);
     assert_eq!(in_use(), (0, 1), "a tunnel has a limit of its own");
-    tunnel.read_to_string(&mut read).await.unwrap();
+    tunnel.io().read_to_string(&mut read).await.unwrap();
     drop(tunnel);
     assert_eq!((read.as_str(), in_use()), ("firstpong", (0, 0)));
     assert!(

@@ -14,9 +14,10 @@ use caching::{
     ExchangeTimes, FieldLine, NotStored, ResponseFacts, Storable, Timestamp, VaryUnusable, file_type,
     may_store,
 };
+use http1::ResponseFraming;
 use message::clock::now;
 use message::reason::{Detail, Reason};
-use origin::{BodyFraming, OriginResponse};
+use origin::OriginResponse;
 use store::{Applied, Change};
 
 use crate::config::CloseDelimited;
@@ -375,7 +376,7 @@ impl Job {
             return Err(Reason::UnknownTransferCoding.into());
         }
         //= RFC 9112 section 8: what the close ends is complete if its header section is
-        if response.body.framing() == BodyFraming::CloseDelimited
+        if response.body.framing() == ResponseFraming::UntilClose
             && self.rule().close_delimited == CloseDelimited::Pass
         {
             return Err(Reason::CloseDelimited.into());

@@ -1,25 +1,32 @@
-//! Sends one response whose body is not at hand, while the rest of the request body may still be arriving.
+//! Awaits a reply that is not at hand, and sends it, while the rest of the request body may still be arriving.
 
+use std::future::{pending, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 
 use cache::readers::WaitingReader;
+use caching::MethodClass;
 use http::HeaderMap;
-use http1::{Persistence, Version, encode};
+use http1::{Framing, Persistence, ResponseFraming, encode};
 use message::client::Client;
+use message::head::OwnedRequest;
 use message::piece::PieceMax;
+use origin::{Interim, RequestBody};
 use store::Slice;
 use tokio::time::Instant;
 
-use super::connection::{Connection, DRAINED_BYTES_MAX, Next, Traits};
-use super::request_body::{BodyPump, Pumped, Rest};
-use super::response::{BodyFraming, Chunk, Http1Head, write_framing};
-use crate::active::ActiveConfig;
+use super::request_body::{BodyPump, CLIENT_CLOSED, DRAINED_BYTES_MAX, Pumped, Rest};
+use super::response::{Chunk, write_head, write_upgrade_head};
+use super::{Connection, Next, Traits};
 use crate::request::account::{self, Delivered, LoggedRequest};
+use crate::request::pipeline;
+use crate::request::plan::Plan;
+use crate::request::plan::{Awaited, Coming, Interims};
 use crate::request::reply::{Body, BrokenBody, Reply};
 use crate::request::respond::Problem;
 use crate::server::tunnel::{self, TunnelEnd};
-use crate::server::wire::{Ending, Stream, WireError};
-use crate::server::{BodyProblem, Wanted, at_once};
+use crate::server::wire::{Ending, Farewell, Stream, WireError};
+use crate::server::{BodyProblem, REQUEST_PIECES_MAX, at_once};
 
 /// Bytes sent of one response before other connections of the core get their turn.
 const TURN_BYTES_MAX: usize = 256 << 10;
@@ -47,7 +54,6 @@ enum Moved {
     RequestBody,
     /// The request body broke its limits, or the client is gone.
     RequestBodyBroken(BodyProblem),
-    ClientGone,
 }
 
 impl<'a, S: Stream> Delivery<'a, S> {
@@ -77,11 +83,12 @@ impl<'a, S: Stream> Delivery<'a, S> {
             Body::Tunnel(_) => return self.tunnel().await,
             _ => {
                 self.look_at_the_rest();
-                self.write_head()
+                let Connection { out, live, .. } = &mut *self.connection;
+                write_head(out, &self.reply, self.traits, live)
             }
         };
         let outcome = match head {
-            BodyFraming::None => self.connection.flush().await.map(|()| Persistence::KeepAlive),
+            ResponseFraming::None => self.connection.flush().await.map(|()| Persistence::KeepAlive),
             framing => self.body(framing).await,
         };
         let delivered = if outcome.is_ok() { Delivered::Whole } else { Delivered::Broken };
@@ -109,16 +116,11 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    fn write_head(&mut self) -> BodyFraming {
-        let live = std::sync::Arc::clone(&self.connection.live);
-        write_head(&mut self.connection.out, &self.reply, self.traits, &live)
-    }
-
     /// Sends the body. After an error the connection must end in the middle of it, so that the client sees a broken body.
-    async fn body(&mut self, framing: BodyFraming) -> Next {
+    async fn body(&mut self, framing: ResponseFraming) -> Next {
         let mut trailers = None;
         //= RFC 9112 section 8: what the close ends is complete if its header section is
-        if framing == BodyFraming::Close {
+        if framing == ResponseFraming::UntilClose {
             self.connection.wire.io.end_by(Ending::Reset);
         }
         loop {
@@ -135,11 +137,13 @@ impl<'a, S: Stream> Delivery<'a, S> {
                     self.connection.flush().await?;
                     return Err(WireError::Closed);
                 }
-                Moved::RequestBodyBroken(problem) => {
-                    self.request_body_broken(&problem);
+                Moved::RequestBodyBroken(BodyProblem::Refused(Problem { reason, .. })) => {
+                    let Connection { worker, live, .. } = &*self.connection;
+                    let site = self.reply.account.site.as_deref();
+                    account::record_cut(worker, live, (site, self.asked.request), reason);
                     return Err(WireError::Closed);
                 }
-                Moved::ClientGone => return Err(WireError::Closed),
+                Moved::RequestBodyBroken(BodyProblem::ClientLeft) => return Err(WireError::Closed),
             }
         }
     }
@@ -160,7 +164,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
                 return moved(at_once);
             }
             if self.connection.flush().await.is_err() {
-                return Moved::ClientGone;
+                return Moved::RequestBodyBroken(BodyProblem::ClientLeft);
             }
         }
         let connection = &mut *self.connection;
@@ -176,20 +180,12 @@ impl<'a, S: Stream> Delivery<'a, S> {
             None => tokio::select! {
                 biased;
                 data = &mut data => moved(data),
-                () = connection.client_left(), if is_awaited => Moved::ClientGone,
+                () = connection.client_left(), if is_awaited => Moved::RequestBodyBroken(BodyProblem::ClientLeft),
             },
         }
     }
 
-    fn request_body_broken(&self, problem: &BodyProblem) {
-        if let BodyProblem::Refused(Problem { reason, .. }) = problem {
-            let Connection { worker, live, .. } = &*self.connection;
-            let site = self.reply.account.site.as_deref();
-            account::record_cut(worker, live, (site, self.asked.request), reason);
-        }
-    }
-
-    async fn send(&mut self, data: &Slice, framing: BodyFraming) -> Result<(), WireError> {
+    async fn send(&mut self, data: &Slice, framing: ResponseFraming) -> Result<(), WireError> {
         let (connection, reply) = (&mut *self.connection, &mut *self.reply);
         let (worker, live) = (&connection.worker, &connection.live);
         let limits = live.config.limits.write_pace();
@@ -231,14 +227,14 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    async fn end(&mut self, framing: BodyFraming, trailers: Option<HeaderMap>) -> Next {
+    async fn end(&mut self, framing: ResponseFraming, trailers: Option<HeaderMap>) -> Next {
         match framing {
-            BodyFraming::Length(bytes) if bytes != self.sent_bytes => return Err(WireError::Closed),
-            BodyFraming::Chunked => self.write_last_chunk(trailers),
+            ResponseFraming::Length(bytes) if bytes != self.sent_bytes => return Err(WireError::Closed),
+            ResponseFraming::Chunked => self.write_last_chunk(trailers),
             _ => {}
         }
         self.connection.flush().await?;
-        if framing == BodyFraming::Close {
+        if framing == ResponseFraming::UntilClose {
             self.connection.wire.io.end_by(Ending::Orderly);
             return Ok(Persistence::Close);
         }
@@ -259,7 +255,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
     async fn drain_request(&mut self) -> Next {
         let Some(mut pump) = self.pump.take() else { return Ok(Persistence::KeepAlive) };
         let connection = &mut *self.connection;
-        if self.traits.has_no_body() || pump.is_complete() {
+        if pump.is_complete() {
             return Ok(Persistence::KeepAlive);
         }
         pump.mark_drained();
@@ -275,16 +271,16 @@ impl<'a, S: Stream> Delivery<'a, S> {
     }
 
     async fn tunnel(mut self) -> Next {
-        let Body::Tunnel(upgraded) = std::mem::replace(&mut self.reply.body, Body::Empty) else {
+        let Body::Tunnel(mut origin) = std::mem::replace(&mut self.reply.body, Body::Empty) else {
             return Ok(Persistence::Close);
         };
         write_upgrade_head(&mut self.connection.out, &self.reply, &self.connection.live);
         self.connection.flush().await?;
-        let mut origin = upgraded.into_tunnel();
         let early = self.connection.input.take();
         let idle_max = self.connection.live.config.limits.tunnel_idle_timeout;
         let Connection { wire, worker, .. } = &mut *self.connection;
-        let carried = tunnel::run((&mut wire.io, early), &mut origin, idle_max, &worker.arrivals).await;
+        let early = [early, std::mem::take(&mut origin.early)];
+        let carried = tunnel::run((&mut wire.io, origin.io()), early, idle_max, &worker.arrivals).await;
         if carried.end == TunnelEnd::Idle {
             self.connection.worker.recorder.client_error("tunnel-idle");
         }
@@ -318,6 +314,163 @@ impl<S> Drop for Delivery<'_, S> {
     }
 }
 
+impl<S: Stream> Connection<S> {
+    /// Answers a request whose reply is not at hand.
+    pub(super) async fn forward(&mut self, plan: Box<Plan>, traits: Traits) -> Next {
+        let _in_flight = self.worker.recorder.in_flight();
+        let (sender, body) = match traits.framing {
+            Framing::None | Framing::Length(0) => (None, RequestBody::Empty),
+            Framing::Length(_) | Framing::Chunked => {
+                let length = if let Framing::Length(bytes) = traits.framing { Some(bytes) } else { None };
+                let (sender, body) = RequestBody::channel(REQUEST_PIECES_MAX, length);
+                (Some(sender), body)
+            }
+        };
+        let limits = match sender {
+            // No content follows that rules could limit.
+            None => plan.live.config.limits.body_limits(),
+            Some(_) => plan.body_limits(),
+        };
+        let mut pump = BodyPump::new(traits.framing, &self.codec, limits, sender);
+        let waiting = account::AwaitedReply::new(&plan);
+        let answered = self.answer(&plan, body, &mut pump, traits).await;
+        waiting.end();
+        match answered {
+            Ok(Ok(reply)) => {
+                Delivery::new(self, LoggedRequest::of(&plan), traits, Some(pump), reply).run().await
+            }
+            Ok(Err(problem)) => self.refuse_content(&plan, &problem, traits, &pump).await,
+            Err(error) => {
+                account::record_left(&plan, CLIENT_CLOSED, pump.received_bytes());
+                Err(error)
+            }
+        }
+    }
+
+    /// Awaits the reply while the request body and interim responses move.
+    async fn answer(
+        &mut self,
+        plan: &Plan,
+        body: RequestBody,
+        pump: &mut BodyPump,
+        traits: Traits,
+    ) -> Result<Result<Box<Reply>, BodyProblem>, WireError> {
+        //= RFC 9110 section 10.1.1: Expect
+        if traits.expects_continue && self.input.is_empty() {
+            self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        self.flush().await?;
+        let interims = Interims::default();
+        let worker = Arc::clone(&self.worker);
+        let reply = pin!(pipeline::finish(plan, body, &interims));
+        let mut awaited = Awaited::new(reply, &interims);
+        let mut pumping = !traits.has_no_body();
+        loop {
+            let from_client = async {
+                if pumping {
+                    return pump.step(&mut self.wire, &mut self.input, &worker).await;
+                }
+                // Work started for the client ends when the future of the reply is dropped.
+                self.client_gave_up(plan).await;
+                Err(BodyProblem::ClientLeft)
+            };
+            tokio::select! {
+                biased;
+                coming = awaited.next() => match coming {
+                    Coming::Interim(interim) => self.write_interim(&interim, plan).await?,
+                    Coming::Reply(reply) => return Ok(Ok(reply)),
+                },
+                step = from_client => match step {
+                    Ok(pumped) => pumping = pumped == Pumped::More,
+                    Err(problem) => return Ok(Err(problem)),
+                },
+            }
+        }
+    }
+
+    async fn write_interim(&mut self, interim: &Interim, plan: &Plan) -> Result<(), WireError> {
+        if !plan.site.config.interim_responses.passes(interim.status, plan.request().version) {
+            return Ok(());
+        }
+        //= RFC 9110 section 15.2: informational responses
+        //= RFC 8297 section 2: several 103
+        let lines = interim.fields.lines();
+        if encode::write_interim(&mut self.out, interim.status.as_u16(), lines).is_err() {
+            self.out.clear();
+        }
+        self.flush().await
+    }
+
+    pub(super) async fn deliver(
+        &mut self,
+        reply: Box<Reply>,
+        request: &OwnedRequest,
+        traits: Traits,
+    ) -> Next {
+        let _in_flight = self.worker.recorder.in_flight();
+        let limits = self.live.config.limits.body_limits();
+        let pump = BodyPump::new(traits.framing, &self.codec, limits, None);
+        Delivery::new(self, LoggedRequest::at_once(request), traits, Some(pump), reply).run().await
+    }
+
+    /// Answers a request whose content can't be read to its end, if its client is there, and ends the connection.
+    async fn refuse_content(
+        &mut self,
+        plan: &Plan,
+        problem: &BodyProblem,
+        traits: Traits,
+        pump: &BodyPump,
+    ) -> Next {
+        let BodyProblem::Refused(problem) = problem else {
+            self.worker.recorder.client_error(CLIENT_CLOSED);
+            account::record_left(plan, CLIENT_CLOSED, pump.received_bytes());
+            return Ok(Persistence::Close);
+        };
+        self.farewell = Farewell::Lingering;
+        let reply = pipeline::refuse_content(plan, problem);
+        Delivery::new(self, LoggedRequest::of(plan), traits.closing(), None, Box::new(reply)).run().await
+    }
+
+    /// Resolves when the client is gone before its reply, or may be. A client that closed only its sending side is assumed to
+    /// wait as long as no other request waits for its place at the origin, or for its turn to fetch the same. The forward of an
+    /// unsafe request is kept for as long too: its changes are invalidated when it is answered.
+    async fn client_gave_up(&mut self, plan: &Plan) {
+        let may_be_there = matches!(self.input_ended().await, WireError::Closed);
+        if may_be_there || plan.facts.method == MethodClass::Unsafe {
+            // On the heap: hardly any client goes, and each request would need room for this.
+            Box::pin(async {
+                tokio::select! {
+                    () = plan.site.upstream.permit_wanted(plan.client()) => {}
+                    _ = plan.request.place_wanted.wait() => {}
+                }
+            })
+            .await;
+        }
+    }
+
+    /// Resolves when the client is gone; pipelined requests that arrive meanwhile are kept.
+    async fn client_left(&mut self) {
+        if let WireError::Closed = self.input_ended().await {
+            // It may still wait for its response: only its reaction to bytes sent to it tells.
+            //= RFC 9112 section 9.6: a client may close its sending side and go on reading
+            self.wire.allow(self.live.config.limits.write_timeout);
+            poll_fn(|context| self.wire.poll_deadline(context)).await;
+        }
+    }
+
+    /// Reads until there is nothing more to read, and returns the reason.
+    async fn input_ended(&mut self) -> WireError {
+        // Enough is waiting: the rest is read when its turn comes.
+        while self.input.filled().len() < self.codec.head_bytes_max {
+            let read = poll_fn(|context| self.wire.poll_read(context, &mut self.input));
+            if let Err(end) = read.await {
+                return end;
+            }
+        }
+        pending().await
+    }
+}
+
 /// Completes a write. If it has to wait for the client, `before_waiting` is called first, and the wait ends early when others
 /// need the memory in use.
 async fn unless_at_once<'a>(
@@ -342,33 +495,4 @@ fn moved(data: Result<Option<Slice>, BrokenBody>) -> Moved {
         Ok(None) => Moved::End,
         Err(broken) => Moved::Broken(broken.reason()),
     }
-}
-
-/// Writes the head of a response with its framing and connection fields.
-pub(super) fn write_head(
-    out: &mut Vec<u8>,
-    reply: &Reply,
-    traits: Traits,
-    live: &ActiveConfig,
-) -> BodyFraming {
-    reply.write_head(&mut Http1Head { out }, &live.cache_name);
-    //= RFC 9112 section 6.1: no Transfer-Encoding to HTTP/1.0
-    let framing = write_framing(out, reply.length, traits.version, traits.wanted);
-    let closes = traits.persistence == Persistence::Close || framing == BodyFraming::Close;
-    match (closes, traits.version) {
-        //= RFC 9112 section 9.6: close is said
-        (true, _) => out.extend_from_slice(b"connection: close\r\n"),
-        //= RFC 9112 section 9.3: an HTTP/1.0 client must be told that the connection stays
-        (false, Version::Http10) => out.extend_from_slice(b"connection: keep-alive\r\n"),
-        (false, Version::Http11) => {}
-    }
-    encode::end_head(out);
-    if traits.wanted == Wanted::HeadOnly { BodyFraming::None } else { framing }
-}
-
-//= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
-fn write_upgrade_head(out: &mut Vec<u8>, reply: &Reply, live: &ActiveConfig) {
-    reply.write_head(&mut Http1Head { out }, &live.cache_name);
-    out.extend_from_slice(b"connection: upgrade\r\n");
-    encode::end_head(out);
 }

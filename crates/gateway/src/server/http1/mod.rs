@@ -3,36 +3,28 @@
 //! A response that is at hand (a fresh hit, a 304, a refusal) is written in [`Connection::turn`]: no task, no
 //! owned request, and pipelined requests share one write. Everything else leaves the turn and is awaited.
 
-mod connection;
 mod delivery;
 mod request;
 mod request_body;
 mod response;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context;
 
 use bytes::Bytes;
-use http1::{Framing, HeadScanner, Persistence, RequestError, encode};
-
+use http1::{Framing, HeadScanner, Persistence, RequestError, Version, encode};
 use message::head::ClientEnd;
-use origin::{Interim, RequestBody};
 
-pub(crate) use self::connection::Connection;
-use self::connection::{Next, Traits};
-use self::delivery::Delivery;
 use self::request::{codec_limits, normal_target, refusal, takes_out_what_others_say};
-use self::request_body::{BodyPump, CLIENT_CLOSED, Pumped};
-use self::response::Http1Head;
+use self::request_body::DRAINED_BYTES_MAX;
+use self::response::{Http1Head, write_head};
+use super::Wanted;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
-use super::{BodyProblem, REQUEST_PIECES_MAX, Wanted};
 use crate::active::ActiveConfig;
 use crate::connection_table::OpenConnection;
-use crate::request::account::{self, LoggedRequest};
+use crate::request::account;
 use crate::request::otel;
 use crate::request::pipeline;
-use crate::request::plan::{Awaited, Coming, Interims};
 use crate::request::plan::{Plan, Step};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
@@ -47,6 +39,39 @@ const COPIED_BODY_BYTES_MAX: usize = 16 * 1024;
 const LINES_AT_ONCE: usize = 32;
 /// Room for the key of most requests: growing it from nothing takes as long as the look-up.
 const KEY_BYTES: usize = 128;
+
+/// A client connection.
+pub(crate) struct Connection<S> {
+    wire: Wire<S>,
+    input: Input,
+    out: Vec<u8>,
+    idle_end: IdleEnd,
+    scanner: HeadScanner,
+    codec: http1::Limits,
+    worker: Arc<Worker>,
+    live: Arc<ActiveConfig>,
+    client: ClientEnd,
+    key: Vec<u8>,
+    answered: u64,
+    /// How to close it after the last request read.
+    farewell: Farewell,
+    seat: Arc<OpenConnection>,
+}
+
+/// Facts of a request that outlive its head in the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Traits {
+    framing: Framing,
+    persistence: Persistence,
+    /// Version of the client, which decides about chunked framing.
+    version: Version,
+    wanted: Wanted,
+    expects_continue: bool,
+    accepts_trailers: bool,
+}
+
+/// Whether the connection is kept.
+type Next = Result<Persistence, WireError>;
 
 enum Turn {
     NeedInput,
@@ -265,122 +290,6 @@ impl<S: Stream> Connection<S> {
         read
     }
 
-    /// Answers a request whose reply is not at hand.
-    async fn forward(&mut self, plan: Box<Plan>, traits: Traits) -> Next {
-        let _in_flight = self.worker.recorder.in_flight();
-        let (sender, body) = match traits.framing {
-            Framing::None | Framing::Length(0) => (None, RequestBody::Empty),
-            Framing::Length(_) | Framing::Chunked => {
-                let length = if let Framing::Length(bytes) = traits.framing { Some(bytes) } else { None };
-                let (sender, body) = RequestBody::channel(REQUEST_PIECES_MAX, length);
-                (Some(sender), body)
-            }
-        };
-        let limits = match sender {
-            // No content follows that rules could limit.
-            None => plan.live.config.limits.body_limits(),
-            Some(_) => plan.body_limits(),
-        };
-        let mut pump = BodyPump::new(traits.framing, &self.codec, limits, sender);
-        let waiting = account::AwaitedReply::new(&plan);
-        let answered = self.answer(&plan, body, &mut pump, traits).await;
-        waiting.end();
-        match answered {
-            Ok(Ok(reply)) => {
-                Delivery::new(self, LoggedRequest::of(&plan), traits, Some(pump), reply).run().await
-            }
-            Ok(Err(problem)) => self.refuse_content(&plan, &problem, traits, &pump).await,
-            Err(error) => {
-                account::record_left(&plan, CLIENT_CLOSED, pump.received_bytes());
-                Err(error)
-            }
-        }
-    }
-
-    /// Awaits the reply while the request body and interim responses move.
-    async fn answer(
-        &mut self,
-        plan: &Plan,
-        body: RequestBody,
-        pump: &mut BodyPump,
-        traits: Traits,
-    ) -> Result<Result<Box<Reply>, BodyProblem>, WireError> {
-        //= RFC 9110 section 10.1.1: Expect
-        if traits.expects_continue && self.input.is_empty() {
-            self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-        }
-        self.flush().await?;
-        let interims = Interims::default();
-        let worker = Arc::clone(&self.worker);
-        let reply = pin!(pipeline::finish(plan, body, &interims));
-        let mut awaited = Awaited::new(reply, &interims);
-        let mut pumping = !traits.has_no_body();
-        loop {
-            let from_client = async {
-                if pumping {
-                    return pump.step(&mut self.wire, &mut self.input, &worker).await;
-                }
-                // Work started for the client ends when the future of the reply is dropped.
-                self.client_gave_up(plan).await;
-                Err(BodyProblem::ClientLeft)
-            };
-            tokio::select! {
-                biased;
-                coming = awaited.next() => match coming {
-                    Coming::Interim(interim) => self.write_interim(&interim, plan).await?,
-                    Coming::Reply(reply) => return Ok(Ok(reply)),
-                },
-                step = from_client => match step {
-                    Ok(pumped) => pumping = pumped == Pumped::More,
-                    Err(problem) => return Ok(Err(problem)),
-                },
-            }
-        }
-    }
-
-    async fn write_interim(&mut self, interim: &Interim, plan: &Plan) -> Result<(), WireError> {
-        if !plan.site.config.interim_responses.passes(interim.status, plan.request().version) {
-            return Ok(());
-        }
-        //= RFC 9110 section 15.2: informational responses
-        //= RFC 8297 section 2: several 103
-        let lines = interim.fields.lines();
-        if encode::write_interim(&mut self.out, interim.status.as_u16(), lines).is_err() {
-            self.out.clear();
-        }
-        self.flush().await
-    }
-
-    async fn deliver(
-        &mut self,
-        reply: Box<Reply>,
-        request: &message::head::OwnedRequest,
-        traits: Traits,
-    ) -> Next {
-        let _in_flight = self.worker.recorder.in_flight();
-        let limits = self.live.config.limits.body_limits();
-        let pump = BodyPump::new(traits.framing, &self.codec, limits, None);
-        Delivery::new(self, LoggedRequest::at_once(request), traits, Some(pump), reply).run().await
-    }
-
-    /// Answers a request whose content can't be read to its end, if its client is there, and ends the connection.
-    async fn refuse_content(
-        &mut self,
-        plan: &Plan,
-        problem: &BodyProblem,
-        traits: Traits,
-        pump: &BodyPump,
-    ) -> Next {
-        let BodyProblem::Refused(problem) = problem else {
-            self.worker.recorder.client_error(CLIENT_CLOSED);
-            account::record_left(plan, CLIENT_CLOSED, pump.received_bytes());
-            return Ok(Persistence::Close);
-        };
-        self.farewell = Farewell::Lingering;
-        let reply = pipeline::refuse_content(plan, problem);
-        Delivery::new(self, LoggedRequest::of(plan), traits.closing(), None, Box::new(reply)).run().await
-    }
-
     /// Answers a request whose head is malformed or over a limit, and ends the connection.
     fn refuse(&mut self, problem: &Problem) {
         self.worker.recorder.client_error(problem.reason);
@@ -410,6 +319,16 @@ impl<S: Stream> Connection<S> {
         written
     }
 
+    /// Writes the gathered output.
+    pub(super) async fn flush(&mut self) -> Result<(), WireError> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let written = self.wire.write_all(&[&self.out], self.live.config.limits.write_pace()).await;
+        self.out.clear();
+        written
+    }
+
     /// Writes the gathered output, and a body after it.
     async fn write_with(&mut self, body: &[u8]) -> Result<(), WireError> {
         let limits = self.live.config.limits.write_pace();
@@ -429,7 +348,7 @@ fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
 
 /// Gathers a response whose body is at hand, without a large body.
 fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &ActiveConfig) -> Turn {
-    delivery::write_head(out, reply, traits, live);
+    write_head(out, reply, traits, live);
     let body = match traits.wanted {
         Wanted::HeadAndBody => reply.body.at_hand().unwrap_or_default(),
         Wanted::HeadOnly => &[],
@@ -439,4 +358,36 @@ fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Active
     }
     out.extend_from_slice(body);
     Turn::Answered(traits.persistence)
+}
+
+impl Traits {
+    fn of(head: &http1::Head<'_, '_>, persistence: Persistence) -> Self {
+        Self {
+            framing: head.framing,
+            persistence,
+            version: head.version,
+            wanted: Wanted::by(head.method),
+            expects_continue: head.expects_continue,
+            accepts_trailers: head.accepts_trailers,
+        }
+    }
+
+    /// Traits for a reply that comes before the content of its request, and without having asked for it. The connection ends if
+    /// the content is long, if it is over the limit, or if a client that expects 100 may or may not send it.
+    //= RFC 9110 section 10.1.1: Expect
+    fn before_content(self, body_bytes_max: u64) -> Self {
+        let bytes_max = DRAINED_BYTES_MAX.min(body_bytes_max);
+        let is_long = matches!(self.framing, Framing::Length(bytes) if bytes > bytes_max);
+        let ends = is_long || (self.expects_continue && !self.has_no_body());
+        if ends { self.closing() } else { self }
+    }
+
+    /// Traits for a reply that ends the connection.
+    fn closing(self) -> Self {
+        Self { persistence: Persistence::Close, ..self }
+    }
+
+    fn has_no_body(&self) -> bool {
+        matches!(self.framing, Framing::None | Framing::Length(0))
+    }
 }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http1::{BodyDecoder, Decoded, Framing, Limits};
+use message::trailers;
 use origin::{RequestBodySender, UNCHARGED_PIECE_BYTES_MAX};
 use store::{Budget, OverBudget};
 use tokio::time::Instant;
 
-use super::connection::DRAINED_BYTES_MAX;
 use crate::pace::{BodyLimits, Pace, PaceLimits};
 use crate::request::respond::Problem;
 use crate::server::BodyProblem;
@@ -20,6 +19,9 @@ use crate::worker::Worker;
 
 /// Reason code for a client that left before there was a response.
 pub(super) const CLIENT_CLOSED: &str = "client-closed";
+
+/// Largest rest of a refused request body that is read to keep the connection.
+pub(super) const DRAINED_BYTES_MAX: u64 = 64 * 1024;
 
 /// Size of a read when the budget has no room for more.
 const READ_BYTES_MIN: usize = 16 * 1024;
@@ -260,20 +262,8 @@ impl BodyPump {
 
     fn finish(&mut self) {
         let Some(sender) = self.sender.take() else { return };
-        let trailers = self.trailers();
+        let trailers = trailers::of_lines(self.decoder.trailers());
         // The channel may be full; the connection must not wait for it while it has a response to send.
         tokio::spawn(async move { sender.finish(trailers).await });
-    }
-
-    fn trailers(&self) -> Option<HeaderMap> {
-        let mut map = HeaderMap::new();
-        for (name, value) in self.decoder.trailers() {
-            if let (Ok(name), Ok(value)) =
-                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value))
-            {
-                map.append(name, value);
-            }
-        }
-        (!map.is_empty()).then_some(map)
     }
 }

@@ -3,10 +3,12 @@
 use std::num::NonZeroU64;
 
 use caching::{CacheName, CacheStatus};
-use http1::{Version, encode};
+use http1::{Persistence, ResponseFraming, Version, encode};
 use message::fields::Fields;
 
-use crate::request::reply::{HeadSink, Length};
+use super::Traits;
+use crate::active::ActiveConfig;
+use crate::request::reply::{HeadSink, Length, Reply};
 use crate::server::Wanted;
 
 /// Writes a head into the connection's output buffer.
@@ -46,43 +48,6 @@ impl HeadSink for Http1Head<'_> {
     }
 }
 
-/// Framing of a response body: how its end is known (RFC 9112 section 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BodyFraming {
-    /// No body follows the head.
-    None,
-    Length(u64),
-    Chunked,
-    /// Ends with the connection.
-    Close,
-}
-
-/// Chooses the framing and appends its field.
-pub(super) fn write_framing(
-    out: &mut Vec<u8>,
-    length: Length,
-    version: Version,
-    wanted: Wanted,
-) -> BodyFraming {
-    let framing = match (length, version) {
-        (Length::None, _) => BodyFraming::None,
-        (Length::Known(bytes), _) => BodyFraming::Length(bytes),
-        (Length::Unknown, Version::Http11) => BodyFraming::Chunked,
-        (Length::Unknown, Version::Http10) => BodyFraming::Close,
-    };
-    match (framing, wanted) {
-        (BodyFraming::Length(bytes), _) => {
-            encode::write_field_number(out, "content-length", bytes);
-        }
-        // An answer to HEAD tells no more about the length than one to GET.
-        (BodyFraming::Chunked, Wanted::HeadAndBody) => {
-            out.extend_from_slice(b"transfer-encoding: chunked\r\n")
-        }
-        _ => {}
-    }
-    if wanted == Wanted::HeadOnly { BodyFraming::None } else { framing }
-}
-
 /// Framing around one piece of data.
 pub(super) struct Chunk<'a> {
     pub(super) head: &'a [u8],
@@ -90,12 +55,57 @@ pub(super) struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    pub(super) fn around(data_bytes: usize, framing: BodyFraming, chunk_head: &'a mut [u8; 18]) -> Self {
+    pub(super) fn around(data_bytes: usize, framing: ResponseFraming, chunk_head: &'a mut [u8; 18]) -> Self {
         match (framing, NonZeroU64::new(data_bytes as u64)) {
-            (BodyFraming::Chunked, Some(bytes)) => {
+            (ResponseFraming::Chunked, Some(bytes)) => {
                 Self { head: encode::write_chunk_head(bytes, chunk_head), end: encode::CHUNK_END }
             }
             _ => Self { head: &[], end: &[] },
         }
     }
+}
+
+/// Writes the head of a response with its framing and connection fields.
+pub(super) fn write_head(
+    out: &mut Vec<u8>,
+    reply: &Reply,
+    traits: Traits,
+    live: &ActiveConfig,
+) -> ResponseFraming {
+    reply.write_head(&mut Http1Head { out }, &live.cache_name);
+    let mut framing = match (reply.length, traits.version) {
+        (Length::None, _) => ResponseFraming::None,
+        (Length::Known(bytes), _) => ResponseFraming::Length(bytes),
+        (Length::Unknown, Version::Http11) => ResponseFraming::Chunked,
+        //= RFC 9112 section 6.1: no Transfer-Encoding to HTTP/1.0
+        (Length::Unknown, Version::Http10) => ResponseFraming::UntilClose,
+    };
+    match (framing, traits.wanted) {
+        (ResponseFraming::Length(bytes), _) => encode::write_field_number(out, "content-length", bytes),
+        // An answer to HEAD tells no more about the length than one to GET.
+        (ResponseFraming::Chunked, Wanted::HeadAndBody) => {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n")
+        }
+        _ => {}
+    }
+    if traits.wanted == Wanted::HeadOnly {
+        framing = ResponseFraming::None;
+    }
+    let closes = traits.persistence == Persistence::Close || framing == ResponseFraming::UntilClose;
+    match (closes, traits.version) {
+        //= RFC 9112 section 9.6: close is said
+        (true, _) => out.extend_from_slice(b"connection: close\r\n"),
+        //= RFC 9112 section 9.3: an HTTP/1.0 client must be told that the connection stays
+        (false, Version::Http10) => out.extend_from_slice(b"connection: keep-alive\r\n"),
+        (false, Version::Http11) => {}
+    }
+    encode::end_head(out);
+    framing
+}
+
+//= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
+pub(super) fn write_upgrade_head(out: &mut Vec<u8>, reply: &Reply, live: &ActiveConfig) {
+    reply.write_head(&mut Http1Head { out }, &live.cache_name);
+    out.extend_from_slice(b"connection: upgrade\r\n");
+    encode::end_head(out);
 }

@@ -11,9 +11,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
 
-use crate::server::deadline::Deadline;
+use crate::server::deadline::PauseLimit;
 
 /// Bytes that may be gathered: a TLS record's worth, so that copying stays cheaper than the saved write.
 const HELD_BYTES_MAX: usize = 16 * 1024;
@@ -48,33 +47,12 @@ impl Cork {
     }
 }
 
-/// Fails a write that makes no progress for `stall_max`. Streams watch their own flow-control windows; they can't see a client
-/// that leaves the bytes in the socket.
-struct StallGuard {
-    stall_max: Duration,
-    deadline: Option<Deadline>,
-    stalled: bool,
-}
-
-impl StallGuard {
-    fn watch<T>(&mut self, context: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if progress.is_ready() {
-            self.stalled = false;
-            return progress;
-        }
-        let at = Instant::now() + self.stall_max;
-        let deadline = self.deadline.get_or_insert_with(|| Deadline::new(at));
-        if !std::mem::replace(&mut self.stalled, true) {
-            deadline.set(at);
-        }
-        deadline.poll_passed(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
 /// A stream with a [`Cork`], whose writes must make progress.
 pub(super) struct Corked<S> {
     io: S,
-    stall: StallGuard,
+    /// Limit on a write without progress. Streams watch their own flow-control windows; they can't see a client that leaves the bytes
+    /// in the socket.
+    stall: PauseLimit,
     cork: Cork,
     held: Vec<u8>,
     /// Bytes of `held` already written.
@@ -84,8 +62,18 @@ pub(super) struct Corked<S> {
 impl<S> Corked<S> {
     /// `stall_max` is the longest time for which a write may wait.
     pub(super) fn new(io: S, stall_max: Duration, cork: Cork) -> Self {
-        let stall = StallGuard { stall_max, deadline: None, stalled: false };
+        let mut stall = PauseLimit::new(stall_max);
+        stall.stop();
         Self { io, stall, cork, held: Vec::new(), written: 0 }
+    }
+
+    /// Fails a write that has made no progress for too long.
+    fn watch<T>(&mut self, context: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.stall.stop();
+            return progress;
+        }
+        self.stall.poll_passed(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
     fn hold(&mut self, parts: &[IoSlice<'_>]) {
@@ -120,7 +108,7 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
             all.iter_mut().skip(1).zip(parts).for_each(|(slot, part)| *slot = IoSlice::new(part));
             let used = 1 + parts.len().min(PARTS_MAX);
             let written = Pin::new(&mut self.io).poll_write_vectored(context, &all[..used]);
-            let bytes = ready!(self.stall.watch(context, written))?;
+            let bytes = ready!(self.watch(context, written))?;
             if bytes == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -137,7 +125,7 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
             return Poll::Ready(Ok(0));
         }
         let written = Pin::new(&mut self.io).poll_write_vectored(context, parts);
-        self.stall.watch(context, written)
+        self.watch(context, written)
     }
 
     fn poll_write_held(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -183,13 +171,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
         }
         ready!(self.poll_write_held(context))?;
         let flushed = Pin::new(&mut self.io).poll_flush(context);
-        self.stall.watch(context, flushed)
+        self.watch(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_held(context))?;
         let shut = Pin::new(&mut self.io).poll_shutdown(context);
-        self.stall.watch(context, shut)
+        self.watch(context, shut)
     }
 }
 

@@ -47,7 +47,7 @@ use self::request_body::BodyPump;
 use self::send_memory::SendMemory;
 use self::stream::{Exchange, Responder};
 use super::Wanted;
-use super::deadline::Deadline;
+use super::deadline::PauseLimit;
 use super::wire::Stream;
 use crate::active::ActiveConfig;
 use crate::config::ClientLimits;
@@ -95,7 +95,7 @@ pub(crate) async fn serve<S: Stream + 'static>(
     let connection = Connection {
         h2,
         cork,
-        idle: IdleClock::new(limits.idle_timeout),
+        idle: PauseLimit::new(limits.idle_timeout),
         phase: Phase::Open,
         // A client may cancel all of its requests once; repeated cancelling is an attack.
         resets: Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max)),
@@ -146,7 +146,8 @@ struct Connection<S> {
     worker: Arc<Worker>,
     live: Arc<ActiveConfig>,
     client: ClientEnd,
-    idle: IdleClock,
+    /// Time without streams.
+    idle: PauseLimit,
     phase: Phase,
     resets: Arc<Resets>,
     /// Scratch space for cache keys.
@@ -230,7 +231,7 @@ impl<S: Stream + 'static> Connection<S> {
     //= RFC 9113 section 6.8: a graceful shutdown
     fn leave(&mut self) {
         self.phase = Phase::Leaving;
-        self.idle = IdleClock::new(GOODBYE);
+        self.idle = PauseLimit::new(GOODBYE);
         self.h2.graceful_shutdown();
     }
 
@@ -362,29 +363,5 @@ impl Resets {
 
     fn are_too_many(&self) -> bool {
         self.balance.load(Ordering::Relaxed) > self.balance_max
-    }
-}
-
-/// Measures the time without streams.
-struct IdleClock {
-    limit: Duration,
-    deadline: Deadline,
-    running: bool,
-}
-
-impl IdleClock {
-    fn new(limit: Duration) -> Self {
-        Self { limit, deadline: Deadline::new(Instant::now() + limit), running: true }
-    }
-
-    fn stop(&mut self) {
-        self.running = false;
-    }
-
-    fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if !std::mem::replace(&mut self.running, true) {
-            self.deadline.set(Instant::now() + self.limit);
-        }
-        self.deadline.poll_passed(context)
     }
 }

@@ -24,11 +24,10 @@ thread_local! {
 
 /// Returns the head of a reply. `live` is the configuration that the reply was made with.
 pub(super) fn response(reply: &Reply, live: &Arc<ActiveConfig>) -> Response<()> {
-    let Some((stored, kind)) = kept_kind(reply) else {
+    let Some(stored) = kept(reply) else {
         return Http2Head::of(reply, &live.cache_name).into_response();
     };
     let facts = Facts {
-        kind,
         status: reply.status,
         length: reply.length,
         age_s: reply.age_s,
@@ -53,24 +52,17 @@ pub(super) fn response(reply: &Reply, live: &Arc<ActiveConfig>) -> Response<()> 
 }
 
 /// Returns the stored head that makes up the whole of the reply's head, if one does.
-fn kept_kind(reply: &Reply) -> Option<(&Arc<StoredHead>, Kind)> {
+fn kept(reply: &Reply) -> Option<&Arc<StoredHead>> {
     match &reply.head {
-        ReplyHead::Whole(stored) if reply.extra.is_empty() => Some((stored, Kind::Whole)),
-        ReplyHead::NotModified(stored) if reply.extra.is_empty() => Some((stored, Kind::NotModified)),
+        ReplyHead::Whole(stored) | ReplyHead::NotModified(stored) if reply.extra.is_empty() => Some(stored),
         _ => None,
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Whole,
-    NotModified,
 }
 
 /// Facts that a head depends on in addition to the stored one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Facts {
-    kind: Kind,
+    /// Also tells a 304 from the whole response, which is never one.
     status: u16,
     length: Length,
     age_s: Option<u64>,

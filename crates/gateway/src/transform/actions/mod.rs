@@ -1,6 +1,5 @@
 //! The actions, and the part that each has in a message: a match below must decide for every new one.
 
-pub mod add;
 pub mod cache_control;
 pub mod cookies;
 pub mod copy;
@@ -26,7 +25,7 @@ pub static KEYS: [ActionKey; 10] = [
     copy::KEY,
     remove::KEY,
     set::KEY,
-    add::KEY,
+    set::ADD_KEY,
     cache_control::KEY,
     location::KEY,
     cookies::DOMAIN_KEY,
@@ -53,10 +52,8 @@ pub enum Action {
     Copy(copy::Copy),
     /// `remove`
     Remove(remove::Remove),
-    /// `set`
+    /// `set` and `add`
     Set(set::Set),
-    /// `add`
-    Add(add::Add),
     /// `cache_control`
     CacheControl(cache_control::CacheControl),
     /// `location`
@@ -79,7 +76,6 @@ impl Action {
             Self::Copy(copy) => copy.edit(fields),
             Self::Remove(remove) => remove.edit(fields),
             Self::Set(set) => set.edit(subject, fields),
-            Self::Add(add) => add.edit(subject, fields),
             Self::CacheControl(by_status) => by_status.edit(subject, fields),
             Self::Location(location) => location.edit(fields),
             Self::Cookies(cookies) => cookies.edit(fields),
@@ -91,7 +87,7 @@ impl Action {
     pub(crate) fn as_rewrite(&self) -> Option<&rewrite::Rewrite> {
         match self {
             Self::Rewrite(rewrite) => Some(rewrite),
-            Self::Copy(_) | Self::Remove(_) | Self::Set(_) | Self::Add(_) => None,
+            Self::Copy(_) | Self::Remove(_) | Self::Set(_) => None,
             Self::CacheControl(_) | Self::Location(_) | Self::Cookies(_) | Self::Redirect(_) => None,
         }
     }
@@ -100,7 +96,7 @@ impl Action {
     pub(crate) fn answer(&self, subject: &Subject<'_>, fields: &PackedFields) -> Option<(u16, Vec<u8>)> {
         match self {
             Self::Redirect(redirect) => redirect.answer(subject, fields),
-            Self::Copy(_) | Self::Remove(_) | Self::Set(_) | Self::Add(_) => None,
+            Self::Copy(_) | Self::Remove(_) | Self::Set(_) => None,
             Self::CacheControl(_) | Self::Location(_) | Self::Cookies(_) | Self::Rewrite(_) => None,
         }
     }
@@ -111,7 +107,6 @@ impl Action {
             Self::Copy(copy) => Some(copy.field_written()),
             Self::Remove(remove) => Some(remove.field_written()),
             Self::Set(set) => Some(set.field_written()),
-            Self::Add(add) => Some(add.field_written()),
             Self::CacheControl(_) | Self::Location(_) | Self::Cookies(_) => None,
             Self::Rewrite(_) | Self::Redirect(_) => None,
         }
@@ -122,7 +117,6 @@ impl Action {
         match self {
             Self::Copy(copy) => copy.request_fields_read(phase),
             Self::Set(set) => set.request_fields_read(phase),
-            Self::Add(add) => add.request_fields_read(phase),
             Self::Redirect(redirect) => redirect.request_fields_read(phase),
             Self::Remove(_) | Self::CacheControl(_) | Self::Location(_) => Vec::new(),
             Self::Cookies(_) | Self::Rewrite(_) => Vec::new(),
@@ -133,7 +127,6 @@ impl Action {
     pub(crate) fn deciding_fields(&self, phase: Phase) -> Vec<&HeaderName> {
         match self {
             Self::Set(set) => set.deciding_fields(phase),
-            Self::Add(add) => add.deciding_fields(phase),
             Self::Redirect(redirect) => redirect.request_fields_read(phase),
             // The origin names in `Vary` the fields that only change what it is sent.
             Self::Copy(_) | Self::Remove(_) | Self::Rewrite(_) => Vec::new(),
@@ -145,7 +138,7 @@ impl Action {
     pub(crate) fn chooses_answer(&self) -> bool {
         match self {
             Self::Rewrite(_) | Self::Redirect(_) => true,
-            Self::Copy(_) | Self::Remove(_) | Self::Set(_) | Self::Add(_) => false,
+            Self::Copy(_) | Self::Remove(_) | Self::Set(_) => false,
             Self::CacheControl(_) | Self::Location(_) | Self::Cookies(_) => false,
         }
     }
@@ -156,7 +149,6 @@ impl Action {
             Self::Copy(copy) => copy.follow(trail),
             Self::Remove(remove) => remove.follow(trail),
             Self::Set(set) => set.follow(trail),
-            Self::Add(add) => add.follow(trail),
             Self::CacheControl(_) | Self::Location(_) | Self::Cookies(_) => {}
             // The key has the path. A query may leave the trail: see `Rewrite::changes_query`.
             Self::Rewrite(_) | Self::Redirect(_) => {}
@@ -169,7 +161,6 @@ impl Action {
             Self::Copy(copy) => copy.described(),
             Self::Remove(remove) => remove.described(),
             Self::Set(set) => set.described(),
-            Self::Add(add) => add.described(),
             Self::CacheControl(by_status) => by_status.described(),
             Self::Location(location) => location.described(),
             Self::Cookies(cookies) => cookies.described(),
@@ -186,7 +177,6 @@ impl fmt::Debug for Action {
             Self::Copy(copy) => copy.fmt(f),
             Self::Remove(remove) => remove.fmt(f),
             Self::Set(set) => set.fmt(f),
-            Self::Add(add) => add.fmt(f),
             Self::CacheControl(by_status) => by_status.fmt(f),
             Self::Location(location) => location.fmt(f),
             Self::Cookies(cookies) => f.debug_tuple("Cookies").field(cookies).finish(),
@@ -226,7 +216,7 @@ mod tests {
             r#"Set("x-a", Template { pieces: [Text([98]), Variable(Host)] })"#,
         );
         check(
-            Action::Add(add::Add::new("X-A", "", terms).unwrap()),
+            Action::Set(set::Set::adding("X-A", "", terms).unwrap()),
             r#"Add("x-a", Template { pieces: [] })"#,
         );
         check(Action::CacheControl(by_status), r#"CacheControl([(Class(5), "no-store")])"#);

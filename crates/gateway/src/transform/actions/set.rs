@@ -1,4 +1,6 @@
-//! `set`: a field gets one value in place of all that it has.
+//! `set` and `add`: a field gets one value in place of all that it has, or one more line.
+
+use std::fmt;
 
 use http::HeaderName;
 use message::fields::PackedFields;
@@ -13,36 +15,66 @@ row! {
     OPTION("set") = VALUES.default("{}");
 }
 
-/// The key.
-pub const KEY: ActionKey = ActionKey { option: OPTION, phases: Phases::Any };
+row! {
+    /// Fields that get one more line.
+    ADD_OPTION("add") = VALUES.default("{}");
+}
 
-/// Replaces all lines of this name by one.
-#[derive(Clone, Debug)]
-pub struct Set(HeaderName, Template);
+/// The keys.
+pub const KEY: ActionKey = ActionKey { option: OPTION, phases: Phases::Any };
+pub const ADD_KEY: ActionKey = ActionKey { option: ADD_OPTION, phases: Phases::Any };
+
+/// Writes a line with a name and a value.
+#[derive(Clone)]
+pub struct Set {
+    name: HeaderName,
+    value: Template,
+    others: Others,
+}
+
+/// Lines that the field has already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    Replaced,
+    Kept,
+}
 
 impl Set {
-    /// Checks an entry.
+    /// Checks an entry of `set`.
     ///
     /// # Errors
-    /// The problem with it, for people.
+    /// The problem with it, for people; also below.
     pub fn new(name: &str, value: &str, terms: &RuleTerms<'_>) -> Result<Self, String> {
         let (name, value) = (writable(name, terms.phase)?, Template::in_phase(value, terms.phase)?);
         terms.check_value(&name, value.author())?;
-        Ok(Self(name, value))
+        Ok(Self { name, value, others: Others::Replaced })
+    }
+
+    /// Checks an entry of `add`.
+    pub fn adding(name: &str, value: &str, terms: &RuleTerms<'_>) -> Result<Self, String> {
+        Ok(Self { others: Others::Kept, ..Self::new(name, value, terms)? })
     }
 
     pub(super) fn edit(&self, subject: &Subject<'_>, fields: &mut PackedFields) {
-        if let Some(value) = subject.value(&self.1, fields) {
-            fields.set(self.0.as_str(), &value);
+        let name = self.name.as_str();
+        let adds = self.others == Others::Kept;
+        // A field in a 304 replaces all stored lines of its name, and a 304 need not repeat those of the origin.
+        if adds && subject.is_304() && fields.value(name).is_none() {
+            return;
+        }
+        match subject.value(&self.value, fields) {
+            Some(value) if adds => fields.push(name, &value),
+            Some(value) => fields.set(name, &value),
+            None => {}
         }
     }
 
     pub(super) fn field_written(&self) -> &HeaderName {
-        &self.0
+        &self.name
     }
 
     pub(super) fn request_fields_read(&self, phase: Phase) -> Vec<&HeaderName> {
-        self.1.request_fields(phase).collect()
+        self.value.request_fields(phase).collect()
     }
 
     /// The origin names in `Vary` the fields that only change a value which it is sent.
@@ -51,16 +83,24 @@ impl Set {
     }
 
     pub(super) fn follow<'a>(&'a self, trail: &mut Trail<'a>) {
-        let Self(name, value) = self;
-        if trail.is_chosen || trail.is_in(value) {
-            trail.add(name.as_str());
-        } else if value.is_fixed() {
+        if trail.is_chosen || trail.is_in(&self.value) {
+            trail.add(self.name.as_str());
+        } else if self.others == Others::Replaced && self.value.is_fixed() {
             // A template with variables may come to nothing, and then the field stays as it is.
-            trail.remove(name.as_str());
+            trail.remove(self.name.as_str());
         }
     }
 
     pub(super) fn described(&self) -> Change {
-        ("set", self.1.described(&self.0))
+        let action = if self.others == Others::Kept { "add" } else { "set" };
+        (action, self.value.described(&self.name))
+    }
+}
+
+/// Text for imprints.
+impl fmt::Debug for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = if self.others == Others::Kept { "Add" } else { "Set" };
+        f.debug_tuple(action).field(&self.name).field(&self.value).finish()
     }
 }

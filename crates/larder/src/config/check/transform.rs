@@ -1,7 +1,6 @@
 //! Transformation rules of sites.
 
 use gateway::config::{Conditions, FieldPattern, Spelling, TransformRule, Transforms};
-use gateway::transform::actions::add::{self, Add};
 use gateway::transform::actions::cache_control::{self, CacheControl};
 use gateway::transform::actions::cookies::{self, CookieChange};
 use gateway::transform::actions::copy::{self, Copy};
@@ -128,9 +127,9 @@ fn actions(scope: &mut Scope<'_>, table: &Table, terms: &RuleTerms<'_>) -> Vec<A
     actions.extend(
         scope.parsed_map(table, set::KEY.name(), |name, value| Set::new(name, value, terms).map(Action::Set)),
     );
-    actions.extend(
-        scope.parsed_map(table, add::KEY.name(), |name, value| Add::new(name, value, terms).map(Action::Add)),
-    );
+    actions.extend(scope.parsed_map(table, set::ADD_KEY.name(), |name, value| {
+        Set::adding(name, value, terms).map(Action::Set)
+    }));
     actions.extend(cache_control(scope, table).map(Action::CacheControl));
     let location = prefix_changes(scope, table, location::KEY.name());
     actions.extend(Location::new(location).map(Action::Location));

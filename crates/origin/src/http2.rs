@@ -31,22 +31,22 @@ const FIELD_SECTION_BYTES_MAX: u32 = 128 * 1024;
 
 /// A connection that carries many exchanges.
 #[derive(Debug)]
-pub(crate) struct Http2Connection {
+pub(super) struct Http2Connection {
     sender: SendRequest<Bytes>,
     /// Drives it on the runtime that opened it, and ends with either.
     driver: JoinHandle<()>,
     active: AtomicUsize,
     /// Set when the peer stopped answering: a dead connection must not swallow request after request.
     suspect: AtomicBool,
-    opened_at: Instant,
+    pub(super) opened_at: Instant,
     /// The address that a name resolved to.
-    address: Option<IpAddr>,
+    pub(super) address: Option<IpAddr>,
     idle_since: Mutex<Instant>,
 }
 
 /// A slot for one exchange on a connection; given back on drop.
 #[derive(Debug)]
-pub(crate) struct StreamSlot {
+pub(super) struct StreamSlot {
     connection: Arc<Http2Connection>,
 }
 
@@ -54,7 +54,7 @@ impl Http2Connection {
     /// Starts HTTP/2 on a stream, and waits for the SETTINGS of its peer: until they arrive the number of streams that it takes
     /// is unknown, and streams above its limit are refused.
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
-    pub(crate) async fn open(
+    pub(super) async fn open(
         stream: Stream,
         address: Option<IpAddr>,
         counters: &Arc<Counters>,
@@ -88,7 +88,7 @@ impl Http2Connection {
     }
 
     /// Whether new streams may be opened: false after GOAWAY, an error, or a time-out.
-    pub(crate) fn is_usable(&self) -> bool {
+    pub(super) fn is_usable(&self) -> bool {
         if self.suspect.load(Ordering::Relaxed) || self.driver.is_finished() {
             return false;
         }
@@ -96,16 +96,8 @@ impl Http2Connection {
         !matches!(self.sender.clone().poll_ready(&mut cx), Poll::Ready(Err(_)))
     }
 
-    pub(crate) fn address(&self) -> Option<IpAddr> {
-        self.address
-    }
-
-    pub(crate) fn opened_at(&self) -> Instant {
-        self.opened_at
-    }
-
     /// Reserves a slot within the peer's limit on concurrent streams (RFC 9113 section 5.1.2).
-    pub(crate) fn reserve(self: &Arc<Self>) -> Option<StreamSlot> {
+    pub(super) fn reserve(self: &Arc<Self>) -> Option<StreamSlot> {
         let streams_max = self.sender.current_max_send_streams().min(STREAMS_MAX);
         self.active
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |active| {
@@ -116,24 +108,24 @@ impl Http2Connection {
     }
 
     /// Reserves the opener's own slot. If the peer has lowered its limit to 0 meanwhile, h2 holds the stream back.
-    pub(crate) fn reserve_first(self: &Arc<Self>) -> StreamSlot {
+    pub(super) fn reserve_first(self: &Arc<Self>) -> StreamSlot {
         self.active.fetch_add(1, Ordering::AcqRel);
         StreamSlot { connection: Arc::clone(self) }
     }
 
-    pub(crate) fn is_idle_for(&self, now: Instant, limit: Duration) -> bool {
+    pub(super) fn is_idle_for(&self, now: Instant, limit: Duration) -> bool {
         self.active.load(Ordering::Acquire) == 0 && now.duration_since(*self.idle_since.lock()) >= limit
     }
 }
 
 impl StreamSlot {
     /// Returns a sender that opens streams as far as the peer allows.
-    pub(crate) fn sender(&self) -> SendRequest<Bytes> {
+    pub(super) fn sender(&self) -> SendRequest<Bytes> {
         self.connection.sender.clone()
     }
 
     /// Stops new streams on this connection: its peer stopped answering.
-    pub(crate) fn suspect(&self) {
+    pub(super) fn suspect(&self) {
         self.connection.suspect.store(true, Ordering::Relaxed);
     }
 }
@@ -153,7 +145,7 @@ fn poll_first_place(
 }
 
 /// Converts the error that ended a connection.
-pub(crate) fn broken(error: &h2::Error) -> OriginError {
+pub(super) fn broken(error: &h2::Error) -> OriginError {
     if error.is_library() { OriginError::Protocol(cause(error)) } else { OriginError::ClosedBeforeResponse }
 }
 
