@@ -48,6 +48,9 @@ pub enum Unavailable {
     Tier(#[from] BackingError),
     #[error(transparent)]
     NoRoom(#[from] OverBudget),
+    /// The tier refuses the bytes: it has no memory for them.
+    #[error("the tier refuses the bytes")]
+    Refused,
 }
 
 impl TierSegments {
@@ -143,7 +146,7 @@ impl TierSegments {
     /// memory has. `None` for a body that is not followed.
     ///
     /// # Errors
-    /// When the tier does not answer, or the budget has no room for a segment on its way.
+    /// When the tier does not answer or refuses a segment, or the budget has no room for one on its way.
     pub async fn store(&self, body: &Segmented, ttl: Duration) -> Result<Option<Layout>, Unavailable> {
         let Some(layout) = body.layout() else { return Ok(None) };
         let cell_bytes = layout.cell_bytes;
@@ -217,9 +220,11 @@ impl TierSegments {
         if encode_segment(&frame, None, &mut out).is_err() {
             return Ok(false);
         }
-        let put = self.backing.put_segment(id, Bytes::from(out), given.ttl).await?;
+        if let SegmentPut::NotStored(_) = self.backing.put_segment(id, Bytes::from(out), given.ttl).await? {
+            return Err(Unavailable::Refused);
+        }
         self.written.fetch_add(1, Ordering::Relaxed);
-        Ok(matches!(put, SegmentPut::Stored | SegmentPut::AlreadyThere))
+        Ok(true)
     }
 }
 

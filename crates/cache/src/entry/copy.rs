@@ -1,7 +1,7 @@
 //! State of an entry in memory as a copy of a record in the tier.
 //!
 //! A copy is *own* until the tier has acknowledged it; *followed* when the tier will report its next change; *alone* when the tier has
-//! no record for its key any more. A reader notes what it found before anybody can report a later change, so a later mark of suspicion
+//! no record for its key any more; *refused* when the tier has no memory for it. A reader notes what it found before anybody can report a later change, so a later mark of suspicion
 //! stays: see `crates/fleet/src/tier/copies.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +37,7 @@ enum CopyState {
     Own,
     Followed,
     Alone,
+    Refused,
 }
 
 const SUSPECT: u64 = 0x80;
@@ -56,8 +57,8 @@ impl TierCopy {
         let is_marked = word & SUSPECT != 0 || flush_of(word) != flush;
         match state_of(word) {
             CopyState::Own => Reliance::Trusted,
-            CopyState::Alone if !is_marked => Reliance::Trusted,
-            CopyState::Followed | CopyState::Alone => match standing(source_of(word)) {
+            CopyState::Alone | CopyState::Refused if !is_marked => Reliance::Trusted,
+            CopyState::Followed | CopyState::Alone | CopyState::Refused => match standing(source_of(word)) {
                 Standing::Verified if !is_marked => Reliance::Trusted,
                 Standing::Verified | Standing::Ended => Reliance::Suspect,
                 Standing::Unverified => Reliance::Unverified,
@@ -73,7 +74,8 @@ impl TierCopy {
 
     /// Marks the copy as alone: the tier has no record for the key.
     pub fn leave_alone(&self, source: Source, flush: Flush) {
-        self.set(CopyState::Alone, source, flush);
+        let state = if self.is_refused() { CopyState::Refused } else { CopyState::Alone };
+        self.set(state, source, flush);
     }
 
     /// Marks the copy as suspect, because the tier has a newer record.
@@ -86,6 +88,16 @@ impl TierCopy {
     /// Marks a copy that the tier will not get, so that nobody will report when the tier has another record.
     pub fn give_up(&self) {
         self.word.store(SUSPECT | CopyState::Alone as u64, Ordering::Release);
+    }
+
+    /// Marks a copy that the tier has no memory for. A record of nothing in its place says no more about it than no record.
+    pub fn refuse(&self) {
+        self.word.store(SUSPECT | CopyState::Refused as u64, Ordering::Release);
+    }
+
+    /// Whether the tier had no memory for the copy.
+    pub fn is_refused(&self) -> bool {
+        state_of(self.word.load(Ordering::Acquire)) == CopyState::Refused
     }
 
     /// Marks the copy as suspect, because the tier has reported a change.
@@ -115,7 +127,8 @@ fn state_of(word: u64) -> CopyState {
     match word & STATE {
         0 => CopyState::Own,
         1 => CopyState::Followed,
-        _ => CopyState::Alone,
+        2 => CopyState::Alone,
+        _ => CopyState::Refused,
     }
 }
 
@@ -169,6 +182,12 @@ mod tests {
         check(&alone, 2, [Suspect, Suspect, Unverified]);
         alone.suspect();
         check(&alone, 1, [Suspect, Suspect, Unverified]);
+        let refused = TierCopy::default();
+        refused.refuse();
+        refused.leave_alone(SOURCE, flush);
+        assert!(refused.is_refused() && !alone.is_refused());
+        check(&refused, 1, [Trusted; 3]);
+        check(&refused, 2, [Suspect, Suspect, Unverified]);
         let given_up = TierCopy::default();
         given_up.give_up();
         let none = Source { node: 0, generation: 0 };

@@ -79,6 +79,11 @@ impl<'a> Decoded<'a> {
         responses.filter_map(|response| bodies::small(&response.body))
     }
 
+    /// Whether the record has responses, be they for this reader or not.
+    pub fn has_responses(&self) -> bool {
+        !self.record.variants.is_empty()
+    }
+
     /// Makes the record for this reader: without responses that it would not have stored, and those whose small bodies are not
     /// complete. `small` has the small bodies that were found, by fill, each with all its segments in one. `None` if nothing is left,
     /// or the memory budget has no room.

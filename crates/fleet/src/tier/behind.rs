@@ -39,6 +39,8 @@ enum End {
     Failed,
     /// The record can't be written: the one in the tier is removed instead.
     Unfit,
+    /// The tier has no memory for the record or its bodies: what it has is removed, and this instance keeps its own.
+    Refused,
     /// A purge must reach the log first.
     Early,
     /// The tier was not asked, and must not be asked within this time.
@@ -98,6 +100,15 @@ impl Tier {
                 self.give_up(&key, number);
                 self.write_behind.queue.push(key);
             }
+            End::Refused => {
+                // A record of nothing in its place would have each instance drop its copy, and ask the origin for every use.
+                self.counts.add(Event::GivenUp);
+                self.write_behind.give_up(&key, number);
+                if let Pending::Put { entry, .. } = &pending {
+                    entry.copy.refuse();
+                }
+                self.write_behind.queue.push(key);
+            }
             End::Failed => {
                 self.counts.add(Event::WriteFailed);
                 let failures = self.write_behind.failed(&key, number);
@@ -152,6 +163,8 @@ impl Tier {
         end.unwrap_or_else(|unavailable| match unavailable {
             Unavailable::Tier(BackingError::Open { retry }) => End::NotAsked(retry),
             Unavailable::Tier(_) | Unavailable::NoRoom(_) => End::Failed,
+            // A record whose body isn't there would replace complete copies at other instances.
+            Unavailable::Refused => End::Refused,
         })
     }
 
@@ -207,7 +220,7 @@ impl Tier {
                 Put::Stored(_) if !encoded.has_ours_alone => return Ok(End::Overtaken),
                 Put::Stored(version) => return Ok(End::Stored(version)),
                 Put::Conflict(other) => there = other,
-                Put::NotStored(_) => return Ok(End::Unfit),
+                Put::NotStored(_) => return Ok(End::Refused),
                 // Others may have fetched a newer record. If another change was to be written with this one, nobody can say which
                 // of the tier's responses are still valid.
                 Put::LeaseLost if claim.is_some_and(|claim| claim.covers == Covers::All) => {
@@ -238,7 +251,9 @@ impl Tier {
         for (id, bytes) in &encoded.apart {
             let bytes = Bytes::copy_from_slice(bytes);
             let write = Write { bytes, expected: Expected::Any, ttl, lease: None };
-            self.backing.put(&names::of_response(*id), write).await?;
+            if let Put::NotStored(_) = self.backing.put(&names::of_response(*id), write).await? {
+                return Err(Unavailable::Refused);
+            }
         }
         Ok(true)
     }

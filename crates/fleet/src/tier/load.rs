@@ -154,6 +154,11 @@ impl Tier {
             Ok(Some(record)) if held.and_then(|held| held.copy.version()) == Some(record.version) => {
                 (Event::LoadHit, answer(Said::Unchanged, RemoteState::Record(record), None))
             }
+            Ok(Some(record))
+                if held.is_some_and(|held| held.copy.is_refused() && !has_responses(&record, key)) =>
+            {
+                (Event::LoadMissed, answer(Said::Nothing, RemoteState::Record(record), None))
+            }
             Ok(Some(record)) => match self.entry(&record, key, reader).await {
                 Some(entry) => {
                     let entry = Some(Arc::new(entry));
@@ -233,4 +238,9 @@ impl Tier {
         }
         Some(body.freeze())
     }
+}
+
+/// Whether a record has a response, or can't be read.
+fn has_responses(record: &Loaded, key: &[u8]) -> bool {
+    portable::decode(&record.bytes, key).map_or(true, |decoded| decoded.has_responses())
 }

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::{
-    Client, Exchange, Fate, Gate, Larder, Redis, RespProxy, Response, ScriptedOrigin, Setup, Signal, wait,
+    Client, Exchange, Fate, Gate, Kv, Larder, Redis, RespClient, RespProxy, Response, ScriptedOrigin, Setup,
+    Signal, wait,
 };
 
 use crate::instances::{is_written, status};
@@ -358,6 +359,34 @@ fn who_waits_for_what_a_full_server_does_not_take_asks_for_itself() {
             assert_eq!(gateway.get("/other").status(), 200);
         }
     }
+}
+
+/// A store with room for a record, and none for the body that it names, gets neither: each instance keeps its own response.
+#[test]
+fn a_response_whose_body_finds_no_room_is_not_shared() {
+    let limits = ["--maxmemory", "16MiB", "--maxmemory-policy", "noeviction"];
+    let kv = Kv::start(LARDER, &limits);
+    let world = World::start((2, kv.address()), PATIENT, |exchange| {
+        exchange.respond("200 OK", FOR_LONG, &"x".repeat(600_000));
+    });
+    world.gate.open();
+    let mut client = RespClient::connect(kv.address());
+    for bytes in [500_000, 200_000] {
+        let value = vec![b'y'; bytes];
+        let mut set = |number| client.ask(&[b"SET", format!("{bytes} {number}").as_bytes(), &value]);
+        (0_u32..).find(|number| set(*number) != b"+OK\r\n").expect("it becomes full");
+    }
+    for gateway in &world.gateways {
+        assert_eq!(gateway.get("/page").status(), 200);
+        wait::until_true("the write is given up, and its place cleared", || {
+            gateway.metric("larder_tier_writes_total", &["result=\"removed\""]) > 0.0
+        });
+        assert_eq!(gateway.metric("larder_tier_writes_total", &["result=\"written\""]), 0.0);
+    }
+    for gateway in world.gateways.iter().cycle().take(6) {
+        assert_eq!(gateway.get("/page").text().len(), 600_000);
+    }
+    assert_eq!(world.origin.total(), 2);
 }
 
 /// Those that waited are forwarded side by side: each waits at the origin until all are there.
