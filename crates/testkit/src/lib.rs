@@ -12,6 +12,7 @@
 mod bytes;
 mod certificates;
 mod client;
+mod consumption;
 pub mod conversation;
 pub mod decision_table;
 mod delay_line;
