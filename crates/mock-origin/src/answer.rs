@@ -11,7 +11,6 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request::Parts}
 use super::{
     body::{BodyPlan, OriginBody},
     conditional::{self, Outcome, Ranges, Validators},
-    connection::Flushes,
     content::Content,
     knobs::{KnobError, Knobs},
 };
@@ -75,12 +74,12 @@ impl Answer {
     }
 
     /// Obeys the knobs and the request's conditions.
-    pub(crate) fn finish(mut self, knobs: &Knobs, head: &Parts, flushes: Flushes) -> Response<OriginBody> {
+    pub(crate) fn finish(mut self, knobs: &Knobs, head: &Parts) -> Response<OriginBody> {
         self.vary(knobs, &head.headers);
         self.content = self.content.padded_to(knobs.size_bytes);
         self.fields(knobs, head);
         let outcome = self.outcome(head);
-        self.respond(knobs, head, outcome, flushes)
+        self.respond(knobs, head, outcome)
     }
 
     fn vary(&mut self, knobs: &Knobs, headers: &HeaderMap) {
@@ -129,13 +128,7 @@ impl Answer {
         conditional::evaluate(&head.headers, current, self.content.len_bytes(), ranges)
     }
 
-    fn respond(
-        mut self,
-        knobs: &Knobs,
-        head: &Parts,
-        outcome: Outcome,
-        flushes: Flushes,
-    ) -> Response<OriginBody> {
+    fn respond(mut self, knobs: &Knobs, head: &Parts, outcome: Outcome) -> Response<OriginBody> {
         let len_bytes = self.content.len_bytes();
         let mut range = 0..len_bytes;
         match outcome {
@@ -157,7 +150,7 @@ impl Answer {
             }
         }
         //= RFC 9110 section 15.4.5: fields of a 304 response
-        if [StatusCode::SWITCHING_PROTOCOLS, StatusCode::NOT_MODIFIED].contains(&self.status) {
+        if self.status == StatusCode::NOT_MODIFIED {
             for name in [CONTENT_TYPE, ACCEPT_RANGES] {
                 self.fields.remove(name);
             }
@@ -169,10 +162,9 @@ impl Answer {
             range: if head.method == Method::HEAD { 0..0 } else { range },
             chunk_bytes: knobs.chunk_bytes.unwrap_or(self.chunk_bytes),
             sleep_between: knobs.sleep_between,
-            break_after_bytes: knobs.close_after_bytes,
             content: self.content,
         };
-        let mut response = Response::new(OriginBody::new(plan, flushes));
+        let mut response = Response::new(OriginBody::new(plan));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.fields;
         response

@@ -13,8 +13,6 @@ pub(crate) struct Knobs {
     pub(crate) sleep_between: Duration,
     /// `chunk`: bytes of one chunk.
     pub(crate) chunk_bytes: Option<usize>,
-    /// `close`: break the connection after this many body bytes.
-    pub(crate) close_after_bytes: Option<u64>,
     /// `size`: pad the body to this many bytes.
     pub(crate) size_bytes: u64,
     /// `cc`: Cache-Control lines; an empty list means none at all.
@@ -50,7 +48,6 @@ impl Knobs {
                 "delay" => knobs.delay = raw.milliseconds()?,
                 "sleep_between" => knobs.sleep_between = raw.milliseconds()?,
                 "chunk" => knobs.chunk_bytes = Some(raw.number(1..=CHUNK_BYTES_MAX, "bytes")?),
-                "close" => knobs.close_after_bytes = Some(raw.number(0..=BODY_BYTES_MAX, "body bytes")?),
                 "size" => knobs.size_bytes = raw.number(0..=BODY_BYTES_MAX, "bytes")?,
                 "cc" => {
                     let lines = knobs.cache_control.get_or_insert_default();
@@ -147,9 +144,9 @@ mod tests {
 
     #[test]
     fn values_are_decoded_and_typed() {
-        let knobs = parsed("delay=5&sleep_between=7&size=9&close=3&chunk=2&date=off&other=x");
+        let knobs = parsed("delay=5&sleep_between=7&size=9&chunk=2&date=off&other=x");
         assert_eq!((knobs.delay, knobs.sleep_between), (Duration::from_millis(5), Duration::from_millis(7)));
-        assert_eq!((knobs.size_bytes, knobs.close_after_bytes, knobs.chunk_bytes), (9, Some(3), Some(2)));
+        assert_eq!((knobs.size_bytes, knobs.chunk_bytes), (9, Some(2)));
         assert!(knobs.without_date);
     }
 

@@ -1,7 +1,7 @@
 //! The mock origin server behind `larder origin`: for demos, tests and experiments.
 //!
 //! The server decides what an origin server would answer, from the path (which resource) and from query knobs (how it behaves: slow,
-//! truncated, cacheable or not). It counts the requests that reach it, so that a test can prove what a gateway forwarded. It stores
+//! cacheable or not). It counts the requests that reach it, so that a test can prove what a gateway forwarded. It stores
 //! nothing that a request sends.
 //!
 //! Main types: [`OriginOptions`] (addresses and behaviour of the process), [`run`] (the whole server), [`BoundAddresses`] (the addresses
@@ -13,7 +13,6 @@
 mod answer;
 mod body;
 mod conditional;
-mod connection;
 mod content;
 mod counters;
 mod knobs;

@@ -26,9 +26,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     OriginOptions,
-    connection::Watched,
     counters::Counters,
-    routes::{self, Caller, State},
+    routes::{self, State},
     tls::{self, TlsError},
 };
 
@@ -266,9 +265,7 @@ async fn serve_connection(
     state: Arc<State>,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
-    let (stream, flushes) = Watched::new(stream);
-    let caller = Caller { state, flushes };
-    let service = service_fn(move |request| routes::respond(caller.clone(), request));
+    let service = service_fn(move |request| routes::respond(Arc::clone(&state), request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -282,7 +279,7 @@ async fn serve_connection(
         .auto_date_header(false)
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_LIST_BYTES_MAX);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%peer, %error, "connection ended");
     }

@@ -8,7 +8,6 @@ use std::{
 
 use bytes::Bytes;
 use clap::Parser;
-use futures_util::{SinkExt, StreamExt};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -21,7 +20,6 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
-use tokio_tungstenite::tungstenite::Message;
 
 use super::{
     OriginOptions, run,
@@ -221,33 +219,12 @@ async fn a_part_of_a_terabyte_is_served_without_making_it() {
 }
 
 #[tokio::test]
-async fn close_breaks_after_exactly_so_many_bytes() {
-    let origin = Origin::start().await;
-    for (target, sent) in [("/bytes/3000000?close=0", 0), ("/bytes/3000000?close=2500000", 2_500_000)] {
-        let reply = origin.get(target).await;
-        assert_eq!((reply.field("content-length"), reply.body.len()), ("3000000", sent), "{target}");
-    }
-    assert_eq!(origin.get("/bytes/10?close=10").await.body.len(), 10);
-}
-
-#[tokio::test]
 async fn chunks_leave_one_after_another() {
     let origin = Origin::start().await;
     let begun = Instant::now();
     let reply = origin.get("/bytes/50?chunk=10&sleep_between=20").await;
     assert_eq!(reply.body, origin.get("/bytes/50").await.body);
     assert!(begun.elapsed() >= Duration::from_millis(80), "{:?}", begun.elapsed());
-}
-
-#[tokio::test]
-async fn close_resets_the_stream_on_http2_and_leaves_the_others() {
-    let origin = Origin::start().await;
-    let mut client = Http2::connect(TokioIo::new(origin.connect().await)).await;
-    let (status, broken) = client.get("/bytes/1000?close=100").await;
-    assert_eq!(status, StatusCode::OK);
-    assert!(broken.unwrap_err().to_string().contains("error"), "a truncated stream must not end cleanly");
-    let (status, body) = client.get("/bytes/1000").await;
-    assert_eq!((status, body.unwrap().to_bytes().len()), (StatusCode::OK, 1000));
 }
 
 #[tokio::test]
@@ -332,7 +309,6 @@ async fn every_resource_stands_below_the_prefix_and_nowhere_else() {
         assert_eq!(outside.status(), 404, "{path}");
         assert_eq!(outside.text(), "no such resource; /mocks/ lists what there is\n", "{path}");
     }
-    assert_eq!(origin.get("/mocks/ws").await.status(), 426);
     let page = origin.get("/mocks").await.text();
     let links: Vec<_> = page.split("=\"/").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     assert!(links.len() > 7 && links.iter().all(|link| link.starts_with("mocks/")), "{links:?}");
@@ -376,22 +352,6 @@ async fn http2_by_prior_knowledge() {
     let mut client = Http2::connect(TokioIo::new(origin.connect().await)).await;
     let (status, body) = client.get("/items/1").await;
     assert_eq!((status, body.is_ok()), (StatusCode::OK, true));
-}
-
-#[tokio::test]
-async fn websocket_messages_come_back() {
-    let origin = Origin::start().await;
-    let (mut socket, _) = tokio_tungstenite::client_async("ws://a/ws", origin.connect().await).await.unwrap();
-    for message in [Message::text("hello"), Message::binary(vec![0, 255])] {
-        socket.send(message.clone()).await.unwrap();
-        assert_eq!(socket.next().await.unwrap().unwrap(), message);
-    }
-    socket.send(Message::Ping(Bytes::from_static(b"p"))).await.unwrap();
-    assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong(Bytes::from_static(b"p")));
-    socket.close(None).await.unwrap();
-    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
-    let plain = origin.get("/ws").await;
-    assert_eq!((plain.status(), plain.field("upgrade")), (426, "websocket"));
 }
 
 #[tokio::test]

@@ -126,13 +126,12 @@ const INDEX: &str = r#"<!doctype html>
 <table>
 <tr><td><a href="/items/1">/items/:id</a><td>an item; unsafe methods are acknowledged
 <tr><td><a href="/bytes/1000">/bytes/:n</a><td>pseudo-random bytes, the same for the same n
-<tr><td>/ws<td>WebSocket echo
 <tr><td><a href="/echo">/echo/...</a><td>any method: the request as JSON
 <tr><td><a href="/api/products/1">/api/products/:id</a><td>and /api/products, /api/products/category/:category,
 /api/recommendations/:userId, /api/stats, /health
 <tr><td><a href="/counters">/counters</a>, <a href="/metrics">/metrics</a><td>what reached this origin
 </table>
-<p>Knobs for every resource: delay, sleep_between, chunk, close, size, cc, etag, vary, date.</p>
+<p>Knobs for every resource: delay, sleep_between, chunk, size, cc, etag, vary, date.</p>
 </body>
 </html>
 "#;

@@ -3,7 +3,6 @@
 mod basic;
 mod call;
 mod products;
-mod websocket;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -12,34 +11,22 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::time::sleep;
 
-use super::{answer::Answer, body::OriginBody, connection::Flushes, knobs::Knobs, options::Prefix};
+use super::{answer::Answer, body::OriginBody, knobs::Knobs, options::Prefix};
 pub(crate) use call::State;
 use call::{Call, target};
 
-/// Context of an exchange, besides its request.
-#[derive(Clone)]
-pub(crate) struct Caller {
-    pub(crate) state: Arc<State>,
-    pub(crate) flushes: Flushes,
-}
-
 /// Answers one request.
 pub(crate) async fn respond(
-    caller: Caller,
+    state: Arc<State>,
     request: Request<Incoming>,
 ) -> Result<Response<OriginBody>, Infallible> {
-    let Caller { state, flushes } = caller;
-    let (mut head, body) = request.into_parts();
+    let (head, body) = request.into_parts();
     let route = Route::below(&state.prefix, head.uri.path());
     if !route.is_about_the_origin() {
         state.counters.count_request(&target(&head));
     }
-    let upgrade = head.extensions.remove::<hyper::upgrade::OnUpgrade>();
     let (answer, knobs) = answer(&state, &head, body, &route).await;
-    let response = answer.finish(&knobs, &head, flushes);
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        websocket::spawn_echo(upgrade);
-    }
+    let response = answer.finish(&knobs, &head);
     state.counters.count_answer(route.label(), &head.method, response.status());
     Ok(response)
 }
@@ -75,7 +62,6 @@ enum Route<'a> {
     Image,
     Item(&'a str),
     Bytes(&'a str),
-    WebSocket,
     Echo,
     Metrics,
     Counters,
@@ -119,7 +105,6 @@ impl<'a> Route<'a> {
             "" => Self::Index,
             "style.css" => Self::Style,
             "image.svg" => Self::Image,
-            "ws" => Self::WebSocket,
             "metrics" => Self::Metrics,
             "counters" => Self::Counters,
             "health" => Self::Health,
@@ -146,7 +131,6 @@ impl<'a> Route<'a> {
             Self::Image => "/image.svg",
             Self::Item(_) => "/items/:id",
             Self::Bytes(_) => "/bytes/:n",
-            Self::WebSocket => "/ws",
             Self::Echo => "/echo",
             Self::Metrics => "/metrics",
             Self::Counters => "/counters",
@@ -185,7 +169,6 @@ impl<'a> Route<'a> {
             Self::Image => basic::image(),
             Self::Item(id) => basic::item(call, id),
             Self::Bytes(count) => basic::bytes(count),
-            Self::WebSocket => websocket::handshake(call.head),
             Self::Echo => basic::echo(call),
             Self::Metrics => basic::metrics(call.state),
             Self::Counters => basic::counters(call),
