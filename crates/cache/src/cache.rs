@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use message::clock::now;
 use origin::ARRIVING_BYTES_MAX;
-use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment};
+use store::{Applied, Budget, Change, Memory, MemoryConfig, Placement, Segment};
 
 use crate::collapse::table::{FetchTable, Waiter};
 use crate::entry::segmented::Segmented;
@@ -159,7 +159,7 @@ impl Cache {
     /// take all of it.
     pub fn keep_beside(&self, body: CompleteBody) -> Option<Segmented> {
         let segments = match body {
-            CompleteBody::Inline(data) => vec![Segment::copy(self.budget(), Place::Heap, &data).ok()?],
+            CompleteBody::Inline(data) => vec![Segment::copy(self.budget(), Placement::Heap, &data).ok()?],
             CompleteBody::Segments(segments) => segments,
         };
         let bytes = segments.iter().map(|segment| segment.len() as u64).sum();

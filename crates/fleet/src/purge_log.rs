@@ -10,9 +10,11 @@ use bytes::Bytes;
 use cache::invalidation::shared::Posted;
 use parking_lot::{Mutex, MutexGuard};
 use store::FillId;
-use store::backing::{Appended, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogState, Source};
-use store::fleet::{Fleet, InstanceId, Reached};
-use store::purge::{PurgeMode, PurgeRecord, What};
+use store::backing::{
+    AppendOutcome, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogState, Source,
+};
+use store::fleet::{Arrivals, Fleet, InstanceId};
+use store::purge::{PurgeMode, PurgeRecord, PurgeTarget};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -141,7 +143,7 @@ impl FleetLog {
             if records.is_empty() {
                 return Ok(end);
             }
-            let Appended::Taken { state, .. } = self.backing.append_log(&records).await? else {
+            let AppendOutcome::Taken { state, .. } = self.backing.append_log(&records).await? else {
                 // A server without memory: unwritten purges reach nobody.
                 return Err(BackingError::Full);
             };
@@ -220,7 +222,7 @@ impl FleetLog {
     }
 
     /// Waits until all instances have read up to a position, for at most the verification time and a second.
-    pub async fn reach(&self, place: LogCursor) -> Reached {
+    pub async fn reach(&self, place: LogCursor) -> Arrivals {
         self.fleet.reach(place, self.verification + Duration::from_secs(1)).await
     }
 }
@@ -275,7 +277,7 @@ impl Outbox {
 }
 
 fn everything(record: &PurgeRecord) -> PurgeRecord {
-    PurgeRecord { what: What::Everything, mode: PurgeMode::Soft, ..record.clone() }
+    PurgeRecord { what: PurgeTarget::Everything, mode: PurgeMode::Soft, ..record.clone() }
 }
 
 #[cfg(test)]
@@ -285,7 +287,12 @@ mod tests {
     use super::*;
 
     fn record(url: &str) -> PurgeRecord {
-        PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Url(url.to_owned()) }
+        PurgeRecord {
+            id: PurgeId([1; 16]),
+            at_ms: 1,
+            mode: PurgeMode::Hard,
+            what: PurgeTarget::Url(url.to_owned()),
+        }
     }
 
     #[test]
@@ -320,7 +327,7 @@ mod tests {
         let last = (0..100).map(|_| outbox.post(&record(&long))).max().unwrap();
         assert!(outbox.bytes <= OUTBOX_BYTES_MAX + 10_100);
         let first = PurgeRecord::decode(&outbox.records[0]).unwrap();
-        assert_eq!((first.what, first.mode), (What::Everything, PurgeMode::Soft));
+        assert_eq!((first.what, first.mode), (PurgeTarget::Everything, PurgeMode::Soft));
         while !outbox.next().is_empty() {
             outbox.sent(outbox.next().len());
         }

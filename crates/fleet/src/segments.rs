@@ -15,7 +15,7 @@ use cache::entry::segmented::{Absent, Segmented};
 use caching::ByteRange;
 use store::backing::{Backing, BackingError};
 use store::format::{Fragment, Layout, Meaning, Run, SegmentFrame, decode_segment, encode_segment};
-use store::{Budget, FillId, OverBudget, Place, Segment, SegmentId, SegmentPut};
+use store::{Budget, FillId, OverBudget, Placement, Segment, SegmentId, SegmentPut};
 
 use crate::counts::{Counts, Event};
 use crate::single_flight::SingleFlight;
@@ -37,7 +37,7 @@ pub struct TierSegments {
     backing: Arc<dyn Backing>,
     budget: Arc<Budget>,
     counts: Arc<Counts>,
-    loads: SingleFlight<(Absent, Place), Option<Vec<Option<Segment>>>>,
+    loads: SingleFlight<(Absent, Placement), Option<Vec<Option<Segment>>>>,
     written: AtomicU64,
 }
 
@@ -66,7 +66,7 @@ impl TierSegments {
 
     /// Loads missing segments of a body, once for all that lack the same at the same time. `None` without an answer. To be polled
     /// without long pauses.
-    pub async fn load_together(&self, absent: &Absent, place: Place) -> Option<Vec<Option<Segment>>> {
+    pub async fn load_together(&self, absent: &Absent, place: Placement) -> Option<Vec<Option<Segment>>> {
         self.loads.get((absent.clone(), place), async { self.load(absent, place).await.ok() }).await
     }
 
@@ -74,7 +74,7 @@ impl TierSegments {
     ///
     /// # Errors
     /// When the tier does not answer, or the budget has no room for the largest answer.
-    pub async fn load(&self, absent: &Absent, place: Place) -> Result<Vec<Option<Segment>>, Unavailable> {
+    pub async fn load(&self, absent: &Absent, place: Placement) -> Result<Vec<Option<Segment>>, Unavailable> {
         let indexes: Vec<u32> = absent.segments.iter().map(|(index, _)| *index).collect();
         let lens = absent.segments.iter().map(|(_, range)| range.len_bytes());
         let cell_bytes = lens.clone().max().unwrap_or(0) as usize;
@@ -92,7 +92,7 @@ impl TierSegments {
         fill: FillId,
         indexes: &[u32],
         cell_bytes: usize,
-        place: Place,
+        place: Placement,
     ) -> Result<Vec<Option<Segment>>, Unavailable> {
         let room = self.budget.reserve(indexes.len() * (cell_bytes + FRAME_BYTES))?;
         let mut answer = self.backing.load_segments(fill, indexes).await?.into_iter();
@@ -112,7 +112,13 @@ impl TierSegments {
     }
 
     /// Decodes a segment. One that is of use to nobody is counted, and added to `unusable`.
-    fn decode(&self, id: SegmentId, place: Place, bytes: &[u8], unusable: &mut Vec<u32>) -> Option<Segment> {
+    fn decode(
+        &self,
+        id: SegmentId,
+        place: Placement,
+        bytes: &[u8],
+        unusable: &mut Vec<u32>,
+    ) -> Option<Segment> {
         let event = match decode_segment(bytes, id, None).map_err(|error| error.meaning()) {
             Ok(frame) => return Segment::copy(&self.budget, place, frame.data).ok(),
             Err(Meaning::Corrupt) => Event::Corrupt,
@@ -126,7 +132,12 @@ impl TierSegments {
 
     /// Loads all bytes of `ranges` and returns a body that holds them as long as it lives. Memory keeps them too, if it has room.
     /// `None` if some are neither held nor in the tier, or if they exceed `AHEAD_BYTES_MAX`.
-    pub async fn complete(&self, body: &Segmented, ranges: &[ByteRange], place: Place) -> Option<Segmented> {
+    pub async fn complete(
+        &self,
+        body: &Segmented,
+        ranges: &[ByteRange],
+        place: Placement,
+    ) -> Option<Segmented> {
         let mut body = body.clone();
         let mut left_bytes = AHEAD_BYTES_MAX;
         for range in ranges {

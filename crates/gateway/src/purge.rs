@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use http::{HeaderMap, Method};
 use serde::Serialize;
 use store::backing::LogCursor;
-use store::purge::{Force, PurgeId, PurgeMode, PurgeRecord, Selection, What};
+use store::purge::{PurgeEffect, PurgeId, PurgeMode, PurgeRecord, PurgeTarget, Selection};
 use store::{Change, FillId};
 use telemetry::PurgeAnswer;
 use tokio::sync::oneshot;
@@ -145,7 +145,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
     let what = what_of(order, &live)?;
     let form = what.form();
     let warnings = warnings(&what, &live);
-    if let What::Url(url) = &what {
+    if let PurgeTarget::Url(url) = &what {
         let outcome = OfUrl { shared, live: &live, url, order }.purge().await?;
         return Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, ..outcome });
     }
@@ -170,20 +170,20 @@ fn concerned<'a>(stores: &'a Stores, live: &ActiveConfig, of_sites: &BTreeSet<St
 }
 
 /// Stores of the sites that a purge takes something from.
-fn of_sites(live: &ActiveConfig, what: &What) -> BTreeSet<StoreIndex> {
+fn of_sites(live: &ActiveConfig, what: &PurgeTarget) -> BTreeSet<StoreIndex> {
     match what {
-        What::Selected(Selection { site: Some(name), .. }) => {
+        PurgeTarget::Selected(Selection { site: Some(name), .. }) => {
             let sites = live.config.sites.iter().filter(|site| site.name == *name);
             sites.map(|site| site.store).collect()
         }
-        What::Selected(Selection { host: Some(host), .. }) => live.routes.stores_of_host(host),
-        What::Selected(_) => live.config.sites.iter().map(|site| site.store).collect(),
-        What::Url(_) | What::Everything => BTreeSet::new(),
+        PurgeTarget::Selected(Selection { host: Some(host), .. }) => live.routes.stores_of_host(host),
+        PurgeTarget::Selected(_) => live.config.sites.iter().map(|site| site.store).collect(),
+        PurgeTarget::Url(_) | PurgeTarget::Everything => BTreeSet::new(),
     }
 }
 
 /// Purges a selection, at a cost that doesn't depend on what is stored.
-async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> PurgeOutcome {
+async fn purge_selected(stores: &[&Store], what: PurgeTarget, mode: PurgeMode) -> PurgeOutcome {
     let is_counted =
         stores.iter().all(|Store { cache, tier, .. }| tier.is_none() && cache.invalidations.lacks(&what));
     let record = record(what, mode);
@@ -198,7 +198,7 @@ async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> Purge
     PurgeOutcome { id, fills_doomed, fleet, uncounted: !is_counted, ..PurgeOutcome::default() }
 }
 
-async fn count_selected(stores: &[&Store], what: &What) -> PurgeOutcome {
+async fn count_selected(stores: &[&Store], what: &PurgeTarget) -> PurgeOutcome {
     let mut outcome = PurgeOutcome::default();
     for Store { cache, .. } in stores {
         let reach = cache.invalidations.reach(what, &[]);
@@ -208,7 +208,7 @@ async fn count_selected(stores: &[&Store], what: &What) -> PurgeOutcome {
     outcome
 }
 
-fn record(what: What, mode: PurgeMode) -> PurgeRecord {
+fn record(what: PurgeTarget, mode: PurgeMode) -> PurgeRecord {
     let FillId { process, sequence } = FillId::next();
     let mut id = [0; 16];
     id[..8].copy_from_slice(&process.to_be_bytes());
@@ -284,7 +284,7 @@ impl OfUrl<'_> {
         places: &[UrlLocation<'_>],
     ) -> PurgeOutcome {
         let mode = self.order.mode;
-        let record = record(What::Url(self.url.to_owned()), mode);
+        let record = record(PurgeTarget::Url(self.url.to_owned()), mode);
         let mut outcome = PurgeOutcome { id: Some(record.id.to_string()), ..PurgeOutcome::default() };
         let mut stale = Vec::new();
         for Store { cache, .. } in stores {
@@ -311,7 +311,7 @@ impl OfUrl<'_> {
     }
 
     fn count(&self, places: &[UrlLocation<'_>]) -> PurgeOutcome {
-        let what = What::Url(self.url.to_owned());
+        let what = PurgeTarget::Url(self.url.to_owned());
         let count = |UrlLocation { store: Store { cache, .. }, key, .. }: &UrlLocation<'_>| {
             let reach = cache.invalidations.reach(&what, &[key]);
             let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
@@ -389,7 +389,7 @@ fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> Pur
 /// much.
 pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared: Option<&Waiter>) {
     let Some((own, others)) = keys.split_first() else { return };
-    cache.invalidations.invalidate_key(own, Force::Hard, Some(id));
+    cache.invalidations.invalidate_key(own, PurgeEffect::Hard, Some(id));
     for key in others {
         cache.invalidate_known(key, spared, |_| Change::Remove);
     }

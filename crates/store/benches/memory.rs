@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use mimalloc::MiMalloc;
 use store::sample::SampleRecord;
-use store::{Change, Memory, MemoryConfig, Place, Segment};
+use store::{Change, Memory, MemoryConfig, Placement, Segment};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -209,7 +209,7 @@ fn load(memory: &Memory<SampleRecord>, core: u64, rounds: u64, body_bytes: u64) 
             Subject::put(memory, &key, bytes);
             continue;
         }
-        let Ok(segment) = Segment::copy(memory.budget(), Place::Heap, &body[..bytes]) else { continue };
+        let Ok(segment) = Segment::copy(memory.budget(), Placement::Heap, &body[..bytes]) else { continue };
         let group = Arc::new(memory.open_group());
         group.put(0, segment);
         std::mem::forget(group);

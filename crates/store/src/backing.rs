@@ -3,8 +3,6 @@
 //! [`Backing`] is their contract, [`Guarded`] enforces its deadlines. With the feature `test-double` there are `double`, a tier for tests,
 //! and `suite`, the tests of any tier.
 
-#[cfg(any(test, feature = "test-double"))]
-mod chance;
 mod contract;
 #[cfg(any(test, feature = "test-double"))]
 pub mod double;
@@ -15,24 +13,26 @@ mod lease;
 mod log;
 mod record;
 #[cfg(any(test, feature = "test-double"))]
+mod rng;
+#[cfg(any(test, feature = "test-double"))]
 pub mod suite;
 mod watch;
 
 pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings, State as BreakerState};
-#[cfg(any(test, feature = "test-double"))]
-pub use chance::Chance;
 pub use contract::{Backing, Pending};
 pub use error::BackingError;
 pub use guard::{Deadlines, Guarded};
 pub use health::{Durations, Health, Operation};
-pub use lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, Renewed, Taken, Token};
+pub use lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, RenewOutcome, TakeOutcome, Token};
 pub use log::{
-    Appended, Continuity, LOG_APPEND_BYTES_MAX, LastRecord, LogCursor, LogId, LogOffset, LogPart, LogRecord,
-    LogState, Safety,
+    AppendOutcome, Continuity, LOG_APPEND_BYTES_MAX, LastRecord, LogCursor, LogId, LogOffset, LogPart,
+    LogRecord, LogState, Safety,
 };
 pub use record::{
-    Expected, KEY_BYTES_MAX, Loaded, Put, RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Tracking, Version,
-    Waited, Write,
+    Expected, KEY_BYTES_MAX, Loaded, PutOutcome, RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Tracking,
+    Version, WaitOutcome, Write,
 };
+#[cfg(any(test, feature = "test-double"))]
+pub use rng::Rng;
 pub(crate) use watch::Watchers;
-pub use watch::{Source, Standing, Watcher};
+pub use watch::{CopyStatus, Source, Watcher};

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 pub use self::bytes::{FormatError, MEMBERS_MAX, Member, NAME_BYTES_MAX};
 pub(crate) use self::bytes::{decode_list, encode_list};
 
-use crate::backing::{Backing, BackingError, Expected, Loaded, LogCursor, Put, Tracking, Write};
+use crate::backing::{Backing, BackingError, Expected, Loaded, LogCursor, PutOutcome, Tracking, Write};
 
 /// Id of one instance, from its start to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,7 +70,7 @@ struct KnownMember {
 
 /// When an instance reached a position in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct Arrival {
     /// Id of the instance.
     pub id: InstanceId,
     /// Name that its operator gave it.
@@ -81,9 +81,9 @@ pub struct Reach {
 
 /// Which instances have reached a position in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reached {
+pub struct Arrivals {
     /// All known instances that share the tier, including this one.
-    pub instances: Vec<Reach>,
+    pub instances: Vec<Arrival>,
     /// Whether the list of instances was read and is complete.
     pub is_complete: bool,
 }
@@ -184,7 +184,7 @@ impl Fleet {
 
     /// Waits up to `limit` until all instances have read the log up to a position, and returns which have. An instance that has known the
     /// list for less than the time of verification waits for that time too.
-    pub async fn reach(&self, place: LogCursor, limit: Duration) -> Reached {
+    pub async fn reach(&self, place: LogCursor, limit: Duration) -> Arrivals {
         let begun = Instant::now();
         let mut after: HashMap<InstanceId, Duration> = HashMap::new();
         loop {
@@ -200,7 +200,7 @@ impl Fleet {
             let instances = self.instances(&after);
             let is_over = begun.elapsed() + pause > limit;
             if is_over || (is_complete && instances.iter().all(|reach| reach.after.is_some())) {
-                return Reached { instances, is_complete };
+                return Arrivals { instances, is_complete };
             }
             sleep_until(Instant::now() + pause).await;
         }
@@ -218,13 +218,13 @@ impl Fleet {
         self.known.lock().list.is_some_and(|(_, since)| now >= since + self.verification)
     }
 
-    fn instances(&self, after: &HashMap<InstanceId, Duration>) -> Vec<Reach> {
+    fn instances(&self, after: &HashMap<InstanceId, Duration>) -> Vec<Arrival> {
         let mut known = self.known.lock();
         known.forget(Instant::now(), self.lifetime());
-        let mut instances: Vec<Reach> = known
+        let mut instances: Vec<Arrival> = known
             .members
             .iter()
-            .map(|(id, seen)| Reach { id: *id, name: seen.name.clone(), after: after.get(id).copied() })
+            .map(|(id, seen)| Arrival { id: *id, name: seen.name.clone(), after: after.get(id).copied() })
             .collect();
         instances.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
         instances
@@ -275,9 +275,9 @@ impl Fleet {
             // The list outlives each of its members.
             let write = Write { bytes, expected, ttl: LIST_LIFETIME.max(2 * self.lifetime()), lease: None };
             match self.backing.put(LIST, write).await? {
-                Put::Conflict(_) => {}
-                Put::Stored(_) => return Ok(ids),
-                Put::LeaseLost | Put::NotStored(_) => return Ok(listed.ids),
+                PutOutcome::Conflict(_) => {}
+                PutOutcome::Stored(_) => return Ok(ids),
+                PutOutcome::LeaseLost | PutOutcome::NotStored(_) => return Ok(listed.ids),
             }
         }
         Err(BackingError::Contended { attempts: ATTEMPTS })
@@ -385,7 +385,7 @@ mod tests {
         fleet
     }
 
-    fn names(reached: &Reached) -> Vec<(&str, bool)> {
+    fn names(reached: &Arrivals) -> Vec<(&str, bool)> {
         reached.instances.iter().map(|reach| (&*reach.name, reach.after.is_some())).collect()
     }
 
@@ -482,6 +482,6 @@ mod tests {
         let alone = Fleet::new(Arc::new(backing), InstanceId([1; 16]), "a", Duration::from_secs(2));
         assert!(alone.beat(cursor(1)).await.is_err());
         let reached = alone.reach(cursor(1), LIMIT).await;
-        assert_eq!(reached, Reached { instances: Vec::new(), is_complete: false });
+        assert_eq!(reached, Arrivals { instances: Vec::new(), is_complete: false });
     }
 }

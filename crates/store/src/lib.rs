@@ -85,7 +85,7 @@ pub use budget::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, allocated_bytes};
 pub use files::FilesUnavailable;
 pub use memory::{ENTRY_OVERHEAD_BYTES, Memory, MemoryConfig, SegmentGroup, Sweep, SweepStep, Usage, Walk};
 pub use record::{Applied, Change, Record, Refusal, SegmentPut};
-pub use segment::{Place, Segment};
+pub use segment::{Placement, Segment};
 pub use slice::{FileRange, Slice};
 
 #[cfg(test)]

@@ -50,8 +50,8 @@ pub use self::url::UrlError;
 use self::link::Link;
 use self::records::LeaseEffect;
 use crate::backing::{
-    Appended, Backing, Lease, LeaseRequest, Loaded, LogCursor, LogPart, LogState, Pending, Put, Renewed,
-    Source, Standing, Taken, Tracking, Version, Waited, Watcher, Write,
+    AppendOutcome, Backing, CopyStatus, Lease, LeaseRequest, Loaded, LogCursor, LogPart, LogState, Pending,
+    PutOutcome, RenewOutcome, Source, TakeOutcome, Tracking, Version, WaitOutcome, Watcher, Write,
 };
 use crate::{FillId, SegmentId, SegmentPut};
 
@@ -90,7 +90,7 @@ impl Backing for Remote {
         Box::pin(async move { records::load(&*self.link.connections()?, keys, tracking).await })
     }
 
-    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
+    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, PutOutcome> {
         Box::pin(async move {
             let connections = self.link.connections()?;
             records::put(&connections, key, &write, LeaseEffect::Keep).await
@@ -125,7 +125,7 @@ impl Backing for Remote {
         self.link.status.source()
     }
 
-    fn standing(&self, source: Source) -> Standing {
+    fn standing(&self, source: Source) -> CopyStatus {
         self.link.status.standing(source, Instant::now())
     }
 
@@ -137,7 +137,7 @@ impl Backing for Remote {
         self.link.status.clock_ahead_ms()
     }
 
-    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
+    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, TakeOutcome> {
         Box::pin(async move {
             let connections = self.link.connections()?;
             let asking = leases::LeaseAttempt::new(&self.link, &self.runtime, key, request.ttl);
@@ -145,11 +145,11 @@ impl Backing for Remote {
         })
     }
 
-    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, RenewOutcome> {
         Box::pin(async move { leases::renew(&*self.link.connections()?, lease, ttl).await })
     }
 
-    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome> {
         Box::pin(async move {
             let connections = self.link.connections()?;
             let write = Write { lease: Some(lease), ..write };
@@ -157,7 +157,7 @@ impl Backing for Remote {
         })
     }
 
-    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited> {
+    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, WaitOutcome> {
         Box::pin(async move { leases::wait(&*self.link.connections()?, key, seen, limit).await })
     }
 
@@ -168,7 +168,7 @@ impl Backing for Remote {
         })
     }
 
-    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
+    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, AppendOutcome> {
         Box::pin(async move { log::append(&*self.link.connections()?, records).await })
     }
 

@@ -31,7 +31,7 @@ enum Data {
 
 /// Storage of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum Placement {
     /// On the heap, for readers in this process such as encryption.
     Heap,
     /// In a file that the kernel can send from, if the segment is large and the tier has files; on the heap otherwise.
@@ -46,7 +46,7 @@ impl Segment {
     ///
     /// # Errors
     /// When the budget has no room; nothing is allocated then.
-    pub fn copy(budget: &Arc<Budget>, place: Place, data: &[u8]) -> Result<Self, OverBudget> {
+    pub fn copy(budget: &Arc<Budget>, place: Placement, data: &[u8]) -> Result<Self, OverBudget> {
         Self::gather(budget, place, &[data])
     }
 
@@ -56,11 +56,11 @@ impl Segment {
     /// When the budget has no room; nothing is allocated then.
     pub fn gather(
         budget: &Arc<Budget>,
-        place: Place,
+        place: Placement,
         parts: &[impl AsRef<[u8]>],
     ) -> Result<Self, OverBudget> {
         let len = parts.iter().map(|part| part.as_ref().len()).sum::<usize>();
-        if let Some(files) = budget.files_for(len).filter(|_| place == Place::File) {
+        if let Some(files) = budget.files_for(len).filter(|_| place == Placement::File) {
             let charge = budget.reserve(Extent::resident_bytes(len) + Self::OVERHEAD_BYTES)?;
             match Extent::write(files, parts) {
                 Ok(extent) => return Ok(Self::new(Data::File(extent), charge)),
@@ -79,10 +79,10 @@ impl Segment {
     }
 
     /// Returns where the bytes are stored.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> Placement {
         match &self.shared.data {
-            Data::Heap(_) => Place::Heap,
-            Data::File(_) => Place::File,
+            Data::Heap(_) => Placement::Heap,
+            Data::File(_) => Placement::File,
         }
     }
 

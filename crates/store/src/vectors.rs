@@ -21,7 +21,7 @@ use crate::format::{
     Body, BodyState, Content, Layout, Note, NoteKind, Record, RecordKind, RequestMarks, Response,
     SegmentFrame, TagKeys, Variant, decode_record, decode_segment, encode_record, encode_segment,
 };
-use crate::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, TagsMatch, UrlScheme, What};
+use crate::purge::{PurgeId, PurgeMode, PurgeRecord, PurgeTarget, Selection, TagsMatch, UrlScheme};
 use crate::remote::log_bytes::RECORD_HEADER_BYTES;
 use crate::{FillId, SegmentId};
 
@@ -92,7 +92,7 @@ impl File {
     }
 }
 
-fn purge(mode: PurgeMode, what: What) -> Vec<u8> {
+fn purge(mode: PurgeMode, what: PurgeTarget) -> Vec<u8> {
     let id = PurgeId(std::array::from_fn(|at| at as u8));
     PurgeRecord { id, at_ms: 1_800_000_000_000, mode, what }.encode().unwrap()
 }
@@ -113,16 +113,16 @@ fn purges_are_as_written() {
         prefix: Some("/x/".to_owned()),
     };
     for (says, mode, what) in [
-        ("a URL", PurgeMode::Hard, What::Url("https://a.example/x?y=1".to_owned())),
-        ("a tag in a site", PurgeMode::Soft, What::Selected(selection())),
-        ("all of two tags, below a prefix", PurgeMode::Hard, What::Selected(everywhere)),
-        ("everything", PurgeMode::Refresh, What::Everything),
+        ("a URL", PurgeMode::Hard, PurgeTarget::Url("https://a.example/x?y=1".to_owned())),
+        ("a tag in a site", PurgeMode::Soft, PurgeTarget::Selected(selection())),
+        ("all of two tags, below a prefix", PurgeMode::Hard, PurgeTarget::Selected(everywhere)),
+        ("everything", PurgeMode::Refresh, PurgeTarget::Everything),
     ] {
         file.with_damage(says, &purge(mode, what), (0, PurgeRecord::decode));
     }
-    let example = purge(PurgeMode::Soft, What::Selected(selection()));
+    let example = purge(PurgeMode::Soft, PurgeTarget::Selected(selection()));
     assert!(hex(&example).starts_with("0102020200505c18a3010000"), "as in docs/design/purge-log.md");
-    let mut unknown = purge(PurgeMode::Hard, What::Everything);
+    let mut unknown = purge(PurgeMode::Hard, PurgeTarget::Everything);
     unknown[1] = 9;
     file.decoded("an unknown form", &unknown, PurgeRecord::decode);
     file.compare();
@@ -154,7 +154,7 @@ fn continuity_is_as_written() {
 
 /// A reader has read up to the end of a record that begins at 10.
 fn continuity_by_the_last_record(file: &mut File) {
-    let url = |path: &str| purge(PurgeMode::Hard, What::Url(format!("https://a.example{path}")));
+    let url = |path: &str| purge(PurgeMode::Hard, PurgeTarget::Url(format!("https://a.example{path}")));
     let last = Bytes::from(url("/x"));
     let ends_behind = |bytes: &Bytes| LogOffset(10 + RECORD_HEADER_BYTES as u64 + bytes.len() as u64);
     let read = LogCursor { id: LogId([1; 16]), offset: ends_behind(&last) };

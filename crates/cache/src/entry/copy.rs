@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use store::backing::{Source, Standing, Version};
+use store::backing::{CopyStatus, Source, Version};
 
 /// State of a copy. Part of an entry, and changed while it is shared: 16 bytes.
 #[derive(Debug, Default)]
@@ -52,16 +52,16 @@ impl Flush {
 
 impl TierCopy {
     /// Reliance on the copy, asked for every hit. `standing` is only called for a copy with a source.
-    pub fn reliance(&self, flush: Flush, standing: impl FnOnce(Source) -> Standing) -> Reliance {
+    pub fn reliance(&self, flush: Flush, standing: impl FnOnce(Source) -> CopyStatus) -> Reliance {
         let word = self.word.load(Ordering::Acquire);
         let is_marked = word & SUSPECT != 0 || flush_of(word) != flush;
         match state_of(word) {
             CopyState::Own => Reliance::Trusted,
             CopyState::Alone | CopyState::Refused if !is_marked => Reliance::Trusted,
             CopyState::Followed | CopyState::Alone | CopyState::Refused => match standing(source_of(word)) {
-                Standing::Verified if !is_marked => Reliance::Trusted,
-                Standing::Verified | Standing::Ended => Reliance::Suspect,
-                Standing::Unverified => Reliance::Unverified,
+                CopyStatus::Verified if !is_marked => Reliance::Trusted,
+                CopyStatus::Verified | CopyStatus::Ended => Reliance::Suspect,
+                CopyStatus::Unverified => Reliance::Unverified,
             },
         }
     }
@@ -148,7 +148,7 @@ mod tests {
     const SOURCE: Source = Source { node: 0, generation: 7 };
 
     fn check(copy: &TierCopy, flush: u32, expected: [Reliance; 3]) {
-        let standings = [Standing::Verified, Standing::Ended, Standing::Unverified];
+        let standings = [CopyStatus::Verified, CopyStatus::Ended, CopyStatus::Unverified];
         let found = standings.map(|standing| {
             copy.reliance(Flush::of_count(flush), |source| {
                 assert_eq!(source, SOURCE);
@@ -191,9 +191,9 @@ mod tests {
         let given_up = TierCopy::default();
         given_up.give_up();
         let none = Source { node: 0, generation: 0 };
-        for (standing, expected) in [(Standing::Ended, Suspect), (Standing::Unverified, Unverified)] {
-            let found =
-                given_up.reliance(flush, |source| if source == none { standing } else { Standing::Verified });
+        for (standing, expected) in [(CopyStatus::Ended, Suspect), (CopyStatus::Unverified, Unverified)] {
+            let found = given_up
+                .reliance(flush, |source| if source == none { standing } else { CopyStatus::Verified });
             assert_eq!(found, expected);
         }
     }

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use origin::{BodyFrame, OriginBody, Pacing};
 use parking_lot::Mutex;
-use store::{Budget, Charge, Place};
+use store::{Budget, Charge, Placement};
 use tokio::sync::{Notify, SetOnce};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -112,8 +112,12 @@ impl Fill {
 
     /// Creates a fill that keeps only a window, from the beginning.
     pub fn window(budget: Arc<Budget>) -> Arc<Self> {
-        let limits =
-            FillLimits { body_bytes_max: 0, segment_bytes: 1, first_segment_bytes: 1, place: Place::Heap };
+        let limits = FillLimits {
+            body_bytes_max: 0,
+            segment_bytes: 1,
+            first_segment_bytes: 1,
+            place: Placement::Heap,
+        };
         Self::new(budget, limits, Some(u64::MAX), Arc::default())
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use message::reason::Reason;
 use origin::UNCHARGED_PIECE_BYTES_MAX;
-use store::{Budget, Charge, Place, Segment, Slice};
+use store::{Budget, Charge, Placement, Segment, Slice};
 use tokio::time::Instant;
 
 /// Most bytes between the writer and the slowest reader of a body that isn't stored.
@@ -32,7 +32,7 @@ pub struct FillLimits {
     /// Size of the first segment: less for a part that doesn't begin at a segment border of the whole.
     pub first_segment_bytes: usize,
     /// Place of the segments.
-    pub place: Place,
+    pub place: Placement,
 }
 
 #[derive(Debug)]
@@ -279,7 +279,7 @@ impl FillState {
     }
 
     /// Seals the tail as a segment.
-    pub(super) fn seal(&mut self, budget: &Arc<Budget>, place: Place) -> Result<(), store::OverBudget> {
+    pub(super) fn seal(&mut self, budget: &Arc<Budget>, place: Placement) -> Result<(), store::OverBudget> {
         let segment = Segment::copy(budget, place, &self.tail)?;
         self.pieces.push_back(FillPiece { start: self.tail_start(), data: segment.slice(0, segment.len()) });
         self.segments.push(segment);
@@ -327,7 +327,7 @@ impl FillState {
         self.pieces.push_back(FillPiece { start, data: data.into() });
     }
 
-    pub(super) fn finish(&mut self, budget: &Arc<Budget>, place: Place) -> Option<CompleteBody> {
+    pub(super) fn finish(&mut self, budget: &Arc<Budget>, place: Placement) -> Option<CompleteBody> {
         if self.retention == Retention::Window {
             return None;
         }

@@ -13,7 +13,7 @@ const LIMITS: FillLimits = FillLimits {
     body_bytes_max: 1 << 20,
     segment_bytes: 100_000,
     first_segment_bytes: 100_000,
-    place: Place::File,
+    place: Placement::File,
 };
 const SOON: Duration = Duration::from_secs(20);
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use caching::Timestamp;
 use parking_lot::Mutex;
-use store::purge::{Clause, Name, Place, PurgeRecord, What};
+use store::purge::{Clause, Name, PurgeRecord, PurgeTarget, ResponseUrl};
 
 /// A purge that was noted.
 #[derive(Debug)]
@@ -48,15 +48,17 @@ impl Reach {
 }
 
 /// Whether a key begins with that of a URL, whatever its scheme and port. Method and more follow the URL in a key.
-fn is_of_url(own: &Place<'_>, other: &Place<'_>) -> bool {
+fn is_of_url(own: &ResponseUrl<'_>, other: &ResponseUrl<'_>) -> bool {
     let query = own.rest.strip_suffix(b"\x03GET\0").unwrap_or(own.rest);
     own.site == other.site && own.is_same_url(other) && other.rest.starts_with(query)
 }
 
 /// Parts of a key. Bytes that aren't a key have no place, and only a purge of everything takes them.
-pub(super) fn place_of_key(key: &[u8]) -> Place<'_> {
-    let Some(place) = caching::key::place(key) else { return Place { rest: key, ..Place::default() } };
-    Place {
+pub(super) fn place_of_key(key: &[u8]) -> ResponseUrl<'_> {
+    let Some(place) = caching::key::place(key) else {
+        return ResponseUrl { rest: key, ..ResponseUrl::default() };
+    };
+    ResponseUrl {
         site: place.site,
         scheme: place.scheme,
         authority: place.authority,
@@ -100,9 +102,9 @@ impl Recent {
 impl PurgeEntry {
     fn bytes(&self) -> usize {
         let of_what = match &self.record.what {
-            What::Url(url) => 2 * url.len(),
-            What::Everything => 0,
-            What::Selected(selection) => {
+            PurgeTarget::Url(url) => 2 * url.len(),
+            PurgeTarget::Everything => 0,
+            PurgeTarget::Selected(selection) => {
                 let texts = selection.site.iter().chain(&selection.host).chain(&selection.prefix);
                 let tags = selection.tags.iter();
                 2 * tags.chain(texts).map(|text| text.len() + size_of::<String>()).sum::<usize>()

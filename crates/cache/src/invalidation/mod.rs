@@ -21,7 +21,8 @@ use caching::{FieldLine, Timestamp, tags};
 use parking_lot::Mutex;
 use store::backing::{LogCursor, LogId, LogOffset};
 use store::purge::{
-    Force, Name, NameTable, PurgeId, PurgeIndex, PurgeMode, PurgeRecord, Selection, Subject, TagsMatch, What,
+    Name, NameTable, PurgeEffect, PurgeId, PurgeIndex, PurgeMode, PurgeRecord, PurgeSubject, PurgeTarget,
+    Selection, TagsMatch,
 };
 
 pub use self::log::{PurgeEntry, Reach};
@@ -196,8 +197,8 @@ impl Invalidations {
     }
 
     /// Whether no response stored here can have the tags that a purge names. `false` if other instances store responses too.
-    pub fn lacks(&self, what: &What) -> bool {
-        let What::Selected(Selection { tags, tags_match, .. }) = what else { return false };
+    pub fn lacks(&self, what: &PurgeTarget) -> bool {
+        let PurgeTarget::Selected(Selection { tags, tags_match, .. }) = what else { return false };
         let is_absent = |tag: &String| !self.tags_seen.may_have(self.purges.tag(tag));
         let is_lacking = match tags_match {
             TagsMatch::Any => tags.iter().all(is_absent),
@@ -232,8 +233,8 @@ impl Invalidations {
     }
 
     /// Invalidates responses that depend on the cache key of a URL, whatever its scheme and port. With an id, other instances are told.
-    pub fn invalidate_key(&self, key: &[u8], force: Force, id: Option<PurgeId>) {
-        if self.watches_keys() || force == Force::Hard {
+    pub fn invalidate_key(&self, key: &[u8], force: PurgeEffect, id: Option<PurgeId>) {
+        if self.watches_keys() || force == PurgeEffect::Hard {
             self.note(|number| {
                 self.begin_own(id, number);
                 self.purges.mark_key(self.name(key), force, number);
@@ -245,7 +246,7 @@ impl Invalidations {
     /// they judge entries by their key.
     pub fn key_is_removed(&self, key: &[u8]) {
         if self.purgers == Purgers::This {
-            self.invalidate_key(key, Force::Hard, None);
+            self.invalidate_key(key, PurgeEffect::Hard, None);
         }
     }
 
@@ -256,7 +257,7 @@ impl Invalidations {
 
     /// Like [`Self::purge`], for a record that may end at a place in the log that several instances share.
     fn purge_at(&self, record: PurgeRecord, keys: &[&[u8]], end: Option<LogOffset>) -> Arc<PurgeEntry> {
-        let force = if record.mode == PurgeMode::Hard { Force::Hard } else { Force::Soft };
+        let force = if record.mode == PurgeMode::Hard { PurgeEffect::Hard } else { PurgeEffect::Soft };
         let reach = self.reach(&record.what, keys);
         self.note(|number| {
             match &reach {
@@ -280,8 +281,8 @@ impl Invalidations {
     }
 
     /// Reach of a purge. `keys` are those of the URL: one without a site stands for those of all sites.
-    pub fn reach(&self, what: &What, keys: &[&[u8]]) -> Reach {
-        let What::Url(_) = what else { return Reach::Clauses(self.purges.clauses(what)) };
+    pub fn reach(&self, what: &PurgeTarget, keys: &[&[u8]]) -> Reach {
+        let PurgeTarget::Url(_) = what else { return Reach::Clauses(self.purges.clauses(what)) };
         let first = keys.first().copied().unwrap_or_default();
         match self.urls_moved.load(Ordering::Acquire) || place_of_key(first).site.is_empty() {
             true => Reach::Url(first.into()),
@@ -335,14 +336,14 @@ impl Invalidations {
     }
 
     /// Stored response as purges see it.
-    fn subject<'a>(&self, key: &'a [u8], membership: Option<&'a Membership>) -> Subject<'a> {
+    fn subject<'a>(&self, key: &'a [u8], membership: Option<&'a Membership>) -> PurgeSubject<'a> {
         let tags = membership.map_or(Some(&[][..]), Membership::tags);
         let of_url = membership.and_then(|membership| membership.key);
         let place = place_of_key(key);
         // The purge of a URL can't list the ports for which the URL may have been stored.
         let has_port = place.authority.len() > place.host().len();
         let own = || (has_port || self.purgers == Purgers::Several).then(|| self.purges.key(&place));
-        Subject { place, tags, key: of_url.or_else(own) }
+        PurgeSubject { place, tags, key: of_url.or_else(own) }
     }
 
     fn name(&self, key: &[u8]) -> Name {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use store::backing::{LastRecord, LogCursor, LogId, LogOffset};
-use store::purge::{Clause, Force, PurgeId, PurgeRecord};
+use store::purge::{Clause, PurgeEffect, PurgeId, PurgeRecord};
 
 use super::log_positions::LogPositions;
 use super::{Invalidations, PurgeEntry, Purgers};
@@ -100,7 +100,7 @@ impl Invalidations {
     /// Notes that the log was lost, or a part of it that was not read. All older responses may have been purged, and are stale.
     pub fn log_was_lost(&self, from: LogCursor) {
         self.note(|number| {
-            self.purges.add(Clause::default(), Force::Soft, number);
+            self.purges.add(Clause::default(), PurgeEffect::Soft, number);
             self.shared.begin(from, number);
         });
     }

@@ -7,7 +7,7 @@ use caching::{
 use message::clock::test::{WALL, Wall};
 use message::fields::PackedFields;
 use store::backing::LogOffset;
-use store::purge::{PurgeId, Selection, What};
+use store::purge::{PurgeId, PurgeTarget, Selection};
 use tokio::time::Instant;
 
 use super::*;
@@ -91,15 +91,15 @@ fn keys_count_once_they_are_watched() {
         )
     };
     let [own, other] = [b"a", b"b"].map(|key| of_key(key));
-    invalidations.invalidate_key(b"a", Force::Soft, None);
+    invalidations.invalidate_key(b"a", PurgeEffect::Soft, None);
     assert_eq!(invalidations.judge(KEY, &own), Verdict::Stale(1));
     assert_eq!(invalidations.judge(KEY, &other), Verdict::Current);
     assert_eq!(invalidations.judge(KEY, &of_key(b"a")), Verdict::Current);
-    invalidations.invalidate_key(b"a", Force::Hard, None);
+    invalidations.invalidate_key(b"a", PurgeEffect::Hard, None);
     assert_eq!(invalidations.judge(KEY, &own), Verdict::Removed(2));
 }
 
-fn purge(invalidations: &Invalidations, mode: PurgeMode, what: What) -> u64 {
+fn purge(invalidations: &Invalidations, mode: PurgeMode, what: PurgeTarget) -> u64 {
     invalidations
         .purge(PurgeRecord { id: PurgeId([0; 16]), at_ms: 1_900_000_000_000, mode, what }, &[])
         .number
@@ -114,7 +114,8 @@ async fn a_purge_makes_stale_whatever_its_time() {
         let invalidations = Invalidations::new(Purgers::Several);
         let head = invalidations.of_groups(&[]);
         let (id, mode) = (PurgeId([0; 16]), PurgeMode::Soft);
-        let number = invalidations.purge(PurgeRecord { id, at_ms, mode, what: What::Everything }, &[]).number;
+        let number =
+            invalidations.purge(PurgeRecord { id, at_ms, mode, what: PurgeTarget::Everything }, &[]).number;
         invalidations.stale_since(number, &head).ms_since(Timestamp::from_ms(ARRIVED_MS))
     };
     for (at_ms, expected) in
@@ -126,8 +127,8 @@ async fn a_purge_makes_stale_whatever_its_time() {
     }
 }
 
-fn tag(tag: &str) -> What {
-    What::Selected(Selection {
+fn tag(tag: &str) -> PurgeTarget {
+    PurgeTarget::Selected(Selection {
         tags: vec![tag.to_owned()],
         site: Some("s".to_owned()),
         ..Selection::default()
@@ -174,7 +175,7 @@ fn the_hardest_of_several_counts() {
     assert_eq!(invalidations.judge(&key, &response), Verdict::Stale(soft));
     invalidations.invalidate(&named(&["g"]), &TARGET, None);
     assert_eq!(invalidations.judge(&key, &response), Verdict::Invalidated);
-    let hard = purge(&invalidations, PurgeMode::Hard, What::Everything);
+    let hard = purge(&invalidations, PurgeMode::Hard, PurgeTarget::Everything);
     purge(&invalidations, PurgeMode::Refresh, tag("x"));
     assert_eq!(invalidations.judge(&key, &response), Verdict::Removed(hard));
 }
@@ -183,7 +184,7 @@ fn the_hardest_of_several_counts() {
 fn purges_are_remembered_for_a_while() {
     let (invalidations, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
     assert!(invalidations.last_purge_of(&key).is_none());
-    let first = purge(&invalidations, PurgeMode::Hard, What::Everything);
+    let first = purge(&invalidations, PurgeMode::Hard, PurgeTarget::Everything);
     assert_eq!(invalidations.last_purge_of(&key).unwrap().number, first);
     for number in 0..300 {
         purge(&invalidations, PurgeMode::Hard, tag(&number.to_string()));
@@ -191,7 +192,7 @@ fn purges_are_remembered_for_a_while() {
     assert!(invalidations.purge_of(first).is_none());
     assert_eq!(invalidations.purge_of(first + 300).unwrap().record.what, tag("299"));
     assert!(invalidations.last_purge_of(&key).is_none(), "of tags nobody can tell by the key");
-    let long = What::Url(format!("http://a/{}", "x".repeat(16_000)));
+    let long = PurgeTarget::Url(format!("http://a/{}", "x".repeat(16_000)));
     for _ in 0..100 {
         purge(&invalidations, PurgeMode::Hard, long.clone());
     }
@@ -203,7 +204,7 @@ fn in_log(offset: u64) -> LogCursor {
 }
 
 fn of_everything(id: u8) -> PurgeRecord {
-    PurgeRecord { id: PurgeId([id; 16]), at_ms: 0, mode: PurgeMode::Hard, what: What::Everything }
+    PurgeRecord { id: PurgeId([id; 16]), at_ms: 0, mode: PurgeMode::Hard, what: PurgeTarget::Everything }
 }
 
 fn shared() -> Invalidations {
@@ -217,7 +218,7 @@ fn purges_of_others_take_what_was_asked_for_before() {
     let (invalidations, key) = (shared(), key_of_site(b"s"));
     let stored = |invalidations: &Invalidations| invalidations.asked(&named(&[]), &named(&[]));
     let before = stored(&invalidations);
-    let url = PurgeRecord { what: What::Url("http://a/".to_owned()), ..of_everything(1) };
+    let url = PurgeRecord { what: PurgeTarget::Url("http://a/".to_owned()), ..of_everything(1) };
     assert!(invalidations.hear(url.clone(), &[&key_of_site(b"t")], LogOffset(110)).is_some());
     assert_eq!(invalidations.judge(&key, &before), Verdict::Current, "that was another key");
     let kept = invalidations.hear(url, &[&key], LogOffset(120)).unwrap();
@@ -290,7 +291,7 @@ fn a_url_that_may_have_moved_is_purged_in_all_sites_and_with_any_query() {
         let invalidations = Invalidations::new(Purgers::Several);
         let heads = stored.each_ref().map(|_| head(None, invalidations.stamp()));
         (0..moves).for_each(|_| invalidations.urls_move());
-        let what = What::Url("http://a.example/x?q".into());
+        let what = PurgeTarget::Url("http://a.example/x?q".into());
         let record = PurgeRecord { id: PurgeId([1; 16]), at_ms: 0, mode: PurgeMode::Hard, what };
         let kept = invalidations.purge(record, &[purged.as_bytes()]);
         let takes = |key: &CacheKey| kept.reach.takes(key.as_bytes(), Some(&[]));

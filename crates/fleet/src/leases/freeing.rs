@@ -9,7 +9,7 @@ use bytes::Bytes;
 use cache::entry::stored::CacheEntry;
 use cache::portable::{self, ReleaseNote};
 use message::clock::now;
-use store::backing::{Expected, Lease, Loaded, Put, Write};
+use store::backing::{Expected, Lease, Loaded, PutOutcome, Write};
 use store::{Record as _, Refusal};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
@@ -83,11 +83,11 @@ impl Leases {
             let Ok(_turn) = self.returns_at_once.acquire().await else { return Freed::No };
             let Some(write) = self.written(&unneeded) else { return Freed::No };
             match self.backing.give_lease_back(&unneeded.lease, write).await {
-                Ok(Put::Stored(_)) => return Freed::Yes,
-                Ok(Put::NotStored(Refusal::OverBudget)) => return Freed::Yes,
-                Ok(Put::NotStored(_)) => return Freed::No,
-                Ok(Put::LeaseLost) => return lost,
-                Ok(Put::Conflict(other)) => {
+                Ok(PutOutcome::Stored(_)) => return Freed::Yes,
+                Ok(PutOutcome::NotStored(Refusal::OverBudget)) => return Freed::Yes,
+                Ok(PutOutcome::NotStored(_)) => return Freed::No,
+                Ok(PutOutcome::LeaseLost) => return lost,
+                Ok(PutOutcome::Conflict(other)) => {
                     unneeded.remote = other.map_or(RemoteState::Nothing, RemoteState::Record)
                 }
                 Err(_) => {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cache::entry::stored::{CacheEntry, Uncacheable};
 use cache::portable::ReleaseNote;
 use parking_lot::Mutex;
-use store::backing::{Backing, Lease, Renewed};
+use store::backing::{Backing, Lease, RenewOutcome};
 use telemetry::trace::TraceContext;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -116,7 +116,7 @@ impl Leases {
         loop {
             sleep(self.limits.time / 3).await;
             match self.backing.renew_lease(&lease, self.limits.time).await {
-                Ok(Renewed::Lost) => {
+                Ok(RenewOutcome::Lost) => {
                     // This instance may just have freed it, and note that in a moment.
                     sleep(self.limits.time / 3).await;
                     let mut right = right.lock();
@@ -127,7 +127,7 @@ impl Leases {
                     return;
                 }
                 // A lease that can't be renewed ends, so that nobody waits for a holder that can't reach the tier.
-                Ok(Renewed::Renewed) | Err(_) => {}
+                Ok(RenewOutcome::Renewed) | Err(_) => {}
             }
         }
     }

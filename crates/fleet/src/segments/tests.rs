@@ -46,12 +46,12 @@ async fn what_one_instance_gives_another_loads() {
     let loading = tier(&server.connect(Behaviour::GOOD), other.budget());
     let body = Segmented::restored(&other, &layout, Some(COMPLETE_BYTES)).unwrap();
     let ranges = [ByteRange { first: 3, last: 4 }, ByteRange { first: 20, last: 33 }];
-    let some = loading.complete(&body, &ranges, Place::Heap).await.unwrap();
+    let some = loading.complete(&body, &ranges, Placement::Heap).await.unwrap();
     for range in ranges {
         assert_eq!(bytes_of(&some, range), Some(content(range)));
     }
     assert_eq!(held(&body.group), 4, "memory keeps what was loaded, and nothing else was");
-    let all = loading.complete(&body, &[ALL], Place::Heap).await.unwrap();
+    let all = loading.complete(&body, &[ALL], Placement::Heap).await.unwrap();
     assert_eq!(bytes_of(&all, ALL), Some(whole()));
     drop((all, some));
     assert_eq!(bytes_of(&body, ALL), Some(whole()), "from memory now");
@@ -61,7 +61,7 @@ async fn what_one_instance_gives_another_loads() {
 async fn fragments_are_given_and_loaded_too() {
     let (server, memory) = (server(), memory());
     let range = ByteRange { first: 17, last: 21 };
-    let segment = Segment::copy(memory.budget(), Place::Heap, &content(range)).unwrap();
+    let segment = Segment::copy(memory.budget(), Placement::Heap, &content(range)).unwrap();
     let body = empty(&memory, Some(COMPLETE_BYTES)).followed().with_part(&memory, 17, vec![segment], None);
     let segments = tier(&server.connect(Behaviour::GOOD), memory.budget());
     let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
@@ -69,9 +69,9 @@ async fn fragments_are_given_and_loaded_too() {
     drop(body);
     let body = Segmented::restored(&memory, &layout, Some(COMPLETE_BYTES)).unwrap();
     assert!(body.pieces(17, 22).is_none());
-    let body = segments.complete(&body, &[range], Place::Heap).await.unwrap();
+    let body = segments.complete(&body, &[range], Placement::Heap).await.unwrap();
     assert_eq!(bytes_of(&body, range), Some(content(range)));
-    assert!(segments.complete(&body, &[ALL], Place::Heap).await.is_none(), "the rest is a hole");
+    assert!(segments.complete(&body, &[ALL], Placement::Heap).await.is_none(), "the rest is a hole");
 }
 
 /// Cells 0 to 7 of a body: in the tier before, in memory, and in the tier afterwards.
@@ -109,7 +109,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
         // All acknowledged cells live on from then.
         tokio::time::advance(half + Duration::from_secs(60)).await;
         let indexes: Vec<u32> = (0..8).collect();
-        let loaded = segments.load_indexes(layout.fill, &indexes, 8, Place::Heap).await.unwrap();
+        let loaded = segments.load_indexes(layout.fill, &indexes, 8, Placement::Heap).await.unwrap();
         let found: Vec<bool> = loaded.iter().map(Option::is_some).collect();
         let expected: Vec<bool> = indexes
             .iter()
@@ -127,7 +127,7 @@ async fn a_small_body_is_one_segment() {
     let (fill, data) = (FillId::next(), Bytes::from(whole()));
     assert!(segments.store_small(fill, 64 << 10, &data, HOUR).await.unwrap());
     assert!(segments.store_small(fill, 64 << 10, &data, HOUR).await.unwrap(), "again");
-    let loaded = segments.load_indexes(fill, &[0, 1], 64 << 10, Place::Heap).await.unwrap();
+    let loaded = segments.load_indexes(fill, &[0, 1], 64 << 10, Placement::Heap).await.unwrap();
     assert_eq!(loaded[0].as_ref().unwrap().to_bytes().unwrap(), data);
     assert!(loaded[1].is_none());
 }
@@ -147,7 +147,7 @@ async fn many_who_lack_the_same_ask_once() {
     let mut clients = JoinSet::new();
     for _ in 0..100 {
         let (segments, absent) = (Arc::clone(&segments), absent.clone());
-        clients.spawn(async move { segments.load_together(&absent, Place::Heap).await });
+        clients.spawn(async move { segments.load_together(&absent, Placement::Heap).await });
     }
     let loaded = clients.join_all().await;
     let of_one = |loaded: Option<Vec<Option<Segment>>>| {
@@ -179,7 +179,7 @@ async fn a_tier_in_trouble_has_nothing_in_time() {
         double.behave(behaviour);
         let body = Segmented::restored(&memory, &layout, Some(COMPLETE_BYTES)).unwrap();
         let begun = Instant::now();
-        let loaded = segments.complete(&body, &[ALL], Place::Heap).await;
+        let loaded = segments.complete(&body, &[ALL], Placement::Heap).await;
         assert_eq!((loaded.is_some(), begun.elapsed()), (is_loaded, time), "{behaviour:?}");
         drop(loaded);
         assert_eq!(memory.usage().filling_bytes, 0, "no room is kept");
@@ -216,7 +216,7 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
         let double = server.connect(Behaviour::GOOD);
         double.put_segment(id(0), bytes.into(), HOUR).await.unwrap();
         let segments = tier(&double, memory.budget());
-        let loaded = segments.load_indexes(id(0).fill, &[0], 8, Place::Heap).await.unwrap();
+        let loaded = segments.load_indexes(id(0).fill, &[0], 8, Placement::Heap).await.unwrap();
         let stays = double.load_segments(id(0).fill, &[0]).await.unwrap()[0].is_some();
         let TierCounts { corrupt, forged, .. } = segments.counts.read(0, 0);
         let found = (loaded[0].is_some(), stays, corrupt, forged);
@@ -234,7 +234,10 @@ async fn there_is_room_for_what_is_on_its_way() {
     let _all = memory.budget().reserve(31 << 20).unwrap();
     let _rest: Vec<_> = (0..).map_while(|_| memory.budget().reserve(64).ok()).collect();
     let fill = body.group.fill();
-    assert!(matches!(segments.load_indexes(fill, &[0], 8, Place::Heap).await, Err(Unavailable::NoRoom(_))));
+    assert!(matches!(
+        segments.load_indexes(fill, &[0], 8, Placement::Heap).await,
+        Err(Unavailable::NoRoom(_))
+    ));
     let fresh = FillId::next();
     let given = segments.store_small(fresh, 8, &Bytes::from_static(b"x"), HOUR).await;
     assert!(matches!(given, Err(Unavailable::NoRoom(_))));
@@ -258,7 +261,7 @@ async fn no_more_is_loaded_ahead_than_is_allowed() {
         let bytes = u64::from(cells) << 20;
         let body = Segmented::restored(&memory, &layout, Some(bytes)).unwrap();
         let all = ByteRange { first: 0, last: bytes - 1 };
-        let loaded = segments.complete(&body, &[all], Place::Heap).await;
+        let loaded = segments.complete(&body, &[all], Placement::Heap).await;
         assert_eq!(loaded.is_some(), is_loaded, "{cells}");
     }
 }

@@ -11,7 +11,7 @@ use cache::entry::stored::CacheEntry;
 use cache::portable::{self, Encoded, Merge, SegmentBytes, Writing};
 use message::clock::now;
 use parking_lot::Mutex;
-use store::backing::{BackingError, Expected, Loaded, Put, Tracking, Version, Write};
+use store::backing::{BackingError, Expected, Loaded, PutOutcome, Tracking, Version, Write};
 use store::format::{Layout, Meaning};
 use store::{Record as _, Refusal};
 use tokio::sync::Notify;
@@ -174,7 +174,7 @@ impl Tier {
             && let Some(bytes) = portable::nothing(key)
         {
             let write = Write { bytes: bytes.into(), expected: Expected::Any, ttl: LATE_MAX, lease: None };
-            if let Put::Stored(_) = self.backing.put(name, write).await? {
+            if let PutOutcome::Stored(_) = self.backing.put(name, write).await? {
                 return Ok(End::Done);
             }
         }
@@ -217,16 +217,16 @@ impl Tier {
                 return Ok(End::Unfit);
             }
             match self.put_record(name, encoded.primary, (there.as_ref(), claim), ttl).await? {
-                Put::Stored(_) if !encoded.has_ours_alone => return Ok(End::Overtaken),
-                Put::Stored(version) => return Ok(End::Stored(version)),
-                Put::Conflict(other) => there = other,
-                Put::NotStored(_) => return Ok(End::Refused),
+                PutOutcome::Stored(_) if !encoded.has_ours_alone => return Ok(End::Overtaken),
+                PutOutcome::Stored(version) => return Ok(End::Stored(version)),
+                PutOutcome::Conflict(other) => there = other,
+                PutOutcome::NotStored(_) => return Ok(End::Refused),
                 // Others may have fetched a newer record. If another change was to be written with this one, nobody can say which
                 // of the tier's responses are still valid.
-                Put::LeaseLost if claim.is_some_and(|claim| claim.covers == Covers::All) => {
+                PutOutcome::LeaseLost if claim.is_some_and(|claim| claim.covers == Covers::All) => {
                     return Ok(End::Overtaken);
                 }
-                Put::LeaseLost => return Ok(End::Unfit),
+                PutOutcome::LeaseLost => return Ok(End::Unfit),
             }
         }
         Ok(End::Failed)
@@ -251,7 +251,7 @@ impl Tier {
         for (id, bytes) in &encoded.apart {
             let bytes = Bytes::copy_from_slice(bytes);
             let write = Write { bytes, expected: Expected::Any, ttl, lease: None };
-            if let Put::NotStored(_) = self.backing.put(&names::of_response(*id), write).await? {
+            if let PutOutcome::NotStored(_) = self.backing.put(&names::of_response(*id), write).await? {
                 return Err(Unavailable::Refused);
             }
         }
@@ -273,13 +273,13 @@ impl Tier {
         primary: Vec<u8>,
         (there, claim): (Option<&Loaded>, Option<&Claim>),
         ttl: Duration,
-    ) -> Result<Put, BackingError> {
+    ) -> Result<PutOutcome, BackingError> {
         let expected = there.map_or(Expected::Absent, Expected::Is);
         let write = Write { bytes: primary.into(), expected, ttl, lease: None };
         let put = match claim.map(|claim| (&claim.held, claim.held.right())) {
             None | Some((_, Right::Freed)) => self.backing.put(name, write).await,
             Some((held, Right::Held)) => self.release(held, write).await,
-            Some((_, Right::Lost)) => return Ok(Put::LeaseLost),
+            Some((_, Right::Lost)) => return Ok(PutOutcome::LeaseLost),
         };
         if !matches!(put, Ok(_) | Err(BackingError::Open { .. })) {
             self.late_writes.begin();
@@ -289,15 +289,17 @@ impl Tier {
 
     /// Writes a record, and frees the lease under which it was fetched. A tier without memory for the record frees the lease all the
     /// same.
-    async fn release(&self, held: &HeldLease, write: Write<'_>) -> Result<Put, BackingError> {
+    async fn release(&self, held: &HeldLease, write: Write<'_>) -> Result<PutOutcome, BackingError> {
         let put = self.backing.release_lease(&held.lease, write).await;
         match put {
-            Ok(Put::Stored(_) | Put::NotStored(Refusal::OverBudget)) => held.becomes(Right::Freed),
-            Ok(Put::LeaseLost) => {
+            Ok(PutOutcome::Stored(_) | PutOutcome::NotStored(Refusal::OverBudget)) => {
+                held.becomes(Right::Freed)
+            }
+            Ok(PutOutcome::LeaseLost) => {
                 self.counts.add(Event::LeaseLost);
                 held.becomes(Right::Lost);
             }
-            Ok(Put::Conflict(_) | Put::NotStored(Refusal::TooLarge)) | Err(_) => {}
+            Ok(PutOutcome::Conflict(_) | PutOutcome::NotStored(Refusal::TooLarge)) | Err(_) => {}
         }
         put
     }

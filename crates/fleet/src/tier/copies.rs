@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use cache::entry::copy::{Flush, Reliance};
 use cache::entry::stored::CacheEntry;
-use store::backing::{Loaded, Source, Standing, Tracking, Version, Watcher};
+use store::backing::{CopyStatus, Loaded, Source, Tracking, Version, Watcher};
 
 use crate::counts::Event;
 use crate::names;
@@ -52,8 +52,8 @@ impl Tier {
     }
 
     /// Standing of records that were read over a connection. A tier whose log can't be read vouches for nothing.
-    fn standing(&self, source: Source) -> Standing {
-        if self.log.is_followed() { self.backing.standing(source) } else { Standing::Unverified }
+    fn standing(&self, source: Source) -> CopyStatus {
+        if self.log.is_followed() { self.backing.standing(source) } else { CopyStatus::Unverified }
     }
 
     /// Whether a copy must be validated before use, because the tier could not vouch for it even if asked. Includes records of this
@@ -62,7 +62,7 @@ impl Tier {
         let standing = |source| self.standing(source);
         let source = self.backing.source();
         self.coherence == Coherence::Strict
-            && (standing(source) != Standing::Verified
+            && (standing(source) != CopyStatus::Verified
                 || !self.log.was_read_over(source)
                 || entry.copy.reliance(self.flush(), standing) != Reliance::Trusted)
     }

@@ -12,7 +12,7 @@ use cache::settings::StorageRules;
 use message::clock::{self, now};
 use store::backing::{BackingError, Loaded, Tracking};
 use store::format::{FormatError, Meaning};
-use store::{Change, FillId, Place};
+use store::{Change, FillId, Placement};
 
 use crate::answer::{Answer, RemoteState, Said};
 use crate::counts::Event;
@@ -233,7 +233,7 @@ impl Tier {
 
     async fn small_body(&self, small: &Absent) -> Option<Bytes> {
         let mut body = BytesMut::new();
-        for segment in self.segments.load(small, Place::Heap).await.ok()? {
+        for segment in self.segments.load(small, Placement::Heap).await.ok()? {
             body.extend_from_slice(&segment?.to_bytes().ok()?);
         }
         Some(body.freeze())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
+use store::backing::{LeaseMode, LeaseRequest, TakeOutcome, Version, WaitOutcome};
 use telemetry::trace::TraceContext;
 use tokio::time::Instant;
 
@@ -46,11 +46,11 @@ impl Tier {
         let (ttl, note_bytes) = (leases.limits.time, note.as_bytes());
         let request = LeaseRequest { ttl, note: note_bytes, mode: LeaseMode::IfFree };
         match self.backing.take_lease(&name, request).await {
-            Ok(Taken::Taken(lease)) => {
+            Ok(TakeOutcome::Taken(lease)) => {
                 self.counts.add(Event::LeaseTaken);
                 Taking::Taken(Arc::new(HeldLease::new(leases, lease, wanted)))
             }
-            Ok(Taken::Held { note: theirs, .. }) => Taking::Held(holder_of(&theirs, &note)),
+            Ok(TakeOutcome::Held { note: theirs, .. }) => Taking::Held(holder_of(&theirs, &note)),
             Err(_) => {
                 self.counts.add(Event::LeaseFailed);
                 Taking::Failed
@@ -89,17 +89,17 @@ impl Tier {
         let waited = self.backing.wait(&name, *seen, limit).await;
         self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
         match waited {
-            Ok(Waited::Changed(there)) => {
+            Ok(WaitOutcome::Changed(there)) => {
                 *seen = there.map(|there| there.version);
                 LeaseEvent::Changed
             }
-            Ok(Waited::Told) => LeaseEvent::Changed,
-            Ok(Waited::Free) => LeaseEvent::Free,
-            Ok(Waited::Expired) => {
+            Ok(WaitOutcome::Told) => LeaseEvent::Changed,
+            Ok(WaitOutcome::Free) => LeaseEvent::Free,
+            Ok(WaitOutcome::Expired) => {
                 self.counts.add(Event::LeaseExpired);
                 LeaseEvent::Free
             }
-            Ok(Waited::StillHeld) => LeaseEvent::StillHeld,
+            Ok(WaitOutcome::StillHeld) => LeaseEvent::StillHeld,
             Err(_) => {
                 self.counts.add(Event::LeaseFailed);
                 LeaseEvent::Failed

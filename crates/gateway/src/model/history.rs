@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store::backing::double::{Behaviour, DoubleLimits, DoubleServer, Saved};
-use store::backing::{Backing, Chance, LogCursor, LogOffset};
+use store::backing::{Backing, LogCursor, LogOffset, Rng};
 use store::purge::PurgeMode;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
@@ -20,7 +20,7 @@ use crate::purge::{self, PurgeOrder};
 
 /// A history being played.
 pub(super) struct History {
-    chance: Chance,
+    chance: Rng,
     server: DoubleServer,
     wires: Vec<Arc<Wire>>,
     clocks_ahead_ms: Vec<i64>,
@@ -68,7 +68,7 @@ impl History {
     }
 
     fn begin(seed: u64, planted: Option<Rule>) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut chance = Rng::new(seed);
         let limits = DoubleLimits { verification: VERIFICATION, ..DoubleLimits::default() };
         let (server, book) = (DoubleServer::new(limits, chance.next()), Arc::new(Book::new(INSTANCES)));
         let clocks_ahead_ms: Vec<i64> =
@@ -383,7 +383,7 @@ fn note(book: &Book, answers: &parking_lot::Mutex<Answers>, served: &Served) {
     }
 }
 
-fn behaviour(chance: &mut Chance) -> Behaviour {
+fn behaviour(chance: &mut Rng) -> Behaviour {
     let mut below = |end: u64| chance.next() % end;
     let some = |number: u64| u16::try_from(number).unwrap_or_default();
     Behaviour {

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use store::backing::double::{Double, DoubleServer};
 use store::backing::{
-    Appended, Backing, BackingError, Lease, LeaseRequest, Loaded, LogCursor, LogOffset, LogPart, LogRecord,
-    LogState, Pending, Put, Renewed, Source, Standing, Taken, Tracking, Version, Waited, Watcher, Write,
+    AppendOutcome, Backing, BackingError, CopyStatus, Lease, LeaseRequest, Loaded, LogCursor, LogOffset,
+    LogPart, LogRecord, LogState, Pending, PutOutcome, RenewOutcome, Source, TakeOutcome, Tracking, Version,
+    WaitOutcome, Watcher, Write,
 };
 use store::fleet::Member;
-use store::purge::{PurgeId, PurgeMode, PurgeRecord, What};
+use store::purge::{PurgeId, PurgeMode, PurgeRecord, PurgeTarget};
 use store::{FillId, SegmentId, SegmentPut};
 use tokio::time::Instant;
 
@@ -260,7 +261,7 @@ impl Backing for Line {
         }))
     }
 
-    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
+    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, PutOutcome> {
         self.ask(self.0.double.put(key, write))
     }
 
@@ -295,33 +296,33 @@ impl Backing for Line {
         self.0.double.source()
     }
 
-    fn standing(&self, source: Source) -> Standing {
+    fn standing(&self, source: Source) -> CopyStatus {
         if self.0.is_planted(Rule::GenerationsEnd) {
-            return Standing::Verified;
+            return CopyStatus::Verified;
         }
         let state = self.0.state.lock();
         let silent = state.cut_since.or(state.stopped_since);
         let is_heard = silent.is_none_or(|since| since.elapsed() < VERIFICATION);
-        if is_heard { self.0.double.standing(source) } else { Standing::Unverified }
+        if is_heard { self.0.double.standing(source) } else { CopyStatus::Unverified }
     }
 
     fn clock_ahead_ms(&self) -> Option<i64> {
         Some(self.0.clock_ahead_ms)
     }
 
-    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
+    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, TakeOutcome> {
         self.ask(self.0.double.take_lease(key, request))
     }
 
-    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, RenewOutcome> {
         self.ask(self.0.double.renew_lease(lease, ttl))
     }
 
-    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome> {
         self.ask(self.0.double.release_lease(lease, write))
     }
 
-    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited> {
+    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, WaitOutcome> {
         self.ask(self.0.double.wait(key, seen, limit))
     }
 
@@ -329,7 +330,7 @@ impl Backing for Line {
         self.ask(self.0.double.log_state())
     }
 
-    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
+    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, AppendOutcome> {
         self.ask(self.0.double.append_log(records))
     }
 
@@ -358,7 +359,7 @@ impl Backing for Line {
 
 /// Returns a purge of a URL that no site has.
 fn of_nothing() -> Bytes {
-    let what = What::Url("ftp://nowhere/".to_owned());
+    let what = PurgeTarget::Url("ftp://nowhere/".to_owned());
     let record = PurgeRecord { id: PurgeId([0; 16]), at_ms: 0, mode: PurgeMode::Hard, what };
     record.encode().unwrap_or_default().into()
 }

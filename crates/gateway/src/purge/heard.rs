@@ -10,8 +10,8 @@ use message::clock::now;
 use message::head::Scheme;
 use serde::Serialize;
 use store::backing::{BackingError, Continuity, LastRecord, LogCursor, LogOffset, LogPart, LogRecord};
-use store::fleet::{Reach, Reached};
-use store::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, What};
+use store::fleet::{Arrival, Arrivals};
+use store::purge::{PurgeId, PurgeMode, PurgeRecord, PurgeTarget, Selection};
 
 use super::count::doom;
 use super::record;
@@ -36,8 +36,8 @@ pub struct PurgeReach {
 }
 
 impl PurgeReach {
-    fn of(store: &Store, reached: Result<Reached, BackingError>) -> Self {
-        let Reached { instances, is_complete } = match reached {
+    fn of(store: &Store, reached: Result<Arrivals, BackingError>) -> Self {
+        let Arrivals { instances, is_complete } = match reached {
             Ok(reached) => reached,
             Err(error) => {
                 tracing::warn!(store = store.name, %error, "purge not yet written to the shared store; other instances apply it when the store answers");
@@ -74,7 +74,7 @@ pub struct InstanceReach {
 }
 
 impl InstanceReach {
-    fn of(store: &Store, reach: Reach) -> Self {
+    fn of(store: &Store, reach: Arrival) -> Self {
         let reached_ms = reach.after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         let store = store.given_name().map(str::to_owned);
         Self { name: reach.name.into(), id: reach.id.to_string(), store, reached_ms }
@@ -151,14 +151,14 @@ fn apply(shared: &Shared, (cache, tier): (&Cache, &Tier), LogRecord { bytes, end
         unknown()
     });
     match &record.what {
-        What::Url(url) => match keys_of_url(&shared.live.load(), url) {
+        PurgeTarget::Url(url) => match keys_of_url(&shared.live.load(), url) {
             Some(keys) => {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 heard((cache, tier), record, &keys, *end);
             }
             None => cache.invalidations.hear_nothing(*end),
         },
-        What::Selected(_) | What::Everything => heard((cache, tier), record, &[], *end),
+        PurgeTarget::Selected(_) | PurgeTarget::Everything => heard((cache, tier), record, &[], *end),
     }
 }
 
@@ -171,7 +171,7 @@ fn heard((cache, tier): (&Cache, &Tier), record: PurgeRecord, keys: &[&[u8]], en
 /// Purge of everything, for a record that can't be understood here.
 fn unknown() -> PurgeRecord {
     let at_ms = u64::try_from(now().as_ms()).unwrap_or(0);
-    PurgeRecord { id: PurgeId([0; 16]), at_ms, mode: PurgeMode::Hard, what: What::Everything }
+    PurgeRecord { id: PurgeId([0; 16]), at_ms, mode: PurgeMode::Hard, what: PurgeTarget::Everything }
 }
 
 /// Keys of a URL. The key of a URL that belongs to no site here has none: a reload may have removed the site, and may restore it.
@@ -212,7 +212,7 @@ async fn tell_in(
     (cache, log): (&Cache, &FleetLog),
     said: &[LogCursor],
     record: &PurgeRecord,
-) -> Result<Reached, BackingError> {
+) -> Result<Arrivals, BackingError> {
     let before = cache.invalidations.log_read();
     let posted = log.post(record);
     cache.invalidations.record_posted(record.id, posted);
@@ -222,20 +222,20 @@ async fn tell_in(
             if before.is_some_and(|before| before.id != place.id || before.offset >= place.offset)
                 || said.iter().any(|read| read.id == place.id && read.offset >= place.offset) =>
         {
-            Reached { is_complete: false, ..log.reach(place).await }
+            Arrivals { is_complete: false, ..log.reach(place).await }
         }
         Some(place) => log.reach(place).await,
         // Another task has written it in the meantime.
         None => log.reach(log.backing.log_state().await?.cursor()).await,
     };
     let is_complete = reached.is_complete && log.sent() >= posted;
-    Ok(Reached { is_complete, ..reached })
+    Ok(Arrivals { is_complete, ..reached })
 }
 
 /// Record for other instances: a request has changed the entries of a URL.
 pub(crate) fn of_url(scheme: Scheme, authority: &str, path_and_query: &str) -> PurgeRecord {
     let url = format!("{}://{authority}{path_and_query}", scheme.as_str());
-    record(What::Url(url), PurgeMode::Hard)
+    record(PurgeTarget::Url(url), PurgeMode::Hard)
 }
 
 /// Record for other instances: a request has changed the responses of its host in these groups; all of them if there are no groups, or
@@ -243,10 +243,11 @@ pub(crate) fn of_url(scheme: Scheme, authority: &str, path_and_query: &str) -> P
 pub(crate) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
     let host = host_of(authority).to_ascii_lowercase();
     let selection = Selection { host: Some(host), ..Selection::default() };
-    let named = record(What::Selected(Selection { tags: groups, ..selection.clone() }), PurgeMode::Hard);
+    let named =
+        record(PurgeTarget::Selected(Selection { tags: groups, ..selection.clone() }), PurgeMode::Hard);
     match named.what.check() {
         Ok(()) => named,
-        Err(_) => record(What::Selected(selection), PurgeMode::Hard),
+        Err(_) => record(PurgeTarget::Selected(selection), PurgeMode::Hard),
     }
 }
 

@@ -6,7 +6,7 @@ use caching::{authority, target};
 use http::uri::Authority;
 use message::head::Scheme;
 use serde::Serialize;
-use store::purge::{PurgeInvalid, PurgeMode, Selection, TagsMatch, UrlScheme, What};
+use store::purge::{PurgeInvalid, PurgeMode, PurgeTarget, Selection, TagsMatch, UrlScheme};
 
 use super::url::split_url;
 use crate::active::ActiveConfig;
@@ -116,13 +116,13 @@ impl PurgeOrder {
 }
 
 /// Selection of responses that an order describes.
-pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<What, PurgeError> {
+pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<PurgeTarget, PurgeError> {
     let PurgeOrder { url, tags, site, host, prefix, everything, .. } = order;
     let has_selection = !tags.is_empty() || site.is_some() || host.is_some() || prefix.is_some();
     let what = match (url, *everything, has_selection) {
-        (Some(url), false, false) => What::Url(url.clone()),
-        (None, true, false) => What::Everything,
-        (None, false, _) => What::Selected(selection(order, live)?),
+        (Some(url), false, false) => PurgeTarget::Url(url.clone()),
+        (None, true, false) => PurgeTarget::Everything,
+        (None, false, _) => PurgeTarget::Selected(selection(order, live)?),
         _ => {
             let says = "a URL and everything go with nothing else: what goes is what fits all that is said";
             return Err(PurgeError::OrderInvalid(says.to_owned()));
@@ -166,8 +166,8 @@ fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Optio
 }
 
 /// Warnings about a purge by tags, if no site names the fields that have them: then only `Cache-Groups` is read.
-pub(super) fn warnings(what: &What, live: &ActiveConfig) -> Vec<String> {
-    let What::Selected(Selection { tags, site, host, .. }) = what else { return Vec::new() };
+pub(super) fn warnings(what: &PurgeTarget, live: &ActiveConfig) -> Vec<String> {
+    let PurgeTarget::Selected(Selection { tags, site, host, .. }) = what else { return Vec::new() };
     let is_asked = |named: &&Arc<Site>| site.as_ref().is_none_or(|site| named.name == *site);
     let asked: Vec<&Arc<Site>> = match host {
         Some(host) => live.routes.sites_of_host(host).map(|site| &site.config).filter(is_asked).collect(),
@@ -191,8 +191,8 @@ pub(super) struct Miss {
 }
 
 /// Compares the host of an order, and the path if it names a site, with those of the sites.
-pub(super) fn miss(order: &PurgeOrder, what: &What, live: &ActiveConfig) -> Miss {
-    let What::Selected(Selection { host, prefix, site, .. }) = what else { return Miss::default() };
+pub(super) fn miss(order: &PurgeOrder, what: &PurgeTarget, live: &ActiveConfig) -> Miss {
+    let PurgeTarget::Selected(Selection { host, prefix, site, .. }) = what else { return Miss::default() };
     let path = prefix.as_deref().unwrap_or("/");
     let is_named = |known: &&Arc<Site>| site.as_ref().is_none_or(|name| known.name == *name);
     let may_have_path = |known: &Arc<Site>| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store::backing::suite::{self, Bench};
-use store::backing::{Backing, Standing, Tracking};
+use store::backing::{Backing, CopyStatus, Tracking};
 use store::remote::{Remote, RemoteSettings};
 use testkit::{FaultProxy, Kv, Signal, wait};
 use tokio::time::{Instant, sleep};
@@ -61,13 +61,13 @@ async fn a_broken_connection_ends_its_source() {
     other.put(b"key", write()).await.expect("it works");
     let find = async || tier.load(&[b"key"], Tracking::UntilChanged).await.ok()?.pop().flatten();
     let copy = find().await.expect("it is there");
-    assert_eq!(tier.standing(copy.source), Standing::Verified);
+    assert_eq!(tier.standing(copy.source), CopyStatus::Verified);
     proxy.close_connections();
-    until("it is doubted", || tier.standing(copy.source) == Standing::Unverified).await;
+    until("it is doubted", || tier.standing(copy.source) == CopyStatus::Unverified).await;
     until("it is connected again", || tier.trouble().is_none()).await;
     let again = find().await.expect("it is there");
     assert!(again.source.generation > copy.source.generation);
     kv.service.signal(Signal::STOP);
-    until("it is doubted", || tier.standing(again.source) == Standing::Unverified).await;
+    until("it is doubted", || tier.standing(again.source) == CopyStatus::Unverified).await;
     kv.service.signal(Signal::CONT);
 }

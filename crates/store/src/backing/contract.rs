@@ -8,10 +8,10 @@ use bytes::Bytes;
 
 use super::error::BackingError;
 use super::health::Health;
-use super::lease::{Lease, LeaseRequest, Renewed, Taken};
-use super::log::{Appended, LogCursor, LogPart, LogState};
-use super::record::{Loaded, Put, Tracking, Version, Waited, Write};
-use super::watch::{Source, Standing, Watcher};
+use super::lease::{Lease, LeaseRequest, RenewOutcome, TakeOutcome};
+use super::log::{AppendOutcome, LogCursor, LogPart, LogState};
+use super::record::{Loaded, PutOutcome, Tracking, Version, WaitOutcome, Write};
+use super::watch::{CopyStatus, Source, Watcher};
 use crate::{FillId, SegmentId, SegmentPut};
 
 /// Future of an operation's result. Boxed, so that one gateway can have tiers of several kinds.
@@ -84,7 +84,7 @@ pub trait Backing: Send + Sync {
     fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>>;
 
     /// Writes the record under a key, if the current one is the expected one.
-    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put>;
+    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, PutOutcome>;
 
     /// Removes the record under a key unconditionally. Returns `true` if there was one.
     fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool>;
@@ -108,7 +108,7 @@ pub trait Backing: Send + Sync {
     fn source(&self) -> Source;
 
     /// Returns whether copies from this source can be relied upon now. Cheap enough for every hit.
-    fn standing(&self, source: Source) -> Standing;
+    fn standing(&self, source: Source) -> CopyStatus;
 
     /// Returns the time since the last sign of life of the tier.
     fn silence(&self) -> Duration {
@@ -124,30 +124,30 @@ pub trait Backing: Send + Sync {
     fn clock_ahead_ms(&self) -> Option<i64>;
 
     /// Takes the lease on a key, if it is free or may be overwritten.
-    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken>;
+    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, TakeOutcome>;
 
     /// Extends a lease to `ttl` from now.
-    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed>;
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, RenewOutcome>;
 
-    /// Writes the record under the key of the lease and frees the lease. Unless the result is [`Put::Stored`] the lease is held as before,
+    /// Writes the record under the key of the lease and frees the lease. Unless the result is [`PutOutcome::Stored`] the lease is held as before,
     /// or was lost already; with [`Refusal::OverBudget`](crate::Refusal::OverBudget) the record is removed and the lease is freed now or
     /// when it expires. The lease in `write` is ignored.
-    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put>;
+    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome>;
 
     /// Releases a lease that the caller is done with. Like [`Self::release_lease`], but asked even if the tier has failed, and with a
     /// longer deadline.
-    fn give_lease_back<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+    fn give_lease_back<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome> {
         self.release_lease(lease, write)
     }
 
     /// Waits up to `limit` until the record isn't the one that was `seen`, or nobody holds the lease on its key.
-    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited>;
+    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, WaitOutcome>;
 
     /// Returns where the log begins and ends.
     fn log_state(&self) -> Pending<'_, LogState>;
 
     /// Appends records to the current log. If its id isn't the one that the caller knows, the log was lost.
-    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended>;
+    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, AppendOutcome>;
 
     /// Reads records from `from` on, or from the floor if that is higher: at least one if there are any, and at most
     /// [`LOG_APPEND_BYTES_MAX`](super::LOG_APPEND_BYTES_MAX) in all.

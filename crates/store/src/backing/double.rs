@@ -23,17 +23,17 @@ pub use self::behaviour::Behaviour;
 use self::behaviour::{FaultKind, FaultTiming};
 use self::link::{Link, Push};
 use self::state::{Change, HeldLease, LinkId, NewRecord, State};
-use super::chance::Chance;
 use super::contract::{Backing, Pending};
 use super::error::BackingError;
 use super::guard::{Deadlines, Guarded};
-use super::lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, Renewed, Taken, Token};
-use super::log::{Appended, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogPart, LogState, Safety};
+use super::lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, RenewOutcome, TakeOutcome, Token};
+use super::log::{AppendOutcome, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogPart, LogState, Safety};
 use super::record::{
-    Expected, KEY_BYTES_MAX, Loaded, Put, RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Tracking, Version,
-    Waited, Write,
+    Expected, KEY_BYTES_MAX, Loaded, PutOutcome, RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Tracking,
+    Version, WaitOutcome, Write,
 };
-use super::watch::{Source, Standing, Watcher};
+use super::rng::Rng;
+use super::watch::{CopyStatus, Source, Watcher};
 use crate::{FillId, Refusal, SegmentId, SegmentPut};
 
 /// Limits of a double.
@@ -64,7 +64,7 @@ pub struct Saved(State);
 
 struct Shared {
     state: Mutex<State>,
-    chance: Mutex<Chance>,
+    chance: Mutex<Rng>,
     links: Mutex<Vec<Weak<Link>>>,
     links_count: AtomicU32,
     changed: Notify,
@@ -82,7 +82,7 @@ pub struct Double {
 impl DoubleServer {
     /// Creates an empty server; ids and tokens follow from the seed.
     pub fn new(limits: DoubleLimits, seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut chance = Rng::new(seed);
         let state = State::new(limits.bytes_max, limits.tracked_max, LogId(chance.id()));
         Self {
             shared: Arc::new(Shared {
@@ -199,7 +199,12 @@ impl Double {
     }
 
     /// Lets a put take effect late, after its caller has stopped waiting.
-    async fn put_late(&self, key: &[u8], write: &Write<'_>, late: Duration) -> Result<Put, BackingError> {
+    async fn put_late(
+        &self,
+        key: &[u8],
+        write: &Write<'_>,
+        late: Duration,
+    ) -> Result<PutOutcome, BackingError> {
         let (double, key, bytes, ttl) = (self.clone(), key.to_vec(), write.bytes.clone(), write.ttl);
         let (known, is_absent) = match write.expected {
             Expected::Is(known) => (Some(known.clone()), false),
@@ -228,12 +233,12 @@ impl Double {
         self.loaded(state, key, if tracked { Tracking::UntilChanged } else { Tracking::Off })
     }
 
-    fn put_one(&self, state: &mut State, key: &[u8], write: &Write<'_>, now_ms: u64) -> Put {
+    fn put_one(&self, state: &mut State, key: &[u8], write: &Write<'_>, now_ms: u64) -> PutOutcome {
         if write.bytes.len() > RECORD_BYTES_MAX || key.len() > KEY_BYTES_MAX {
-            return Put::NotStored(Refusal::TooLarge);
+            return PutOutcome::NotStored(Refusal::TooLarge);
         }
         if write.lease.is_some_and(|lease| *lease.key != *key || !state.is_held(key, lease.token)) {
-            return Put::LeaseLost;
+            return PutOutcome::LeaseLost;
         }
         let current = self.loaded(state, key, Tracking::Off);
         let is_expected = match write.expected {
@@ -242,10 +247,10 @@ impl Double {
             Expected::Is(known) => current.as_ref().is_some_and(|current| current.version == known.version),
         };
         if !is_expected {
-            return Put::Conflict(current);
+            return PutOutcome::Conflict(current);
         }
         let record = NewRecord { bytes: write.bytes.clone(), ends_at_ms: ends_at_ms(now_ms, write.ttl) };
-        Put::Stored(state.put(key, record))
+        PutOutcome::Stored(state.put(key, record))
     }
 
     /// Returns the result of a wait if it ends now, or how long it may go on. `lease_ends_at_ms`: last known expiry of the lease.
@@ -254,15 +259,15 @@ impl Double {
         key: &[u8],
         seen: Option<Version>,
         lease_ends_at_ms: &mut u64,
-    ) -> Result<Waited, Duration> {
+    ) -> Result<WaitOutcome, Duration> {
         self.shared.act(|state, now_ms| {
             let current = self.loaded(state, key, Tracking::Off);
             if current.as_ref().map(|current| current.version) != seen {
-                return Ok(Waited::Changed(current));
+                return Ok(WaitOutcome::Changed(current));
             }
             match state.lease(key) {
-                None if *lease_ends_at_ms <= now_ms => Ok(Waited::Expired),
-                None => Ok(Waited::Free),
+                None if *lease_ends_at_ms <= now_ms => Ok(WaitOutcome::Expired),
+                None => Ok(WaitOutcome::Free),
                 Some(held) => {
                     *lease_ends_at_ms = held.ends_at_ms;
                     let record_ends_at_ms = state.record_ends_at_ms(key).unwrap_or(u64::MAX);
@@ -273,7 +278,7 @@ impl Double {
         })
     }
 
-    async fn wait_for(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Waited {
+    async fn wait_for(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> WaitOutcome {
         let end = Instant::now() + limit;
         let mut lease_ends_at_ms = u64::MAX;
         loop {
@@ -285,7 +290,7 @@ impl Double {
             };
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Waited::StillHeld;
+                return WaitOutcome::StillHeld;
             }
             let _ = timeout(left.min(next), changed).await;
         }
@@ -352,7 +357,7 @@ impl Backing for Double {
         )
     }
 
-    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
+    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, PutOutcome> {
         Box::pin(async move {
             match self.link.behaviour().late_puts {
                 Duration::ZERO => {
@@ -399,7 +404,7 @@ impl Backing for Double {
         self.link.source()
     }
 
-    fn standing(&self, source: Source) -> Standing {
+    fn standing(&self, source: Source) -> CopyStatus {
         self.link.standing(source)
     }
 
@@ -407,41 +412,41 @@ impl Backing for Double {
         Some(0)
     }
 
-    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
+    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, TakeOutcome> {
         Box::pin(self.ask(move |state, now_ms| {
             if let (Some(held), LeaseMode::IfFree) = (state.lease(key), request.mode) {
                 let left = Duration::from_millis(held.ends_at_ms.saturating_sub(now_ms));
-                return Taken::Held { note: held.note.clone(), left };
+                return TakeOutcome::Held { note: held.note.clone(), left };
             }
             let token = Token(self.shared.chance.lock().id());
             let note = request.note[..request.note.len().min(LEASE_NOTE_BYTES_MAX)].into();
             state.hold(key, HeldLease { token, note, ends_at_ms: ends_at_ms(now_ms, request.ttl) });
-            Taken::Taken(Lease { key: key.into(), token })
+            TakeOutcome::Taken(Lease { key: key.into(), token })
         }))
     }
 
-    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, RenewOutcome> {
         Box::pin(self.ask(move |state, now_ms| {
             if !state.is_held(&lease.key, lease.token) {
-                return Renewed::Lost;
+                return RenewOutcome::Lost;
             }
             state.renew(&lease.key, ends_at_ms(now_ms, ttl));
-            Renewed::Renewed
+            RenewOutcome::Renewed
         }))
     }
 
-    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome> {
         Box::pin(self.change(&lease.key, move |state, now_ms| {
             let write = Write { lease: Some(lease), ..write };
             let put = self.put_one(state, &lease.key, &write, now_ms);
-            if matches!(put, Put::Stored(_)) {
+            if matches!(put, PutOutcome::Stored(_)) {
                 state.free(&lease.key);
             }
             put
         }))
     }
 
-    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited> {
+    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, WaitOutcome> {
         Box::pin(async move {
             self.ask(|_, _| ()).await?;
             Ok(self.wait_for(key, seen, limit).await)
@@ -452,12 +457,12 @@ impl Backing for Double {
         Box::pin(self.ask(|state, _| state.log()))
     }
 
-    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
+    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, AppendOutcome> {
         Box::pin(self.ask(move |state, _| {
             if records.iter().map(Bytes::len).sum::<usize>() > LOG_APPEND_BYTES_MAX {
-                return Appended::NotStored(Refusal::TooLarge);
+                return AppendOutcome::NotStored(Refusal::TooLarge);
             }
-            Appended::Taken { state: state.append(records), safety: Safety::AsConfigured }
+            AppendOutcome::Taken { state: state.append(records), safety: Safety::AsConfigured }
         }))
     }
 

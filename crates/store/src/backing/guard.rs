@@ -11,10 +11,10 @@ use tokio::time::{Instant, timeout};
 use super::contract::{Backing, Pending};
 use super::error::BackingError;
 use super::health::{Durations, Health, Operation};
-use super::lease::{Lease, LeaseRequest, Renewed, Taken};
-use super::log::{Appended, LogCursor, LogPart, LogState};
-use super::record::{Loaded, Put, Tracking, Version, Waited, Write};
-use super::watch::{Source, Standing, Watcher};
+use super::lease::{Lease, LeaseRequest, RenewOutcome, TakeOutcome};
+use super::log::{AppendOutcome, LogCursor, LogPart, LogState};
+use super::record::{Loaded, PutOutcome, Tracking, Version, WaitOutcome, Write};
+use super::watch::{CopyStatus, Source, Watcher};
 use crate::{FillId, SegmentId, SegmentPut};
 
 /// Deadlines of the operations of a tier.
@@ -103,7 +103,7 @@ impl Guarded {
     /// Returns the current source, if it can be relied upon.
     fn verified(&self) -> Option<Source> {
         let source = self.inner.source();
-        (self.inner.standing(source) == Standing::Verified).then_some(source)
+        (self.inner.standing(source) == CopyStatus::Verified).then_some(source)
     }
 
     fn report<T>(&self, permit: Permit, answer: &Result<T, BackingError>) {
@@ -154,7 +154,7 @@ impl Backing for Guarded {
         self.ask(Operation::Record, move |tier| tier.load(keys, tracking))
     }
 
-    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
+    fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, PutOutcome> {
         self.ask(Operation::Record, move |tier| tier.put(key, write))
     }
 
@@ -186,7 +186,7 @@ impl Backing for Guarded {
         self.inner.source()
     }
 
-    fn standing(&self, source: Source) -> Standing {
+    fn standing(&self, source: Source) -> CopyStatus {
         self.inner.standing(source)
     }
 
@@ -207,26 +207,26 @@ impl Backing for Guarded {
         self.inner.clock_ahead_ms()
     }
 
-    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
+    fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, TakeOutcome> {
         self.ask(Operation::Record, move |tier| tier.take_lease(key, request))
     }
 
-    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {
+    fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, RenewOutcome> {
         self.ask(Operation::Record, move |tier| tier.renew_lease(lease, ttl))
     }
 
-    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+    fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome> {
         self.ask(Operation::Record, move |tier| tier.release_lease(lease, write))
     }
 
     /// Bypasses the circuit breaker: only holders of a lease give one back, so a failing tier isn't asked too often. The result isn't
     /// reported to the breaker.
-    fn give_lease_back<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+    fn give_lease_back<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome> {
         Box::pin(within(self.deadlines.release, self.inner.give_lease_back(lease, write)))
     }
 
     /// Waits take long by nature, so a wait is no probe of the breaker, and its result isn't reported to it.
-    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited> {
+    fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, WaitOutcome> {
         Box::pin(async move {
             match self.state() {
                 State::Closed => {
@@ -243,7 +243,7 @@ impl Backing for Guarded {
         self.ask(Operation::Log, |tier| tier.log_state())
     }
 
-    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
+    fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, AppendOutcome> {
         self.ask(Operation::Log, move |tier| tier.append_log(records))
     }
 
@@ -355,7 +355,7 @@ mod tests {
     async fn a_lease_is_given_back_past_an_open_breaker() {
         let (double, tier) = guarded(Behaviour::GOOD);
         let request = LeaseRequest { ttl: Duration::from_secs(60), note: b"", mode: LeaseMode::IfFree };
-        let Taken::Taken(lease) = tier.take_lease(b"key", request).await.unwrap() else {
+        let TakeOutcome::Taken(lease) = tier.take_lease(b"key", request).await.unwrap() else {
             panic!("it is free")
         };
         let write = || {
@@ -370,7 +370,7 @@ mod tests {
         double.behave(Behaviour::GOOD);
         assert!(matches!(ask(&tier).await, Err(BackingError::Open { .. })));
         let put = tier.give_lease_back(&lease, write()).await;
-        assert!(matches!(put, Ok(Put::Stored(_))), "{put:?}");
+        assert!(matches!(put, Ok(PutOutcome::Stored(_))), "{put:?}");
         double.behave(silent);
         let elapsed = timed(tier.give_lease_back(&lease, write())).await;
         assert_eq!(elapsed, Duration::from_secs(1), "it is waited for longer than a response is");
@@ -382,6 +382,6 @@ mod tests {
         let request = LeaseRequest { ttl: Duration::from_secs(60), note: b"", mode: LeaseMode::IfFree };
         tier.take_lease(b"key", request).await.unwrap();
         let waited = tier.wait(b"key", None, Duration::from_secs(2)).await;
-        assert!(matches!(waited, Ok(Waited::StillHeld)));
+        assert!(matches!(waited, Ok(WaitOutcome::StillHeld)));
     }
 }

@@ -47,7 +47,7 @@ pub enum LeaseMode {
 
 /// Result of taking a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakeOutcome {
     /// The caller holds the lease.
     Taken(Lease),
     /// Another instance holds the lease.
@@ -61,7 +61,7 @@ pub enum Taken {
 
 /// Result of renewing a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Renewed {
+pub enum RenewOutcome {
     /// The lease is held for the requested time.
     Renewed,
     /// The lease was overwritten, or had expired.

@@ -64,7 +64,7 @@ impl LogState {
 
 /// Result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Appended {
+pub enum AppendOutcome {
     /// The records are in the log, and end at its end or before.
     Taken {
         /// State of the log after the append.

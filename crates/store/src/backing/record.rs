@@ -67,7 +67,7 @@ pub enum Expected<'a> {
 
 /// Result of writing a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Put {
+pub enum PutOutcome {
     /// The record was written.
     Stored(Version),
     /// The condition doesn't hold; with the current record, if there is one. Decide again.
@@ -80,7 +80,7 @@ pub enum Put {
 
 /// Result of waiting for another instance's fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitOutcome {
     /// The record has changed, or is gone.
     Changed(Option<Loaded>),
     /// The server has announced a change. The current record wasn't loaded: the caller loads it anyway, and waits again if it is the same.

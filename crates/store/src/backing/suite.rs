@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 
 use super::contract::Backing;
 use super::error::BackingError;
-use super::record::{Expected, Loaded, Put, Tracking, Version, Write};
+use super::record::{Expected, Loaded, PutOutcome, Tracking, Version, Write};
 use crate::FillId;
 
 pub use self::faults::check_under_faults;
@@ -82,7 +82,7 @@ fn write<'a>(bytes: &[u8], expected: Expected<'a>) -> Write<'a> {
 
 async fn put(tier: &dyn Backing, key: &[u8], bytes: &[u8]) -> Result<Version, Violation> {
     match tier.put(key, write(bytes, Expected::Any)).await? {
-        Put::Stored(version) => Ok(version),
+        PutOutcome::Stored(version) => Ok(version),
         _ => Err(Violation::BrokenPromise(2, "an unconditional put is stored")),
     }
 }

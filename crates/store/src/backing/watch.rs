@@ -15,7 +15,7 @@ pub struct Source {
 
 /// Whether copies from a source can be relied upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum CopyStatus {
     /// All changes were announced, up to the time of verification.
     Verified,
     /// Changes may have been missed, and the node can be asked: it is connected in a later generation.

@@ -1,8 +1,8 @@
 //! Encoding of a purge in a log: `docs/design/purge-log.md`.
 
 use super::record::{
-    PurgeId, PurgeInvalid, PurgeMode, PurgeRecord, Selection, TAG_BYTES_MAX, TAGS_MAX, TagsMatch, UrlScheme,
-    What,
+    PurgeId, PurgeInvalid, PurgeMode, PurgeRecord, PurgeTarget, Selection, TAG_BYTES_MAX, TAGS_MAX,
+    TagsMatch, UrlScheme,
 };
 
 /// Upper bound on the longest record: all tags with their lengths, and the rest.
@@ -55,17 +55,17 @@ impl PurgeRecord {
     pub fn encode(&self) -> Result<Vec<u8>, PurgeInvalid> {
         self.what.check()?;
         let (form, flags) = match &self.what {
-            What::Url(_) => (FORM_URL, 0),
-            What::Selected(selection) => (FORM_SELECTED, flags(selection)),
-            What::Everything => (FORM_EVERYTHING, 0),
+            PurgeTarget::Url(_) => (FORM_URL, 0),
+            PurgeTarget::Selected(selection) => (FORM_SELECTED, flags(selection)),
+            PurgeTarget::Everything => (FORM_EVERYTHING, 0),
         };
         let mut out = vec![VERSION, form, self.mode as u8, flags];
         out.extend_from_slice(&self.at_ms.to_le_bytes());
         out.extend_from_slice(&self.id.0);
         match &self.what {
-            What::Url(url) => write_text(url, &mut out),
-            What::Selected(selection) => write_selection(selection, &mut out),
-            What::Everything => {}
+            PurgeTarget::Url(url) => write_text(url, &mut out),
+            PurgeTarget::Selected(selection) => write_selection(selection, &mut out),
+            PurgeTarget::Everything => {}
         }
         debug_assert!(out.len() <= PURGE_RECORD_BYTES_MAX);
         Ok(out)
@@ -85,9 +85,9 @@ impl PurgeRecord {
         let at_ms = u64::from_le_bytes(take(&mut rest)?);
         let id = PurgeId(take(&mut rest)?);
         let what = match (form, flags) {
-            (FORM_URL, 0) => What::Url(read_text(&mut rest)?),
-            (FORM_SELECTED, _) => What::Selected(read_selection(flags, &mut rest)?),
-            (FORM_EVERYTHING, 0) => What::Everything,
+            (FORM_URL, 0) => PurgeTarget::Url(read_text(&mut rest)?),
+            (FORM_SELECTED, _) => PurgeTarget::Selected(read_selection(flags, &mut rest)?),
+            (FORM_EVERYTHING, 0) => PurgeTarget::Everything,
             (FORM_URL | FORM_EVERYTHING, value) => {
                 return Err(PurgeBytesError::Unknown { what: "the flag", value });
             }

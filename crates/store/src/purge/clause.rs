@@ -5,7 +5,7 @@ use super::record::UrlScheme;
 
 /// Site and URL of a stored response, by its cache key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct ResponseUrl<'a> {
     /// Name of the site.
     pub site: &'a [u8],
     /// `http` or `https`.
@@ -18,7 +18,7 @@ pub struct Place<'a> {
     pub rest: &'a [u8],
 }
 
-impl<'a> Place<'a> {
+impl<'a> ResponseUrl<'a> {
     /// Whether both have the same URL, apart from scheme, port and query.
     pub fn is_same_url(&self, other: &Self) -> bool {
         (self.host(), self.path) == (other.host(), other.path)
@@ -32,7 +32,7 @@ impl<'a> Place<'a> {
 
 /// Conditions on site and URL. A response must meet each that is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct UrlConditions {
     /// Name of the site.
     pub site: Option<Box<str>>,
     /// Scheme of the URL.
@@ -43,16 +43,16 @@ pub struct Limits {
     pub prefix: Option<Box<str>>,
 }
 
-impl Limits {
+impl UrlConditions {
     /// Whether a site and URL meet all conditions.
-    pub fn fit(&self, place: &Place<'_>) -> bool {
+    pub fn fit(&self, place: &ResponseUrl<'_>) -> bool {
         let is_site = self.site.as_deref().is_none_or(|site| site.as_bytes() == place.site);
         let is_scheme = self.scheme.is_none_or(|scheme| scheme.as_str().as_bytes() == place.scheme);
         let prefix = self.prefix.as_deref().unwrap_or_default();
         is_site && is_scheme && self.is_host_of(place) && place.path.starts_with(prefix.as_bytes())
     }
 
-    fn is_host_of(&self, place: &Place<'_>) -> bool {
+    fn is_host_of(&self, place: &ResponseUrl<'_>) -> bool {
         let Some(host) = self.host.as_deref().map(str::as_bytes) else { return true };
         let is_any_port = self.scheme.is_none() && host_of(host).len() == host.len();
         host == place.authority || (is_any_port && host == place.host())
@@ -85,12 +85,12 @@ pub struct Clause {
     /// Tags that a response must have.
     pub tags: Box<[Name]>,
     /// Conditions on its site and URL.
-    pub limits: Limits,
+    pub limits: UrlConditions,
 }
 
 impl Clause {
     /// Whether the clause matches a response with this URL and these tags; `None` if it has too many tags to tell apart.
-    pub fn takes(&self, place: &Place<'_>, tags: Option<&[Name]>) -> bool {
+    pub fn takes(&self, place: &ResponseUrl<'_>, tags: Option<&[Name]>) -> bool {
         let has_tags = tags.is_none_or(|tags| self.tags.iter().all(|tag| tags.contains(tag)));
         has_tags && self.limits.fit(place)
     }
@@ -156,7 +156,7 @@ impl Clauses {
 
     /// Returns the numbers of the last purge and of the last hard purge that match the response, if they are greater than `since`;
     /// otherwise 0.
-    pub(super) fn last(&self, place: &Place<'_>, tags: Option<&[Name]>, since: u64) -> (u64, u64) {
+    pub(super) fn last(&self, place: &ResponseUrl<'_>, tags: Option<&[Name]>, since: u64) -> (u64, u64) {
         let newer = self.list.iter().take_while(|numbered| numbered.last > since);
         let taking = newer.filter(|numbered| numbered.clause.takes(place, tags));
         taking.fold((0, 0), |(last, hard), numbered| {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use super::clause::{CLAUSES_MAX, Clause, Clauses, Limits, Place};
+use super::clause::{CLAUSES_MAX, Clause, Clauses, ResponseUrl, UrlConditions};
 use super::names::{Name, NameTable, SETS};
-use super::record::{Selection, TagsMatch, What};
+use super::record::{PurgeTarget, Selection, TagsMatch};
 
 /// The purges that one process knows.
 ///
@@ -28,7 +28,7 @@ pub struct PurgeIndex {
 
 /// Effect of a purge on the responses that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Force {
+pub enum PurgeEffect {
     /// They are removed.
     Hard,
     /// They become stale.
@@ -37,9 +37,9 @@ pub enum Force {
 
 /// The properties of a stored response that purges match.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct PurgeSubject<'a> {
     /// Site and URL of the response.
-    pub place: Place<'a>,
+    pub place: ResponseUrl<'a>,
     /// Its tags, by [`PurgeIndex::tag`]; `None` if there are too many to tell apart.
     pub tags: Option<&'a [Name]>,
     /// Its name by [`PurgeIndex::key`], if it is purged with another cache key than its own.
@@ -48,7 +48,7 @@ pub struct Subject<'a> {
 
 /// Numbers of the last purges that match a response; 0 for none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Judgement {
+pub struct LastPurges {
     /// Number of the last purge, or a greater one.
     pub last: u64,
     /// Number of the last hard purge, or a greater one.
@@ -81,7 +81,7 @@ impl PurgeIndex {
 
     /// Returns the name of a cache key, which keys that differ only in scheme and port share: proxies in front and clients inside ask for
     /// one URL in several ways.
-    pub fn key(&self, place: &Place<'_>) -> Name {
+    pub fn key(&self, place: &ResponseUrl<'_>) -> Name {
         let (site, host) = (place.site, place.host());
         let mut hasher = self.hasher.build_hasher();
         // Each look-up of a key that isn't stored comes here: hashing one number for all lengths takes half the time of hashing one for
@@ -92,26 +92,27 @@ impl PurgeIndex {
     }
 
     /// Records a purge of all responses that have a cache key as a part of their own.
-    pub fn mark_key(&self, key: Name, force: Force, number: u64) {
+    pub fn mark_key(&self, key: Name, force: PurgeEffect, number: u64) {
         self.mark(key, force, number);
     }
 
     /// Records a purge of a URL whose site isn't known or has changed. It matches all responses stored for the URL in any site, with any
     /// scheme, port and query.
-    pub fn mark_url(&self, place: &Place<'_>, force: Force, number: u64) {
+    pub fn mark_url(&self, place: &ResponseUrl<'_>, force: PurgeEffect, number: u64) {
         self.mark(self.url(place), force, number);
         self.last_url.store(number, Ordering::Release);
     }
 
     /// Returns the clauses of a purge, which matches what any of them matches; none for a purge of one URL.
-    pub fn clauses(&self, what: &What) -> Vec<Clause> {
+    pub fn clauses(&self, what: &PurgeTarget) -> Vec<Clause> {
         let Selection { tags, tags_match, site, host, scheme, prefix } = match what {
-            What::Url(_) => return Vec::new(),
-            What::Everything => return vec![Clause::default()],
-            What::Selected(selection) => selection,
+            PurgeTarget::Url(_) => return Vec::new(),
+            PurgeTarget::Everything => return vec![Clause::default()],
+            PurgeTarget::Selected(selection) => selection,
         };
         let text = |text: &Option<String>| text.as_deref().map(Into::into);
-        let limits = Limits { site: text(site), scheme: *scheme, host: text(host), prefix: text(prefix) };
+        let limits =
+            UrlConditions { site: text(site), scheme: *scheme, host: text(host), prefix: text(prefix) };
         let clause = |tags: &[String]| Clause {
             tags: tags.iter().map(|tag| self.tag(tag)).collect(),
             limits: limits.clone(),
@@ -123,24 +124,24 @@ impl PurgeIndex {
     }
 
     /// Returns the last purges of a cache key.
-    pub fn last_of_key(&self, key: Name) -> Judgement {
+    pub fn last_of_key(&self, key: Name) -> LastPurges {
         let hard = self.hard_names.last(key);
-        Judgement { last: self.names.last(key).max(hard), hard }
+        LastPurges { last: self.names.last(key).max(hard), hard }
     }
 
     /// Records a purge. Numbers never fall.
-    pub fn add(&self, clause: Clause, force: Force, number: u64) {
+    pub fn add(&self, clause: Clause, force: PurgeEffect, number: u64) {
         if let Some(names) = self.as_names(&clause) {
             return names.into_iter().for_each(|name| self.mark(name, force, number));
         }
-        let hard = if force == Force::Hard { number } else { 0 };
+        let hard = if force == PurgeEffect::Hard { number } else { 0 };
         self.clauses.write().add(clause, number, hard);
         self.last_clause.store(number, Ordering::Release);
     }
 
     /// Returns the purges after `since` that match a response. Allocates nothing.
-    pub fn judge(&self, subject: &Subject<'_>, since: u64) -> Judgement {
-        let mut judged = Judgement::default();
+    pub fn judge(&self, subject: &PurgeSubject<'_>, since: u64) -> LastPurges {
+        let mut judged = LastPurges::default();
         if self.last_clause.load(Ordering::Acquire) > since {
             (judged.last, judged.hard) = self.clauses.read().last(&subject.place, subject.tags, since);
         }
@@ -154,9 +155,9 @@ impl PurgeIndex {
         judged
     }
 
-    fn mark(&self, name: Name, force: Force, number: u64) {
+    fn mark(&self, name: Name, force: PurgeEffect, number: u64) {
         self.names.mark(name, number);
-        if force == Force::Hard {
+        if force == PurgeEffect::Hard {
             self.hard_names.mark(name, number);
         }
     }
@@ -166,21 +167,25 @@ impl PurgeIndex {
     fn as_names(&self, clause: &Clause) -> Option<[Name; 2]> {
         let [tag] = clause.tags[..] else { return None };
         let scope = match &clause.limits {
-            Limits { site: Some(site), host: None, scheme: None, prefix: None } => self.site(site.as_bytes()),
-            Limits { site: None, host: Some(host), scheme: None, prefix: None } => self.host(host.as_bytes()),
+            UrlConditions { site: Some(site), host: None, scheme: None, prefix: None } => {
+                self.site(site.as_bytes())
+            }
+            UrlConditions { site: None, host: Some(host), scheme: None, prefix: None } => {
+                self.host(host.as_bytes())
+            }
             _ => return None,
         };
         Some([scope.of(tag), scope.of(ANY_TAG)])
     }
 
     /// Calls `look` with each name by which a purge of this response may have been recorded.
-    fn each_name(&self, (subject, url): (&Subject<'_>, Option<Name>), mut look: impl FnMut(Name)) {
+    fn each_name(&self, (subject, url): (&PurgeSubject<'_>, Option<Name>), mut look: impl FnMut(Name)) {
         subject.key.into_iter().chain(url).for_each(&mut look);
         let tags = subject.tags.unwrap_or(&[ANY_TAG]);
         if tags.is_empty() {
             return;
         }
-        let Place { site, authority, .. } = subject.place;
+        let ResponseUrl { site, authority, .. } = subject.place;
         let host = subject.place.host();
         let with_port = (authority.len() > host.len()).then(|| self.host(authority));
         for scope in [Some(self.site(site)), Some(self.host(host)), with_port].into_iter().flatten() {
@@ -188,7 +193,7 @@ impl PurgeIndex {
         }
     }
 
-    fn url(&self, place: &Place<'_>) -> Name {
+    fn url(&self, place: &ResponseUrl<'_>) -> Name {
         Name(self.hasher.hash_one((b"url", place.host(), place.path)))
     }
 

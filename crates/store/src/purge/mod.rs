@@ -13,10 +13,10 @@ mod record;
 mod tests;
 
 pub use bytes::{PURGE_RECORD_BYTES_MAX, PurgeBytesError};
-pub use clause::{CLAUSES_MAX, Clause, Limits, Place};
-pub use index::{Force, Judgement, PurgeIndex, Subject};
+pub use clause::{CLAUSES_MAX, Clause, ResponseUrl, UrlConditions};
+pub use index::{LastPurges, PurgeEffect, PurgeIndex, PurgeSubject};
 pub use names::{Name, NameTable};
 pub use record::{
-    HOST_BYTES_MAX, PREFIX_BYTES_MAX, PurgeId, PurgeInvalid, PurgeMode, PurgeRecord, SITE_BYTES_MAX,
-    Selection, TAG_BYTES_MAX, TAGS_MAX, TagsMatch, URL_BYTES_MAX, UrlScheme, What,
+    HOST_BYTES_MAX, PREFIX_BYTES_MAX, PurgeId, PurgeInvalid, PurgeMode, PurgeRecord, PurgeTarget,
+    SITE_BYTES_MAX, Selection, TAG_BYTES_MAX, TAGS_MAX, TagsMatch, URL_BYTES_MAX, UrlScheme,
 };

@@ -91,7 +91,7 @@ pub struct Selection {
 
 /// Target of a purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum PurgeTarget {
     /// One absolute URL, with all responses that are stored for it.
     Url(String),
     /// Responses that meet these conditions.
@@ -100,7 +100,7 @@ pub enum What {
     Everything,
 }
 
-impl What {
+impl PurgeTarget {
     /// Returns the kind of target by its most specific part, for the label of the metric.
     pub fn form(&self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ impl What {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for PurgeTarget {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url(url) => write!(formatter, "{url}"),
@@ -153,7 +153,7 @@ pub struct PurgeRecord {
     /// Effect on the matching responses.
     pub mode: PurgeMode,
     /// Responses to purge.
-    pub what: What,
+    pub what: PurgeTarget,
 }
 
 /// Maximum length of a URL in bytes.
@@ -197,7 +197,7 @@ pub enum PurgeInvalid {
         /// Number of tags.
         count: usize,
     },
-    /// No conditions are given. To purge everything, use [`What::Everything`].
+    /// No conditions are given. To purge everything, use [`PurgeTarget::Everything`].
     #[error("nothing selected: give a URL, a tag, a site, a host, a prefix, or everything")]
     NothingSelected,
     /// Conditions that can't be combined.
@@ -205,7 +205,7 @@ pub enum PurgeInvalid {
     Combination(&'static str),
 }
 
-impl What {
+impl PurgeTarget {
     /// Checks the limits and the form of all parts.
     ///
     /// # Errors

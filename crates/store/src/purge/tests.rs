@@ -15,7 +15,7 @@ struct Purge {
     scheme: Option<bool>,
     prefix: Option<String>,
     key: Option<u8>,
-    force: Force,
+    force: PurgeEffect,
 }
 
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ fn path() -> impl Strategy<Value = String> {
 }
 
 fn purge() -> impl Strategy<Value = Purge> {
-    let force = any::<bool>().prop_map(|is_hard| if is_hard { Force::Hard } else { Force::Soft });
+    let force = any::<bool>().prop_map(|is_hard| if is_hard { PurgeEffect::Hard } else { PurgeEffect::Soft });
     let parts = (vec(0..4_u8, 0..3), option::of(0..3_u8), option::of((0..3_u8, any::<bool>())));
     let more = (option::of(any::<bool>()), option::of(path()), option::weighted(0.1, 0..9_u8), force);
     (parts, more).prop_map(|((tags, site, host), (scheme, prefix, key, force))| Purge {
@@ -62,8 +62,8 @@ fn response() -> impl Strategy<Value = Response> {
     )
 }
 
-fn of_key(key: &[u8]) -> Place<'_> {
-    Place { rest: key, ..Place::default() }
+fn of_key(key: &[u8]) -> ResponseUrl<'_> {
+    ResponseUrl { rest: key, ..ResponseUrl::default() }
 }
 
 impl Purge {
@@ -88,7 +88,7 @@ impl Purge {
         if let Some(key) = self.key {
             return index.mark_key(index.key(&of_key(&[key])), self.force, number);
         }
-        let limits = Limits {
+        let limits = UrlConditions {
             site: self.site.map(|site| format!("s{site}").into()),
             scheme: self.scheme.map(scheme),
             host: self.host.map(|host| host_text(host).into()),
@@ -100,9 +100,9 @@ impl Purge {
 }
 
 impl Response {
-    fn judge(&self, index: &PurgeIndex, since: u64) -> Judgement {
+    fn judge(&self, index: &PurgeIndex, since: u64) -> LastPurges {
         let (site, authority) = (format!("s{}", self.site), host_text(self.host));
-        let place = Place {
+        let place = ResponseUrl {
             site: site.as_bytes(),
             scheme: scheme(self.is_https).as_str().as_bytes(),
             authority: authority.as_bytes(),
@@ -112,16 +112,16 @@ impl Response {
         let tags: Option<Vec<Name>> =
             self.tags.as_ref().map(|tags| tags.iter().map(|tag| index.tag(&tag.to_string())).collect());
         let key = self.key.map(|key| index.key(&of_key(&[key])));
-        index.judge(&Subject { place, tags: tags.as_deref(), key }, since)
+        index.judge(&PurgeSubject { place, tags: tags.as_deref(), key }, since)
     }
 }
 
 /// Returns the numbers of the last purge and the last hard purge from an exact list.
-fn exactly(purges: &[Purge], response: &Response, since: u64) -> Judgement {
+fn exactly(purges: &[Purge], response: &Response, since: u64) -> LastPurges {
     let taking = || (1_u64..).zip(purges).filter(|(number, purge)| *number > since && purge.takes(response));
     let last = taking().last().map_or(0, |(number, _)| number);
-    let hard = taking().filter(|(_, purge)| purge.force == Force::Hard).last();
-    Judgement { last, hard: hard.map_or(0, |(number, _)| number) }
+    let hard = taking().filter(|(_, purge)| purge.force == PurgeEffect::Hard).last();
+    LastPurges { last, hard: hard.map_or(0, |(number, _)| number) }
 }
 
 proptest! {
@@ -149,7 +149,7 @@ proptest! {
             prop_assert!(judged.last <= purges.len() as u64 && judged.hard <= judged.last);
         }
         let newest = purges.len() as u64;
-        prop_assert!(responses.iter().all(|response| response.judge(&index, newest) == Judgement::default()));
+        prop_assert!(responses.iter().all(|response| response.judge(&index, newest) == LastPurges::default()));
     }
 
     #[test]
@@ -172,7 +172,7 @@ fn record() -> impl Strategy<Value = PurgeRecord> {
     })
 }
 
-fn what() -> impl Strategy<Value = What> {
+fn what() -> impl Strategy<Value = PurgeTarget> {
     let host = option::of("[a-z.]{1,20}(:[0-9]{1,5})?");
     let parts = (vec("[ -~\u{e4}]{1,30}", 0..5), any::<bool>(), option::of("[a-z]{1,9}"), host);
     let selected = (parts, option::of(any::<bool>()), option::of(path())).prop_filter_map(
@@ -181,10 +181,14 @@ fn what() -> impl Strategy<Value = What> {
             let tags_match = if is_all && tags.len() > 1 { TagsMatch::All } else { TagsMatch::Any };
             let scheme = is_https.filter(|_| host.is_some()).map(scheme);
             let selection = Selection { tags, tags_match, site, host, scheme, prefix };
-            (selection != Selection::default()).then_some(What::Selected(selection))
+            (selection != Selection::default()).then_some(PurgeTarget::Selected(selection))
         },
     );
-    prop_oneof!["https?://[a-z]{1,9}/[!-\"$-~]{0,20}".prop_map(What::Url), selected, Just(What::Everything)]
+    prop_oneof![
+        "https?://[a-z]{1,9}/[!-\"$-~]{0,20}".prop_map(PurgeTarget::Url),
+        selected,
+        Just(PurgeTarget::Everything)
+    ]
 }
 
 /// Returns the longest valid record.
@@ -198,7 +202,12 @@ fn longest() -> PurgeRecord {
         scheme: Some(UrlScheme::Https),
         prefix: Some(format!("/{}", long(PREFIX_BYTES_MAX - 1))),
     };
-    PurgeRecord { id: PurgeId([7; 16]), at_ms: 8, mode: PurgeMode::Refresh, what: What::Selected(selection) }
+    PurgeRecord {
+        id: PurgeId([7; 16]),
+        at_ms: 8,
+        mode: PurgeMode::Refresh,
+        what: PurgeTarget::Selected(selection),
+    }
 }
 
 #[test]
@@ -206,7 +215,7 @@ fn the_longest_record_goes_into_a_log() {
     let bytes = longest().encode().unwrap();
     assert!(bytes.len() <= PURGE_RECORD_BYTES_MAX, "{}", bytes.len());
     const { assert!(PURGE_RECORD_BYTES_MAX <= crate::backing::LOG_APPEND_BYTES_MAX) };
-    let url = What::Url(format!("http://{}", "x".repeat(URL_BYTES_MAX - 7)));
+    let url = PurgeTarget::Url(format!("http://{}", "x".repeat(URL_BYTES_MAX - 7)));
     assert!(PurgeRecord { what: url, ..longest() }.encode().unwrap().len() <= PURGE_RECORD_BYTES_MAX);
 }
 
@@ -219,7 +228,7 @@ fn the_example_of_the_page_is_read() {
         id: PurgeId(std::array::from_fn(|index| index as u8)),
         at_ms: 1_800_000_000_000,
         mode: PurgeMode::Soft,
-        what: What::Selected(selection),
+        what: PurgeTarget::Selected(selection),
     };
     let bytes = record.encode().unwrap();
     let shown: String = bytes.iter().map(|byte| format!("{byte:02x} ")).collect();
@@ -267,13 +276,14 @@ fn bytes_that_are_no_purge_are_refused_with_a_reason() {
 
 #[test]
 fn a_record_says_what_it_takes() {
-    let check =
-        |what: What, form: &str, says: &str| assert_eq!((what.form(), &*what.to_string()), (form, says));
-    let selected = |selection: Selection| What::Selected(selection);
+    let check = |what: PurgeTarget, form: &str, says: &str| {
+        assert_eq!((what.form(), &*what.to_string()), (form, says))
+    };
+    let selected = |selection: Selection| PurgeTarget::Selected(selection);
     let tags = vec!["a".to_owned(), "b".to_owned()];
     let none = Selection::default;
-    check(What::Url("http://a/".to_owned()), "url", "http://a/");
-    check(What::Everything, "everything", "everything");
+    check(PurgeTarget::Url("http://a/".to_owned()), "url", "http://a/");
+    check(PurgeTarget::Everything, "everything", "everything");
     check(
         selected(Selection { tags: tags.clone(), site: Some("s".to_owned()), ..none() }),
         "tag",

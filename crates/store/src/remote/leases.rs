@@ -15,8 +15,8 @@ use super::records::{self, ttl_ms};
 use super::reply::{self, Written};
 use super::transaction::{ATTEMPTS, Decision, Outcome, TOKEN_BYTES, Watched, contended, transact};
 use crate::backing::{
-    BackingError, LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, RECORD_BYTES_MAX, Renewed, Taken,
-    Token, Tracking, Version, Waited,
+    BackingError, LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, RECORD_BYTES_MAX, RenewOutcome,
+    TakeOutcome, Token, Tracking, Version, WaitOutcome,
 };
 
 /// An attempt to take a lease. If it is dropped before the answer is known, the lease is given back in the background, so that nobody waits
@@ -44,7 +44,7 @@ impl LeaseAttempt {
         mut self,
         connections: &Connections,
         request: LeaseRequest<'_>,
-    ) -> Result<Taken, BackingError> {
+    ) -> Result<TakeOutcome, BackingError> {
         let note = &request.note[..request.note.len().min(LEASE_NOTE_BYTES_MAX)];
         let value = [&self.lease.token.0[..], note].concat();
         let name = connections.names.lease(Digest::of(&self.lease.key));
@@ -58,10 +58,10 @@ impl LeaseAttempt {
             question.cmd("PTTL").arg(&name);
             let [set, note, left] = self.ask_for(connections, &question).await?;
             match (written(set)?, remaining(left)?) {
-                (Written::Yes, _) => return Ok(Taken::Taken(self.lease.clone())),
+                (Written::Yes, _) => return Ok(TakeOutcome::Taken(self.lease.clone())),
                 (_, Remaining::For(left)) => {
                     let note = reply::part(note, LEASE_NOTE_BYTES_MAX)?.unwrap_or_default();
-                    return Ok(Taken::Held { note: note[..].into(), left });
+                    return Ok(TakeOutcome::Held { note: note[..].into(), left });
                 }
                 // The lease ended in between.
                 (_, Remaining::Free) => {}
@@ -77,12 +77,12 @@ impl LeaseAttempt {
         connections: &Connections,
         name: &str,
         value: &[u8],
-    ) -> Result<Taken, BackingError> {
+    ) -> Result<TakeOutcome, BackingError> {
         let mut question = pipe();
         question.cmd("SET").arg(name).arg(value).arg("PX").arg(ttl_ms(self.ttl));
         let [answer] = self.ask_for(connections, &question).await?;
         written(answer)?;
-        Ok(Taken::Taken(self.lease.clone()))
+        Ok(TakeOutcome::Taken(self.lease.clone()))
     }
 
     async fn ask_for<const N: usize>(
@@ -161,19 +161,19 @@ pub(super) async fn renew(
     connections: &Connections,
     lease: &Lease,
     ttl: Duration,
-) -> Result<Renewed, BackingError> {
+) -> Result<RenewOutcome, BackingError> {
     let name = connections.names.lease(Digest::of(&lease.key));
     let watched = Watched { record: None, lease: Some(&name) };
     let outcome = transact(connections, watched, |seen| {
         if seen.holder != Some(lease.token) {
-            return Decision::End(Renewed::Lost);
+            return Decision::End(RenewOutcome::Lost);
         }
         let mut commands = pipe();
         commands.cmd("PEXPIRE").arg(&name).arg(ttl_ms(ttl));
         Decision::Do(commands)
     });
     match outcome.await? {
-        Outcome::Done => Ok(Renewed::Renewed),
+        Outcome::Done => Ok(RenewOutcome::Renewed),
         Outcome::Ended(renewed) => Ok(renewed),
         Outcome::NoRoom => Err(BackingError::Full),
     }
@@ -184,7 +184,7 @@ pub(super) async fn wait(
     key: &[u8],
     seen: Option<Version>,
     limit: Duration,
-) -> Result<Waited, BackingError> {
+) -> Result<WaitOutcome, BackingError> {
     let end = Instant::now() + limit;
     let digest = Digest::of(key);
     let waiter = connections.dispatcher.wait(digest);
@@ -196,21 +196,21 @@ pub(super) async fn wait(
         // Changes that were reported before the answer are included in it.
         let changes = waiter.signal.changes();
         if found.as_ref().map(|found| found.version) != seen {
-            return Ok(Waited::Changed(found));
+            return Ok(WaitOutcome::Changed(found));
         }
         let now = Instant::now();
         let Some(held) = held else {
             let has_ended = lease_ends.is_some_and(|ends| ends <= now);
-            return Ok(if has_ended { Waited::Expired } else { Waited::Free });
+            return Ok(if has_ended { WaitOutcome::Expired } else { WaitOutcome::Free });
         };
         lease_ends = Some(now + held.lease_left);
         let left = end.saturating_duration_since(now);
         if left.is_zero() {
-            return Ok(Waited::StillHeld);
+            return Ok(WaitOutcome::StillHeld);
         }
         let _ = timeout(left.min(held.quiet), changed).await;
         if waiter.signal.changes() != changes {
-            return Ok(Waited::Told);
+            return Ok(WaitOutcome::Told);
         }
     }
 }

@@ -12,8 +12,8 @@ use super::transaction::{ATTEMPTS, contended};
 use super::wire::Wire;
 use crate::Refusal;
 use crate::backing::{
-    Appended, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogOffset, LogPart, LogRecord, LogState,
-    Safety,
+    AppendOutcome, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogOffset, LogPart, LogRecord,
+    LogState, Safety,
 };
 
 /// Last known start of the log. A guess, so that reading takes one question.
@@ -77,9 +77,12 @@ async fn begin(connections: &Connections) -> Result<WriteAttempt, BackingError> 
     })
 }
 
-pub(super) async fn append(connections: &Connections, records: &[Bytes]) -> Result<Appended, BackingError> {
+pub(super) async fn append(
+    connections: &Connections,
+    records: &[Bytes],
+) -> Result<AppendOutcome, BackingError> {
     let Some(frames) = log_bytes::encode(records) else {
-        return Ok(Appended::NotStored(Refusal::TooLarge));
+        return Ok(AppendOutcome::NotStored(Refusal::TooLarge));
     };
     for _ in 0..ATTEMPTS {
         let appended = match append_once(connections, &frames).await? {
@@ -88,8 +91,10 @@ pub(super) async fn append(connections: &Connections, records: &[Bytes]) -> Resu
             done => done,
         };
         match appended {
-            WriteAttempt::Done(state) => return Ok(Appended::Taken { state, safety: Safety::AsConfigured }),
-            WriteAttempt::NoRoom => return Ok(Appended::NotStored(Refusal::OverBudget)),
+            WriteAttempt::Done(state) => {
+                return Ok(AppendOutcome::Taken { state, safety: Safety::AsConfigured });
+            }
+            WriteAttempt::NoRoom => return Ok(AppendOutcome::NotStored(Refusal::OverBudget)),
             WriteAttempt::Conflict => {}
         }
     }

@@ -10,7 +10,8 @@ use super::reply::{self, Written};
 use super::transaction::{Decision, Observed, Outcome, TOKEN_BYTES, Watched, transact};
 use crate::Refusal;
 use crate::backing::{
-    BackingError, Expected, KEY_BYTES_MAX, Lease, Loaded, Put, RECORD_BYTES_MAX, Source, Tracking, Write,
+    BackingError, Expected, KEY_BYTES_MAX, Lease, Loaded, PutOutcome, RECORD_BYTES_MAX, Source, Tracking,
+    Write,
 };
 
 /// Effect of a put on its lease.
@@ -62,12 +63,12 @@ pub(super) async fn put(
     key: &[u8],
     write: &Write<'_>,
     lease_effect: LeaseEffect,
-) -> Result<Put, BackingError> {
+) -> Result<PutOutcome, BackingError> {
     if write.bytes.len() > RECORD_BYTES_MAX || key.len() > KEY_BYTES_MAX {
-        return Ok(Put::NotStored(Refusal::TooLarge));
+        return Ok(PutOutcome::NotStored(Refusal::TooLarge));
     }
     if write.lease.is_some_and(|lease| *lease.key != *key) {
-        return Ok(Put::LeaseLost);
+        return Ok(PutOutcome::LeaseLost);
     }
     let digest = Digest::of(key);
     let name = connections.names.record(digest);
@@ -86,7 +87,7 @@ pub(super) async fn put(
     };
     match put_at_once(connections, &name, write, condition).await? {
         // The value isn't a record, but blocks the put.
-        Put::Conflict(None) if matches!(write.expected, Expected::Absent) => {
+        PutOutcome::Conflict(None) if matches!(write.expected, Expected::Absent) => {
             put_watching(connections, &name, None, write, LeaseEffect::Keep).await
         }
         put => Ok(put),
@@ -119,7 +120,7 @@ async fn put_at_once(
     name: &str,
     write: &Write<'_>,
     condition: &[&[u8]],
-) -> Result<Put, BackingError> {
+) -> Result<PutOutcome, BackingError> {
     let mut set = set(name, write);
     set.arg(condition);
     let mut question = pipe();
@@ -129,11 +130,11 @@ async fn put_at_once(
     }
     let mut answers = connections.control.ask(&question).await?.into_iter();
     match reply::written(answers.next().unwrap_or_default())? {
-        Written::Yes => Ok(Put::Stored(version_of(&write.bytes))),
-        Written::NoRoom => Ok(Put::NotStored(Refusal::OverBudget)),
+        Written::Yes => Ok(PutOutcome::Stored(version_of(&write.bytes))),
+        Written::NoRoom => Ok(PutOutcome::NotStored(Refusal::OverBudget)),
         Written::No => {
             let current = reply::part(answers.next().unwrap_or_default(), RECORD_BYTES_MAX)?;
-            Ok(Put::Conflict(current.map(|bytes| loaded(bytes, connections.source, Tracking::Off))))
+            Ok(PutOutcome::Conflict(current.map(|bytes| loaded(bytes, connections.source, Tracking::Off))))
         }
     }
 }
@@ -144,18 +145,18 @@ async fn put_watching(
     lease: Option<(&Lease, &str)>,
     write: &Write<'_>,
     lease_effect: LeaseEffect,
-) -> Result<Put, BackingError> {
+) -> Result<PutOutcome, BackingError> {
     let watched = Watched {
         record: (!matches!(write.expected, Expected::Any)).then_some(name),
         lease: lease.map(|(_, name)| name),
     };
     let outcome = transact(connections, watched, |Observed { record, holder }| {
         if lease.is_some_and(|(lease, _)| holder != Some(lease.token)) {
-            return Decision::End(Put::LeaseLost);
+            return Decision::End(PutOutcome::LeaseLost);
         }
         if !is_expected(record.as_deref(), write.expected) {
             let current = record.map(|bytes| loaded(bytes, connections.source, Tracking::Off));
-            return Decision::End(Put::Conflict(current));
+            return Decision::End(PutOutcome::Conflict(current));
         }
         let mut commands = pipe();
         commands.add_command(set(name, write));
@@ -165,12 +166,12 @@ async fn put_watching(
         Decision::Do(commands)
     });
     match outcome.await? {
-        Outcome::Done => Ok(Put::Stored(version_of(&write.bytes))),
+        Outcome::Done => Ok(PutOutcome::Stored(version_of(&write.bytes))),
         Outcome::NoRoom => {
             if let (Some((lease, lease_name)), LeaseEffect::Release) = (lease, lease_effect) {
                 free_without_room(connections, name, lease, lease_name).await;
             }
-            Ok(Put::NotStored(Refusal::OverBudget))
+            Ok(PutOutcome::NotStored(Refusal::OverBudget))
         }
         Outcome::Ended(put) => Ok(put),
     }

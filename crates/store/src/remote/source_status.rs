@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::backing::{Source, Standing};
+use crate::backing::{CopyStatus, Source};
 
 /// State of the connection and of the server's clock. A question takes two loads.
 ///
@@ -61,13 +61,13 @@ impl SourceStatus {
         elapsed.saturating_sub(Duration::from_millis(self.answered_ms.load(SeqCst)))
     }
 
-    pub(super) fn standing(&self, source: Source, now: Instant) -> Standing {
+    pub(super) fn standing(&self, source: Source, now: Instant) -> CopyStatus {
         let until_ms = self.until_ms.load(SeqCst);
         let is_in_time = now.saturating_duration_since(self.begun).as_millis() < u128::from(until_ms);
         match is_in_time {
-            true if source == self.source() => Standing::Verified,
-            true => Standing::Ended,
-            false => Standing::Unverified,
+            true if source == self.source() => CopyStatus::Verified,
+            true => CopyStatus::Ended,
+            false => CopyStatus::Unverified,
         }
     }
 
@@ -99,23 +99,23 @@ mod tests {
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
         let status = SourceStatus::new(begun);
-        assert_eq!(status.standing(status.source(), at(0)), Standing::Unverified, "before there is one");
+        assert_eq!(status.standing(status.source(), at(0)), CopyStatus::Unverified, "before there is one");
         let first = status.begin();
-        assert_eq!(status.standing(first, at(1)), Standing::Unverified, "before the first heartbeat");
+        assert_eq!(status.standing(first, at(1)), CopyStatus::Unverified, "before the first heartbeat");
         assert_eq!(status.silence(at(7)), Duration::from_millis(7), "since the start");
         status.verify(at(10), Duration::from_secs(2));
         for (now, expected) in
-            [(10, Standing::Verified), (2009, Standing::Verified), (2010, Standing::Unverified)]
+            [(10, CopyStatus::Verified), (2009, CopyStatus::Verified), (2010, CopyStatus::Unverified)]
         {
             assert_eq!(status.standing(first, at(now)), expected, "at {now} ms");
         }
         status.end();
         assert_eq!(status.silence(at(2010)), Duration::from_secs(2), "since the last answer");
-        assert_eq!(status.standing(first, at(11)), Standing::Unverified, "it has ended");
+        assert_eq!(status.standing(first, at(11)), CopyStatus::Unverified, "it has ended");
         let second = status.begin();
         status.verify(at(20), Duration::from_secs(2));
-        assert_eq!(status.standing(first, at(30)), Standing::Ended, "never again");
-        assert_eq!(status.standing(second, at(30)), Standing::Verified);
+        assert_eq!(status.standing(first, at(30)), CopyStatus::Ended, "never again");
+        assert_eq!(status.standing(second, at(30)), CopyStatus::Verified);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{assert_sums, memory, put};
 use crate::sample::SampleRecord;
-use crate::{Applied, Change, Memory, Place, Segment, SegmentId, Usage};
+use crate::{Applied, Change, Memory, Placement, Segment, SegmentId, Usage};
 
 const BYTES_MAX: u64 = 4 << 20;
 
@@ -90,7 +90,7 @@ fn segments_and_records_share_the_limit() {
     let groups: Vec<_> = (0..40).map(|_| Arc::new(memory.open_group())).collect();
     for group in &groups {
         let segment =
-            Segment::copy(memory.budget(), Place::File, &vec![0; memory.segment_bytes_max()]).unwrap();
+            Segment::copy(memory.budget(), Placement::File, &vec![0; memory.segment_bytes_max()]).unwrap();
         group.put(0, segment);
         put(&memory, &group.fill().sequence.to_le_bytes(), &[0; 100]);
         assert_sums(&memory);
@@ -106,7 +106,7 @@ fn orphans_are_evicted_like_anything_else() {
     let memory = memory(BYTES_MAX);
     let fill = crate::FillId::next();
     for index in 0..1000 {
-        let segment = Segment::copy(memory.budget(), Place::File, &[0; 50_000]).unwrap();
+        let segment = Segment::copy(memory.budget(), Placement::File, &[0; 50_000]).unwrap();
         memory.put_segment(SegmentId { fill, index }, segment);
         assert_sums(&memory);
     }

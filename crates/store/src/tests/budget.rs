@@ -1,6 +1,6 @@
 //! Charges and their classes.
 
-use crate::{Budget, OverBudget, Place, Segment, allocated_bytes};
+use crate::{Budget, OverBudget, Placement, Segment, allocated_bytes};
 
 fn classes(budget: &Budget) -> [u64; 3] {
     [budget.filling_bytes(), budget.stored_bytes(), budget.pinned_bytes()]
@@ -54,7 +54,7 @@ fn growing_is_counted_once() {
 #[test]
 fn a_segment_is_counted_until_the_last_slice_of_it_goes() {
     let budget = Budget::new(10_000, 10_000, None);
-    let segment = Segment::gather(&budget, Place::File, &[b"ab".as_slice(), b"", b"cdef"]).unwrap();
+    let segment = Segment::gather(&budget, Placement::File, &[b"ab".as_slice(), b"", b"cdef"]).unwrap();
     assert_eq!(segment.to_bytes().unwrap(), b"abcdef".as_slice());
     let counted = (Segment::OVERHEAD_BYTES + allocated_bytes(6)) as u64;
     let slice = segment.to_bytes().unwrap().slice(2..4);

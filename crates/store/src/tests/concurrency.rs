@@ -6,7 +6,7 @@ use std::thread;
 
 use super::{assert_sums, memory, put, record};
 use crate::sample::SampleRecord;
-use crate::{Change, Place, Segment};
+use crate::{Change, Placement, Segment};
 
 /// A known bug of other caches: an entry that is replaced by removal and insertion is missing in between.
 #[test]
@@ -80,7 +80,7 @@ fn traffic(memory: &crate::Memory<SampleRecord>, thread: u64, n: u64) {
     }
     let reader = memory.get(&((key + 1) % 500).to_le_bytes());
     let group = memory.open_group();
-    if let Ok(segment) = Segment::copy(memory.budget(), Place::File, &vec![0; bytes]) {
+    if let Ok(segment) = Segment::copy(memory.budget(), Placement::File, &vec![0; bytes]) {
         group.put(0, segment);
     }
     if n.is_multiple_of(10) {

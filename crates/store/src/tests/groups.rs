@@ -5,10 +5,10 @@ use std::thread;
 
 use super::{assert_sums, memory};
 use crate::sample::SampleRecord;
-use crate::{FillId, Memory, Place, Segment, SegmentGroup, SegmentPut};
+use crate::{FillId, Memory, Placement, Segment, SegmentGroup, SegmentPut};
 
 fn put(memory: &Memory<SampleRecord>, group: &SegmentGroup, index: u32) -> SegmentPut {
-    group.put(index, Segment::copy(memory.budget(), Place::Heap, &index.to_le_bytes()).unwrap())
+    group.put(index, Segment::copy(memory.budget(), Placement::Heap, &index.to_le_bytes()).unwrap())
 }
 
 fn held(group: &SegmentGroup, index: u32) -> bool {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{assert_sums, expiring, memory, put, record};
-use crate::{Applied, Change, Place, Refusal, Segment, SegmentPut, allocated_bytes};
+use crate::{Applied, Change, Placement, Refusal, Segment, SegmentPut, allocated_bytes};
 
 #[test]
 fn a_replaced_record_is_pinned_while_it_is_read() {
@@ -87,7 +87,7 @@ fn segments_go_with_the_last_holder_of_their_group() {
     let memory = memory(8 << 20);
     let group = Arc::new(memory.open_group());
     for index in 0..3 {
-        let segment = Segment::copy(memory.budget(), Place::File, &[index as u8; 1000]).unwrap();
+        let segment = Segment::copy(memory.budget(), Placement::File, &[index as u8; 1000]).unwrap();
         assert_eq!(group.put(index, segment), SegmentPut::Stored);
     }
     let reader = Arc::clone(&group);
@@ -106,10 +106,10 @@ fn a_group_outlives_its_tier() {
     let memory = memory(8 << 20);
     let budget = Arc::clone(memory.budget());
     let group = memory.open_group();
-    group.put(0, Segment::copy(&budget, Place::File, b"x").unwrap());
+    group.put(0, Segment::copy(&budget, Placement::File, b"x").unwrap());
     drop(memory);
     assert!(group.segment(0).is_none());
-    let late = Segment::copy(&budget, Place::File, b"y").unwrap();
+    let late = Segment::copy(&budget, Placement::File, b"y").unwrap();
     assert!(matches!(group.put(1, late), SegmentPut::NotStored(_)));
 }
 
@@ -125,7 +125,7 @@ fn the_closure_of_an_update_may_reserve_and_drop() {
 #[test]
 fn a_tier_of_no_bytes_stores_nothing_and_fails_nothing() {
     let memory = memory(0);
-    assert!(Segment::copy(memory.budget(), Place::File, b"x").is_err());
+    assert!(Segment::copy(memory.budget(), Placement::File, b"x").is_err());
     assert!(memory.get(b"k").is_none());
     assert_eq!((memory.segment_bytes_max(), memory.body_bytes_max(0)), (0, 0));
 }

@@ -10,7 +10,8 @@ use super::{assert_sums, expiring};
 use crate::files::Extent;
 use crate::sample::SampleRecord;
 use crate::{
-    Applied, Change, Charge, FillId, Memory, MemoryConfig, Place, Record, Segment, SegmentId, allocated_bytes,
+    Applied, Change, Charge, FillId, Memory, MemoryConfig, Placement, Record, Segment, SegmentId,
+    allocated_bytes,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +122,7 @@ impl Pair {
     fn put_segment(&mut self, fill: u8, index: u32, bytes: usize) {
         let id = SegmentId { fill: self.fills[usize::from(fill)], index };
         let data = vec![index as u8; bytes];
-        let Ok(segment) = Segment::copy(self.memory.budget(), Place::File, &data) else { return };
+        let Ok(segment) = Segment::copy(self.memory.budget(), Placement::File, &data) else { return };
         if self.memory.put_segment(id, segment) == crate::SegmentPut::Stored {
             self.segments.insert((fill, index), data);
         }

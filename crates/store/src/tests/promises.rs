@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::put;
 use crate::sample::SampleRecord;
 use crate::{
-    Applied, Change, FillId, Memory, MemoryConfig, Place, SEGMENT_BYTES_MAX, Segment, SegmentId, SegmentPut,
+    Applied, Change, FillId, Memory, MemoryConfig, Placement, SEGMENT_BYTES_MAX, Segment, SegmentId,
+    SegmentPut,
 };
 
 fn with_each_place(check: impl Fn(&Memory<SampleRecord>)) {
@@ -21,7 +22,7 @@ fn payload(memory: &Memory<SampleRecord>, key: &[u8]) -> Option<Box<[u8]>> {
 }
 
 fn put_segment(memory: &Memory<SampleRecord>, id: SegmentId, data: &[u8]) -> SegmentPut {
-    memory.put_segment(id, Segment::copy(memory.budget(), Place::File, data).unwrap())
+    memory.put_segment(id, Segment::copy(memory.budget(), Placement::File, data).unwrap())
 }
 
 fn segment(memory: &Memory<SampleRecord>, id: SegmentId) -> Option<Bytes> {

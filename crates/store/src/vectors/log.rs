@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{File, purge, selection};
 use crate::backing::suite::json::{hex, list, object, text};
 use crate::backing::{LOG_APPEND_BYTES_MAX, LogId, LogOffset};
-use crate::purge::{PurgeMode, What};
+use crate::purge::{PurgeMode, PurgeTarget};
 use crate::remote::log_bytes::{HEADER_BYTES, Header, RECORD_HEADER_BYTES, decode, encode};
 
 #[test]
@@ -20,9 +20,9 @@ fn logs_are_as_written() {
 fn logs_that_are_whole(file: &mut File) {
     file.log("a log that was just begun", &log(0, &[]));
     for (says, record) in [
-        ("a purge of a URL", purge(PurgeMode::Hard, What::Url("https://a.example/x".to_owned()))),
-        ("a purge of a selection", purge(PurgeMode::Soft, What::Selected(selection()))),
-        ("a purge of everything", purge(PurgeMode::Refresh, What::Everything)),
+        ("a purge of a URL", purge(PurgeMode::Hard, PurgeTarget::Url("https://a.example/x".to_owned()))),
+        ("a purge of a selection", purge(PurgeMode::Soft, PurgeTarget::Selected(selection()))),
+        ("a purge of everything", purge(PurgeMode::Refresh, PurgeTarget::Everything)),
         ("an empty record", Vec::new()),
         ("a record that no purge is: whoever reads it takes everything older for purged", vec![2, 9]),
     ] {
@@ -65,9 +65,9 @@ fn logs_that_are_damaged(file: &mut File) {
 
 fn three() -> [Vec<u8>; 3] {
     [
-        purge(PurgeMode::Hard, What::Url("https://a.example/x".to_owned())),
-        purge(PurgeMode::Soft, What::Selected(selection())),
-        purge(PurgeMode::Refresh, What::Everything),
+        purge(PurgeMode::Hard, PurgeTarget::Url("https://a.example/x".to_owned())),
+        purge(PurgeMode::Soft, PurgeTarget::Selected(selection())),
+        purge(PurgeMode::Refresh, PurgeTarget::Everything),
     ]
 }
 

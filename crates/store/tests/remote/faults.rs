@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use breaker::{Options, Settings};
 use bytes::Bytes;
-use store::backing::{Backing, BackingError, Continuity, Deadlines, Guarded, Standing, Taken, Tracking};
+use store::backing::{
+    Backing, BackingError, Continuity, CopyStatus, Deadlines, Guarded, TakeOutcome, Tracking,
+};
 use store::remote::Remote;
 use store::{FillId, SegmentId};
 use testkit::{Redis, Signal};
@@ -38,7 +40,7 @@ async fn a_server_that_was_killed_comes_back_as_another_source() {
     let (before, told) = (tier.log_state().await.unwrap(), notes.log_count());
     redis.kill();
     until("all is announced as suspect", async || notes.is_suspect(copy.source)).await;
-    assert_ne!(tier.standing(copy.source), Standing::Verified);
+    assert_ne!(tier.standing(copy.source), CopyStatus::Verified);
     everything_fails_at_once(&tier).await;
     redis.start_again();
     until("it is connected again", async || tier.trouble().is_none()).await;
@@ -47,7 +49,7 @@ async fn a_server_that_was_killed_comes_back_as_another_source() {
     let again = follow(&tier, b"key").await;
     assert!(again.source.generation > copy.source.generation);
     let standings = [copy.source, again.source].map(|source| tier.standing(source));
-    assert_eq!(standings, [Standing::Ended, Standing::Verified], "never again, and anew");
+    assert_eq!(standings, [CopyStatus::Ended, CopyStatus::Verified], "never again, and anew");
     until("the loss of the log is told", async || notes.log_count() > told).await;
     assert_eq!(tier.log_state().await.unwrap().continues(&before.cursor()), Continuity::Lost);
 }
@@ -77,7 +79,7 @@ async fn a_server_that_stopped_is_doubted_in_time() {
     let mut asked = std::pin::pin!(tier.load(&[b"key"], Tracking::Off));
     let early = tokio::time::timeout(VERIFICATION / 4, &mut asked).await;
     assert!(early.is_err(), "nothing answers, and the connection is there");
-    until("copies are doubted", async || tier.standing(copy.source) != Standing::Verified).await;
+    until("copies are doubted", async || tier.standing(copy.source) != CopyStatus::Verified).await;
     assert!(stopped.elapsed() <= VERIFICATION + Duration::from_millis(200), "{:?}", stopped.elapsed());
     assert!(is_unreachable(&asked.await), "who waits is told when the connection is given up");
     until("all is announced as suspect", async || notes.is_suspect(copy.source)).await;
@@ -85,7 +87,7 @@ async fn a_server_that_stopped_is_doubted_in_time() {
     redis.signal(Signal::CONT);
     until("it is connected again", async || tier.trouble().is_none()).await;
     assert_eq!(load(&tier, b"key").await.unwrap().bytes, b"one"[..]);
-    assert_ne!(tier.standing(copy.source), Standing::Verified, "never again");
+    assert_ne!(tier.standing(copy.source), CopyStatus::Verified, "never again");
 }
 
 /// With the deadlines and the breaker of production.
@@ -141,7 +143,7 @@ async fn a_connection_that_was_killed_ends_its_source() {
         until("it is connected again", async || tier.trouble().is_none() && tier.log_state().await.is_ok())
             .await;
     }
-    assert_ne!(tier.standing(copy.source), Standing::Verified);
+    assert_ne!(tier.standing(copy.source), CopyStatus::Verified);
     let again = follow(&tier, b"key").await;
     assert_eq!(again.bytes, b"one"[..]);
     put(&other, b"key", b"two").await;
@@ -155,10 +157,10 @@ async fn idle_connections_may_be_closed() {
     let tier = remote(&redis).await;
     put(&tier, b"key", b"one").await;
     let copy = follow(&tier, b"key").await;
-    let Taken::Taken(held) = lease(&tier, b"lease").await else { panic!("it is free") };
+    let TakeOutcome::Taken(held) = lease(&tier, b"lease").await else { panic!("it is free") };
     assert_eq!(
         tier.renew_lease(&held, Duration::from_secs(60)).await.unwrap(),
-        store::backing::Renewed::Renewed
+        store::backing::RenewOutcome::Renewed
     );
     let connections =
         || redis.command("CLIENT LIST").lines().filter(|line| line.contains("name=larder")).count();
@@ -170,7 +172,7 @@ async fn idle_connections_may_be_closed() {
     })
     .await;
     until("leases go on", async || tier.renew_lease(&held, Duration::from_secs(60)).await.is_ok()).await;
-    assert_eq!(tier.standing(copy.source), Standing::Verified);
+    assert_eq!(tier.standing(copy.source), CopyStatus::Verified);
 }
 
 /// A demoted master keeps its connections, and answers.
@@ -186,7 +188,7 @@ async fn a_master_that_is_demoted_ends_its_source() {
     until("it says why", async || tier.trouble().is_some_and(|why| why.contains("not a master"))).await;
     redis.command("REPLICAOF NO ONE");
     until("it is connected again", async || tier.trouble().is_none()).await;
-    assert_ne!(tier.standing(copy.source), Standing::Verified, "never again");
+    assert_ne!(tier.standing(copy.source), CopyStatus::Verified, "never again");
 }
 
 /// A caller that waits for a record gets an answer when the connection is lost.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use store::backing::{
-    Appended, Backing, Expected, LogCursor, Source, Standing, Tracking, Waited, Watcher, Write,
+    AppendOutcome, Backing, CopyStatus, Expected, LogCursor, Source, Tracking, WaitOutcome, Watcher, Write,
 };
 use store::remote::{Remote, RemoteSettings};
 use testkit::{FaultProxy, Faults, Redis};
@@ -24,7 +24,7 @@ async fn check(directives: &str, ttl: Duration, change: impl AsyncFn(&Redis, &st
     let copy = follow(&tier, b"key").await;
     change(&redis, &name).await;
     until("it is told", async || notes.count(b"key") > 0).await;
-    assert_eq!(tier.standing(copy.source), Standing::Verified, "nothing else is doubted");
+    assert_eq!(tier.standing(copy.source), CopyStatus::Verified, "nothing else is doubted");
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_flush_makes_all_suspect() {
     let copy = follow(&tier, b"key").await;
     put(&tier, b"key", b"three").await;
     until("it is told again", async || notes.count(b"key") > 0).await;
-    assert_eq!(tier.standing(copy.source), Standing::Verified);
+    assert_eq!(tier.standing(copy.source), CopyStatus::Verified);
 }
 
 #[tokio::test]
@@ -164,8 +164,8 @@ impl Watcher for LogReader {
 
 async fn append(tier: &Remote, record: Vec<u8>) -> LogCursor {
     match tier.append_log(&[record.into()]).await.unwrap() {
-        Appended::Taken { state, .. } => state.cursor(),
-        appended @ Appended::NotStored(_) => panic!("{appended:?}"),
+        AppendOutcome::Taken { state, .. } => state.cursor(),
+        appended @ AppendOutcome::NotStored(_) => panic!("{appended:?}"),
     }
 }
 
@@ -229,6 +229,6 @@ async fn all_who_wait_are_woken() {
     }
     for wait in waits {
         let waited = wait.await.unwrap();
-        assert!(matches!(waited, Waited::Told | Waited::Changed(Some(_))), "{waited:?}");
+        assert!(matches!(waited, WaitOutcome::Told | WaitOutcome::Changed(Some(_))), "{waited:?}");
     }
 }

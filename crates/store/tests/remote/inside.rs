@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use store::backing::{
-    Appended, Backing, BackingError, Continuity, Expected, LeaseMode, LeaseRequest, LogCursor, LogId,
-    LogOffset, LogPart, Put, RECORD_BYTES_MAX, Renewed, Taken, Waited,
+    AppendOutcome, Backing, BackingError, Continuity, Expected, LeaseMode, LeaseRequest, LogCursor, LogId,
+    LogOffset, LogPart, PutOutcome, RECORD_BYTES_MAX, RenewOutcome, TakeOutcome, WaitOutcome,
 };
 use store::remote::Remote;
 use store::{FillId, Refusal, SegmentId, SegmentPut};
@@ -20,7 +20,7 @@ pub(crate) const LEASE: LeaseRequest<'static> =
     LeaseRequest { ttl: MINUTE, note: b"me", mode: LeaseMode::IfFree };
 
 /// Takes a lease, which another instance may hold.
-pub(crate) async fn lease(tier: &Remote, key: &[u8]) -> Taken {
+pub(crate) async fn lease(tier: &Remote, key: &[u8]) -> TakeOutcome {
     tier.take_lease(key, LEASE).await.unwrap()
 }
 
@@ -70,7 +70,7 @@ async fn what_is_no_record_gives_way() {
         redis.command(&garbage.replace('@', &name));
         assert_eq!(load(&tier, b"key").await, None, "{garbage}");
         let stored = tier.put(b"key", write(b"new", Expected::Absent)).await.unwrap();
-        assert!(matches!(stored, Put::Stored(_)), "{garbage}: {stored:?}");
+        assert!(matches!(stored, PutOutcome::Stored(_)), "{garbage}: {stored:?}");
         assert_eq!(load(&tier, b"key").await.unwrap().bytes, b"new"[..]);
     }
     redis.command(&format!("SET {name} whatever"));
@@ -79,7 +79,7 @@ async fn what_is_no_record_gives_way() {
     redis.command(&format!("DEL {name}"));
     redis.command(&format!("HSET {name} a b"));
     let upon = tier.put(b"key", write(b"new", Expected::Is(&found))).await.unwrap();
-    assert_eq!(upon, Put::Conflict(None));
+    assert_eq!(upon, PutOutcome::Conflict(None));
     assert!(tier.remove(b"key").await.unwrap(), "whatever it is, it is removed");
 }
 
@@ -102,15 +102,15 @@ async fn what_is_no_segment_is_a_hole() {
 async fn what_is_no_lease_is_overwritten() {
     let redis = Redis::start("");
     let tier = remote(&redis).await;
-    let Taken::Taken(held) = lease(&tier, b"key").await else { panic!("it is free") };
+    let TakeOutcome::Taken(held) = lease(&tier, b"key").await else { panic!("it is free") };
     let name = names(&redis, "larder:l:*").pop().unwrap();
     for garbage in ["SET @ x", "SET @ 0123456789abcdefnote", "LPUSH @ x"] {
         redis.command(&format!("DEL {name}"));
         redis.command(&garbage.replace('@', &name));
-        assert_eq!(tier.renew_lease(&held, MINUTE).await.unwrap(), Renewed::Lost, "{garbage}");
+        assert_eq!(tier.renew_lease(&held, MINUTE).await.unwrap(), RenewOutcome::Lost, "{garbage}");
         let waited = tier.wait(b"key", None, MINUTE).await.unwrap();
-        assert_eq!(waited, Waited::Free, "{garbage}: nobody holds what never ends");
-        assert!(matches!(lease(&tier, b"key").await, Taken::Taken(_)), "{garbage}");
+        assert_eq!(waited, WaitOutcome::Free, "{garbage}: nobody holds what never ends");
+        assert!(matches!(lease(&tier, b"key").await, TakeOutcome::Taken(_)), "{garbage}");
     }
 }
 
@@ -130,7 +130,7 @@ async fn what_is_no_log_is_begun_anew() {
             redis.command(garbage);
             if is_appended {
                 let appended = tier.append_log(&[Bytes::from_static(b"record")]).await.unwrap();
-                let Appended::Taken { state, .. } = appended else { panic!("{appended:?}") };
+                let AppendOutcome::Taken { state, .. } = appended else { panic!("{appended:?}") };
                 assert!(!ids.contains(&state.id), "{garbage}");
             }
             let part = tier.read_log(before.cursor()).await.unwrap();
@@ -198,12 +198,12 @@ async fn a_full_server_refuses() {
     let redis = Redis::start("");
     let tier = remote(&redis).await;
     put(&tier, b"key", b"old").await;
-    let Taken::Taken(held) = lease(&tier, b"key").await else { panic!("it is free") };
+    let TakeOutcome::Taken(held) = lease(&tier, b"key").await else { panic!("it is free") };
     let old = load(&tier, b"key").await.unwrap();
     // The log is begun by the first question.
     tier.log_state().await.unwrap();
     redis.command("CONFIG SET maxmemory 1");
-    let full = Put::NotStored(Refusal::OverBudget);
+    let full = PutOutcome::NotStored(Refusal::OverBudget);
     for (key, expected) in
         [(&b"key"[..], Expected::Any), (b"new", Expected::Absent), (b"key", Expected::Is(&old))]
     {
@@ -215,17 +215,20 @@ async fn a_full_server_refuses() {
     let segment = tier.put_segment(id, Bytes::from_static(b"x"), MINUTE).await.unwrap();
     assert_eq!(segment, SegmentPut::NotStored(Refusal::OverBudget));
     let appended = tier.append_log(&[Bytes::from_static(b"x")]).await.unwrap();
-    assert_eq!(appended, Appended::NotStored(Refusal::OverBudget));
+    assert_eq!(appended, AppendOutcome::NotStored(Refusal::OverBudget));
     let other = tier.take_lease(b"other", LEASE).await;
     assert!(matches!(other, Err(BackingError::Full)), "{other:?}");
     assert_eq!(load(&tier, b"key").await, None, "those who wait for the lease are told that it has ended");
     let renewed = tier.renew_lease(&held, MINUTE).await;
-    assert!(matches!(renewed, Ok(Renewed::Lost)), "{renewed:?}");
+    assert!(matches!(renewed, Ok(RenewOutcome::Lost)), "{renewed:?}");
     let state = tier.log_state().await.unwrap();
     assert!(tier.read_log(state.cursor()).await.unwrap().records.is_empty());
     assert!(!tier.remove(b"key").await.unwrap());
     redis.command("CONFIG SET maxmemory 0");
-    assert!(matches!(tier.release_lease(&held, write(b"new", Expected::Any)).await.unwrap(), Put::LeaseLost));
+    assert!(matches!(
+        tier.release_lease(&held, write(b"new", Expected::Any)).await.unwrap(),
+        PutOutcome::LeaseLost
+    ));
 }
 
 /// Two instances count together, each step based on the last read: none is lost.
@@ -247,7 +250,7 @@ async fn of_those_who_race_one_wins() {
     let mut holders = 0;
     let taking = (0..8).map(|number| {
         let tier = Arc::clone(&tiers[number % 2]);
-        tokio::spawn(async move { matches!(lease(&tier, b"lease").await, Taken::Taken(_)) })
+        tokio::spawn(async move { matches!(lease(&tier, b"lease").await, TakeOutcome::Taken(_)) })
     });
     for task in taking.collect::<Vec<_>>() {
         holders += usize::from(task.await.unwrap());
@@ -264,8 +267,8 @@ async fn count(tier: Arc<Remote>, attempts: u32) -> u32 {
             known.as_ref().map_or(0, |known| u32::from_be_bytes(known.bytes[..].try_into().unwrap()));
         let expected = known.as_ref().map_or(Expected::Absent, Expected::Is);
         match tier.put(b"count", write(&(before + 1).to_be_bytes(), expected)).await {
-            Ok(Put::Stored(_)) => stored += 1,
-            Ok(Put::Conflict(_)) | Err(BackingError::Contended { .. }) => {}
+            Ok(PutOutcome::Stored(_)) => stored += 1,
+            Ok(PutOutcome::Conflict(_)) | Err(BackingError::Contended { .. }) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -284,10 +287,10 @@ async fn what_is_dropped_does_no_harm() {
         let within = Duration::from_micros(round * 5);
         let dropped = tokio::time::timeout(within, change).await.is_err();
         let other = tier.put(b"other", write(b"x", Expected::Absent)).await.unwrap();
-        assert!(matches!(other, Put::Stored(_)), "round {round}: {dropped} {other:?}");
+        assert!(matches!(other, PutOutcome::Stored(_)), "round {round}: {dropped} {other:?}");
         let known = load(&tier, b"other").await.unwrap();
         let upon = tier.put(b"other", write(b"y", Expected::Is(&known))).await.unwrap();
-        assert!(matches!(upon, Put::Stored(_)), "round {round}: {dropped} {upon:?}");
+        assert!(matches!(upon, PutOutcome::Stored(_)), "round {round}: {dropped} {upon:?}");
         assert!(tier.remove(b"other").await.unwrap());
     }
 }

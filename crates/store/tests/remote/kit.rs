@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use store::backing::suite::Bench;
 use store::backing::{
-    Backing, BackingError, Expected, Loaded, Put, Source, Standing, Tracking, Watcher, Write,
+    Backing, BackingError, CopyStatus, Expected, Loaded, PutOutcome, Source, Tracking, Watcher, Write,
 };
 use store::remote::{Remote, RemoteSettings};
 use testkit::Redis;
@@ -60,7 +60,7 @@ pub(crate) fn write<'a>(bytes: &[u8], expected: Expected<'a>) -> Write<'a> {
 
 pub(crate) async fn put(tier: &Remote, key: &[u8], bytes: &[u8]) {
     let put = tier.put(key, write(bytes, Expected::Any)).await.unwrap();
-    assert!(matches!(put, Put::Stored(_)), "{put:?}");
+    assert!(matches!(put, PutOutcome::Stored(_)), "{put:?}");
 }
 
 pub(crate) async fn load(tier: &Remote, key: &[u8]) -> Option<Loaded> {
@@ -71,7 +71,7 @@ pub(crate) async fn load(tier: &Remote, key: &[u8]) -> Option<Loaded> {
 pub(crate) async fn follow(tier: &Remote, key: &[u8]) -> Loaded {
     let found = tier.load(&[key], Tracking::UntilChanged).await.unwrap().pop().flatten();
     let found = found.expect("it is there");
-    assert_eq!((found.tracking, tier.standing(found.source)), (Tracking::UntilChanged, Standing::Verified));
+    assert_eq!((found.tracking, tier.standing(found.source)), (Tracking::UntilChanged, CopyStatus::Verified));
     found
 }
 

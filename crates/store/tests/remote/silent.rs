@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use store::backing::{Backing, Expected, Standing, Tracking};
+use store::backing::{Backing, CopyStatus, Expected, Tracking};
 use store::remote::{Remote, RemoteSettings};
 use store::{FillId, SegmentId};
 use testkit::{FaultProxy, Faults, Redis};
@@ -84,7 +84,7 @@ async fn control_is_given_up_with_its_source() {
     put(&tier, b"key", b"one").await;
     let copy = follow(&tier, b"key").await;
     proxy.silence(CONTROL);
-    until("it is doubted", async || tier.standing(copy.source) != Standing::Verified).await;
+    until("it is doubted", async || tier.standing(copy.source) != CopyStatus::Verified).await;
     until("another one answers", async || tier.load(&[b"key"], Tracking::Off).await.is_ok()).await;
     assert!(load(&tier, b"key").await.unwrap().source.generation > copy.source.generation);
 }
@@ -101,7 +101,7 @@ async fn bulk_is_given_up_alone() {
     let stored = tier.put_segment(id, Bytes::from_static(b"x"), Duration::from_secs(60));
     assert!(stored.await.is_err(), "it waits until the connection is given up");
     until("another one answers", async || tier.load_segments(id.fill, &[0]).await.is_ok()).await;
-    assert_eq!(tier.standing(copy.source), Standing::Verified);
+    assert_eq!(tier.standing(copy.source), CopyStatus::Verified);
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use store::Refusal;
-use store::backing::{Backing, Expected, LeaseMode, LeaseRequest, Put, Renewed, Taken, Waited};
+use store::backing::{
+    Backing, Expected, LeaseMode, LeaseRequest, PutOutcome, RenewOutcome, TakeOutcome, WaitOutcome,
+};
 use store::remote::{Remote, RemoteSettings};
 use testkit::{Fate, Redis, RespProxy, Seen};
 use tokio::time::timeout;
@@ -42,13 +44,13 @@ async fn a_lease_that_was_given_to_nobody_holds_nobody_up() {
         });
         let taken = timeout(Duration::from_millis(300), tier.take_lease(key, LEASE)).await;
         assert!(!matches!(taken, Ok(Ok(_))), "{taken:?}");
-        assert!(matches!(lease(&other, key).await, Taken::Held { .. }));
+        assert!(matches!(lease(&other, key).await, TakeOutcome::Held { .. }));
         proxy.decide(|_| Fate::Pass);
         proxy.close_connections();
         let waited = other.wait(key, seen, Duration::from_secs(20)).await.unwrap();
-        assert!(matches!(waited, Waited::Told | Waited::Free), "{waited:?}");
+        assert!(matches!(waited, WaitOutcome::Told | WaitOutcome::Free), "{waited:?}");
         assert_eq!(load(&other, key).await.map(|there| there.version), seen);
-        assert!(matches!(lease(&other, key).await, Taken::Taken(_)));
+        assert!(matches!(lease(&other, key).await, TakeOutcome::Taken(_)));
     }
 }
 
@@ -59,7 +61,9 @@ async fn a_release_that_is_refused_late_frees_no_other_lease() {
     let (proxy, other) = (RespProxy::start(redis.address()), remote(&redis).await);
     let tier = behind(&proxy).await;
     let request = LeaseRequest { ttl: Duration::from_millis(500), note: b"", mode: LeaseMode::IfFree };
-    let Taken::Taken(held) = tier.take_lease(b"key", request).await.unwrap() else { panic!("it is free") };
+    let TakeOutcome::Taken(held) = tier.take_lease(b"key", request).await.unwrap() else {
+        panic!("it is free")
+    };
     redis.command("CONFIG SET maxmemory 1");
     proxy.decide(|seen| if seen.name() == "EXEC" { Fate::Hold } else { Fate::Pass });
     let releasing =
@@ -69,10 +73,10 @@ async fn a_release_that_is_refused_late_frees_no_other_lease() {
     until("it is refused", async || proxy.held() == 1).await;
     until("the lease has ended", async || names(&redis, "*:l:*").is_empty()).await;
     redis.command("CONFIG SET maxmemory 0");
-    let Taken::Taken(theirs) = lease(&other, b"key").await else { panic!("it has ended") };
+    let TakeOutcome::Taken(theirs) = lease(&other, b"key").await else { panic!("it has ended") };
     proxy.decide(|_| Fate::Pass);
     proxy.release();
-    assert_eq!(releasing.await.unwrap().unwrap(), Put::NotStored(Refusal::OverBudget));
+    assert_eq!(releasing.await.unwrap().unwrap(), PutOutcome::NotStored(Refusal::OverBudget));
     let renewed = other.renew_lease(&theirs, LEASE.ttl).await;
-    assert!(matches!(renewed, Ok(Renewed::Renewed)), "{renewed:?}");
+    assert!(matches!(renewed, Ok(RenewOutcome::Renewed)), "{renewed:?}");
 }

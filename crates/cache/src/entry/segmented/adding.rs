@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::ByteRange;
 use caching::partial::Extents;
-use store::{Memory, Place, Record, Segment, SegmentPut};
+use store::{Memory, Placement, Record, Segment, SegmentPut};
 
 use super::{CELLS_MAX, FRAGMENTS_MAX, Fragment, Segmented};
 
@@ -145,8 +145,8 @@ fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: AddedPiece) ->
 
 /// Copies the bytes of several pieces, which cover `union` without a gap, into one.
 fn gather(memory: &Memory<impl Record>, sources: &[AddedPiece], union: ByteRange) -> Option<AddedPiece> {
-    let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Place::File);
-    let place = place.unwrap_or(Place::Heap);
+    let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Placement::File);
+    let place = place.unwrap_or(Placement::Heap);
     let mut parts: Vec<Bytes> = Vec::new();
     let mut position = union.first;
     while position <= union.last {
@@ -174,7 +174,7 @@ fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
 /// When the memory budget has no room.
 pub fn cut(
     memory: &Memory<impl Record>,
-    place: Place,
+    place: Placement,
     (start, segment_bytes): (u64, usize),
     data: &[u8],
 ) -> Result<Vec<Segment>, store::OverBudget> {

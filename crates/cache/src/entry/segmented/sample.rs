@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use caching::ByteRange;
 use store::format::{Fragment, Layout};
-use store::{Charge, FillId, Memory, MemoryConfig, Place, Record, Segment};
+use store::{Charge, FillId, Memory, MemoryConfig, Placement, Record, Segment};
 
 use super::Segmented;
 use super::known::Known;
@@ -51,7 +51,7 @@ pub fn read(memory: &Memory<impl Record>, cells: &str, fragments: Vec<Fragment>)
     let body = Segmented::restored(memory, &layout, Some(COMPLETE_BYTES)).unwrap();
     for (index, _) in cells.bytes().enumerate().filter(|(_, cell)| *cell == b'h') {
         let range = body.cell_of(index as u64 * 8);
-        let segment = Segment::copy(memory.budget(), Place::Heap, &content(range)).unwrap();
+        let segment = Segment::copy(memory.budget(), Placement::Heap, &content(range)).unwrap();
         body.group.put(index as u32, segment);
     }
     body

@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 use store::format::{Fragment as LayoutFragment, Run};
-use store::{FillId, Memory, Place};
+use store::{FillId, Memory, Placement};
 
 use super::sample::{COMPLETE_BYTES, NoRecord, SEGMENT_BYTES, content, empty, memory, read};
 use super::*;
 
 fn add(body: Segmented, memory: &Memory<NoRecord>, range: ByteRange, complete: Option<u64>) -> Segmented {
-    let segments = cut(memory, Place::Heap, (range.first, SEGMENT_BYTES), &content(range)).unwrap();
+    let segments = cut(memory, Placement::Heap, (range.first, SEGMENT_BYTES), &content(range)).unwrap();
     body.with_part(memory, range.first, segments, complete)
 }
 
@@ -174,7 +174,7 @@ fn a_fragment_that_is_known_is_loaded_and_stays_known_beside_what_comes() {
     );
     let body = add(body, &memory, ByteRange { first: 21, last: 22 }, None);
     assert_eq!(body.layout().unwrap().fragments.len(), 2);
-    let segment = Segment::copy(memory.budget(), Place::Heap, &content(absent.segments[0].1)).unwrap();
+    let segment = Segment::copy(memory.budget(), Placement::Heap, &content(absent.segments[0].1)).unwrap();
     body.keep(SegmentId { fill: fragment.fill, index: 0 }, segment);
     let body = add(body, &memory, ByteRange { first: 19, last: 20 }, None);
     assert_eq!(body.first_hole(17, 23), None);
@@ -192,11 +192,11 @@ fn two_bodies_of_one_record_are_one_representation_and_share_what_is_loaded() {
     assert!(one.is_same_representation(&other));
     assert!(!one.is_same_representation(&read(&memory, "kkkkkkkk", Vec::new())));
     let id = SegmentId { fill: one.group.fill(), index: 2 };
-    one.keep(id, Segment::copy(memory.budget(), Place::Heap, &[1; 8]).unwrap());
+    one.keep(id, Segment::copy(memory.budget(), Placement::Heap, &[1; 8]).unwrap());
     drop(one);
     assert!(other.held(id).is_some());
     let foreign = SegmentId { fill: FillId::next(), index: 0 };
-    other.keep(foreign, Segment::copy(memory.budget(), Place::Heap, &[1; 8]).unwrap());
+    other.keep(foreign, Segment::copy(memory.budget(), Placement::Heap, &[1; 8]).unwrap());
     assert!(other.group.segment(0).is_none() && other.held(foreign).is_none());
 }
 
@@ -211,7 +211,7 @@ fn what_was_loaded_for_one_reply_is_held_by_its_body_alone() {
         .iter()
         .map(|(index, range)| {
             let id = SegmentId { fill: absent.fill, index: *index };
-            (id, Segment::copy(memory.budget(), Place::Heap, &content(*range)).unwrap())
+            (id, Segment::copy(memory.budget(), Placement::Heap, &content(*range)).unwrap())
         })
         .collect();
     let whole = body.clone().with_loaded(loaded);
@@ -226,7 +226,7 @@ fn parts_on_another_grid_are_cut_at_the_borders_of_the_cells() {
     for grid in [1, 3, 8, 16, 64] {
         let mut body = empty(&memory, Some(COMPLETE_BYTES)).followed();
         for range in [ByteRange { first: 20, last: 60 }, ByteRange { first: 0, last: 19 }] {
-            let segments = cut(&memory, Place::Heap, (range.first, grid), &content(range)).unwrap();
+            let segments = cut(&memory, Placement::Heap, (range.first, grid), &content(range)).unwrap();
             body = body.with_part(&memory, range.first, segments, None);
         }
         assert_eq!(

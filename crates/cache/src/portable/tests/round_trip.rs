@@ -232,7 +232,7 @@ proptest! {
         let Some(mut head) = world.stored(asked, (status, &borrowed(&response)), at(NOW)) else { return Ok(()) };
         let later = if method == "QUERY" { method } else { "GET" };
         for (number, event) in events.iter().enumerate() {
-            world.invalidations.invalidate_key(b"other", store::purge::Force::Soft, None);
+            world.invalidations.invalidate_key(b"other", store::purge::PurgeEffect::Soft, None);
             head = after(&world, (head, later), event, NOW.plus_ms(1_500 * (number as i64 + 1)));
         }
         let entry = world.entry(vec![inline(head, &vec![b'x'; body_bytes])]);

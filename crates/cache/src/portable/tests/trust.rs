@@ -10,7 +10,7 @@ use store::format::{
     Body, BodyState, Content, Layout, NamedValue, Record, RecordKind, RequestMarks, Response, Run, Variant,
     decode_record, encode_record,
 };
-use store::{FillId, Place, Segment};
+use store::{FillId, Placement, Segment};
 
 use crate::entry::segmented::Segmented;
 use crate::entry::stored::{StoredBody, StoredResponse};
@@ -199,7 +199,10 @@ fn large_bodies_stay_in_segments() {
         let mut body = Segmented::new(Arc::clone(&group), CELL_BYTES, complete_bytes).followed();
         for index in held {
             let bytes = if *index == 2 { last_bytes } else { CELL_BYTES };
-            body.put(*index, Segment::copy(world.memory.budget(), Place::Heap, &vec![b'x'; bytes]).unwrap());
+            body.put(
+                *index,
+                Segment::copy(world.memory.budget(), Placement::Heap, &vec![b'x'; bytes]).unwrap(),
+            );
         }
         let response = StoredResponse { body: StoredBody::Segments(Box::new(body)), ..plain(&world, b"") };
         let encoded = written(&world.entry(vec![response]));

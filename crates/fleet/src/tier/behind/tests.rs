@@ -14,7 +14,7 @@ use store::Change;
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use store::backing::{Backing, Tracking};
 use store::format::{Content, RecordKind, Run, decode_record};
-use store::purge::{PurgeId, PurgeMode, PurgeRecord, What};
+use store::purge::{PurgeId, PurgeMode, PurgeRecord, PurgeTarget};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
@@ -159,8 +159,12 @@ fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
         let bench = Bench::with(world, MemoryUse::Kept, runtime);
         bench.runtime.block_on(async {
             let (log, invalidations) = (&bench.tier.log, &bench.world.invalidations);
-            let record =
-                PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Everything };
+            let record = PurgeRecord {
+                id: PurgeId([1; 16]),
+                at_ms: 1,
+                mode: PurgeMode::Hard,
+                what: PurgeTarget::Everything,
+            };
             invalidations.purge(record.clone(), &[]);
             let posted = log.post(&record);
             invalidations.record_posted(record.id, posted);

@@ -55,8 +55,8 @@ async fn other_takes(other: &Double, mode: LeaseMode) -> Option<Lease> {
     let name = names::of_record(KEY).unwrap();
     let request = LeaseRequest { ttl: Duration::from_secs(3), note: b"", mode };
     match other.take_lease(&name, request).await.unwrap() {
-        Taken::Taken(lease) => Some(lease),
-        Taken::Held { .. } => None,
+        TakeOutcome::Taken(lease) => Some(lease),
+        TakeOutcome::Held { .. } => None,
     }
 }
 

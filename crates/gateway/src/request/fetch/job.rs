@@ -23,7 +23,7 @@ use message::explain_record::{OpenRecord, Record};
 use message::head::{Scheme, Version};
 use message::reason::Detail;
 use origin::Upstream;
-use store::Place;
+use store::Placement;
 use tokio::runtime::Handle;
 
 use crate::config::Collapse;
@@ -82,9 +82,9 @@ impl Job {
 
     /// Returns the place of the body. The scheme is part of the key: if one client can be sent a file, the others that ask for the key
     /// usually can too.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Placement {
         let is_plain = self.request.peer.scheme == Scheme::Http && self.request.version != Version::Http2;
-        if is_plain { Place::File } else { Place::Heap }
+        if is_plain { Placement::File } else { Placement::Heap }
     }
 
     pub(crate) fn refusal_scope(&self, reason: Detail) -> RefusalScope {

@@ -20,7 +20,7 @@ use caching::{
 use message::fields::PackedFields;
 use message::reason::{Detail, Reason};
 use origin::OriginResponse;
-use store::{Applied, Change, Place, Segment};
+use store::{Applied, Change, Placement, Segment};
 
 use crate::config::RangeMiss;
 use crate::request::fetch::fetch_spec::{FetchScope, MissingRange};
@@ -294,9 +294,12 @@ impl Publication<'_> {
     fn segments_of(&self, part: &ContentRange, body: CompleteBody) -> Result<Vec<Segment>, NotTaken> {
         let cache = self.job.cache();
         let segments = match body {
-            CompleteBody::Inline(data) => {
-                cut(&cache.memory, Place::Heap, (part.range.first, cache.memory.segment_bytes_max()), &data)
-            }
+            CompleteBody::Inline(data) => cut(
+                &cache.memory,
+                Placement::Heap,
+                (part.range.first, cache.memory.segment_bytes_max()),
+                &data,
+            ),
             CompleteBody::Segments(segments) => Ok(segments),
         };
         let segments = segments.map_err(|_| NotTaken)?;

@@ -24,7 +24,7 @@ use message::explain_record::note;
 use message::fields::{Fields, PackedFields};
 use message::head::RequestHead;
 use message::trailers;
-use store::Place as SegmentPlace;
+use store::Placement;
 
 use crate::compression::encoder::{Encoder, Task};
 use crate::config::{Compression, PersonalResponses};
@@ -257,7 +257,7 @@ impl Compressing<'_> {
             body_bytes_max: cache.body_bytes_max(),
             segment_bytes: cache.memory.segment_bytes_max(),
             first_segment_bytes: cache.memory.segment_bytes_max(),
-            place: SegmentPlace::Heap,
+            place: Placement::Heap,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::chance::Chance;
+use super::super::rng::Rng;
 
 /// Rates of faults, in permille, and their parameters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(super) enum Delivery {
     After(Vec<Duration>),
 }
 
-impl Chance {
+impl Rng {
     fn happens(&mut self, permille: u16) -> bool {
         self.next() % 1000 < u64::from(permille)
     }
@@ -134,7 +134,7 @@ mod tests {
             ..Behaviour::default()
         };
         let draw = |seed| {
-            let mut chance = Chance::new(seed);
+            let mut chance = Rng::new(seed);
             let draws = (0..ROUNDS).map(|_| (chance.faults(&behaviour), chance.delivery(&behaviour)));
             draws.collect::<Vec<_>>()
         };

@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::super::chance::Chance;
-use super::super::watch::{Source, Standing, Watchers};
+use super::super::rng::Rng;
+use super::super::watch::{CopyStatus, Source, Watchers};
 use super::behaviour::{Behaviour, Delivery, InjectedFaults};
 use super::state::LinkId;
 
@@ -16,7 +16,7 @@ pub(super) struct Link {
     pub(super) id: LinkId,
     verification: Duration,
     pub(super) behaviour: Mutex<Behaviour>,
-    chance: Mutex<Chance>,
+    chance: Mutex<Rng>,
     pub(super) watchers: Watchers,
     connection: Mutex<Connection>,
     pub(super) operations: AtomicU64,
@@ -41,7 +41,7 @@ impl Link {
             id,
             verification,
             behaviour: Mutex::new(behaviour),
-            chance: Mutex::new(Chance::new(behaviour.seed)),
+            chance: Mutex::new(Rng::new(behaviour.seed)),
             watchers: Watchers::default(),
             connection: Mutex::new(Connection { generation: 1, broken_since: None }),
             operations: AtomicU64::new(0),
@@ -61,14 +61,14 @@ impl Link {
         Source { node: 0, generation: self.connection.lock().generation }
     }
 
-    pub(super) fn standing(&self, source: Source) -> Standing {
+    pub(super) fn standing(&self, source: Source) -> CopyStatus {
         let connection = self.connection.lock();
         let is_heard = connection.broken_since.is_none_or(|since| since.elapsed() < self.verification);
         let is_current = source.node == 0 && source.generation == connection.generation;
         match is_heard {
-            true if is_current => Standing::Verified,
-            true => Standing::Ended,
-            false => Standing::Unverified,
+            true if is_current => CopyStatus::Verified,
+            true => CopyStatus::Ended,
+            false => CopyStatus::Unverified,
         }
     }
 
@@ -144,8 +144,8 @@ mod tests {
         let source = link.source();
         assert!(link.mark_silent() && !link.mark_silent());
         tokio::time::advance(verification - Duration::from_millis(1)).await;
-        assert_eq!(link.standing(source), Standing::Verified);
+        assert_eq!(link.standing(source), CopyStatus::Verified);
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(link.standing(source), Standing::Unverified);
+        assert_eq!(link.standing(source), CopyStatus::Unverified);
     }
 }

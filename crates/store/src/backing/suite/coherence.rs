@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::super::contract::Backing;
 use super::super::record::{Expected, Tracking, Write};
-use super::super::watch::{Source, Standing, Watcher};
+use super::super::watch::{CopyStatus, Source, Watcher};
 use super::{Bench, SHORT, Violation, ensure, eventually, new_key, put, write};
 
 pub(super) async fn check(bench: &Bench) -> Result<(), Violation> {
@@ -58,7 +58,7 @@ async fn changes_are_told(Bench { own, other, .. }: &Bench) -> Result<(), Violat
     let source = own.source();
     let nothing = own.load(&[&absent], Tracking::UntilChanged).await?;
     ensure(nothing == [None], 1, "nothing was put there")?;
-    ensure(own.standing(source) == Standing::Verified, 9, "a source that works is verified")?;
+    ensure(own.standing(source) == CopyStatus::Verified, 9, "a source that works is verified")?;
     for key in [&replaced, &removed] {
         put(&**other, key, b"one").await?;
         track(&**own, key).await?;
@@ -124,9 +124,9 @@ async fn a_source_that_works_stays_verified(
     let source = super::found(&**own, &key).await?.source;
     let end = Instant::now() + *verification * 2;
     while Instant::now() < end {
-        ensure(own.standing(source) == Standing::Verified, 9, "a source that works is verified")?;
+        ensure(own.standing(source) == CopyStatus::Verified, 9, "a source that works is verified")?;
         sleep(*verification / 10).await;
     }
     let never = Source { generation: source.generation.wrapping_add(1), ..source };
-    ensure(own.standing(never) != Standing::Verified, 9, "another generation is not verified")
+    ensure(own.standing(never) != CopyStatus::Verified, 9, "another generation is not verified")
 }

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::super::chance::Chance;
 use super::super::contract::Backing;
-use super::super::lease::{LeaseMode, LeaseRequest, Taken};
-use super::super::log::{Appended, LogCursor};
-use super::super::record::{Expected, Loaded, Put, Tracking, Version, Write};
-use super::super::watch::{Source, Standing, Watcher};
+use super::super::lease::{LeaseMode, LeaseRequest, TakeOutcome};
+use super::super::log::{AppendOutcome, LogCursor};
+use super::super::record::{Expected, Loaded, PutOutcome, Tracking, Version, Write};
+use super::super::rng::Rng;
+use super::super::watch::{CopyStatus, Source, Watcher};
 use super::log::read_all;
 use super::{Bench, PATIENCE, Violation, ensure, new_key, write};
 use crate::FillId;
@@ -28,7 +28,7 @@ pub async fn check_under_faults(bench: &Bench, rounds: u32, seed: u64) -> Result
     let from = persist(|| async { Ok(bench.own.log_state().await?) }).await?.cursor();
     let workers = [&bench.own, &bench.other, &bench.own, &bench.other];
     let [one, two, three, four] = [0, 1, 2, 3].map(|number| {
-        let chance = Chance::new(seed + number);
+        let chance = Rng::new(seed + number);
         let copies = Copies::of(&**workers[number as usize]);
         Worker { tier: &**workers[number as usize], witness: &witness, copies, chance, number }.work(rounds)
     });
@@ -84,7 +84,7 @@ struct Worker<'w> {
     tier: &'w dyn Backing,
     witness: &'w Witness,
     copies: Arc<Copies>,
-    chance: Chance,
+    chance: Rng,
     number: u64,
 }
 
@@ -130,7 +130,8 @@ impl Worker<'_> {
         let known = self.load(key, Tracking::Off).await?;
         let expected = known.as_ref().map_or(Expected::Absent, Expected::Is);
         let write = write(&self.bytes(key, round), expected);
-        if let (Put::Stored(_), Some(known)) = (self.tier.put(&self.witness.keys[key], write).await?, &known)
+        if let (PutOutcome::Stored(_), Some(known)) =
+            (self.tier.put(&self.witness.keys[key], write).await?, &known)
         {
             let before = self.witness.superseded.lock().insert((key, known.version), Instant::now());
             ensure(before.is_none(), 2, "of two puts upon the same record one is stored")?;
@@ -144,7 +145,7 @@ impl Worker<'_> {
         let mode = if round.is_multiple_of(4) { LeaseMode::Overwrite } else { LeaseMode::IfFree };
         let request = LeaseRequest { ttl: Duration::from_millis(20), note: b"worker", mode };
         let asked = witness.moments.fetch_add(1, SeqCst);
-        let Taken::Taken(lease) = self.tier.take_lease(&witness.keys[key], request).await? else {
+        let TakeOutcome::Taken(lease) = self.tier.take_lease(&witness.keys[key], request).await? else {
             return Ok(());
         };
         let taken = witness.moments.fetch_add(1, SeqCst);
@@ -156,13 +157,13 @@ impl Worker<'_> {
             true => self.tier.put(&witness.keys[key], write).await?,
             false => self.tier.release_lease(&lease, write).await?,
         };
-        ensure(is_last || !matches!(put, Put::Stored(_)), 12, "an older lease publishes nothing")
+        ensure(is_last || !matches!(put, PutOutcome::Stored(_)), 12, "an older lease publishes nothing")
     }
 
     async fn append(&self, round: u32) -> Result<(), Violation> {
         let FillId { process, sequence } = FillId::next();
         let record = Bytes::from(format!("{process:x} {sequence} {} {round}", self.number));
-        if let Appended::Taken { .. } = self.tier.append_log(std::slice::from_ref(&record)).await? {
+        if let AppendOutcome::Taken { .. } = self.tier.append_log(std::slice::from_ref(&record)).await? {
             self.witness.appended.lock().push(record);
         }
         Ok(())
@@ -172,7 +173,7 @@ impl Worker<'_> {
     async fn look(&self, key: usize) -> Result<(), Violation> {
         let looked = Instant::now();
         let copy = self.copies.of_key(&self.witness.keys[key]);
-        let is_good = |copy: &Loaded| self.tier.standing(copy.source) == Standing::Verified;
+        let is_good = |copy: &Loaded| self.tier.standing(copy.source) == CopyStatus::Verified;
         if let Some(copy) = copy.filter(is_good) {
             let superseded = self.witness.superseded.lock().get(&(key, copy.version)).copied();
             let is_current = superseded.is_none_or(|at| looked <= at + self.witness.staleness_max);

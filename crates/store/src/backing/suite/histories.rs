@@ -11,8 +11,10 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::super::contract::Backing;
-use super::super::lease::{Lease, LeaseMode, LeaseRequest, Renewed, Taken};
-use super::super::record::{Expected, Loaded, Put, RECORD_BYTES_MAX, Tracking, Version, Waited, Write};
+use super::super::lease::{Lease, LeaseMode, LeaseRequest, RenewOutcome, TakeOutcome};
+use super::super::record::{
+    Expected, Loaded, PutOutcome, RECORD_BYTES_MAX, Tracking, Version, WaitOutcome, Write,
+};
 use super::json::{hex, list, object, text};
 use super::{Bench, Violation, load, new_key};
 
@@ -378,7 +380,8 @@ impl<'a> Player<'a> {
             Renew(letter, lasting) => {
                 let renewed = tier.renew_lease(&self.leases[letter], lasting.time()).await?;
                 members.extend([("lease", text(letter)), ttl(lasting)]);
-                members.push(("outcome", text(if renewed == Renewed::Lost { "Lost" } else { "Renewed" })));
+                members
+                    .push(("outcome", text(if renewed == RenewOutcome::Lost { "Lost" } else { "Renewed" })));
             }
             Wait(seen) => members.extend(self.wait(tier, &key, seen).await?),
             Pass => sleep(PASSING).await,
@@ -396,17 +399,19 @@ impl<'a> Player<'a> {
     }
 
     /// Remembers a stored record, as a load would have returned it.
-    fn put(&mut self, tier: &dyn Backing, content: Content, put: Put) -> Members {
+    fn put(&mut self, tier: &dyn Backing, content: Content, put: PutOutcome) -> Members {
         match put {
-            Put::Stored(version) => {
+            PutOutcome::Stored(version) => {
                 let bytes = Bytes::from(content.0.repeat(content.1));
                 let loaded = Loaded { bytes, version, source: tier.source(), tracking: Tracking::Off };
                 self.known.insert(content.0, loaded);
                 vec![("outcome", text("Stored"))]
             }
-            Put::Conflict(other) => vec![("outcome", text("Conflict")), ("there", there(other.as_ref()))],
-            Put::LeaseLost => vec![("outcome", text("LeaseLost"))],
-            Put::NotStored(refusal) => {
+            PutOutcome::Conflict(other) => {
+                vec![("outcome", text("Conflict")), ("there", there(other.as_ref()))]
+            }
+            PutOutcome::LeaseLost => vec![("outcome", text("LeaseLost"))],
+            PutOutcome::NotStored(refusal) => {
                 vec![("outcome", text("NotStored")), ("because", text(&format!("{refusal:?}")))]
             }
         }
@@ -421,11 +426,11 @@ impl<'a> Player<'a> {
         let mut members = vec![("lease", text(letter)), ("mode", named(mode)), ttl(lasting)];
         members.push(("note", text(&hex(NOTE))));
         match tier.take_lease(key, LeaseRequest { ttl: lasting.time(), note: NOTE, mode }).await? {
-            Taken::Taken(lease) => {
+            TakeOutcome::Taken(lease) => {
                 self.leases.insert(letter, lease);
                 members.push(("outcome", text("Taken")));
             }
-            Taken::Held { note, .. } => {
+            TakeOutcome::Held { note, .. } => {
                 members.extend([("outcome", text("Held")), ("their_note", text(&hex(&note)))]);
             }
         }
@@ -444,14 +449,14 @@ impl<'a> Player<'a> {
             ("limit_ms", WAITING.as_millis().to_string()),
         ];
         match tier.wait(key, version, WAITING).await? {
-            Waited::Changed(other) => {
+            WaitOutcome::Changed(other) => {
                 members.extend([("outcome", text("Changed")), ("there", there(other.as_ref()))]);
             }
-            Waited::Free => members.push(("outcome", text("Free"))),
-            Waited::StillHeld => members.push(("outcome", text("StillHeld"))),
+            WaitOutcome::Free => members.push(("outcome", text("Free"))),
+            WaitOutcome::StillHeld => members.push(("outcome", text("StillHeld"))),
             // These need a change during the wait, and there is none here.
-            Waited::Told => members.push(("outcome", text("Told"))),
-            Waited::Expired => members.push(("outcome", text("Expired"))),
+            WaitOutcome::Told => members.push(("outcome", text("Told"))),
+            WaitOutcome::Expired => members.push(("outcome", text("Expired"))),
         }
         Ok(members)
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::super::contract::Backing;
-use super::super::lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, Renewed, Taken};
-use super::super::record::{Expected, Put, Waited, Write};
+use super::super::lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, RenewOutcome, TakeOutcome};
+use super::super::record::{Expected, PutOutcome, WaitOutcome, Write};
 use super::{Bench, LONG, SHORT, Violation, ensure, eventually, found, load, new_key, put, write};
 
 pub(super) async fn check(bench: &Bench) -> Result<(), Violation> {
@@ -26,8 +26,8 @@ pub(super) async fn take(
     request: LeaseRequest<'_>,
 ) -> Result<Lease, Violation> {
     match tier.take_lease(key, request).await? {
-        Taken::Taken(lease) => Ok(lease),
-        Taken::Held { .. } => Err(Violation::BrokenPromise(11, "a free lease can be taken")),
+        TakeOutcome::Taken(lease) => Ok(lease),
+        TakeOutcome::Held { .. } => Err(Violation::BrokenPromise(11, "a free lease can be taken")),
     }
 }
 
@@ -40,14 +40,14 @@ async fn one_holds_it(Bench { own, other, .. }: &Bench) -> Result<(), Violation>
     let note = [b'n'; LEASE_NOTE_BYTES_MAX + 1];
     take(&**own, &key, LeaseRequest { note: &note, ..FREE }).await?;
     let second = other.take_lease(&key, FREE).await?;
-    let Taken::Held { note: told, left } = second else {
+    let TakeOutcome::Held { note: told, left } = second else {
         return Err(Violation::BrokenPromise(11, "a lease has one holder"));
     };
     ensure(*told == note[..LEASE_NOTE_BYTES_MAX], 11, "who holds it can be read")?;
     ensure(left <= LONG && left > LONG / 2, 11, "it is told how long it lasts")?;
     let [one, two] = [own, other].map(|tier| tier.take_lease(&key, FREE));
     let (one, two) = tokio::join!(one, two);
-    let taken = [one?, two?].iter().filter(|taken| matches!(taken, Taken::Taken(_))).count();
+    let taken = [one?, two?].iter().filter(|taken| matches!(taken, TakeOutcome::Taken(_))).count();
     ensure(taken == 0, 11, "nobody takes what is held")
 }
 
@@ -56,29 +56,33 @@ async fn it_ends_with_its_time(Bench { own, other, .. }: &Bench) -> Result<(), V
     let lease = take(&**own, &key, LeaseRequest { ttl: SHORT, ..FREE }).await?;
     let begun = Instant::now();
     while begun.elapsed() < SHORT * 2 {
-        ensure(own.renew_lease(&lease, SHORT).await? == Renewed::Renewed, 12, "a held lease is renewed")?;
+        ensure(
+            own.renew_lease(&lease, SHORT).await? == RenewOutcome::Renewed,
+            12,
+            "a held lease is renewed",
+        )?;
         sleep(SHORT / 8).await;
     }
-    let free = async || Ok(matches!(other.take_lease(&key, FREE).await?, Taken::Taken(_)));
+    let free = async || Ok(matches!(other.take_lease(&key, FREE).await?, TakeOutcome::Taken(_)));
     eventually(12, "a lease ends with its time", free).await?;
-    ensure(own.renew_lease(&lease, LONG).await? == Renewed::Lost, 12, "a lease that ended is lost")
+    ensure(own.renew_lease(&lease, LONG).await? == RenewOutcome::Lost, 12, "a lease that ended is lost")
 }
 
 async fn an_older_fetch_cannot_publish(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let key = new_key("reload");
     let older = take(&**own, &key, FREE).await?;
     let put = own.put(&key, under(&older, b"filling", Expected::Absent)).await?;
-    ensure(matches!(put, Put::Stored(_)), 12, "a holder can publish")?;
+    ensure(matches!(put, PutOutcome::Stored(_)), 12, "a holder can publish")?;
     let newer = take(&**other, &key, LeaseRequest { mode: LeaseMode::Overwrite, ..FREE }).await?;
     let late = own.put(&key, under(&older, b"older", Expected::Any)).await?;
-    ensure(late == Put::LeaseLost, 12, "an overwritten lease publishes nothing")?;
+    ensure(late == PutOutcome::LeaseLost, 12, "an overwritten lease publishes nothing")?;
     let released = own.release_lease(&older, write(b"older", Expected::Any)).await?;
-    ensure(released == Put::LeaseLost, 12, "an overwritten lease releases nothing")?;
+    ensure(released == PutOutcome::LeaseLost, 12, "an overwritten lease releases nothing")?;
     ensure(found(&**own, &key).await?.bytes == b"filling"[..], 12, "what was there stays")?;
     let elsewhere = new_key("elsewhere");
     let foreign = other.put(&elsewhere, under(&newer, b"x", Expected::Any)).await?;
-    ensure(foreign == Put::LeaseLost, 12, "a lease is for its key")?;
-    ensure(other.renew_lease(&newer, LONG).await? == Renewed::Renewed, 11, "the newer lease is held")
+    ensure(foreign == PutOutcome::LeaseLost, 12, "a lease is for its key")?;
+    ensure(other.renew_lease(&newer, LONG).await? == RenewOutcome::Renewed, 11, "the newer lease is held")
 }
 
 async fn a_release_writes_and_frees(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
@@ -87,14 +91,14 @@ async fn a_release_writes_and_frees(Bench { own, other, .. }: &Bench) -> Result<
     put(&**other, &key, b"foreign").await?;
     let upon_nothing = own.release_lease(&lease, write(b"done", Expected::Absent)).await?;
     ensure(
-        matches!(upon_nothing, Put::Conflict(Some(_))),
+        matches!(upon_nothing, PutOutcome::Conflict(Some(_))),
         13,
         "a release upon something else is a conflict",
     )?;
-    ensure(own.renew_lease(&lease, LONG).await? == Renewed::Renewed, 13, "it frees nothing then")?;
+    ensure(own.renew_lease(&lease, LONG).await? == RenewOutcome::Renewed, 13, "it frees nothing then")?;
     let current = found(&**own, &key).await?;
     let released = own.release_lease(&lease, write(b"done", Expected::Is(&current))).await?;
-    ensure(matches!(released, Put::Stored(_)), 13, "a release writes")?;
+    ensure(matches!(released, PutOutcome::Stored(_)), 13, "a release writes")?;
     ensure(found(&**other, &key).await?.bytes == b"done"[..], 13, "what it wrote is there")?;
     take(&**other, &key, FREE).await.map(drop)
 }
@@ -109,18 +113,17 @@ async fn a_wait_misses_nothing(Bench { own, other, .. }: &Bench) -> Result<(), V
     };
     let begun = Instant::now();
     let (waited, released) = tokio::join!(patient, release);
-    ensure(matches!(released?, Put::Stored(_)), 13, "a release writes")?;
-    let is_done =
-        |waited: &Waited| matches!(waited, Waited::Changed(Some(found)) if found.bytes == b"done"[..]);
+    ensure(matches!(released?, PutOutcome::Stored(_)), 13, "a release writes")?;
+    let is_done = |waited: &WaitOutcome| matches!(waited, WaitOutcome::Changed(Some(found)) if found.bytes == b"done"[..]);
     let waited = waited?;
     ensure(
-        (waited == Waited::Told || is_done(&waited)) && begun.elapsed() < LONG / 4,
+        (waited == WaitOutcome::Told || is_done(&waited)) && begun.elapsed() < LONG / 4,
         14,
         "who waits is woken by the release",
     )?;
     ensure(is_done(&other.wait(&key, None, LONG).await?), 14, "what came before the wait ends it")?;
     let seen = load(&**other, &key).await?.map(|found| found.version);
-    ensure(other.wait(&key, seen, LONG).await? == Waited::Free, 14, "without a lease nobody waits")?;
+    ensure(other.wait(&key, seen, LONG).await? == WaitOutcome::Free, 14, "without a lease nobody waits")?;
     ensure(begun.elapsed() < LONG / 4, 14, "it ends at once")
 }
 
@@ -128,7 +131,7 @@ async fn a_wait_ends_with_the_lease(Bench { own, other, .. }: &Bench) -> Result<
     let key = new_key("abandoned");
     take(&**own, &key, LeaseRequest { ttl: SHORT, ..FREE }).await?;
     let begun = Instant::now();
-    ensure(other.wait(&key, None, SHORT / 8).await? == Waited::StillHeld, 14, "a wait has a limit")?;
-    ensure(other.wait(&key, None, LONG).await? == Waited::Expired, 14, "a wait ends with the lease")?;
+    ensure(other.wait(&key, None, SHORT / 8).await? == WaitOutcome::StillHeld, 14, "a wait has a limit")?;
+    ensure(other.wait(&key, None, LONG).await? == WaitOutcome::Expired, 14, "a wait ends with the lease")?;
     ensure(begun.elapsed() < LONG / 4, 14, "and not later")
 }

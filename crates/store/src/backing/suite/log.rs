@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::contract::Backing;
-use super::super::log::{Appended, Continuity, LOG_APPEND_BYTES_MAX, LogCursor, LogOffset, LogState};
+use super::super::log::{AppendOutcome, Continuity, LOG_APPEND_BYTES_MAX, LogCursor, LogOffset, LogState};
 use super::{Bench, Violation, ensure};
 use crate::Refusal;
 
@@ -16,8 +16,10 @@ pub(super) async fn check(bench: &Bench) -> Result<(), Violation> {
 
 async fn append(tier: &dyn Backing, records: &[Bytes]) -> Result<LogState, Violation> {
     match tier.append_log(records).await? {
-        Appended::Taken { state, .. } => Ok(state),
-        Appended::NotStored(_) => Err(Violation::BrokenPromise(15, "records within the limit are taken")),
+        AppendOutcome::Taken { state, .. } => Ok(state),
+        AppendOutcome::NotStored(_) => {
+            Err(Violation::BrokenPromise(15, "records within the limit are taken"))
+        }
     }
 }
 
@@ -54,7 +56,7 @@ async fn all_read_the_same(Bench { own, other, .. }: &Bench) -> Result<(), Viola
     ensure(ends.iter().all(|state| state.continues(&from) == Continuity::Whole), 16, "a log goes on")?;
     let large = [Bytes::from(vec![0; LOG_APPEND_BYTES_MAX]), Bytes::from_static(b"x")];
     let refused = own.append_log(&large).await?;
-    ensure(refused == Appended::NotStored(Refusal::TooLarge), 5, "an append over the limit is refused")
+    ensure(refused == AppendOutcome::NotStored(Refusal::TooLarge), 5, "an append over the limit is refused")
 }
 
 async fn long_reads_come_in_parts(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {

@@ -1,6 +1,6 @@
 //! Promises 1 to 5.
 
-use super::super::record::{Expected, KEY_BYTES_MAX, Put, RECORD_BYTES_MAX, Tracking, Write};
+use super::super::record::{Expected, KEY_BYTES_MAX, PutOutcome, RECORD_BYTES_MAX, Tracking, Write};
 use super::{Bench, SHORT, Violation, ensure, eventually, found, load, new_key, put, write};
 use crate::Refusal;
 
@@ -49,19 +49,19 @@ async fn keys_are_apart(Bench { own, .. }: &Bench) -> Result<(), Violation> {
 async fn of_two_puts_upon_the_same_one_succeeds(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let key = new_key("set");
     let first = own.put(&key, write(b"first", Expected::Absent)).await?;
-    ensure(matches!(first, Put::Stored(_)), 2, "a put upon nothing is stored")?;
+    ensure(matches!(first, PutOutcome::Stored(_)), 2, "a put upon nothing is stored")?;
     let late = other.put(&key, write(b"late", Expected::Absent)).await?;
     let known = found(&**own, &key).await?;
-    let is_given = matches!(&late, Put::Conflict(Some(current)) if current.bytes == known.bytes);
+    let is_given = matches!(&late, PutOutcome::Conflict(Some(current)) if current.bytes == known.bytes);
     ensure(is_given, 2, "who comes second is given what is there")?;
     let [one, two] = [(own, b"one"), (other, b"two")]
         .map(|(tier, bytes)| tier.put(&key, write(bytes, Expected::Is(&known))));
     let (one, two) = tokio::join!(one, two);
-    let stored = [one?, two?].iter().filter(|put| matches!(put, Put::Stored(_))).count();
+    let stored = [one?, two?].iter().filter(|put| matches!(put, PutOutcome::Stored(_))).count();
     ensure(stored == 1, 2, "of two puts upon the same record one succeeds")?;
     own.remove(&key).await?;
     let upon_nothing = own.put(&key, write(b"x", Expected::Is(&known))).await?;
-    ensure(upon_nothing == Put::Conflict(None), 2, "what was removed is not what was expected")
+    ensure(upon_nothing == PutOutcome::Conflict(None), 2, "what was removed is not what was expected")
 }
 
 async fn versions_name_bytes(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
@@ -94,7 +94,7 @@ async fn too_large_is_refused(Bench { own, .. }: &Bench) -> Result<(), Violation
     let largest = vec![b'x'; RECORD_BYTES_MAX];
     put(&**own, &key, &largest).await?;
     ensure(found(&**own, &key).await?.bytes == largest, 5, "a record at the limit is taken")?;
-    let refused = Put::NotStored(Refusal::TooLarge);
+    let refused = PutOutcome::NotStored(Refusal::TooLarge);
     let larger = own.put(&key, write(&vec![b'y'; RECORD_BYTES_MAX + 1], Expected::Any)).await?;
     ensure(larger == refused, 5, "a record over the limit is refused")?;
     ensure(found(&**own, &key).await?.bytes == largest, 5, "a refused record leaves what was there")?;

@@ -5,7 +5,7 @@ use breaker::Settings;
 use super::super::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use super::super::guard::{Deadlines, Guarded};
 use super::super::log::{Continuity, LogCursor};
-use super::super::watch::{Source, Standing, Watcher};
+use super::super::watch::{CopyStatus, Source, Watcher};
 use super::*;
 
 const VERIFICATION: Duration = Duration::from_millis(100);
@@ -128,12 +128,16 @@ async fn a_lost_push_ends_the_source_when_verification_ends() {
     let copy = own.load(&[b"key"], Tracking::UntilChanged).await.unwrap().pop().flatten().unwrap();
     put(&other, b"key", b"two").await.unwrap();
     sleep(VERIFICATION - Duration::from_millis(1)).await;
-    assert_eq!((own.standing(copy.source), told.0.lock().len()), (Standing::Verified, 0), "nobody knows yet");
+    assert_eq!(
+        (own.standing(copy.source), told.0.lock().len()),
+        (CopyStatus::Verified, 0),
+        "nobody knows yet"
+    );
     sleep(Duration::from_millis(2)).await;
-    assert_eq!(own.standing(copy.source), Standing::Ended);
+    assert_eq!(own.standing(copy.source), CopyStatus::Ended);
     assert_eq!(*told.0.lock(), [Some(copy.source)]);
     let again = found(&own, b"key").await.unwrap();
-    assert_eq!((again.bytes, own.standing(again.source)), (Bytes::from_static(b"two"), Standing::Verified));
+    assert_eq!((again.bytes, own.standing(again.source)), (Bytes::from_static(b"two"), CopyStatus::Verified));
     own.reconnect();
-    assert_eq!(own.standing(again.source), Standing::Ended);
+    assert_eq!(own.standing(again.source), CopyStatus::Ended);
 }

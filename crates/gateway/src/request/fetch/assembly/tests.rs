@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use store::backing::Backing;
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use store::format::{Layout, Run, SegmentFrame, encode_segment};
-use store::{Budget, FillId, Place, SegmentId};
+use store::{Budget, FillId, Placement, SegmentId};
 
 use super::{FromTier, Turn};
 
@@ -48,7 +48,7 @@ async fn read_all(
             Turn::Held(piece) => reply.bytes.extend_from_slice(&piece.into_bytes().unwrap()),
             Turn::Absent(absent) => {
                 reply.loads += 1;
-                let answer = tier.load(&absent, Place::Heap).await.ok();
+                let answer = tier.load(&absent, Placement::Heap).await.ok();
                 from_tier.take(body, &absent, answer);
             }
             Turn::Missing(range) => {

@@ -2,9 +2,9 @@
 
 /// Pseudo-random number generator with a seed (SplitMix64).
 #[derive(Debug)]
-pub struct Chance(u64);
+pub struct Rng(u64);
 
-impl Chance {
+impl Rng {
     /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
