@@ -367,7 +367,7 @@ fn a_response_whose_body_finds_no_room_is_not_shared() {
     let limits = ["--maxmemory", "16MiB", "--maxmemory-policy", "noeviction"];
     let kv = Kv::start(LARDER, &limits);
     let world = World::start((2, kv.address()), PATIENT, |exchange| {
-        exchange.respond("200 OK", FOR_LONG, &"x".repeat(600_000));
+        exchange.respond("200 OK", FOR_LONG, "x".repeat(600_000));
     });
     world.gate.open();
     let mut client = RespClient::connect(kv.address());
