@@ -119,8 +119,7 @@ impl Subject<'_> {
             Variable::Scheme => out.extend_from_slice(seen.scheme.as_bytes()),
             Variable::ClientAddress => out.extend_from_slice(address_text(seen.client).as_bytes()),
             Variable::Status => {
-                let status =
-                    self.status.map_or(0, |(status, meant)| if status == 304 { meant } else { status });
+                let status = self.status.map_or(0, |(status, _)| status);
                 out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
             }
             Variable::Field(name) => out.extend_from_slice(fields.value(name.as_str()).unwrap_or_default()),

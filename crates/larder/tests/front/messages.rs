@@ -5,7 +5,6 @@ use std::time::Duration;
 use testkit::{Client, End, Gate, Larder, Response, ScriptedOrigin, Setup, run, wait};
 
 use crate::LARDER;
-use crate::mock::MockOrigin;
 
 fn in_front_of(origin: &ScriptedOrigin) -> Larder {
     Setup::origin(LARDER, &origin.url()).start()
@@ -601,8 +600,22 @@ const UPGRADE: &str = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpg
 //= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
 #[test]
 fn a_websocket_echoes_through_the_gateway() {
-    let origin = MockOrigin::start();
-    let larder = Setup::origin(LARDER, &origin.url).start();
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
+        );
+        while let Ok(header) = exchange.read_exact(2) {
+            let length = header[1] & 0x7f;
+            let (mask, text) = (exchange.read_exact(4), exchange.read_exact(length.into()));
+            let (mask, text) = (mask.expect("a mask"), text.expect("a text"));
+            exchange.send([0x81, length]);
+            exchange.send(
+                text.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect::<Vec<_>>(),
+            );
+        }
+    });
+    let larder = in_front_of(&origin);
     let mut client = larder.client();
     client.send(UPGRADE);
     let head = client.head();
