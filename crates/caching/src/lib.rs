@@ -39,7 +39,7 @@
 //! assert!(matches!(reuse(&request, &stored, &rules, then.plus_ms(60_000)), Reuse::Forward(_)));
 //! ```
 //!
-//! A stored response costs its keeper at most 96 bytes for [`StoredFacts`], and 40 for [`StoredValidators`], whose text
+//! A stored response costs its keeper 48 bytes for [`StoredFacts`], and 8 for [`StoredValidators`], whose text
 //! stays in its fields; [`NominatedValues`] hold copies of the bytes they are about.
 //!
 //! A header section is a slice of [`FieldLine`]s. Fuzz targets find total functions in

@@ -70,7 +70,7 @@ fn write_codes<'a>(page: &mut String, heading: &str, codes: impl Iterator<Item =
 
 const CACHE_STATUS_PREFACE: &str = "# Cache-Status
 
-Generated from the codes in `crates/caching` and `crates/gateway`; do not edit.
+Generated from the codes in `crates/caching` and `crates/message`; do not edit.
 
 A response carries a `Cache-Status` line (RFC 9211) that says what this cache did. Only the responses to requests whose head could not be read
 or was too much (400, 408, 414, 431, 501) have none; their code is in the access log and in a metric ([below](#detail-what-is-wrong-with-the-request)).
