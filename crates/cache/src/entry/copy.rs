@@ -1,8 +1,8 @@
 //! State of an entry in memory as a copy of a record in the tier.
 //!
 //! A copy is *own* until the tier has acknowledged it; *followed* when the tier will report its next change; *alone* when the tier has
-//! no record for its key any more; *refused* when the tier has no memory for it. A reader notes what it found before anybody can report a later change, so a later mark of suspicion
-//! stays: see `crates/fleet/src/tier/copies.rs`.
+//! no record for its key any more; *refused* when the tier has no memory for it. A reader notes what it found before anybody can report
+//! a later change, so a later mark of suspicion stays: see `crates/fleet/src/tier/copies.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -60,7 +60,7 @@ impl StoredHead {
     }
 
     /// Whether this coding is known to make the body no smaller.
-    pub fn record_no_gain(&self, coding: Coding) -> bool {
+    pub fn has_no_gain(&self, coding: Coding) -> bool {
         self.forms.known().is_some_and(|forms| matches!(forms.find(coding), Form::NoGain))
     }
 

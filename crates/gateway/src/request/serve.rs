@@ -239,7 +239,7 @@ impl RequestContext<'_> {
         let (status, lines) = (head.facts.status, head.fields.lines());
         compression.compressible.may_encode(status, lines, bytes, &self.rule.caching).is_ok()
             && !(compression.personal == PersonalResponses::AsTheyCame && is_for_one(self, head))
-            && !head.record_no_gain(coding)
+            && !head.has_no_gain(coding)
     }
 
     //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
