@@ -1,16 +1,16 @@
 //! The tests that take long: `make soak`.
 
-#[path = "front/churn.rs"]
+#[path = "front/kv/churn.rs"]
 mod churn;
-#[path = "front/compare.rs"]
-mod compare;
-#[path = "front/crowd.rs"]
+#[path = "front/origin/same_answer.rs"]
+mod same_answer;
+#[path = "front/kv/crowd.rs"]
 mod crowd;
-#[path = "front/identical.rs"]
-mod identical;
-#[path = "front/identity.rs"]
-mod identity;
-#[path = "front/pressure.rs"]
+#[path = "front/origin/nginx_pair.rs"]
+mod nginx_pair;
+#[path = "front/cache/users.rs"]
+mod users;
+#[path = "front/cache/pressure.rs"]
 mod pressure;
 
 use std::path::Path;
@@ -34,7 +34,7 @@ fn memory_stays_within_its_limit_for_ten_minutes() {
 
 #[test]
 fn a_file_of_200_megabytes_is_identical_with_and_without_the_cache() {
-    identical::Files::start(200 << 20, "1GiB").check();
+    nginx_pair::Files::start(200 << 20, "1GiB").check();
 }
 
 /// The same for the Redis-compatible server: its limit is what it takes, no more and no less.
@@ -67,7 +67,7 @@ fn the_largest_value_fits_into_the_default_memory() {
 /// 500 users in bursts of 250, at origins of 35 styles that are well, slow, overloaded and dead in turn: 105,000 responses.
 #[test]
 fn none_of_100_000_responses_is_made_for_somebody_else() {
-    let outcome = identity::Trial { users: 500, burst: 250, rounds: 12 }.run("");
+    let outcome = users::Trial { users: 500, burst: 250, rounds: 12 }.run("");
     eprintln!("{outcome:#?}");
     assert_eq!(outcome.foreign.len(), 0);
     assert!(outcome.responses >= 100_000 && outcome.shared > 0 && outcome.collapsed > 0 && outcome.stale > 0);

@@ -1,85 +1,107 @@
-//! The binary from outside, as its users and those around it meet it. One program, so that it is linked once, and tests of one room run
-//! beside those of others.
+//! The binary from outside, as its users and those around it meet it. One program, so that it is linked once and tests that wait share cores.
 
-// What several of them use, and some of it `soak.rs`.
-mod churn;
-mod collector;
-mod compare;
-mod crowd;
-mod identical;
-mod identity;
-mod instances;
-mod mock;
-mod pressure;
-mod purges;
-mod stores;
+/// Messages between clients and the gateway.
+mod http {
+    pub mod compression;
+    pub mod forwarded_fields;
+    pub mod http1;
+    pub mod large_bodies;
+    pub mod limits;
+    pub mod malformed_requests;
+    pub mod paths;
+    pub mod real_clients;
+    pub mod request_bodies;
+    pub mod slow_clients;
+    pub mod transformation;
+    pub mod transformation_safety;
+}
 
-// The rooms.
-mod behind_memory;
-mod caching;
-mod clients;
-mod command_line;
-mod compressing;
-mod conversations;
-mod counting;
-mod crowding;
-mod explaining;
-mod files;
-mod filling;
-mod fleet;
-mod fleet_collapse;
-mod fleet_faults;
-mod forwarding;
-mod groups;
-mod hostile;
-mod http2_origins;
-mod known_mistakes;
-mod kv;
-mod kv_access;
-mod kv_batches;
-mod kv_client_memory;
-mod kv_clients;
-mod kv_commands;
-mod kv_connections;
-mod kv_crowd;
-mod kv_differences;
-mod kv_endings;
-mod kv_first_contact;
-mod kv_lifetimes;
-mod kv_memory;
-mod kv_restart;
-mod kv_service;
-mod kv_talk;
-mod kv_text_protocol;
-mod kv_unix;
-mod large;
-mod logging;
-mod malformed;
-mod memory;
-mod messages;
-mod methods;
-mod observing;
-mod operating;
-mod operations;
-mod oracle;
-mod origins;
-mod overtaken;
-mod partial;
-mod privacy;
-mod protection;
-mod purging;
-mod reading;
-mod real_origins;
-mod refreshing;
-mod remote_tier;
-mod site_stores;
-mod spelling;
-mod stale;
-mod tracing;
-mod transform_trust;
-mod transforming;
-mod uploads;
-mod variants;
-mod wire;
+/// Storing, reuse, validation, invalidation and purges.
+mod cache {
+    pub mod basics;
+    pub mod collapsing;
+    pub mod conversations;
+    pub mod keys;
+    pub mod known_faults;
+    pub mod memory;
+    pub mod methods;
+    pub mod pressure;
+    pub mod privacy;
+    pub mod purging;
+    pub mod races;
+    pub mod range_oracle;
+    pub mod ranges;
+    pub mod refresh_ahead;
+    pub mod site_stores;
+    pub mod stale;
+    pub mod users;
+    pub mod variants;
+}
+
+/// Connections to origin servers, and groups of them.
+mod origin {
+    pub mod connections;
+    pub mod groups;
+    pub mod http2;
+    pub mod malformed_responses;
+    pub mod nginx_files;
+    pub mod nginx_pair;
+    pub mod real_origins;
+    pub mod same_answer;
+}
+
+/// Several instances over one store.
+mod fleet {
+    pub mod collapsing;
+    pub mod instances;
+    pub mod kv_store;
+    pub mod purge_waits;
+    pub mod remote_tier;
+    pub mod sharing;
+    pub mod store_failures;
+    pub mod store_servers;
+}
+
+/// Probes, metrics, logs, traces, reload and stop.
+mod admin {
+    pub mod access_log;
+    pub mod collector;
+    pub mod dashboards;
+    pub mod endpoints;
+    pub mod event_log;
+    pub mod hostile_surroundings;
+    pub mod reload_and_stop;
+    pub mod tracing;
+}
+
+/// Commands that run beside a server.
+mod tools {
+    pub mod command_line;
+    pub mod explain;
+    pub mod mock_origin;
+}
+
+/// `larder kv`.
+mod kv {
+    pub mod access;
+    pub mod batches;
+    pub mod churn;
+    pub mod client_memory;
+    pub mod commands;
+    pub mod connections;
+    pub mod crowd;
+    pub mod crowds;
+    pub mod differences;
+    pub mod endings;
+    pub mod first_contact;
+    pub mod lifetimes;
+    pub mod memory;
+    pub mod replies;
+    pub mod restart;
+    pub mod service;
+    pub mod sessions;
+    pub mod text_protocol;
+    pub mod unix_socket;
+}
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");

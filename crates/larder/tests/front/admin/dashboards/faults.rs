@@ -1,0 +1,290 @@
+//! For each alert the fault that it is for, made from outside.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{Client, Faults, KvService, Redis, RespClient, run, wait};
+
+use super::prometheus::Labels;
+use super::world::{CLIENTS_MAX, CONNECTIONS_MAX, NOW, PASSWORD, SOON, World};
+
+/// An alert, and why it fires here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) alert: &'static str,
+    /// One of its labels, and the value that says that it means this fault and not another one; no value where it has no such label.
+    means: (&'static str, &'static str),
+    /// What is made.
+    fault: &'static str,
+}
+
+const fn fault(alert: &'static str, means: (&'static str, &'static str), fault: &'static str) -> Fault {
+    Fault { alert, means, fault }
+}
+
+impl Fault {
+    fn is_meant_by(&self, labels: &Labels) -> bool {
+        let has = |(name, value): (&str, &str)| labels.get(name).map_or("", String::as_str) == value;
+        has(("alertname", self.alert)) && has(self.means)
+    }
+
+    fn is_silent(&self, fired: &BTreeSet<Labels>) -> bool {
+        !fired.iter().any(|labels| self.is_meant_by(labels))
+    }
+}
+
+/// All alerts of `deploy/`. The fault of the last one would hide others, and is made when those have fired.
+pub(crate) const FAULTS: [Fault; 37] = [
+    fault("LarderRestarts", KV, "a kv server is killed again and again"),
+    fault("LarderFileDescriptors", KV, "a server may open few more files than it has clients"),
+    fault("LarderReloadRefused", GATEWAY, "a reload finds a mistake in the file"),
+    fault("LarderLogDropped", GATEWAY, "no file may grow any more, the one behind standard error among them"),
+    fault("LarderErrors", SHOP, "its origin is gone"),
+    fault("LarderSlow", ("site", "slow"), "its origin is far away"),
+    fault("LarderHitRatioFell", ("site", "news"), "its origin begins to send `no-store`"),
+    fault("LarderOriginFailing", ("origin", "pages"), "it is gone"),
+    fault("LarderOriginSlow", ("origin", "slow"), "it is far away"),
+    fault("LarderOriginQueue", ("origin", "slow"), "it has more clients than places, and each takes seconds"),
+    fault("LarderOriginServerOut", ("origin", "group"), "both of its servers are gone"),
+    fault("LarderOriginServersOut", ("origin", "group"), "both of its servers are gone"),
+    fault("LarderOriginBreakerOpen", ("origin", "guarded"), "it is gone"),
+    fault(
+        "LarderOriginRetriesOverBudget",
+        ("origin", "group"),
+        "its servers are gone, and no retry is allowed",
+    ),
+    fault("LarderRateLimited", SHOP, "a client asks too often"),
+    fault("LarderMissBudget", ("rule", "budget"), "a client asks for what is not stored"),
+    fault("LarderStoreAway", DEFAULT_STORE, "its server is killed"),
+    fault("LarderStoreBreaker", ("store", "far"), "its server is near and far by turns"),
+    fault("LarderStoreWritesLost", ("store", "full"), "its server has no memory left"),
+    fault("LarderStoreUnusable", ("reason", "corrupt"), "somebody else writes to the keys of `full`"),
+    fault("LarderStoreClock", ("store", "full"), "the clock of its server is an hour ahead"),
+    fault("LarderFleetSplit", ("store", "split"), "one of two instances is led to another server"),
+    fault("LarderPurgePartial", GATEWAY, "the server of a store is gone when somebody purges"),
+    fault("LarderStoreTooSmall", ("store", "small"), "a client asks for more than it holds"),
+    fault(
+        "LarderCertificateExpiresSoon",
+        ("host", SOON),
+        "a certificate with a week left is put in the place of another",
+    ),
+    fault("LarderCertificateExpires", ("host", NOW), "one with a day left is put in the place of another"),
+    fault("LarderConnections", GATEWAY, "clients keep their connections open"),
+    fault("LarderAccessLogDropped", GATEWAY, "no file may grow any more, the access log among them"),
+    fault("LarderKvNoRoom", KV, "clients set more than there is room for, and nothing is evicted"),
+    fault("LarderKvTooSmall", KV, "clients set more than there is room for"),
+    fault("LarderKvSlow", ("command", "mset"), "a client sets hundreds of thousands of keys at once"),
+    fault("LarderKvConnections", KV, "clients keep their connections open"),
+    fault("LarderKvRefusedConnections", KV, "clients come when there is no place left"),
+    fault("LarderKvPasswords", KV, "a client has an old password"),
+    fault("LarderKvSaveFailed", KV, "a folder stands where the file is to be"),
+    fault("LarderKvSaveRefused", KV, "the file is damaged when the server begins"),
+    fault("LarderDown", GATEWAY, "a gateway is killed"),
+];
+
+const DEFAULT_STORE: (&str, &str) = ("store", "");
+const GATEWAY: (&str, &str) = ("job", "larder-gateway");
+const KV: (&str, &str) = ("job", "larder-kv");
+const SHOP: (&str, &str) = ("site", "shop");
+
+/// A world in which everything is out of order.
+pub(crate) struct Trouble<'a> {
+    world: &'a mut World,
+    /// Kept open to the first gateway.
+    _connections: Vec<Client>,
+    /// All that the crowded kv server lets in.
+    clients: Vec<RespClient>,
+    round: usize,
+}
+
+/// Until each alert must have fired: some need several passes within their window, and on a busy machine a pass takes seconds.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// Between two looks at whether Prometheus has seen a server.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+impl<'a> Trouble<'a> {
+    /// Makes all faults but the last. Those that pass are made again by [`Trouble::fires`].
+    #[track_caller]
+    pub(crate) fn make(world: &'a mut World) -> Self {
+        renew_late(world);
+        world.gateways[0].write_config("site = 1");
+        let process = world.gateways[1].service().id().to_string();
+        run("prlimit", ["--pid", &process, "--fsize=0"]).succeeded();
+        world.origins.are_news_cacheable.store(false, Ordering::Relaxed);
+        // With the time of answers, more than five seconds.
+        world.origins.slow.set(Faults { latency_ms: 2750, ..Faults::default() });
+        world.origins.stop();
+        break_stores(world);
+        fs::create_dir(world.kv.full.folder().join("saved")).expect("a folder where a file should be");
+        world.kv.full.ask("BGSAVE\r\n");
+        // Those that come and go need some as well.
+        let mut connections: Vec<_> =
+            (0..CONNECTIONS_MAX * 93 / 100).map(|_| world.gateways[0].client()).collect();
+        // One that has asked nothing yet has little time to do so.
+        connections.iter_mut().for_each(|client| drop(client.get("/none")));
+        let clients = crowd(&world.kv.crowded);
+        Self { world, _connections: connections, clients, round: 0 }
+    }
+
+    /// Makes what passes again, and waits until each of these alerts has fired.
+    #[track_caller]
+    pub(crate) fn fires(&mut self, faults: &[Fault]) {
+        let Self { world, clients, round, .. } = self;
+        let world: &World = world;
+        let over = AtomicBool::new(false);
+        let fired = thread::scope(|scope| {
+            // By itself, so that it crashes often enough however long the rest takes.
+            scope.spawn(|| crash_again(world, &over));
+            let _until_here = Ends(&over);
+            until_all_fired(world, faults, || {
+                *round += 1;
+                pass(world, &mut clients[0], *round);
+            })
+        });
+        let silent = faults.iter().filter(|fault| fault.is_silent(&fired));
+        let silent: Vec<_> =
+            silent.map(|fault| format!("{}, although {}", fault.alert, fault.fault)).collect();
+        assert!(silent.is_empty(), "silent: {silent:#?}; fired: {fired:#?}");
+    }
+
+    /// Instances that are led to two servers for good agree again in what they see, and are told of all the same.
+    #[track_caller]
+    pub(crate) fn halves_are_told(&self) {
+        let prometheus = &self.world.prometheus;
+        let seen = "larder_tier_instances{store=\"split\"}";
+        wait::until_true("each sees itself alone", || prometheus.values(seen) == [1.0, 1.0]);
+        let rule = prometheus.rules().into_iter().find(|rule| rule.name == "LarderFleetSplit");
+        let query = rule.expect("the rule").query;
+        assert_eq!(prometheus.series(&format!("({query}) and on (store) count by (store) ({seen})")), 1);
+    }
+
+    /// Makes the fault of the last alert.
+    pub(crate) fn make_last(&mut self) {
+        drop(self.world.gateways.pop());
+    }
+}
+
+/// Replaces certificates by those that an operator should have replaced long ago.
+fn renew_late(world: &World) {
+    for (host, days) in [(SOON, 7), (NOW, 1)] {
+        world.certificates.issue(host, days);
+    }
+    assert_eq!(world.gateways[0].ask_admin("POST", "/reload", "").status(), 200);
+}
+
+fn break_stores(world: &mut World) {
+    world.stores.default.kill();
+    scribble(&world.stores.full);
+    assert_eq!(world.stores.full.command("CONFIG SET maxmemory 1"), "+OK");
+    world.stores.clock.decide(crate::fleet::sharing::clock_ahead(3600));
+    world.stores.split.aim(world.stores.other.address());
+    world.stores.split.close_connections();
+}
+
+/// Puts something else under the key of each record.
+fn scribble(server: &Redis) {
+    let script = "for _, key in ipairs(redis.call('KEYS', 'larder:r:*')) do redis.call('SET', key, 'x') end";
+    assert_eq!(server.command(&format!("EVAL \"{script}\" 0")), "$-1");
+}
+
+/// Takes all places, and leaves the server few files beyond those that it has open.
+fn crowd(server: &KvService) -> Vec<RespClient> {
+    let clients = (0..CLIENTS_MAX).map(|_| {
+        let mut client = RespClient::connect(server.address());
+        assert_eq!(client.ask(&[b"AUTH", PASSWORD]), b"+OK\r\n");
+        client
+    });
+    let clients = clients.collect();
+    let open = server.metric("process_open_fds").expect("it is there");
+    let limit = format!("--nofile={}:", (open / 0.85).floor());
+    run("prlimit", ["--pid", &server.service.id().to_string(), &limit]).succeeded();
+    clients
+}
+
+/// Ends a thread when dropped, also where an assertion fails beside it.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Collects the alerts that fire while faults are made again, until all of them are told of or the time is over.
+fn until_all_fired(world: &World, faults: &[Fault], mut make: impl FnMut()) -> BTreeSet<Labels> {
+    let (mut fired, end) = (BTreeSet::new(), Instant::now() + PATIENCE);
+    while Instant::now() < end && faults.iter().any(|fault| fault.is_silent(&fired)) {
+        make();
+        fired.extend(world.prometheus.firing());
+    }
+    fired
+}
+
+/// Makes the faults that pass.
+fn pass(world: &World, client: &mut RespClient, round: usize) {
+    strain_gateway(world, round);
+    move_store(world);
+    for key in ["a", "b", "c"] {
+        world.kv.full.ask(&format!("SETRANGE {key} 1500000 x\r\n"));
+    }
+    strain_kv(&world.kv.crowded, client, round);
+}
+
+fn strain_gateway(world: &World, round: usize) {
+    let (gateway, place) = (&world.gateways[0], world.places[0]);
+    for (target, status) in [("/reload", 422), ("/purge?site=shop", 200)] {
+        let answer = gateway.ask_admin("POST", target, "");
+        assert_eq!(answer.status(), status, "{target}: {}", answer.text());
+    }
+    let mut client = gateway.client();
+    for target in ["/limited", "/budget/cold"].repeat(100) {
+        client.get(target);
+    }
+    for number in 0..5 {
+        place.ask_host("small", "GET", &format!("/large/{round}-{number}"), "");
+    }
+}
+
+/// The way there and back is longer than `record_timeout` until that has opened the breaker. Were it so long for ever, the instances would be
+/// cut off from purges, and the store be away.
+fn move_store(world: &World) {
+    let is_closed = world.gateways[0].metric("larder_tier_breaker", &["far", "closed"]) == 1.0;
+    let latency_ms = if is_closed { 700 } else { 0 };
+    world.stores.far.set(Faults { latency_ms, ..Faults::default() });
+}
+
+fn strain_kv(server: &KvService, client: &mut RespClient, round: usize) {
+    // Some of it may be refused, where a busy machine takes long to evict.
+    let pairs = [&b"key"[..], b"value"].repeat(150_000);
+    client.ask(&[&[&b"MSET"[..]], &pairs[..]].concat());
+    for part in 0..5 {
+        let key = format!("key-{round}-{part}");
+        client.ask(&[b"SETRANGE", key.as_bytes(), b"4999999", b"x"]);
+        (0..5).for_each(|_| drop(client.ask(&[b"AUTH", b"password"])));
+        // It is told that there is no place, and closed.
+        drop(TcpStream::connect(server.address()));
+    }
+}
+
+/// Cuts the file of the server, and kills the server, each time that Prometheus has seen it anew.
+fn crash_again(world: &World, over: &AtomicBool) {
+    let mut server = world.kv.crashing.lock().expect("no other thread has it");
+    let query = format!("process_start_time_seconds{{instance=\"{}\"}}", server.admin());
+    let mut begun = 0.0;
+    while !over.load(Ordering::Relaxed) {
+        let seen = world.prometheus.values(&query).first().copied();
+        let Some(seen) = seen.filter(|seen| *seen > begun) else {
+            thread::park_timeout(LOOK_AGAIN);
+            continue;
+        };
+        begun = seen;
+        assert_eq!(server.ask("SET key value\r\nSAVE\r\n"), "+OK\r\n+OK\r\n");
+        let saved = fs::File::options().write(true).open(server.folder().join("saved"));
+        saved.and_then(|file| file.set_len(file.metadata()?.len() - 1)).expect("it is there");
+        server.crash();
+    }
+}

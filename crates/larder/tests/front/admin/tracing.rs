@@ -1,0 +1,589 @@
+//! Traces of requests at a collector, what the origin is told of them, and what a client is told of times.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{End, Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Setup, run, wait};
+
+use crate::admin::collector::{CollectedSpan, Collector};
+use crate::fleet::instances::{is_written, status};
+use crate::LARDER;
+use crate::fleet::instances;
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+const FRESH: &str = "Cache-Control: max-age=600\r\n";
+
+/// `traceparent` with these flags.
+fn parent(flags: &str) -> String {
+    format!("traceparent: 00-{TRACE}-{PARENT}-{flags}\r\n")
+}
+
+/// A gateway that has every request traced that says so, and sends what it has at once.
+fn traced(origin: &ScriptedOrigin, collector: &str, more: &str) -> String {
+    format!(
+        "{more}\n[[site]]\nname = \"shop\"\norigin = \"{}\"\n[tracing]\nendpoint = \"{collector}\"\n\
+         interval = \"10ms\"\nsample_one_in = 1\n",
+        origin.url()
+    )
+}
+
+fn gateway(origin: &ScriptedOrigin, collector: &Collector, tracing: &str) -> Larder {
+    let config = traced(origin, &collector.url(), "") + tracing;
+    Setup::config(LARDER, &config).start()
+}
+
+const ALWAYS: &str = "accept_parent = \"always\"\n";
+
+fn spans_total(larder: &Larder, result: &str) -> f64 {
+    larder.metric("larder_trace_spans_total", &[&format!("result=\"{result}\"")])
+}
+
+/// The one span that fits.
+#[track_caller]
+fn only(spans: &[CollectedSpan], fits: impl Fn(&CollectedSpan) -> bool) -> &CollectedSpan {
+    let found: Vec<_> = spans.iter().filter(|span| fits(span)).collect();
+    assert_eq!(found.len(), 1, "of {spans:#?}");
+    found[0]
+}
+
+/// Trace and span of a `traceparent` that an origin got, and its flags.
+#[track_caller]
+fn told(exchange: &testkit::Received) -> (String, String, String) {
+    let value = exchange.field("traceparent");
+    let parts: Vec<_> = value.split('-').collect();
+    assert!(parts.len() == 4 && parts[0] == "00", "{value:?}");
+    (parts[1].to_owned(), parts[2].to_owned(), parts[3].to_owned())
+}
+
+#[test]
+fn a_trace_of_one_miss_across_two_instances_is_complete() {
+    let redis = Redis::start("");
+    let collector = Collector::start();
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        released.pass();
+        exchange.respond("200 OK", FRESH, "shared");
+    });
+    let config = |name: &str| {
+        let store = format!(
+            "server_name = \"{name}\"\n[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"10s\"\n\
+             lease_wait_max = \"20s\"\nlease_time = \"20s\"\n",
+            redis.address()
+        );
+        let config = traced(&origin, &collector.url(), &store) + ALWAYS;
+        config.replace("name = \"shop\"", "name = \"shop\"\nserver_timing = \"always\"")
+    };
+    let fleet = instances::start(2, |index| Setup::config(LARDER, &config(["one", "two"][index])));
+    let request = format!("GET /a HTTP/1.1\r\nHost: shop.example\r\n{}\r\n", parent("01"));
+    let [mut first, mut second] = [fleet[0].client(), fleet[1].client()];
+    first.send(&request);
+    origin.wait_for("/a", 1);
+    second.send(&request);
+    let waited = || fleet[1].metric("larder_tier_leases_total", &["event=\"waited\""]);
+    wait::until_true("the second waits for the first", || waited() > 0.0);
+    gate.open();
+    let (first, second) = (first.response(), second.response());
+    assert_eq!((first.text(), second.text()), ("shared".to_owned(), "shared".to_owned()));
+    assert!(status(&second).contains("collapsed"), "{}", status(&second));
+    assert_eq!(timings(&first), ["cache", "local", "store", "origin", "total"]);
+    assert_eq!(timings(&second), ["cache", "local", "store", "lease", "total"]);
+    is_written(&fleet[0]);
+    assert_eq!(origin.total(), 1);
+    // The server spans are the last.
+    collector.wait_for(2, |span| span.kind == "server");
+    let spans = collector.spans();
+    assert!(spans.iter().all(|span| span.trace == TRACE), "{spans:#?}");
+    let of = |service: &'static str, name: &'static str| {
+        only(&spans, move |span| span.service() == service && span.name == name && span.kind != "client")
+    };
+    for service in ["one", "two"] {
+        let server = of(service, "GET");
+        assert_eq!((&*server.parent, server.kind), (PARENT, "server"));
+        assert_eq!(server.attribute("http.response.status_code"), "200");
+        for inner in spans.iter().filter(|span| span.service() == service && span.kind != "server") {
+            assert_eq!(inner.parent, server.id, "{inner:#?}");
+            assert!(server.start_ns <= inner.start_ns && inner.end_ns <= server.end_ns, "{inner:#?}");
+        }
+        assert_eq!(of(service, "larder.store").attribute("larder.store.result"), "nothing");
+    }
+    let asked = only(&spans, |span| span.kind == "client");
+    assert_eq!(
+        (asked.service(), &*asked.name, asked.attribute("larder.origin")),
+        ("one", "GET", &*origin.url())
+    );
+    assert_eq!(told(&origin.last("/a")), (TRACE.to_owned(), asked.id.clone(), "01".to_owned()));
+    let waiting = of("two", "larder.lease");
+    assert_eq!(waiting.links, [(TRACE.to_owned(), of("one", "GET").id.clone())]);
+    assert_eq!(of("one", "GET").attribute("larder.cache.result"), "miss");
+    assert_eq!(of("two", "GET").attribute("larder.cache.result"), "collapsed");
+}
+
+/// Field bug: spans named no server of an origin that has several.
+#[test]
+fn spans_name_the_server_that_answered() {
+    let dead = ScriptedOrigin::start(|exchange| _ = exchange.reset());
+    let (well, collector) = (ScriptedOrigin::fixed("", "well"), Collector::start());
+    let group = format!("[[origin]]\nname = \"group\"\nservers = [\"{}\", \"{}\"]\n", dead.url(), well.url());
+    let config = traced(&well, &collector.url(), &group);
+    let config = config.replace(&format!("\norigin = \"{}\"", well.url()), "\norigin = \"group\"");
+    let larder = Setup::config(LARDER, &config).start();
+    ["/a", "/b"].iter().for_each(|target| assert_eq!(larder.get(target).text(), "well"));
+    assert!(dead.total() > 0, "one of them was tried there first");
+    for asked in collector.wait_for(2, |span| span.kind == "client") {
+        assert_eq!(asked.attribute("larder.server"), well.url(), "{asked:#?}");
+        assert_eq!(asked.attribute("server.address"), "127.0.0.1", "{asked:#?}");
+    }
+}
+
+/// What is believed of whom, and what the origin and the collector see then.
+#[test]
+fn whose_trace_goes_on_is_the_operators_choice() {
+    let collector = Collector::start();
+    let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "x");
+    let state = "tracestate: rojo=00f067aa0ba902b7,congo=t61rcWkgMzE\r\n";
+    // `accept_parent`, the proxies that are trusted, and whether the client's trace goes on.
+    let cases = [
+        ("always", "", true),
+        ("never", "127.0.0.1", false),
+        ("trusted_proxies", "", false),
+        ("trusted_proxies", "127.0.0.1", true),
+    ];
+    for (index, (accepted, trusted, goes_on)) in cases.into_iter().enumerate() {
+        let trusted =
+            if trusted.is_empty() { String::new() } else { format!("trusted_proxies = [\"{trusted}\"]") };
+        let config =
+            traced(&origin, &collector.url(), &trusted) + &format!("accept_parent = \"{accepted}\"\n");
+        let larder = Setup::config(LARDER, &config).start();
+        let target = format!("/{index}");
+        larder.ask("GET", &target, &(parent("01") + state));
+        let is_server = |span: &CollectedSpan| span.attribute("url.path") == target;
+        let server = collector.wait_for(1, is_server).remove(0);
+        let client =
+            collector.wait_for(1, |span| span.parent == server.id && span.kind == "client").remove(0);
+        let (trace, span, flags) = told(&origin.last(&target));
+        assert_eq!((&trace, &span, &*flags), (&server.trace, &client.id, "01"), "{accepted}");
+        assert_eq!(trace == TRACE, goes_on, "{accepted} {trusted}");
+        let at_origin = origin.last(&target);
+        match goes_on {
+            true => {
+                assert_eq!((&*server.parent, server.links.len()), (PARENT, 0));
+                assert_eq!(at_origin.field("tracestate"), "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE");
+                assert_eq!(server.state, at_origin.field("tracestate"));
+            }
+            false => {
+                assert_eq!((&*server.parent, at_origin.field("tracestate")), ("", ""));
+                assert_eq!(server.links, [(TRACE.to_owned(), PARENT.to_owned())]);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_nobody_samples_is_not_recorded_and_the_origin_is_told() {
+    let collector = Collector::start();
+    let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "x");
+    let larder = gateway(&origin, &collector, ALWAYS);
+    larder.ask("GET", "/unsampled", &parent("00"));
+    assert_eq!(told(&origin.last("/unsampled")), (TRACE.to_owned(), PARENT.to_owned(), "00".to_owned()));
+    let config =
+        traced(&origin, &collector.url(), "").replace("sample_one_in = 1", "sample_one_in = 0") + ALWAYS;
+    let rare = Setup::config(LARDER, &config).start();
+    rare.get("/rare");
+    assert_eq!(told(&origin.last("/rare")).2, "00");
+    for broken in [
+        format!("traceparent: 00-{TRACE}-{PARENT}\r\n"),
+        parent("01") + &parent("01").replace(TRACE, PARENT),
+        parent("01") + &parent("01"),
+        "traceparent: \r\n".to_owned(),
+        parent("01") + "Connection: traceparent\r\n",
+    ] {
+        rare.ask("GET", "/broken", &broken);
+        let (trace, _, flags) = told(&origin.last("/broken"));
+        assert!(trace != TRACE && flags == "00", "{broken}");
+        assert_eq!(origin.last("/broken").head.fields.joined("traceparent").matches('-').count(), 3);
+    }
+    // One that is sampled comes behind all others.
+    larder.ask("GET", "/sampled", &parent("01"));
+    collector.wait_for(1, |span| span.kind == "server");
+    assert!(collector.spans().iter().all(|span| span.attribute("url.path") != "/unsampled"));
+    // Without a collector the fields are those of the client.
+    let off = Setup::origin(LARDER, &origin.url()).start();
+    off.ask("GET", "/off", &(parent("01") + "tracestate: a=b, c=d\r\n"));
+    let at_origin = origin.last("/off");
+    assert_eq!(told(&at_origin), (TRACE.to_owned(), PARENT.to_owned(), "01".to_owned()));
+    assert_eq!(at_origin.field("tracestate"), "a=b, c=d");
+}
+
+/// Each client has a trace of its own, and they share a response all the same, even where the origin says that it depends on it.
+#[test]
+fn traces_are_no_part_of_what_is_stored() {
+    let collector = Collector::start();
+    let origin = ScriptedOrigin::start(|exchange| {
+        let vary =
+            if exchange.request.target() == "/varied" { "Vary: traceparent, tracestate\r\n" } else { "" };
+        exchange.respond("200 OK", &format!("{FRESH}{vary}"), "shared");
+    });
+    let larder = gateway(&origin, &collector, ALWAYS);
+    for target in ["/plain", "/varied"] {
+        let mut answers = (0..3).map(|number| {
+            let own =
+                parent("01").replace(TRACE, &format!("{number:016x}{TRACE:.16}").replace("0000", "1111"));
+            larder.ask("GET", target, &format!("{own}tracestate: a={number}\r\n"))
+        });
+        assert!(!answers.next().unwrap().is_hit());
+        for hit in answers {
+            assert!(hit.is_hit(), "{target}: {}", hit.cache_status());
+            assert!(
+                hit.head.fields.one("traceparent").is_none()
+                    && hit.head.fields.one("server-timing").is_none()
+            );
+        }
+        assert_eq!(origin.count(target), 1);
+    }
+}
+
+#[test]
+fn hits_collapsed_requests_and_refreshes_have_spans() {
+    let collector = Collector::start();
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin =
+        ScriptedOrigin::start(move |exchange| match (exchange.request.target(), exchange.request.earlier) {
+            ("/crowd", _) => {
+                released.pass();
+                _ = exchange.respond("200 OK", FRESH, "crowd");
+            }
+            ("/stale", 0) => {
+                let fields =
+                    "Cache-Control: max-age=1, stale-while-revalidate=600\r\nAge: 5\r\nETag: \"1\"\r\n";
+                _ = exchange.respond("200 OK", fields, "old");
+            }
+            ("/cut", _) => _ = exchange.head("200 OK", "Content-Length: 9\r\n").send("begun").close(),
+            ("/gone", _) => _ = exchange.respond("503 Service Unavailable", "", "no"),
+            _ => _ = exchange.respond("200 OK", FRESH, "new"),
+        });
+    let larder = gateway(&origin, &collector, ALWAYS);
+    let result = |target: &'static str, result: &'static str| {
+        let fits = move |span: &CollectedSpan| {
+            span.attribute("url.path") == target && span.attribute("larder.cache.result") == result
+        };
+        collector.wait_for(1, fits).remove(0)
+    };
+    // A hit.
+    (0..2).for_each(|_| drop(larder.get("/hit?a=1&token=secret")));
+    let hit = result("/hit", "hit");
+    assert_eq!(hit.attribute("url.query"), "a=1&token=REDACTED");
+    assert!(hit.attribute("larder.cache.status").starts_with("larder; hit"), "{hit:#?}");
+    assert_eq!((hit.attribute("larder.site"), hit.attribute("http.request.method")), ("shop", "GET"));
+    assert_eq!(
+        (hit.attribute("network.protocol.version"), hit.attribute("client.address")),
+        ("1.1", "127.0.0.1")
+    );
+    let inner = collector.wait_for(1, |span| span.parent == hit.id);
+    assert_eq!(inner.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["larder.local"]);
+    // Two requests for one response.
+    let mut clients = [larder.client(), larder.client()];
+    clients[0].send("GET /crowd HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_for("/crowd", 1);
+    clients[1].send("GET /crowd HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait::until_true("it waits", || larder.metric("larder_collapsed_waiters", &[]) > 0.0);
+    gate.open();
+    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "crowd"));
+    let (leader, waiter) = (result("/crowd", "miss"), result("/crowd", "collapsed"));
+    let waiting = collector.wait_for(1, |span| span.parent == waiter.id && span.name == "larder.collapse");
+    assert_eq!(waiting[0].links, [(leader.trace.clone(), leader.id.clone())]);
+    assert_ne!(leader.trace, waiter.trace);
+    // A validation that nobody waits for.
+    (0..2).for_each(|_| drop(larder.get("/stale")));
+    let stale = result("/stale", "stale");
+    let refresh = collector.wait_for(1, |span| span.name == "larder.refresh").remove(0);
+    assert_eq!((&refresh.links, &*refresh.parent), (&vec![(stale.trace, stale.id)], ""));
+    let asked = collector.wait_for(1, |span| span.parent == refresh.id && span.kind == "client").remove(0);
+    assert_eq!(told(&origin.last("/stale")), (refresh.trace, asked.id, "01".to_owned()));
+    // An error of the origin.
+    larder.get("/gone");
+    let gone = collector.wait_for(1, |span| span.attribute("url.path") == "/gone").remove(0);
+    assert!(gone.is_error && gone.attribute("error.type") == "503", "{gone:#?}");
+    // A response that breaks off.
+    let mut client = larder.client();
+    client.send("GET /cut HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().end, End::Truncated);
+    let cut = collector.wait_for(1, |span| span.attribute("url.path") == "/cut").remove(0);
+    assert!(cut.is_error && cut.attribute("error.type") == "broken-off", "{cut:#?}");
+}
+
+#[test]
+fn secrets_stay_out_of_spans() {
+    let collector = Collector::start();
+    let origin = ScriptedOrigin::fixed(FRESH, "x");
+    let config = traced(&origin, &collector.url(), "")
+        + "headers = { authorization = \"@dir@/token\", x-team = \"@dir@/team\" }\n\
+           resource_attributes = { \"deployment.environment.name\" = \"test\" }\nservice_name = \"edge\"\n\
+           [log]\naccess = \"@dir@/access.log\"\nredact = [\"session\"]\n";
+    let setup = Setup::config(LARDER, &config).file("token", "Bearer s3cret\n").file("team", "shop\n");
+    let larder = setup.start();
+    larder.ask(
+        "GET",
+        "/page?session=s3cret&b=2",
+        "Cookie: id=s3cret\r\nAuthorization: Basic s3cret\r\nX-Api-Key: s3cret\r\nUser-Agent: probe/1\r\n",
+    );
+    let server = collector.wait_for(1, |span| span.kind == "server").remove(0);
+    assert_eq!(server.attribute("url.query"), "session=REDACTED&b=2");
+    assert_eq!(server.attribute("user_agent.original"), "probe/1");
+    let all = format!("{:?}", collector.spans());
+    assert!(!all.contains("s3cret"), "{all}");
+    assert_eq!((server.service(), &*server.resource["deployment.environment.name"]), ("edge", "test"));
+    let request = &collector.received()[0];
+    assert_eq!((request.target(), request.field("x-team")), ("/v1/traces", "shop"));
+    assert_eq!(request.field("authorization"), "Bearer s3cret");
+    // The log has the same names.
+    let line = wait::until("a line of the log", || {
+        std::fs::read_to_string(larder.folder().join("access.log")).ok().filter(|text| text.ends_with('\n'))
+    });
+    let ids = format!("\"trace_id\":\"{}\",\"span_id\":\"{}\"", server.trace, server.id);
+    assert!(line.contains(&ids), "{line}");
+}
+
+/// A request that the client does not wait for has a span as well, and HTTP/2 is traced like HTTP/1.
+#[test]
+fn http_2_is_traced_and_clients_that_leave_are_seen() {
+    let collector = Collector::start();
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.target() == "/left" {
+            released.pass();
+        }
+        exchange.respond("200 OK", FRESH, "x");
+    });
+    let larder = gateway(&origin, &collector, ALWAYS);
+    let header = parent("01");
+    for result in ["miss", "hit"] {
+        let arguments =
+            ["--silent", "--http2-prior-knowledge", "--header", header.trim(), &larder.url("/two")];
+        assert_eq!(run("curl", arguments).succeeded().text(), "x");
+        let fits = |span: &CollectedSpan| span.attribute("larder.cache.result") == result;
+        let span = collector.wait_for(1, fits).remove(0);
+        assert_eq!((&*span.trace, &*span.parent), (TRACE, PARENT));
+        assert_eq!(span.attribute("network.protocol.version"), "2");
+    }
+    let mut client = larder.client();
+    client.send("GET /left HTTP/1.1\r\nHost: a\r\nCache-Control: no-store\r\n\r\n");
+    origin.wait_for("/left", 1);
+    client.reset();
+    wait::until_true("it has left", || {
+        larder.metric("larder_client_errors_total", &["reason=\"client-closed\""]) > 0.0
+    });
+    gate.open();
+    let left = collector.wait_for(1, |span| span.attribute("url.path") == "/left").remove(0);
+    assert_eq!(left.attribute("error.type"), "client-gone");
+}
+
+/// Whatever the collector does, clients get their responses at once.
+fn is_served(larder: &Larder) {
+    let began = Instant::now();
+    let mut client = larder.client();
+    for number in 0..50 {
+        assert_eq!(client.get(&format!("/{number}")).text(), "x");
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+fn dead_end(collector: &str) -> (ScriptedOrigin, Larder) {
+    let origin = ScriptedOrigin::fixed(FRESH, "x");
+    let config =
+        traced(&origin, collector, "") + "timeout = \"100ms\"\nqueue_spans_max = 60\nbatch_spans_max = 20\n";
+    let larder = Setup::config(LARDER, &config).start();
+    (origin, larder)
+}
+
+#[test]
+fn a_collector_that_does_not_answer_holds_nobody_up() {
+    // One that takes connections and says nothing, one that is not there, one that speaks no HTTP, and one that has no use for spans.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let garbage = ScriptedOrigin::start(|exchange| _ = exchange.send("+OK\r\n\0\0\0\0").close());
+    let address = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
+    let endpoints = [address(&silent), address(&gone), garbage.url()];
+    drop(gone);
+    let dead: Vec<_> = endpoints.iter().map(|endpoint| dead_end(endpoint)).collect();
+    thread::scope(|scope| dead.iter().for_each(|(_, larder)| _ = scope.spawn(|| is_served(larder))));
+    for (_, larder) in &dead {
+        wait::until_true("it tries again", || {
+            larder.metric("larder_trace_exports_total", &["result=\"again\""]) > 0.0
+        });
+        // 150 spans and more, of which 60 may wait and 20 be on their way.
+        assert!(spans_total(larder, "dropped") >= 50.0);
+        assert_eq!(spans_total(larder, "exported"), 0.0);
+    }
+    // Nor the end of the process.
+    for (_, mut larder) in dead {
+        let began = Instant::now();
+        larder.signal(testkit::Signal::TERM);
+        assert!(larder.service().end().success());
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_collector_is_asked_again_when_it_says_so_and_not_where_it_refuses() {
+    // What it says first of all, and what it says then.
+    let (asked, mood) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let its_mood = Arc::clone(&mood);
+    let collector = Collector::answering(move |exchange: &mut Exchange<'_>| {
+        match (asked.fetch_add(1, Ordering::Relaxed), its_mood.load(Ordering::Relaxed)) {
+            (0, _) => _ = exchange.respond("429 Too Many Requests", "Retry-After: 2\r\n", ""),
+            (_, 0) => return true,
+            (_, 1) => _ = exchange.respond("400 Bad Request", "", "what?"),
+            _ => _ = exchange.respond("200 OK", "", Collector::partial_success(1)),
+        }
+        false
+    });
+    let origin = ScriptedOrigin::fixed(FRESH, "x");
+    let larder = gateway(&origin, &collector, "");
+    let began = Instant::now();
+    larder.get("/first");
+    collector.wait_for(1, |span| span.kind == "server");
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+    wait::until_true("counted", || spans_total(&larder, "exported") >= 3.0);
+    mood.store(1, Ordering::Relaxed);
+    larder.get("/first");
+    wait::until_true("refused", || spans_total(&larder, "failed") > 0.0);
+    mood.store(2, Ordering::Relaxed);
+    larder.get("/first");
+    wait::until_true("taken in part", || spans_total(&larder, "rejected") > 0.0);
+    assert!(larder.metric("larder_trace_exports_total", &["result=\"partial\""]) > 0.0);
+}
+
+#[test]
+fn ten_thousand_spans_at_once_are_bounded_and_the_last_ones_are_sent_at_the_end() {
+    let collector = Collector::start();
+    let origin = ScriptedOrigin::fixed(FRESH, "x");
+    let config = traced(&origin, &collector.url(), "").replace("10ms", "1h")
+        + "queue_spans_max = 300\nbatch_spans_max = 1000\n";
+    let mut larder = Setup::config(LARDER, &config).start();
+    larder.get("/hot");
+    let request = "GET /hot HTTP/1.1\r\nHost: a\r\n\r\n";
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = larder.client();
+                for _ in 0..25 {
+                    client.send(request.repeat(50));
+                    (0..50).for_each(|_| assert_eq!(client.response().text(), "x"));
+                }
+            });
+        }
+    });
+    wait::until_true("all are counted", || spans_total(&larder, "dropped") >= 10_000.0 - 300.0);
+    assert!(collector.spans().is_empty());
+    larder.signal(testkit::Signal::TERM);
+    assert!(larder.service().end().success());
+    assert_eq!(collector.spans().len(), 300);
+}
+
+/// The names in `Server-Timing`, in order.
+fn timings(response: &Response) -> Vec<String> {
+    let all = response.head.fields.joined("server-timing");
+    let names = all.split(", ").filter(|entry| !entry.is_empty());
+    names.map(|entry| entry.split(';').next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn clients_are_told_of_times_where_the_site_says_so() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let own = if exchange.request.target() == "/own" { "Server-Timing: db;dur=5\r\n" } else { "" };
+        let vary = "Vary: Larder-Timing\r\n";
+        exchange.respond("200 OK", &format!("{FRESH}{own}{vary}"), "x");
+    });
+    const ASKED: &str = "Larder-Timing: 1\r\n";
+    for (setting, unasked, asked) in
+        [("off", false, false), ("on_request", false, true), ("always", true, true)]
+    {
+        let config = format!(
+            "[[site]]\nname = \"shop\"\norigin = \"{}\"\nserver_timing = \"{setting}\"\n",
+            origin.url()
+        );
+        let larder = Setup::config(LARDER, &config).start();
+        let miss = larder.ask("GET", "/a", ASKED);
+        assert_eq!(origin.last("/a").field("larder-timing").is_empty(), setting != "off", "{setting}");
+        let expected = |is_told: bool, names: &[&str]| {
+            if is_told { names.iter().map(|name| (*name).to_owned()).collect() } else { Vec::new() }
+        };
+        assert_eq!(timings(&miss), expected(asked, &["cache", "local", "origin", "total"]), "{setting}");
+        if setting == "off" {
+            continue;
+        }
+        let hit = larder.ask("GET", "/a", if setting == "always" { "" } else { ASKED });
+        assert!(hit.is_hit(), "{}", hit.cache_status());
+        assert_eq!(timings(&hit), expected(true, &["cache", "local", "total"]), "{setting}");
+        assert!(hit.field("server-timing").starts_with("cache;desc=\"hit\", local;dur="), "{hit:?}");
+        // Nothing of it is stored.
+        assert_eq!(timings(&larder.get("/a")), expected(unasked, &["cache", "local", "total"]), "{setting}");
+        let own = larder.ask("GET", "/own", ASKED);
+        assert_eq!(timings(&own), ["db", "cache", "local", "origin", "total"]);
+        let url = larder.url("/a");
+        let arguments = ["--silent", "--include", "--http2-prior-knowledge", "--header", ASKED.trim(), &url];
+        run("curl", arguments).succeeded();
+        let two = run("curl", arguments).succeeded().text();
+        assert_eq!(two.matches("server-timing: cache;desc=\"hit\"").count(), 1, "{two}");
+    }
+}
+
+#[test]
+fn a_wait_for_a_place_at_the_origin_has_a_span() {
+    let collector = Collector::start();
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.target() == "/first" {
+            released.pass();
+        }
+        exchange.respond("200 OK", FRESH, "x");
+    });
+    let narrow = format!(
+        "[[origin]]\nname = \"narrow\"\nurl = \"{}\"\npool = {{ requests_in_flight_max = 1 }}\n",
+        origin.url()
+    );
+    let config = traced(&origin, &collector.url(), &narrow)
+        .replace(&format!("origin = \"{}\"", origin.url()), "origin = \"narrow\"");
+    let larder = Setup::config(LARDER, &config).start();
+    let mut clients = [larder.client(), larder.client()];
+    clients[0].send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_for("/first", 1);
+    clients[1].send("GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait::until_true("it waits", || larder.metric("larder_origin_exchanges", &["state=\"queued\""]) > 0.0);
+    gate.open();
+    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "x"));
+    let second = collector.wait_for(1, |span| span.attribute("url.path") == "/second").remove(0);
+    let queue = collector.wait_for(1, |span| span.name == "larder.queue");
+    assert_eq!(queue.iter().map(|span| &*span.parent).collect::<Vec<_>>(), [&*second.id]);
+}
+
+#[test]
+fn doctor_asks_the_collector() {
+    let mut collector = Collector::answering(|exchange| {
+        exchange.respond("200 OK", "", "");
+        false
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("larder.toml");
+    let origin = ScriptedOrigin::fixed("", "body");
+    let config = format!(
+        "[[site]]\nname = \"a\"\norigin = \"{}\"\n[tracing]\nendpoint = \"{}\"\n",
+        origin.url(),
+        collector.url()
+    );
+    std::fs::write(&file, config).unwrap();
+    let arguments = ["doctor", "--config", file.to_str().unwrap()];
+    let found = run(LARDER, arguments).succeeded().text();
+    assert!(found.contains("/v1/traces, which accepts spans"), "{found}");
+    collector.stop();
+    let found = run(LARDER, arguments).text();
+    assert!(found.contains("which accepts no spans: can't connect"), "{found}");
+}

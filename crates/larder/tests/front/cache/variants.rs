@@ -1,0 +1,120 @@
+//! Variants of one key, of which there is room for a few: what is used stays, whoever asks for others.
+
+use std::net::IpAddr;
+
+use testkit::{Client, Larder, Redis, ScriptedOrigin, Setup};
+
+use crate::LARDER;
+use crate::fleet::instances::{is_written, start};
+
+/// As many as `variants_max` has by default.
+const ROOM: usize = 32;
+
+fn origin() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        let kind = exchange.request.field("x-kind").to_owned();
+        exchange.respond("200 OK", "Cache-Control: max-age=600\r\nVary: X-Kind\r\n", kind);
+    })
+}
+
+fn client(larder: &Larder, number: u8) -> Client {
+    Client::connect_from(IpAddr::from([127, 0, 0, number]), larder.address())
+}
+
+/// Asks for a variant so many times, and says whether the last one was a hit.
+fn ask(client: &mut Client, kind: &str, times: usize) -> bool {
+    let mut ask = || {
+        let response = client.ask("GET", "/page", &format!("X-Kind: {kind}\r\n"));
+        assert_eq!(response.text(), kind, "{:?}", response.head);
+        response.is_hit()
+    };
+    (0..times).map(|_| ask()).last().expect("once at least")
+}
+
+fn is_stored(client: &mut Client, kind: &str) -> bool {
+    let fields = format!("X-Kind: {kind}\r\nCache-Control: only-if-cached\r\n");
+    client.ask("GET", "/page", &fields).status() == 200
+}
+
+/// Field bug: the newest variants were kept, whatever was used.
+#[test]
+fn a_variant_that_is_used_stays_when_rare_ones_come() {
+    let origin = origin();
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for (rare_client, rare) in [(1, ROOM), (1, 4 * ROOM), (2, 4 * ROOM)] {
+        let (mut usual, mut other) = (client(&larder, 1), client(&larder, rare_client));
+        assert!(ask(&mut usual, "usual", 100));
+        (0..rare).for_each(|number| _ = ask(&mut other, &format!("rare-{rare}-{number}"), 1));
+        assert!(ask(&mut usual, "usual", 1), "after {rare} rare ones of client {rare_client}");
+    }
+    assert!(is_stored(&mut client(&larder, 1), &format!("rare-{}-{}", 4 * ROOM, 4 * ROOM - 1)), "the newest");
+}
+
+/// However much a client uses its own.
+#[test]
+fn one_client_does_not_turn_over_the_variants_of_others() {
+    const SHARE: usize = ROOM / 4;
+    let origin = origin();
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let (mut honest, mut greedy) = (client(&larder, 1), client(&larder, 2));
+    let kinds: Vec<String> = (0..ROOM).map(|number| format!("honest-{number}")).collect();
+    kinds.iter().for_each(|kind| _ = ask(&mut honest, kind, 1));
+    ask(&mut honest, &kinds[0], 2);
+    (0..4 * ROOM).for_each(|number| _ = ask(&mut greedy, &format!("greedy-{number}"), 5));
+    let left = kinds.iter().filter(|kind| is_stored(&mut honest, kind)).count();
+    assert_eq!(left, ROOM - SHARE);
+    assert!(is_stored(&mut honest, &kinds[0]), "the one that was used");
+    let own = (0..4 * ROOM).filter(|number| is_stored(&mut greedy, &format!("greedy-{number}"))).count();
+    assert_eq!(own, SHARE);
+    // Others get the room back.
+    let more: Vec<String> = (0..SHARE).map(|number| format!("more-{number}")).collect();
+    (0..SHARE).for_each(|number| _ = ask(&mut client(&larder, 3 + number as u8), &more[number], 1));
+    assert!(more.iter().all(|kind| is_stored(&mut honest, kind)));
+}
+
+/// Field bug: two clients that asked for each other's variants pushed out what all others used, for a variant of several was nobody's.
+#[test]
+fn clients_together_turn_over_nothing_that_is_used() {
+    for clients in [2, 5] {
+        let origin = origin();
+        let config =
+            format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n[store]\nvariants_max = 4\n", origin.url());
+        let larder = Setup::config(LARDER, &config).start();
+        assert!(ask(&mut client(&larder, 1), "usual", 4));
+        let mut greedy: Vec<_> = (2..2 + clients).map(|number| client(&larder, number)).collect();
+        for kind in (0..8).map(|number| format!("greedy-{number}")) {
+            for _ in 0..4 {
+                greedy.iter_mut().for_each(|client| _ = ask(client, &kind, 1));
+            }
+        }
+        assert!(ask(&mut client(&larder, 1), "usual", 1), "{clients} clients");
+        let refused = greedy[0].ask("GET", "/page", "X-Kind: greedy-8\r\n").cache_status();
+        assert!(!refused.contains("stored") && refused.ends_with("detail=variants-max"), "{refused}");
+        // The first that came stay, and each request for another one is one for the origin.
+        let left = (0..8).filter(|number| is_stored(&mut greedy[0], &format!("greedy-{number}")));
+        assert_eq!(left.collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}
+
+/// The record that instances share has room for as many.
+#[test]
+fn a_variant_that_one_instance_uses_stays_when_another_gets_rare_ones() {
+    let (origin, redis) = (origin(), Redis::start(""));
+    let config = format!(
+        "[[site]]\nname = \"a\"\norigin = \"{}\"\n[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"10s\"\n",
+        origin.url(),
+        redis.address()
+    );
+    let gateways = start(2, |_| Setup::config(LARDER, &config));
+    assert!(ask(&mut client(&gateways[0], 1), "usual", 20));
+    is_written(&gateways[0]);
+    let mut greedy = client(&gateways[1], 2);
+    for number in 0..2 * ROOM {
+        ask(&mut greedy, &format!("rare-{number}"), 2);
+        is_written(&gateways[1]);
+    }
+    for gateway in &gateways {
+        assert!(ask(&mut client(gateway, 3), "usual", 1));
+    }
+    assert_eq!(origin.total(), 1 + 2 * ROOM);
+}

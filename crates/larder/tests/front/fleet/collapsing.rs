@@ -1,0 +1,789 @@
+//! Several gateways over one store ask the origin as one: who asks, who waits, and what becomes of those who wait.
+
+mod large_bodies;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::{
+    Client, Exchange, Fate, Gate, Kv, Larder, Redis, RespClient, RespProxy, Response, ScriptedOrigin, Setup,
+    Signal, wait,
+};
+
+use crate::fleet::instances::{is_written, status};
+use crate::fleet::store_servers::on_each_store;
+use crate::LARDER;
+use crate::fleet::instances;
+
+/// A busy machine is no reason for a test to fail.
+const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"20s\"";
+/// The same for those that wait for a lease to end.
+const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"2s\"";
+/// Nobody waits until it ends.
+const LONG_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"1m\"\nlease_time = \"1m\"";
+const SHARED: &str = "[site.collapse_limits]\non_failure = \"share\"";
+const FOR_LONG: &str = "Cache-Control: max-age=3600\r\n";
+const RELOAD: &str = "Cache-Control: no-cache\r\n";
+
+/// Gateways in front of an origin. `settings` are lines of `[store.remote]`.
+fn gateways(count: usize, store: SocketAddr, origin: &str, settings: &str) -> Vec<Larder> {
+    let config = format!(
+        "[[site]]\nname = \"default\"\norigin = \"{origin}\"\n[store.remote]\nurl = \"redis://{store}/0\"\n{settings}\n"
+    );
+    instances::start(count, |_| Setup::config(LARDER, &config))
+}
+
+/// An origin whose first answer for each URL waits for a gate, and gateways in front of it.
+struct World {
+    gateways: Vec<Larder>,
+    origin: ScriptedOrigin,
+    gate: Gate,
+}
+
+impl World {
+    fn start(
+        (count, store): (usize, SocketAddr),
+        settings: &str,
+        answer: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            if exchange.request.earlier == 0 {
+                released.pass_step(if exchange.request.target() == "/large" { 2 } else { 1 });
+            }
+            answer(exchange);
+        });
+        Self { gateways: gateways(count, store, &origin.url(), settings), origin, gate }
+    }
+
+    /// Has each gateway asked for a URL, the first one first, and gives back the clients when all others wait for that one.
+    fn all_want(&self, target: &str) -> Vec<Client> {
+        let mut clients = vec![asking(&self.gateways[0], target, "")];
+        self.origin.wait_for(target, 1);
+        let others = self.gateways[1..].iter();
+        let before: Vec<f64> = others.clone().map(|gateway| leases(gateway, "waited")).collect();
+        clients.extend(others.clone().map(|gateway| asking(gateway, target, "")));
+        for (gateway, before) in others.zip(before) {
+            wait::until_true("it waits", || leases(gateway, "waited") > before);
+        }
+        clients
+    }
+}
+
+fn asking(gateway: &Larder, target: &str, fields: &str) -> Client {
+    let mut client = gateway.client();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
+    client
+}
+
+fn leases(gateway: &Larder, event: &str) -> f64 {
+    gateway.metric("larder_tier_leases_total", &[&format!("event=\"{event}\"")])
+}
+
+/// How many changes the store has of this gateway.
+fn written(gateway: &Larder) -> f64 {
+    gateway.metric("larder_tier_writes_total", &["result=\"written\""])
+}
+
+fn numbered(exchange: &mut Exchange<'_>) {
+    let body = format!("version {}", exchange.request.earlier + 1);
+    exchange.respond("200 OK", FOR_LONG, body);
+}
+
+/// A request for something newer counts as such only where something is stored.
+fn numbered_after_a_stale_one(exchange: &mut Exchange<'_>) {
+    match exchange.request.earlier {
+        0 => {
+            let stale = "Cache-Control: max-age=1\r\nAge: 5\r\nETag: \"1\"\r\n";
+            _ = exchange.respond("200 OK", stale, "version 1");
+        }
+        _ => numbered(exchange),
+    }
+}
+
+fn texts(clients: &mut [Client]) -> Vec<String> {
+    clients.iter_mut().map(|client| client.response().text()).collect()
+}
+
+/// Eight URLs that are fresh for a second, asked for at all instances all the time.
+#[test]
+fn each_expiry_is_one_request_whatever_instance_is_asked() {
+    const URLS: usize = 8;
+    const EXPIRIES: usize = 4;
+    on_each_store(|store| {
+        let arrivals: Arc<Mutex<Vec<(String, Instant)>>> = Arc::default();
+        let seen = Arc::clone(&arrivals);
+        let origin = ScriptedOrigin::start(move |exchange| {
+            seen.lock().unwrap().push((exchange.request.target().to_owned(), Instant::now()));
+            exchange.respond("200 OK", "Cache-Control: max-age=1\r\n", "hot");
+        });
+        let fleet = gateways(4, store, &origin.url(), PATIENT);
+        let is_enough = || (0..URLS).all(|url| origin.count(&format!("/{url}")) > EXPIRIES);
+        thread::scope(|scope| {
+            for gateway in fleet.iter().flat_map(|gateway| [gateway; 2]) {
+                let is_enough = &is_enough;
+                scope.spawn(move || {
+                    let mut client = gateway.client();
+                    while !is_enough() {
+                        (0..URLS).for_each(|url| assert_eq!(client.get(&format!("/{url}")).text(), "hot"));
+                    }
+                });
+            }
+        });
+        let arrivals = arrivals.lock().unwrap();
+        for url in 0..URLS {
+            let of_url = arrivals.iter().filter(|(target, _)| *target == format!("/{url}"));
+            let times: Vec<Instant> = of_url.map(|(_, at)| *at).collect();
+            let gaps = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
+            // A second after it was asked for, by the store's clock, as instances on a busy machine know it.
+            let early: Vec<_> =
+                gaps.enumerate().filter(|(_, gap)| *gap < Duration::from_millis(500)).collect();
+            assert!(early.is_empty(), "{store}: asked for again while it was fresh: {early:?}");
+        }
+        let counted = |event: &str| fleet.iter().map(|gateway| leases(gateway, event)).sum::<f64>();
+        assert!(counted("waited") >= 1.0 && counted("failed") == 0.0, "{}", counted("failed"));
+    });
+}
+
+//= RFC 9211 section 2.6: collapsed
+#[test]
+fn who_waits_for_another_instance_gets_what_it_stored() {
+    on_each_store(|store| {
+        let body = "x".repeat(300_000);
+        let world = World::start((4, store), PATIENT, move |exchange| {
+            exchange.respond(
+                "200 OK",
+                FOR_LONG,
+                if exchange.request.target() == "/large" { &body } else { "" },
+            );
+        });
+        for (step, target) in [(1, "/small"), (2, "/large")] {
+            let mut clients = world.all_want(target);
+            world.gate.reach(step);
+            let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
+            assert!(responses.iter().all(|response| response.body == responses[0].body));
+            for response in &responses[1..] {
+                assert!(status(response).contains("fwd=uri-miss; stored; collapsed"), "{}", status(response));
+                assert!(status(response).contains("detail=collapse-fleet"), "{}", status(response));
+            }
+            assert_eq!(world.origin.count(target), 1);
+        }
+        let waited = world.gateways[1].metric("larder_tier_lease_wait_seconds_total", &[]);
+        assert!(waited > 0.0, "{waited}");
+    });
+}
+
+/// However slow the origin is, an instance waits for another one as long as it may, and then for the origin.
+#[test]
+fn who_has_waited_long_enough_asks_for_itself() {
+    let redis = Redis::start("");
+    let settings = "record_timeout = \"10s\"\nlease_wait_max = \"500ms\"\nlease_time = \"20s\"";
+    // Two: a third one may wait a moment longer, and get what the second one has fetched.
+    let world = World::start((2, redis.address()), settings, numbered);
+    let mut clients = world.all_want("/page");
+    let response = clients[1].response();
+    assert!(response.text() == "version 2" && !status(&response).contains("collapsed"));
+    assert_eq!(world.origin.total(), 2);
+    world.gate.open();
+    assert_eq!(clients[0].response().text(), "version 1");
+}
+
+#[test]
+fn a_holder_that_dies_is_followed_by_one_other() {
+    on_each_store(|store| {
+        let world = World::start((4, store), SHORT_LEASE, numbered);
+        let mut clients = world.all_want("/page");
+        world.gateways[0].signal(Signal::KILL);
+        assert_eq!(texts(&mut clients[1..]), ["version 2"; 3]);
+        assert_eq!(world.origin.total(), 2);
+        let expired = world.gateways[1..].iter().map(|gateway| leases(gateway, "expired")).sum::<f64>();
+        assert!(expired >= 1.0, "{expired}");
+        world.gate.open();
+    });
+}
+
+#[test]
+fn what_a_holder_brings_after_its_lease_is_refused() {
+    on_each_store(|store| {
+        let world = World::start((4, store), SHORT_LEASE, numbered);
+        let mut clients = world.all_want("/page");
+        world.gateways[0].signal(Signal::STOP);
+        assert_eq!(texts(&mut clients[1..]), ["version 2"; 3]);
+        world.gate.open();
+        world.gateways[0].signal(Signal::CONT);
+        assert_eq!(clients[0].response().text(), "version 1", "its client has waited for it");
+        wait::until_true("it is told", || leases(&world.gateways[0], "lost") == 1.0);
+        is_written(&world.gateways[0]);
+        for gateway in &world.gateways {
+            assert_eq!(gateway.get("/page").text(), "version 2");
+        }
+        assert_eq!(world.origin.total(), 2);
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "an origin that takes a while to make its answer")]
+fn take_time() {
+    thread::sleep(Duration::from_millis(100));
+}
+
+/// Each of three reloads at one instance is answered when the other two have asked anew: there is always a newer one under way.
+#[test]
+fn reloads_hold_nobody_up() {
+    const RELOADS_MAX: usize = 60;
+    on_each_store(|store| {
+        let arrived = Gate::new();
+        let (next, over) = (arrived.clone(), Arc::new(AtomicBool::new(false)));
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let number = exchange.request.earlier + 1;
+            next.reach(number);
+            take_time();
+            if number > 1 {
+                next.pass_step(number + 2);
+            }
+            numbered_after_a_stale_one(exchange);
+        });
+        let fleet = gateways(3, store, &origin.url(), PATIENT);
+        assert_eq!(fleet[0].get("/page").text(), "version 1");
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let (gateway, over) = (&fleet[0], Arc::clone(&over));
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        gateway.ask("GET", "/page", RELOAD);
+                    }
+                });
+            }
+            origin.wait_for("/page", 4);
+            let before = origin.count("/page");
+            let mut clients: Vec<Client> = fleet.iter().map(|gateway| asking(gateway, "/page", "")).collect();
+            let reloads = clients.iter_mut().map(|client| {
+                assert_eq!(client.response().status(), 200);
+                origin.count("/page") - before
+            });
+            let reloads: Vec<_> = reloads.collect();
+            over.store(true, Ordering::Relaxed);
+            arrived.open();
+            assert!(reloads.iter().all(|count| *count < RELOADS_MAX), "{store}: {reloads:?}");
+        });
+    });
+}
+
+/// Of two reloads the older one is answered last.
+#[test]
+fn what_was_asked_for_before_a_reload_is_not_stored_after_it() {
+    let redis = Redis::start("");
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.earlier == 1 {
+            released.pass();
+        }
+        numbered(exchange);
+    });
+    let fleet = gateways(3, redis.address(), &origin.url(), PATIENT);
+    assert_eq!(fleet[0].get("/page").text(), "version 1");
+    is_written(&fleet[0]);
+    let mut older = asking(&fleet[0], "/page", RELOAD);
+    origin.wait_for("/page", 2);
+    assert_eq!(fleet[1].ask("GET", "/page", RELOAD).text(), "version 3");
+    is_written(&fleet[1]);
+    assert_eq!(fleet[2].get("/page").text(), "version 3");
+    let before = written(&fleet[0]);
+    gate.open();
+    assert_eq!(older.response().text(), "version 2");
+    wait::until_true("it is told", || written(&fleet[0]) > before);
+    for gateway in &fleet {
+        assert_eq!(gateway.get("/page").text(), "version 3");
+    }
+    assert_eq!(origin.total(), 3);
+    assert_eq!(leases(&fleet[1], "taken"), 0.0, "a reload needs none");
+}
+
+/// The holder of the lease asked before the reload, and is answered after it.
+#[test]
+fn a_reload_answers_those_who_wait_and_is_not_replaced_by_what_they_waited_for() {
+    on_each_store(|store| {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            if exchange.request.earlier == 1 {
+                released.pass();
+            }
+            numbered_after_a_stale_one(exchange);
+        });
+        let fleet = gateways(4, store, &origin.url(), PATIENT);
+        let [holder, waiting @ .., reloading] = &fleet[..] else { panic!("there are four") };
+        assert_eq!(reloading.get("/page").text(), "version 1");
+        let mut held = asking(holder, "/page", "");
+        origin.wait_for("/page", 2);
+        let mut waiters: Vec<Client> = waiting.iter().map(|gateway| asking(gateway, "/page", "")).collect();
+        for gateway in waiting {
+            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
+        }
+        assert_eq!(reloading.ask("GET", "/page", RELOAD).text(), "version 3");
+        assert_eq!(texts(&mut waiters), ["version 3"; 2], "the holder still waits");
+        let before = written(holder);
+        gate.open();
+        assert_eq!(held.response().text(), "version 2", "its client has waited for it");
+        wait::until_true("it is told", || written(holder) > before);
+        for gateway in &fleet {
+            assert_eq!(gateway.get("/page").text(), "version 3");
+        }
+        assert_eq!(origin.total(), 3);
+        let lost = fleet.iter().map(|gateway| leases(gateway, "lost")).sum::<f64>();
+        assert_eq!(lost, 0.0, "nobody takes it from its holder");
+    });
+}
+
+/// A server that is full lets go of leases, although it takes no records.
+#[test]
+fn who_waits_for_what_a_full_server_does_not_take_asks_for_itself() {
+    for bytes in [10, 300_000] {
+        let redis = Redis::start("maxmemory 64MB\nmaxmemory-policy noeviction");
+        let body = "x".repeat(bytes);
+        let world = World::start((3, redis.address()), LONG_LEASE, move |exchange| {
+            exchange.respond("200 OK", FOR_LONG, &body);
+        });
+        let mut clients = world.all_want("/page");
+        redis.command("CONFIG SET maxmemory 1");
+        world.gate.open();
+        for client in &mut clients {
+            assert_eq!(client.response().status(), 200);
+        }
+        assert_eq!(world.origin.total(), 3);
+        redis.command("CONFIG SET maxmemory 64MB");
+        for gateway in &world.gateways {
+            assert_eq!(gateway.get("/other").status(), 200);
+        }
+    }
+}
+
+/// A store with room for a record, and none for the body that it names, gets neither: each instance keeps its own response.
+#[test]
+fn a_response_whose_body_finds_no_room_is_not_shared() {
+    let limits = ["--maxmemory", "16MiB", "--maxmemory-policy", "noeviction"];
+    let kv = Kv::start(LARDER, &limits);
+    let world = World::start((2, kv.address()), PATIENT, |exchange| {
+        exchange.respond("200 OK", FOR_LONG, "x".repeat(600_000));
+    });
+    world.gate.open();
+    let mut client = RespClient::connect(kv.address());
+    for bytes in [500_000, 200_000] {
+        let value = vec![b'y'; bytes];
+        let mut set = |number| client.ask(&[b"SET", format!("{bytes} {number}").as_bytes(), &value]);
+        (0_u32..).find(|number| set(*number) != b"+OK\r\n").expect("it becomes full");
+    }
+    for gateway in &world.gateways {
+        assert_eq!(gateway.get("/page").status(), 200);
+        wait::until_true("the write is given up, and its place cleared", || {
+            gateway.metric("larder_tier_writes_total", &["result=\"removed\""]) > 0.0
+        });
+        assert_eq!(gateway.metric("larder_tier_writes_total", &["result=\"written\""]), 0.0);
+    }
+    for gateway in world.gateways.iter().cycle().take(6) {
+        assert_eq!(gateway.get("/page").text().len(), 600_000);
+    }
+    assert_eq!(world.origin.total(), 2);
+}
+
+/// Those that waited are forwarded side by side: each waits at the origin until all are there.
+#[test]
+fn nobody_waits_for_what_is_not_shared() {
+    on_each_store(|store| {
+        let together = Barrier::new(3);
+        let world = World::start((4, store), PATIENT, move |exchange| {
+            if (1..4).contains(&exchange.request.earlier) {
+                together.wait();
+            }
+            exchange.respond("200 OK", "Cache-Control: no-store\r\n", "mine");
+        });
+        let mut clients = world.all_want("/page");
+        world.gate.open();
+        assert_eq!(texts(&mut clients), ["mine"; 4]);
+        assert_eq!(world.origin.total(), 4);
+        let taken = || world.gateways.iter().map(|gateway| leases(gateway, "taken")).sum::<f64>();
+        let before = taken();
+        for gateway in &world.gateways {
+            assert_eq!(gateway.get("/page").text(), "mine");
+        }
+        assert_eq!((before, taken()), (1.0, 1.0));
+    });
+}
+
+#[test]
+fn a_store_that_dies_while_it_is_waited_for_fails_nobody() {
+    let mut redis = Redis::start("");
+    let world = World::start((4, redis.address()), PATIENT, numbered);
+    let mut clients = world.all_want("/page");
+    redis.kill();
+    for client in &mut clients[1..] {
+        assert_eq!(client.response().status(), 200);
+    }
+    world.gate.open();
+    assert_eq!(clients[0].response().status(), 200);
+    assert_eq!(world.origin.total(), 4);
+    for gateway in &world.gateways {
+        assert_eq!(gateway.get("/other").status(), 200);
+    }
+}
+
+const CROWD: usize = 3;
+
+/// So many clients at each gateway, all of which wait for the first one's forward.
+fn crowds_want(world: &World, target: &str) -> Vec<Client> {
+    let mut clients = world.all_want(target);
+    for gateway in &world.gateways {
+        clients.extend((1..CROWD).map(|_| asking(gateway, target, "")));
+    }
+    for gateway in &world.gateways {
+        wait::until_true("the others wait for the first", || {
+            gateway.metric("larder_collapsed_waiters", &[]) == (CROWD - 1) as f64
+        });
+    }
+    clients
+}
+
+#[test]
+fn after_a_failure_one_of_those_that_waited_asks() {
+    on_each_store(|store| {
+        let world = World::start((4, store), PATIENT, |exchange| match exchange.request.earlier {
+            0 => _ = exchange.respond("500 Internal Server Error", "", "failed"),
+            _ => numbered(exchange),
+        });
+        let mut clients = crowds_want(&world, "/page");
+        world.gate.open();
+        assert_eq!(clients[0].response().status(), 500);
+        let texts = texts(&mut clients[1..]);
+        assert!(texts.iter().all(|text| text.starts_with("version ")), "{texts:?}");
+        // One asks for the other instances, and both at once that wait beside the client that got the failure.
+        let asked = world.origin.total();
+        assert!((2..=4).contains(&asked), "{asked}");
+    });
+}
+
+/// The store refuses it for longer than anybody would try by habit; those who wait stand until then, and no longer.
+#[test]
+fn a_lease_is_given_back_however_long_the_store_refuses_that() {
+    const ATTEMPTS: usize = 20;
+    let redis = Redis::start("");
+    let proxy = RespProxy::start(redis.address());
+    let world = World::start((3, proxy.address()), LONG_LEASE, |exchange| match exchange.request.earlier {
+        0 => _ = exchange.respond("500 Internal Server Error", "", "failed"),
+        _ => numbered(exchange),
+    });
+    let mut clients = world.all_want("/page");
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
+    proxy.decide(move |seen| {
+        if seen.name() != "WATCH" || count.fetch_add(1, Ordering::Relaxed) >= ATTEMPTS {
+            return Fate::Pass;
+        }
+        Fate::Replace(b"-ERR not now\r\n".to_vec())
+    });
+    world.gate.open();
+    assert_eq!(clients[0].response().status(), 500);
+    wait::until_true("it is tried on and on", || refused.load(Ordering::Relaxed) > ATTEMPTS);
+    assert_eq!(texts(&mut clients[1..]), ["version 2"; 2]);
+    assert_eq!(world.origin.total(), 2);
+    assert_eq!(leases(&world.gateways[0], "released_late"), 1.0);
+    assert_eq!(world.gateways.iter().map(|gateway| leases(gateway, "expired")).sum::<f64>(), 0.0);
+}
+
+/// An origin whose first answer is stale at once, and which then answers as it is told, to all that a gate lets through.
+fn stale_at_once(
+    (store, cache_control): (SocketAddr, &'static str),
+    then: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
+) -> World {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| match exchange.request.earlier {
+        0 => {
+            let fields = format!("Cache-Control: {cache_control}\r\nAge: 5\r\nETag: \"1\"\r\n");
+            _ = exchange.respond("200 OK", &fields, "stored");
+        }
+        _ => {
+            released.pass();
+            then(exchange);
+        }
+    });
+    let gateways = gateways(4, store, &origin.url(), PATIENT);
+    assert_eq!(gateways[0].get("/page").text(), "stored");
+    is_written(&gateways[0]);
+    World { gateways, origin, gate }
+}
+
+/// However an origin fails, those who wait at an instance go in turn, and each gets a failure of its own: a failure is nothing to other instances,
+/// of which one takes the lease after the other.
+#[test]
+fn what_fails_is_asked_for_at_each_instance_as_often_as_without_others() {
+    let failing = |exchange: &mut Exchange<'_>| {
+        _ = exchange.respond("503 Service Unavailable", "", "not now");
+    };
+    let closing = |exchange: &mut Exchange<'_>| _ = exchange.close();
+    type Fails = fn(&mut Exchange<'_>);
+    let cases: [(Fails, &str, u16, &str, usize); 3] = [
+        (failing, "", 503, "collapse-failed", CROWD),
+        (failing, SHARED, 503, "collapse-failed", 1),
+        (closing, "", 502, "connection-terminated", CROWD),
+    ];
+    on_each_store(|store| {
+        for (number, (fails, site, code, detail, requests)) in cases.into_iter().enumerate() {
+            let settings = format!("{PATIENT}\nprefix = \"case{number}:\"\n{site}");
+            let world = World::start((4, store), &settings, fails);
+            let clients = crowds_want(&world, "/page");
+            world.gate.open();
+            all_see(&world, clients, (code, detail, requests));
+            // Of use to nobody who comes later.
+            assert_eq!(world.gateways[1].get("/page").status(), code);
+            assert_eq!(world.origin.total(), 4 * requests + 1, "{detail}");
+        }
+    });
+}
+
+/// The origin is asked once more, for all but the client whose request was on its way, which is never answered before the others are.
+#[test]
+fn a_purge_while_instances_wait_costs_one_request() {
+    on_each_store(|store| {
+        for (number, query) in ["everything=true", "everything=true&mode=soft"].into_iter().enumerate() {
+            let settings = format!("{PATIENT}\nprefix = \"case{number}:\"");
+            let world = World::start((4, store), &settings, numbered);
+            let mut clients = world.all_want("/page");
+            let answer = world.gateways[2].ask_admin("POST", &format!("/purge?{query}"), "");
+            assert!(answer.text().contains("\"complete\":true"), "{query}: {}", answer.text());
+            let mut late: Vec<_> = world.gateways.iter().map(|it| asking(it, "/page", "")).collect();
+            assert_eq!(texts(&mut late), ["version 2"; 4], "{query}");
+            assert_eq!(texts(&mut clients[1..]), ["version 2"; 3], "{query}");
+            world.gate.open();
+            assert_eq!(texts(&mut clients[..1]), ["version 1"], "{query}");
+            let mut later: Vec<_> = world.gateways.iter().map(|it| asking(it, "/page", "")).collect();
+            assert_eq!(texts(&mut later), ["version 2"; 4], "{query}");
+            assert_eq!(world.origin.total(), 2, "{query}");
+        }
+    });
+}
+
+/// `requests` is how many each instance sends.
+#[track_caller]
+fn all_see(world: &World, mut clients: Vec<Client>, (code, detail, requests): (u16, &str, usize)) {
+    let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
+    assert!(responses.iter().all(|response| response.status() == code), "{detail}");
+    let shared = |response: &&Response| status(response).contains(&format!("collapsed; detail={detail}"));
+    let requests = requests * world.gateways.len();
+    assert_eq!(world.origin.total(), requests, "{detail}");
+    assert_eq!(responses.iter().filter(shared).count(), responses.len() - requests, "{detail}");
+}
+
+/// The gate stays shut, and nobody answers.
+#[test]
+fn an_origin_that_hangs_is_asked_in_turn_by_each_instance() {
+    let redis = Redis::start("");
+    let settings = format!("{PATIENT}\n[site.timeouts]\nfirst_byte = \"3s\"");
+    let world = World::start((2, redis.address()), &settings, |exchange| {
+        exchange.wait_for_peer();
+        exchange.close();
+    });
+    let clients = crowds_want(&world, "/page");
+    all_see(&world, clients, (504, "http-response-timeout", CROWD));
+    world.gate.open();
+}
+
+/// Each instance learns for itself that the origin fails.
+#[test]
+fn a_stale_response_stands_in_at_each_instance_after_one_request() {
+    on_each_store(|store| {
+        let world = stale_at_once((store, "max-age=1, stale-if-error=600"), |exchange| {
+            exchange.respond("500 Internal Server Error", "", "failed");
+        });
+        let mut clients = vec![asking(&world.gateways[0], "/page", "")];
+        world.origin.wait_for("/page", 2);
+        clients.extend(world.gateways[1..].iter().map(|gateway| asking(gateway, "/page", "")));
+        for gateway in &world.gateways[1..] {
+            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
+        }
+        world.gate.open();
+        let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
+        assert_eq!(responses.iter().map(Response::text).collect::<Vec<_>>(), ["stored"; 4]);
+        for response in &responses {
+            assert!(status(response).contains("detail=stale-if-error"), "{}", status(response));
+        }
+        assert_eq!(world.origin.total(), 1 + 4);
+    });
+}
+
+impl World {
+    /// Asks each gateway for the page as another user, the first one first; gives back the clients once all others wait, or have asked themselves.
+    fn each_user_wants(&self, requests: usize) -> Vec<Client> {
+        let as_user = |number: usize| match number % 2 {
+            0 => format!("Cookie: user={number}\r\n"),
+            _ => format!("Authorization: Bearer {number}\r\n"),
+        };
+        let mut clients = vec![asking(&self.gateways[0], "/page", &as_user(0))];
+        self.origin.wait_for("/page", 2);
+        let others = (1..).zip(&self.gateways[1..]);
+        clients.extend(others.map(|(number, gateway)| asking(gateway, "/page", &as_user(number))));
+        wait::until_true("the others have come", || {
+            let waiting = self.gateways.iter().map(|gateway| leases(gateway, "waited")).sum::<f64>();
+            waiting as usize + self.origin.total() == 1 + requests
+        });
+        clients
+    }
+}
+
+/// What is stored may be shared with any client, so one of them validates it for all.
+#[test]
+fn one_request_with_credentials_validates_what_all_may_share() {
+    on_each_store(|store| {
+        let world = stale_at_once((store, "public, max-age=1"), |exchange| {
+            exchange.respond(
+                "304 Not Modified",
+                "Cache-Control: public, max-age=3600\r\nETag: \"1\"\r\n",
+                "",
+            );
+        });
+        let mut clients = world.each_user_wants(4);
+        world.gate.open();
+        let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
+        assert_eq!(responses.iter().map(Response::text).collect::<Vec<_>>(), ["stored"; 4]);
+        for response in &responses[1..] {
+            assert!(status(response).contains("collapsed; ttl=3"), "{}", status(response));
+        }
+        assert_eq!(world.origin.total(), 2);
+    });
+}
+
+/// The origin has changed its mind: what it makes of each request is that user's.
+#[test]
+fn what_a_validation_brings_for_one_user_stays_with_that_user() {
+    on_each_store(|store| {
+        let world = stale_at_once((store, "public, max-age=1"), |exchange| {
+            let user = [exchange.request.field("cookie"), exchange.request.field("authorization")].concat();
+            exchange.respond("200 OK", "Cache-Control: private, max-age=3600\r\n", user);
+        });
+        let mut clients = world.each_user_wants(4);
+        world.gate.open();
+        assert_eq!(texts(&mut clients), ["user=0", "Bearer 1", "user=2", "Bearer 3"]);
+        assert_eq!(world.origin.total(), 5);
+        assert_eq!(world.gateways[1].get("/page").text(), "", "what nobody's credentials have brought");
+    });
+}
+
+/// What is selected by credentials is one user's, and no other user waits for it.
+#[test]
+fn nobody_waits_for_what_credentials_select() {
+    let redis = Redis::start("");
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.earlier > 0 {
+            released.pass();
+        }
+        let user = exchange.request.field("cookie").to_owned();
+        let fields = "Cache-Control: public, max-age=1\r\nAge: 5\r\nVary: Cookie\r\n";
+        exchange.respond("200 OK", fields, user);
+    });
+    let gateways = gateways(4, redis.address(), &origin.url(), PATIENT);
+    let own = "Cookie: user=0\r\n";
+    assert_eq!(gateways[0].ask("GET", "/page", own).text(), "user=0");
+    is_written(&gateways[0]);
+    let taken = leases(&gateways[0], "taken");
+    let mut clients: Vec<Client> = gateways.iter().map(|gateway| asking(gateway, "/page", own)).collect();
+    origin.wait_for("/page", 5);
+    gate.open();
+    assert_eq!(texts(&mut clients), ["user=0"; 4]);
+    assert_eq!(gateways.iter().map(|gateway| leases(gateway, "taken")).sum::<f64>(), taken);
+}
+
+#[test]
+fn each_variant_is_asked_for_once() {
+    let redis = Redis::start("");
+    let world = World::start((4, redis.address()), PATIENT, |exchange| {
+        let language = exchange.request.field("accept-language").to_owned();
+        exchange.respond("200 OK", &format!("{FOR_LONG}Vary: Accept-Language\r\n"), language);
+    });
+    let asked = |gateway, language: &str| {
+        (asking(gateway, "/page", &format!("Accept-Language: {language}\r\n")), language.to_owned())
+    };
+    let mut clients = vec![asked(&world.gateways[0], "en")];
+    world.origin.wait_for("/page", 1);
+    for gateway in &world.gateways[1..] {
+        clients.extend(["de", "en"].map(|language| asked(gateway, language)));
+        wait::until_true("one waits for the other, and that one for the first instance", || {
+            leases(gateway, "waited") >= 1.0 && gateway.metric("larder_collapsed_waiters", &[]) == 1.0
+        });
+    }
+    world.gate.open();
+    for (client, language) in &mut clients {
+        assert_eq!(client.response().text(), *language);
+    }
+    assert_eq!(world.origin.total(), 2);
+}
+
+/// What one of them writes beside the other's, it gets from the store as well.
+#[test]
+fn variants_that_two_instances_store_at_once_are_there_for_both() {
+    const PAGES: usize = 20;
+    let requests = |page: usize| {
+        (0..4).map(move |variant| (format!("/{page}"), format!("Accept-Language: {variant}\r\n")))
+    };
+    on_each_store(|store| {
+        let origin = ScriptedOrigin::start(|exchange| {
+            let language = exchange.request.field("accept-language").to_owned();
+            exchange.respond("200 OK", &format!("{FOR_LONG}Vary: Accept-Language\r\n"), language);
+        });
+        let fleet = gateways(2, store, &origin.url(), PATIENT);
+        for page in 0..PAGES {
+            let asked = (0..).zip(requests(page));
+            let mut clients: Vec<Client> =
+                asked.map(|(number, (path, fields))| asking(&fleet[number % 2], &path, &fields)).collect();
+            assert_eq!(texts(&mut clients), ["0", "1", "2", "3"]);
+        }
+        fleet.iter().for_each(is_written);
+        let asked = origin.total();
+        for (path, fields) in (0..PAGES).flat_map(requests) {
+            fleet.iter().for_each(|gateway| _ = gateway.ask("GET", &path, &fields));
+        }
+        assert_eq!(origin.total(), asked);
+    });
+}
+
+/// While one validates, all serve what they have, and then all have what it brought.
+#[test]
+fn one_validates_behind_all_stale_responses() {
+    on_each_store(|store| {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let fields = "ETag: \"1\"\r\nCache-Control: max-age=3, stale-while-revalidate=600\r\n";
+            match exchange.request.field("if-none-match") {
+                "" => exchange.respond("200 OK", fields, "page"),
+                _ => {
+                    released.pass();
+                    exchange.respond("304 Not Modified", "Cache-Control: max-age=3600\r\n", "")
+                }
+            };
+        });
+        let fleet = gateways(4, store, &origin.url(), PATIENT);
+        for gateway in &fleet {
+            assert_eq!(gateway.get("/page").text(), "page");
+            is_written(gateway);
+        }
+        for gateway in &fleet {
+            wait::until_true("it is served stale", || {
+                status(&gateway.get("/page")).contains("detail=stale-while-revalidate")
+            });
+        }
+        origin.wait_for("/page", 2);
+        for gateway in &fleet {
+            assert!(status(&gateway.get("/page")).contains("detail=stale-while-revalidate"));
+        }
+        gate.open();
+        for gateway in &fleet {
+            wait::until_true("it is fresh", || status(&gateway.get("/page")).contains("larder; hit; ttl=3"));
+        }
+        assert_eq!(origin.total(), 2);
+    });
+}

@@ -1,0 +1,239 @@
+//! Bodies that take a while, and what clients of the other instances get of them.
+
+use std::net::SocketAddr;
+
+use testkit::{Client, Exchange, Gate, Larder, Redis, ScriptedOrigin, Signal, wait};
+
+use super::{FOR_LONG, LONG_LEASE, PATIENT, asking, gateways, leases, numbered};
+use crate::fleet::instances::{is_written, status};
+use crate::fleet::store_servers::on_each_store;
+
+const MIB: usize = 1 << 20;
+
+/// A body of which each MiB is another one.
+fn body(mib: usize) -> Vec<u8> {
+    (0..mib).flat_map(|number| vec![b'a' + (number % 26) as u8; MIB]).collect()
+}
+
+/// Gateways over a store, and an origin whose first body stops behind the first MiB until the gate opens.
+struct Download {
+    gateways: Vec<Larder>,
+    origin: ScriptedOrigin,
+    gate: Gate,
+}
+
+impl Download {
+    fn start(
+        (count, store): (usize, SocketAddr),
+        settings: &str,
+        begin: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
+        rest: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            begin(exchange);
+            if exchange.request.earlier == 0 {
+                released.pass();
+            }
+            rest(exchange);
+        });
+        Self { gateways: gateways(count, store, &origin.url(), settings), origin, gate }
+    }
+
+    /// The clients of all instances, of which the first one asks, and the others wait.
+    fn all_want(&self) -> Vec<Client> {
+        let mut clients = vec![asking(&self.gateways[0], "/page", "")];
+        self.origin.wait_for("/page", 1);
+        clients.extend(self.gateways[1..].iter().map(|gateway| asking(gateway, "/page", "")));
+        clients
+    }
+}
+
+fn sends_first(mib: usize, fields: &'static str) -> impl Fn(&mut Exchange<'_>) {
+    move |exchange| {
+        exchange.head("200 OK", &format!("Content-Length: {}\r\n{fields}", mib * MIB));
+        exchange.send(&body(mib)[..MIB]);
+    }
+}
+
+fn sends_rest(mib: usize) -> impl Fn(&mut Exchange<'_>) {
+    move |exchange| _ = exchange.send(&body(mib)[MIB..])
+}
+
+/// A slow download is nothing to the clients of the other instances until it is stored: they have it from the store then.
+#[test]
+fn who_waits_elsewhere_has_a_large_body_once_it_is_stored() {
+    on_each_store(|store| {
+        let download = Download::start((3, store), PATIENT, sends_first(8, FOR_LONG), sends_rest(8));
+        let clients = download.all_want();
+        for gateway in &download.gateways[1..] {
+            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
+        }
+        download.gate.open();
+        for mut client in clients {
+            assert!(client.response().body == body(8));
+        }
+        assert_eq!(download.origin.total(), 1);
+    });
+}
+
+/// It waits for its first byte as long as it may, and then has the body from the origin.
+#[test]
+fn who_has_waited_long_enough_downloads_for_itself() {
+    on_each_store(|store| {
+        let settings = "record_timeout = \"10s\"\nlease_wait_max = \"500ms\"\nlease_time = \"20s\"";
+        let download = Download::start((2, store), settings, sends_first(8, FOR_LONG), sends_rest(8));
+        let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
+        assert!(second.response().body == body(8), "while the first one still comes");
+        download.gate.open();
+        assert!(first.response().body == body(8));
+        assert_eq!(download.origin.total(), 2);
+    });
+}
+
+/// Memory has no room for all of it.
+#[test]
+fn what_memory_has_no_room_for_reaches_all_whole() {
+    for mib in [12, 24] {
+        on_each_store(|store| {
+            let settings = format!("{LONG_LEASE}\n[store]\nmemory = \"16MiB\"");
+            let download =
+                Download::start((3, store), &settings, sends_first(mib, FOR_LONG), sends_rest(mib));
+            let clients = download.all_want();
+            download.gate.open();
+            for mut client in clients {
+                assert!(client.response().body == body(mib), "{mib} MiB");
+            }
+            assert!(download.origin.total() <= 3, "each instance asks once at most");
+        });
+    }
+}
+
+/// Its head says that it is not stored, and that is all that others wait for.
+#[test]
+fn who_waits_for_what_is_not_stored_waits_for_its_head() {
+    const CASES: [(&str, &str); 3] = [
+        ("Cache-Control: no-store\r\n", ""),
+        ("Cache-Control: private, max-age=60\r\n", ""),
+        (FOR_LONG, "[[site.rule]]\nobject_bytes_max = \"4MiB\""),
+    ];
+    on_each_store(|store| {
+        for (number, (fields, rule)) in CASES.into_iter().enumerate() {
+            let settings = format!("{LONG_LEASE}\nprefix = \"case{number}:\"\n{rule}");
+            let download = Download::start((3, store), &settings, sends_first(8, fields), sends_rest(8));
+            let mut clients = download.all_want();
+            for client in &mut clients[1..] {
+                assert!(client.response().body == body(8), "{fields}");
+            }
+            download.gate.open();
+            assert!(clients[0].response().body == body(8), "{fields}");
+            assert_eq!(download.origin.total(), 3, "{fields}");
+        }
+    });
+}
+
+/// The same of what turns out to be too large while it comes.
+#[test]
+fn who_waits_for_what_grows_too_large_waits_no_longer_than_that() {
+    on_each_store(|store| {
+        let settings = format!("{LONG_LEASE}\n[[site.rule]]\nobject_bytes_max = \"2MiB\"");
+        let chunks = |exchange: &mut Exchange<'_>| {
+            exchange.chunked_head(FOR_LONG);
+            body(4).chunks(MIB).for_each(|data| _ = exchange.chunk(data));
+        };
+        let download = Download::start((2, store), &settings, chunks, |exchange| _ = exchange.last_chunk(""));
+        let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
+        assert!(second.response().body == body(4), "while the first one still comes");
+        download.gate.open();
+        assert!(first.response().body == body(4));
+    });
+}
+
+#[test]
+fn what_breaks_off_breaks_off_for_nobody_else() {
+    on_each_store(|store| {
+        let breaks_off = |exchange: &mut Exchange<'_>| {
+            if exchange.request.earlier == 0 {
+                exchange.reset();
+            } else {
+                sends_rest(8)(exchange);
+            }
+        };
+        let download = Download::start((2, store), LONG_LEASE, sends_first(8, FOR_LONG), breaks_off);
+        let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
+        wait::until_true("it waits", || leases(&download.gateways[1], "waited") > 0.0);
+        assert_eq!(first.head().status(), 200);
+        download.gate.open();
+        assert!(first.rest().len() < 8 * MIB, "its own reply breaks off");
+        assert!(second.response().body == body(8));
+        assert_eq!(download.origin.total(), 2);
+    });
+}
+
+/// One that stops in an orderly way stores what its client still gets.
+#[test]
+fn who_stops_leaves_to_others_what_it_has_fetched() {
+    on_each_store(|store| {
+        let download = Download::start((2, store), LONG_LEASE, sends_first(8, FOR_LONG), sends_rest(8));
+        let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
+        wait::until_true("it waits", || leases(&download.gateways[1], "waited") > 0.0);
+        download.gateways[0].signal(Signal::TERM);
+        download.gate.open();
+        assert!(first.response().body == body(8) && second.response().body == body(8));
+        assert_eq!(download.origin.total(), 1);
+    });
+}
+
+/// Those who have it get it to the end; nobody waits for it who comes after the purge.
+#[test]
+fn a_purge_in_the_middle_holds_up_nobody_who_comes_later() {
+    on_each_store(|store| {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| match exchange.request.earlier {
+            0 => {
+                sends_first(8, FOR_LONG)(exchange);
+                released.pass();
+                sends_rest(8)(exchange);
+            }
+            _ => numbered(exchange),
+        });
+        let gateways = gateways(3, store, &origin.url(), LONG_LEASE);
+        let mut first = asking(&gateways[0], "/page", "");
+        assert_eq!(first.head().status(), 200);
+        let purged = gateways[2].ask_admin("POST", "/purge?url=http://test.example/page", "").text();
+        assert!(purged.contains("\"complete\":true"), "{purged}");
+        for gateway in &gateways {
+            assert_eq!(gateway.get("/page").text(), "version 2");
+        }
+        gate.open();
+        assert!(first.bytes(8 * MIB) == body(8));
+        is_written(&gateways[0]);
+        for gateway in &gateways {
+            let response = gateway.get("/page");
+            assert!(response.text() == "version 2" && response.is_hit(), "{}", status(&response));
+        }
+        assert_eq!(origin.total(), 2);
+    });
+}
+
+/// Puts into the place of each record how far a body had come, as older versions wrote it.
+const BECOME_PROGRESS: &str = r#"EVAL "for _,k in ipairs(redis.call('KEYS','larder:r:*')) do if redis.call('GETRANGE',k,4,4)=='\x01' then redis.call('SET',k,ARGV[1]) end end return 1" 0 "LAR\x01\x04\x00\x00\x00\x31\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x01\x03\x00\x00\x00\x70\x11\x01\x00\x00\x00\x00\x00\x46\x34\x26\xaa\x4d\xcd\xdd\x62""#;
+
+/// It is a miss in any place, and nothing is wrong with it.
+#[test]
+fn what_older_versions_wrote_of_bodies_on_their_way_is_a_miss() {
+    let redis = Redis::start("");
+    let origin = ScriptedOrigin::start(numbered);
+    let gateways = gateways(2, redis.address(), &origin.url(), PATIENT);
+    assert_eq!(gateways[0].get("/page").text(), "version 1");
+    is_written(&gateways[0]);
+    assert_eq!(redis.command(BECOME_PROGRESS), ":1");
+    assert_eq!(gateways[1].get("/page").text(), "version 2");
+    is_written(&gateways[1]);
+    assert_eq!(gateways[0].get("/page").text(), "version 2");
+    for gateway in &gateways {
+        assert_eq!(gateway.metric("larder_tier_unusable_total", &["reason=\"corrupt\""]), 0.0);
+    }
+}

@@ -1,0 +1,508 @@
+//! A fleet over a store that fails: no request of a client does, nothing wrong is served, and all agree again when it is back.
+
+mod faulty;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use faulty::damage::{self, DAMAGES, Damage, KINDS};
+use faulty::load::Load;
+use faulty::pages::Pages;
+use faulty::store::{FAULTS, Fault, Kind, Store, refusing, signs};
+use faulty::{VERIFICATION_MS, config, fleet};
+use testkit::{End, Fate, FaultProxy, Larder, Random, Redis, RespClient, RespProxy, Setup, Value, wait};
+
+use crate::fleet::instances::{is_written, status};
+use crate::fleet::purge_waits::{doubts, purge};
+use crate::LARDER;
+use crate::fleet::instances;
+
+/// Changes a page, and reloads it at the first gateway.
+fn change(pages: &Pages, gateway: &Larder, path: &str) -> u64 {
+    let version = pages.change(path);
+    let got = pages.get_with(&mut gateway.client(), path, "Cache-Control: no-cache\r\n");
+    assert_eq!(got.version, version, "a reload");
+    version
+}
+
+/// Waits until a gateway has a version that another one has fetched.
+#[track_caller]
+fn has(pages: &Pages, gateway: &Larder, path: &str, version: u64) {
+    let mut client = gateway.client();
+    let what = format!("{path} has version {version}");
+    wait::until_true(&what, || pages.get(&mut client, path).version == version);
+}
+
+/// One fault during load. How long after its end all agreed again.
+fn outage(
+    fault: Fault,
+    store: &mut Store,
+    pages: &Arc<Pages>,
+    gateways: &[Larder],
+    hot: &[String],
+) -> Duration {
+    let before: Vec<f64> = gateways.iter().map(|gateway| signs(fault, gateway)).collect();
+    let load = Load::start(&format!("{fault:?}"), pages, gateways, hot);
+    load.goes_on(50);
+    store.begin(fault);
+    store.is_noticed(fault, gateways, &before);
+    let during = change(pages, &gateways[0], &hot[0]);
+    load.goes_on(100);
+    store.end(fault);
+    let back = Instant::now() + fault.lingers();
+    let afterwards = change(pages, &gateways[0], &hot[1]);
+    // What a server without memory did not take, others have until it ends or is changed once more.
+    if fault != Fault::Full {
+        has(pages, &gateways[1], &hot[0], during);
+    }
+    has(pages, &gateways[1], &hot[1], afterwards);
+    let coherent = back.elapsed();
+    load.goes_on(50);
+    load.stop();
+    is_written(&gateways[0]);
+    coherent
+}
+
+fn outages(kind: Kind) {
+    let mut store = Store::start(kind);
+    let pages = Arc::new(Pages::of("a.test"));
+    let gateways = fleet(2, store.address(), &[&pages]);
+    let hot: Vec<String> = [600, 900, 6_000, 100_000].iter().map(|length| format!("/hot/{length}")).collect();
+    let limit = Duration::from_millis(VERIFICATION_MS + 1000);
+    let late: Vec<_> = FAULTS
+        .into_iter()
+        .map(|fault| (fault, outage(fault, &mut store, &pages, &gateways, &hot)))
+        .filter(|(_, coherent)| *coherent > limit)
+        .collect();
+    assert!(late.is_empty(), "coherent within {limit:?}: {late:?}");
+}
+
+#[test]
+fn no_outage_of_redis_is_seen_by_clients() {
+    outages(Kind::Redis);
+}
+
+#[test]
+fn no_outage_of_larder_kv_is_seen_by_clients() {
+    outages(Kind::Kv);
+}
+
+/// A body of which the store loses segments while it is sent.
+#[test]
+fn a_body_goes_on_from_the_origin_when_its_segments_are_lost() {
+    let store = Store::start(Kind::Redis);
+    let pages = Pages::of("a.test");
+    let origin = FaultProxy::start(pages.origin.address());
+    let config = config(store.address(), "256MiB", VERIFICATION_MS, &[&pages]);
+    // What is lost is to be lost, and not late.
+    let config = config.replace("record_timeout", "segment_timeout = \"10s\"\nrecord_timeout");
+    let config = config.replace(&pages.url(), &origin.url());
+    let gateways = instances::start(3, |_| Setup::config(LARDER, &config));
+    for (gateway, expected) in [(1, End::Complete), (2, End::Truncated)] {
+        let path = format!("/large{gateway}/16000000");
+        pages.get(&mut gateways[0].client(), &path);
+        is_written(&gateways[0]);
+        let asked = pages.origin.total();
+        let mut client = gateways[gateway].client();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"));
+        let head = client.head();
+        assert!(head.fields.joined("cache-status").contains("; hit"), "{head:?}");
+        let mut body = client.bytes(1 << 20);
+        if expected == End::Truncated {
+            origin.set(refusing());
+            origin.close_connections();
+        }
+        lose_segments(&store);
+        body.extend(client.rest());
+        let whole = faulty::pages::body("a.test", &path, 1);
+        assert!(whole.starts_with(&body), "what came is right");
+        match expected {
+            End::Complete => assert!(body.len() == whole.len() && pages.origin.total() > asked),
+            _ => assert!(body.len() < whole.len(), "not as if it were the end"),
+        }
+    }
+}
+
+/// All but the first eight of a body.
+fn lose_segments(store: &Store) {
+    let mut client = store.client();
+    let index = |name: &[u8]| name.rsplit(|byte| *byte == b':').next().map(<[u8]>::to_vec);
+    let is_late = |name: &Vec<u8>| index(name).is_some_and(|index| index.len() > 1 || index[0] >= b'8');
+    for name in client.names("larder:s:*").into_iter().filter(is_late) {
+        client.ask(&[b"DEL", &name]);
+    }
+}
+
+/// Two sites, two instances, and pages of each way to be stored: in a record, in a segment beside it, in several.
+struct Damaged {
+    store: Store,
+    sites: [Pages; 2],
+    gateways: Vec<Larder>,
+    random: Random,
+}
+
+impl Damaged {
+    fn start() -> Self {
+        let store = Store::start(Kind::Redis);
+        let sites = [Pages::of("a.test"), Pages::of("b.test")];
+        let config = config(store.address(), "64MiB", 1000, &[&sites[0], &sites[1]]);
+        let gateways = instances::start(2, |_| Setup::config(LARDER, &config));
+        Self { store, sites, gateways, random: Random::new(7) }
+    }
+
+    fn change(&self, paths: &[String]) {
+        self.sites.iter().for_each(|site| paths.iter().for_each(|path| _ = site.change(path)));
+    }
+
+    /// Asks a gateway for all pages; the origin's version is the only right one.
+    #[track_caller]
+    fn is_current(&self, gateway: usize, paths: &[String], what: &str) {
+        let mut client = self.gateways[gateway].client();
+        for (site, path) in self.sites.iter().flat_map(|site| paths.iter().map(move |path| (site, path))) {
+            let got = site.get(&mut client, path);
+            let expected = site.version(path);
+            let said = || format!("{what}: {}{path}: {}", site.host(), status(&got.response));
+            assert_eq!(got.version, expected, "{} at {gateway}", said());
+        }
+    }
+
+    /// Purges until all instances have reached it: purges go on, whatever was damaged.
+    #[track_caller]
+    fn purge_is_complete(&self, query: &str, what: &str) {
+        let what = format!("{what}: a purge is complete");
+        wait::until_true(&what, || purge(&self.gateways[1], query).is_complete);
+    }
+
+    /// All keys of one kind, one after the other damaged in these ways.
+    fn check(&mut self, number: usize, kind: damage::Kind, hows: &[Damage]) {
+        let what = format!("{kind:?} {hows:?} {number}");
+        let lengths = if kind == damage::Kind::Segment { [90_000, 1_100_000] } else { [600, 90_000] };
+        let paths = lengths.map(|length| format!("/{number}/{length}"));
+        let mut client = self.store.client();
+        self.is_current(0, &paths, &what);
+        is_written(&self.gateways[0]);
+        let before = damage::contents(&mut client);
+        // What is set back later is what was purged here.
+        self.change(&paths);
+        self.purge_is_complete("everything=true", &what);
+        self.is_current(0, &paths, &what);
+        is_written(&self.gateways[0]);
+        let count = damage::damage(&mut client, kind, hows, &before, &mut self.random);
+        assert!(count > 0, "{what}: there is none");
+        self.is_current(1, &paths, &what);
+        self.is_current(0, &paths, &what);
+        self.change(&paths);
+        let query = ["everything=true", "everything=true&mode=soft"][number % 2];
+        let is_complete = purge(&self.gateways[1], query).is_complete;
+        self.is_current(1, &paths, &what);
+        if is_complete {
+            self.is_current(0, &paths, &what);
+        }
+        self.purge_is_complete("everything=true", &what);
+        [0, 1].iter().for_each(|gateway| self.is_current(*gateway, &paths, &what));
+        is_written(&self.gateways[0]);
+        damage::clear(&mut client);
+    }
+}
+
+/// Whatever is done to a key of the store: no wrong byte for a URL, nothing of another site, nothing that was purged; and purges go on.
+#[test]
+fn whatever_is_damaged_in_the_store_nothing_wrong_is_served() {
+    let mut damaged = Damaged::start();
+    let mut number = 0;
+    for kind in KINDS {
+        // Of records and segments there are several at once, so each way begins with another one of them.
+        let ways: Vec<Vec<Damage>> = match kind {
+            damage::Kind::Record | damage::Kind::Segment => (0..3).map(|turn| rotated(2 * turn)).collect(),
+            _ => DAMAGES.map(|how| vec![how]).into(),
+        };
+        for hows in ways {
+            damaged.check(number, kind, &hows);
+            number += 1;
+        }
+    }
+}
+
+fn rotated(by: usize) -> Vec<Damage> {
+    let mut damages = DAMAGES.to_vec();
+    damages.rotate_left(by);
+    damages
+}
+
+/// Three instances to which changes are told late, twice or never, and clients whose requests tell what came of purges.
+struct Purges {
+    pages: Arc<Pages>,
+    gateways: Vec<Larder>,
+    requests: AtomicUsize,
+    hits: AtomicUsize,
+    complete: AtomicUsize,
+}
+
+impl Purges {
+    /// Asks all gateways for pages; none may be older than it was when this began.
+    #[track_caller]
+    fn are_seen(&self, paths: &[String], query: &str) {
+        let expected: Vec<u64> = paths.iter().map(|path| self.pages.version(path)).collect();
+        for gateway in &self.gateways {
+            let mut client = gateway.client();
+            for (path, expected) in paths.iter().zip(&expected) {
+                let got = self.pages.get(&mut client, path);
+                let said = status(&got.response);
+                assert!(got.version >= *expected, "{query}: {path} has version {}: {said}", got.version);
+                self.requests.fetch_add(1, Ordering::Relaxed);
+                self.hits.fetch_add(usize::from(got.response.is_hit()), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// One who purges what is his own, in all forms, while others do.
+    fn purge(&self, worker: usize, rounds: usize) {
+        let own: Vec<String> = (0..3).map(|page| format!("/w{worker}/{page}/700")).collect();
+        let slow: Vec<String> = (0..2).map(|page| format!("/slow/w{worker}/{page}/2000")).collect();
+        let all = [&own[..], &slow].concat();
+        let forms = [
+            (format!("url=http%3A%2F%2Fa.test%2Fw{worker}%2F0%2F700"), &own[..1]),
+            (format!("tag=w{worker}&site=a.test"), &own),
+            (format!("prefix=http%3A%2F%2Fa.test%2Fslow%2Fw{worker}%2F"), &slow),
+            (format!("prefix=%2Fw{worker}%2F"), &own),
+            ("host=a.test".to_owned(), &all),
+            (format!("url=http%3A%2F%2Fa.test%2Fslow%2Fw{worker}%2F1%2F2000"), &slow[1..]),
+            ("everything=true".to_owned(), &all),
+            ("tag=slow&site=a.test".to_owned(), &slow),
+        ];
+        for (round, (query, paths)) in forms.iter().cycle().take(rounds).enumerate() {
+            let mode = ["hard", "soft"][(round / forms.len() + round) % 2];
+            paths.iter().for_each(|path| _ = self.pages.change(path));
+            let purged = purge(&self.gateways[round % 3], &format!("{query}&mode={mode}"));
+            if purged.is_complete {
+                self.complete.fetch_add(1, Ordering::Relaxed);
+                self.are_seen(paths, &purged.text);
+            }
+            (0..2).for_each(|_| self.are_seen_at_all(&own));
+        }
+    }
+
+    fn are_seen_at_all(&self, paths: &[String]) {
+        for gateway in &self.gateways {
+            let mut client = gateway.client();
+            for path in paths {
+                let got = self.pages.get(&mut client, path);
+                self.requests.fetch_add(1, Ordering::Relaxed);
+                self.hits.fetch_add(usize::from(got.response.is_hit()), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Fills that take a while are under way all the time.
+    fn drip(&self, is_over: &AtomicBool) {
+        for turn in 0.. {
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let path = format!("/slow/w{}/{}/2000", turn % WORKERS, turn / WORKERS % 2);
+            self.pages.get(&mut self.gateways[turn % 3].client(), &path);
+        }
+    }
+}
+
+const WORKERS: usize = 3;
+const PURGES_EACH: usize = 30;
+
+#[test]
+fn no_purge_that_is_complete_is_forgotten_whatever_is_told_late_or_never() {
+    let store = Store::start(Kind::Redis);
+    let pages = Arc::new(Pages::of("a.test"));
+    let config = config(store.address(), "64MiB", 500, &[&pages]);
+    let gateways = instances::start(3, |_| Setup::config(LARDER, &config));
+    let counted = AtomicUsize::new(0);
+    store.replies.decide(move |seen| match seen.value {
+        Value::Push(_) => match counted.fetch_add(1, Ordering::Relaxed) % 7 {
+            1 => Fate::Drop,
+            3 => Fate::Hold,
+            5 => Fate::Twice,
+            _ => Fate::Pass,
+        },
+        _ => Fate::Pass,
+    });
+    let [requests, hits, complete] = [0; 3].map(AtomicUsize::new);
+    let purges = Purges { pages, gateways, requests, hits, complete };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| purges.drip(&is_over));
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                wait::until_true("something is held", || {
+                    store.replies.held() > 3 || is_over.load(Ordering::Relaxed)
+                });
+                store.replies.release();
+            }
+        });
+        let purges = &purges;
+        let workers = [0, 1, 2].map(|worker| scope.spawn(move || purges.purge(worker, PURGES_EACH)));
+        let ended = workers.map(thread::ScopedJoinHandle::join);
+        is_over.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|worker| worker.expect("no version that was purged"));
+    });
+    let [requests, hits, complete] =
+        [&purges.requests, &purges.hits, &purges.complete].map(|count| count.load(Ordering::Relaxed));
+    assert!(complete * 10 >= WORKERS * PURGES_EACH * 9, "{complete}");
+    assert!(hits * 10 >= requests * 3, "{hits} of {requests}");
+}
+
+/// A server may answer heartbeats, tell of changes, and refuse the log or be too slow for it: purges are complete without an instance that can't read
+/// it, and it knows that nobody vouches for its copies.
+#[test]
+fn an_instance_that_cannot_read_the_purge_log_says_so() {
+    let redis = Redis::start("");
+    for coherence in ["strict", "available"] {
+        let replies = RespProxy::start(redis.address());
+        let pages = Pages::of("a.test");
+        let text = |store| {
+            let coherent = format!("coherence = \"{coherence}\"\nrecord_timeout");
+            config(store, "64MiB", VERIFICATION_MS, &[&pages]).replace("record_timeout", &coherent)
+        };
+        let stores = [replies.address(), redis.address()];
+        let gateways = instances::start(2, |index| Setup::config(LARDER, &text(stores[index])));
+        let path = format!("/page/{coherence}/1000");
+        let before = pages.get(&mut gateways[1].client(), &path).version;
+        is_written(&gateways[1]);
+        has(&pages, &gateways[0], &path, before);
+        let verified = || gateways[0].metric("larder_tier_verified", &[]);
+        assert_eq!(verified(), 1.0, "{coherence}");
+        replies.decide(|seen| match &*seen.name() {
+            "GETRANGE" | "STRLEN" if seen.key() == b"larder:log" => {
+                Fate::Replace(b"-ERR planted\r\n".to_vec())
+            }
+            _ => Fate::Pass,
+        });
+        wait::until_true("it does not count any more", || {
+            gateways[1].metric("larder_tier_instances", &[]) == 1.0
+        });
+        wait::until_true("it knows that", || verified() == 0.0);
+        let log = gateways[0].stderr();
+        assert!(log.contains("the purge log of the shared store can't be read"), "{log}");
+        assert!(log.contains("planted"), "{log}");
+        let after = pages.change(&path);
+        let purged = purge(&gateways[1], &format!("url=http%3A%2F%2Fa.test{}", path.replace('/', "%2F")));
+        assert!(purged.is_complete, "{}", purged.text);
+        let unverified = doubts(&gateways[0], "unverified");
+        let got = pages.get(&mut gateways[0].client(), &path);
+        match coherence {
+            "strict" => assert_eq!(got.version, after, "what it has is validated"),
+            _ => assert!(
+                got.version == after || doubts(&gateways[0], "unverified") > unverified,
+                "it is counted"
+            ),
+        }
+        replies.decide(|_| Fate::Pass);
+        wait::until_true("it is in step again", || verified() == 1.0);
+        has(&pages, &gateways[0], &path, after);
+    }
+}
+
+/// A store with room for a tenth of what is asked for keeps little; it costs the origin nothing that was not asked for, and is not
+/// written to again and again. Whoever reconnects asks the store, and not the origin.
+#[test]
+fn a_store_that_is_too_small_is_no_burden() {
+    let redis = Redis::start("maxmemory 4mb\nmaxmemory-policy volatile-lfu");
+    let pages = Pages::of("a.test");
+    let config = config(redis.address(), "4MiB", VERIFICATION_MS, &[&pages]);
+    let gateways = instances::start(4, |_| Setup::config(LARDER, &config));
+    let ask_all = |path: &String| {
+        gateways.iter().for_each(|gateway| _ = pages.get(&mut gateway.client(), path));
+    };
+    let hot: Vec<String> = (0..20).map(|page| format!("/hot/{page}/600")).collect();
+    for path in &hot {
+        pages.get(&mut gateways[0].client(), path);
+        is_written(&gateways[0]);
+        ask_all(path);
+    }
+    assert_eq!(pages.origin.total(), hot.len(), "what one has fetched all have");
+    redis.command("CLIENT KILL TYPE normal SKIPME yes");
+    for round in 0..5 {
+        hot.iter().for_each(ask_all);
+        assert_eq!(pages.origin.total(), hot.len(), "round {round} after all have lost their connections");
+    }
+    let written = calls(&redis, "set");
+    let set: Vec<String> = (0..100).map(|page| format!("/page/{page}/150000")).collect();
+    for _ in 0..2 {
+        set.iter().for_each(ask_all);
+    }
+    gateways.iter().for_each(is_written);
+    let (asked, written) = (pages.origin.total() - hot.len(), calls(&redis, "set") - written);
+    let requests = 2 * gateways.len() * set.len();
+    assert!(asked <= requests, "{asked}");
+    // The lease of a response, its record, which ends the lease, and segments.
+    assert!(written <= 6 * asked, "{written} writes for {asked} responses");
+}
+
+/// How often a command was executed.
+fn calls(redis: &Redis, command: &str) -> usize {
+    let statistics = redis.command("INFO commandstats");
+    let name = format!("cmdstat_{command}:calls=");
+    let line = statistics.lines().find_map(|line| line.strip_prefix(&name));
+    line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// By the server's own count of all that it was asked; nobody sends a heartbeat meanwhile.
+#[test]
+fn a_hit_asks_the_store_for_nothing() {
+    for kind in [Kind::Redis, Kind::Kv] {
+        let store = Store::start(kind);
+        let pages = Pages::of("a.test");
+        let config = config(store.address(), "64MiB", 3_600_000, &[&pages]);
+        let gateways: Vec<Larder> = (0..2).map(|_| Setup::config(LARDER, &config).start()).collect();
+        let paths = [600, 90_000].map(|length| format!("/hot/{length}"));
+        let mut clients: Vec<_> = gateways.iter().map(Larder::client).collect();
+        for gateway in &gateways {
+            paths.iter().for_each(|path| _ = pages.get(&mut gateway.client(), path));
+            is_written(gateway);
+        }
+        let mut client = store.client();
+        // At first, a response may be validated that was asked for before the log was read, and what was written is followed.
+        wait::until_true("hits ask for nothing", || {
+            let before = processed(&mut client);
+            let mut hits = 0;
+            for path in paths.iter().cycle().take(200) {
+                for client in &mut clients {
+                    hits += usize::from(pages.get(client, path).response.is_hit());
+                }
+            }
+            // But for the question itself.
+            hits == 400 && processed(&mut client) - before == 1
+        });
+    }
+}
+
+fn processed(client: &mut RespClient) -> usize {
+    let reply = client.ask(&[b"INFO", b"stats"]);
+    let text = String::from_utf8_lossy(&reply).into_owned();
+    let count = text.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+    count.and_then(|count| count.trim().parse().ok()).expect("it counts")
+}
+
+/// Whatever a server announces, nobody makes room for it.
+#[test]
+fn a_server_that_announces_half_a_gigabyte_is_left() {
+    const ANNOUNCED: usize = 500_000_000;
+    let store = Store::start(Kind::Redis);
+    let pages = Pages::of("a.test");
+    let mut gateways = fleet(1, store.address(), &[&pages]);
+    pages.get(&mut gateways[0].client(), "/first/600");
+    let before = gateways[0].service().peak_bytes();
+    let lie = [format!("${ANNOUNCED}\r\n").as_bytes(), &vec![b'x'; 300 << 20]].concat();
+    let is_told = AtomicBool::new(false);
+    store.replies.decide(move |seen| match seen.name().as_str() {
+        "GETRANGE" if !is_told.swap(true, Ordering::Relaxed) => Fate::Replace(lie.clone()),
+        _ => Fate::Pass,
+    });
+    wait::until_true("it has left the server, and come back", || {
+        pages.get(&mut gateways[0].client(), "/first/600");
+        doubts(&gateways[0], "all") >= 1.0 && gateways[0].metric("larder_tier_instances", &[]) == 1.0
+    });
+    pages.get(&mut gateways[0].client(), "/second/600");
+    let grown = gateways[0].service().peak_bytes() - before;
+    assert!(grown < 32 << 20, "{} MiB", grown >> 20);
+}

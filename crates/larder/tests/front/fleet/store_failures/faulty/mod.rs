@@ -1,0 +1,39 @@
+//! A fleet over a store that fails in every way, behind an origin whose every answer can be told right from wrong.
+
+pub(crate) mod damage;
+pub(crate) mod load;
+pub(crate) mod pages;
+pub(crate) mod store;
+
+use std::net::SocketAddr;
+
+use testkit::{Larder, Setup};
+
+use pages::Pages;
+
+use crate::LARDER;
+use crate::fleet::instances;
+
+/// How long copies are relied upon, unless a test says otherwise: the default.
+pub(crate) const VERIFICATION_MS: u64 = 2000;
+
+/// The configuration of a gateway: a site for each of the pages, whose names are their hosts, too.
+pub(crate) fn config(store: SocketAddr, memory: &str, verification_ms: u64, pages: &[&Pages]) -> String {
+    let site = |pages: &&Pages| {
+        let (name, url) = (pages.host(), pages.url());
+        format!(
+            "[[site]]\nname = \"{name}\"\nhosts = [\"{name}\"]\norigin = \"{url}\"\ntags = [\"cache-tag\"]\n"
+        )
+    };
+    let sites: String = pages.iter().map(site).collect();
+    format!(
+        "[store]\nmemory = \"{memory}\"\n[store.remote]\nurl = \"redis://{store}/0\"\n\
+         verification_time = \"{verification_ms}ms\"\nrecord_timeout = \"500ms\"\n{sites}"
+    )
+}
+
+/// Gateways with that configuration, which know each other.
+#[track_caller]
+pub(crate) fn fleet(count: usize, store: SocketAddr, pages: &[&Pages]) -> Vec<Larder> {
+    instances::start(count, |_| Setup::config(LARDER, &config(store, "64MiB", VERIFICATION_MS, pages)))
+}

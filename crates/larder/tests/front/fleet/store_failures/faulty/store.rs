@@ -1,0 +1,217 @@
+//! A store behind a bad network, with all that can be wrong with both.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use testkit::{
+    Accept, Cut, FaultProxy, Faults, Kv, Larder, Random, Redis, RespClient, RespProxy, Signal, Stall, wait,
+};
+
+use crate::LARDER;
+use crate::fleet::purge_waits::doubts;
+
+/// Which server it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Redis,
+    Kv,
+}
+
+/// Instances reach the server by way of `replies` and `network`.
+pub(crate) struct Store {
+    server: Option<Server>,
+    kind: Kind,
+    pub(crate) network: FaultProxy,
+    pub(crate) replies: RespProxy,
+}
+
+enum Server {
+    Redis(Box<Redis>),
+    Kv(Box<Kv>),
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The server is killed, and comes back without data.
+    Killed,
+    /// It stands still, and keeps its connections.
+    Stopped,
+    /// The way to it takes a second, and the way back.
+    Slow,
+    /// It has no memory for anything new.
+    Full,
+    /// Its replies are no protocol.
+    Garbage,
+    /// Its replies are to other questions.
+    Shifted,
+    /// All connections are silently dead, and new ones are not answered.
+    HalfOpen,
+}
+
+impl Fault {
+    /// For how long what was sent during it is on its way yet.
+    pub(crate) fn lingers(self) -> Duration {
+        match self {
+            Self::Slow => Duration::from_millis(LATENCY_MS),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// One way, while it is slow.
+const LATENCY_MS: u64 = 1000;
+
+pub(crate) const FAULTS: [Fault; 7] = [
+    Fault::Killed,
+    Fault::Stopped,
+    Fault::Slow,
+    Fault::Full,
+    Fault::Garbage,
+    Fault::Shifted,
+    Fault::HalfOpen,
+];
+
+/// Room for what these tests store, and for little more.
+const MEMORY: &str = "64MB";
+
+impl Server {
+    fn start(kind: Kind) -> Self {
+        match kind {
+            Kind::Redis => Self::Redis(Box::new(Redis::start(&format!(
+                "maxmemory {MEMORY}\nmaxmemory-policy noeviction"
+            )))),
+            Kind::Kv => Self::Kv(Box::new(Kv::start(
+                LARDER,
+                &["--maxmemory", MEMORY, "--maxmemory-policy", "noeviction", "--workers", "1"],
+            ))),
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        match self {
+            Self::Redis(redis) => redis.address(),
+            Self::Kv(kv) => kv.address(),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        match self {
+            Self::Redis(redis) => redis.signal(signal),
+            Self::Kv(kv) => kv.service.signal(signal),
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn start(kind: Kind) -> Self {
+        let server = Server::start(kind);
+        let network = FaultProxy::start(server.address());
+        let replies = RespProxy::start(network.address());
+        Self { server: Some(server), kind, network, replies }
+    }
+
+    /// For instances.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.replies.address()
+    }
+
+    /// A client of the server itself.
+    #[track_caller]
+    pub(crate) fn client(&self) -> RespClient {
+        RespClient::connect(self.server().address())
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("it runs")
+    }
+
+    pub(crate) fn begin(&mut self, fault: Fault) {
+        match fault {
+            Fault::Killed => {
+                self.server = None;
+                self.network.close_connections();
+            }
+            Fault::Stopped => self.server().signal(Signal::STOP),
+            Fault::Slow => self.network.set(Faults { latency_ms: LATENCY_MS, ..Faults::default() }),
+            Fault::Full => self.fill(),
+            Fault::Garbage => {
+                self.replies.decide(|_| testkit::Fate::Replace(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()));
+            }
+            Fault::Shifted => {
+                let every_third = std::sync::atomic::AtomicUsize::new(0);
+                self.replies.decide(move |_| {
+                    match every_third.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 7 {
+                        3 => testkit::Fate::AfterNext,
+                        6 => testkit::Fate::Drop,
+                        _ => testkit::Fate::Pass,
+                    }
+                });
+            }
+            Fault::HalfOpen => {
+                self.network.abandon_connections();
+                self.network.set(Faults { stall: Stall::Yes, ..Faults::default() });
+            }
+        }
+    }
+
+    /// Waits until the fault has been noticed by those whom it concerns.
+    #[track_caller]
+    pub(crate) fn is_noticed(&self, fault: Fault, gateways: &[Larder], before: &[f64]) {
+        for (gateway, before) in gateways.iter().zip(before) {
+            let signs = || signs(fault, gateway);
+            wait::until_true(&format!("{fault:?} is noticed"), || signs() > *before);
+        }
+    }
+
+    pub(crate) fn end(&mut self, fault: Fault) {
+        match fault {
+            Fault::Killed => {
+                let server = Server::start(self.kind);
+                self.network.aim(server.address());
+                self.server = Some(server);
+            }
+            Fault::Stopped => self.server().signal(Signal::CONT),
+            Fault::Slow | Fault::HalfOpen => self.network.set(Faults::default()),
+            Fault::Full => drop(self.client().ask(&[b"FLUSHALL"])),
+            Fault::Garbage => self.replies.decide(|_| testkit::Fate::Pass),
+            Fault::Shifted => {
+                self.replies.decide(|_| testkit::Fate::Pass);
+                // What is out of step on a connection stays so as long as that does.
+                self.replies.close_connections();
+            }
+        }
+    }
+
+    fn fill(&self) {
+        let mut client = self.client();
+        let junk = Random::new(1).bytes(512 << 10);
+        for number in 0.. {
+            let name = format!("junk:{number}");
+            let reply = client.ask(&[b"SET", name.as_bytes(), &junk]);
+            if reply.starts_with(b"-OOM") {
+                return;
+            }
+            assert_eq!(reply, b"+OK\r\n");
+        }
+    }
+}
+
+/// How often a gateway has noticed something like this.
+pub(crate) fn signs(fault: Fault, gateway: &Larder) -> f64 {
+    match fault {
+        Fault::Full => {
+            ["failed", "refused", "given_up"].iter().map(|result| writes(gateway, result)).sum::<f64>()
+        }
+        _ => doubts(gateway, "all"),
+    }
+}
+
+fn writes(gateway: &Larder, result: &str) -> f64 {
+    gateway.metric("larder_tier_writes_total", &[&format!("result=\"{result}\"")])
+}
+
+/// The server resets whoever comes.
+pub(crate) fn refusing() -> Faults {
+    Faults { accept: Accept::Reset, cut: Cut::Reset, ..Faults::default() }
+}
