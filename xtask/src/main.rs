@@ -2,19 +2,17 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use xtask::release::{self, Options, changelog};
+use xtask::release::{self, Options};
 use xtask::requirements::{self, Mode};
 use xtask::vectors::{self, Vectors};
-use xtask::{codegen, lines, structure, tidy};
+use xtask::{codegen, lines, tidy};
 
 const HELP: &str = "cargo xtask <command>
 
   tidy              check the house rules; one line per problem, exit status 1 if there is one
   lines             print the lines of production code of each crate, without blank ones and comments
-  structure         print files, lines, function lengths and import circles of each crate
-  structure CRATE   print the imports that close its circles
   codegen           write the generated pages of docs/reference
   requirements      join requirements and citations into docs/reference/rfc9111.md
   requirements --check
@@ -27,8 +25,6 @@ const HELP: &str = "cargo xtask <command>
                     lists of components and checksums; the server is built twice, and trained under load in between, unless there is a
                     profile of an earlier training;
                     VERSION begins with that of the binary: 0.1.0, 0.1.0-1, 0.1.0~rc1
-  changelog         print what a release would add to CHANGELOG.md
-  changelog VERSION move the fragments of changelog.d into it
 ";
 
 fn main() -> ExitCode {
@@ -37,8 +33,6 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["tidy"] => run_tidy(),
         ["lines"] => lines::report(&root()),
-        ["structure"] => structure::report(&root()),
-        ["structure", name] => structure::circles_of(&root(), name),
         ["codegen"] => codegen::run(&root()),
         ["requirements"] => requirements::run(&root(), Mode::Write),
         ["vectors"] => vectors::run(&root(), Vectors::Write),
@@ -46,8 +40,6 @@ fn main() -> ExitCode {
         ["release", options @ ..] => {
             Options::parse(options).and_then(|options| release::run(&root(), &options))
         }
-        ["changelog"] => changelog::preview(&root()),
-        ["changelog", version] => today().and_then(|date| changelog::collect(&root(), version, &date)),
         ["requirements", "--check"] => requirements::run(&root(), Mode::Check),
         _ => Err(anyhow::anyhow!("{HELP}")),
     };
@@ -63,20 +55,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn today() -> anyhow::Result<String> {
-    let output = Command::new("date").args(["--utc", "+%F"]).output()?;
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-}
-
 fn run_tidy() -> anyhow::Result<Vec<String>> {
-    let report = tidy::check(&root())?;
-    let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-    lines.extend(report.statistics);
-    if report.problems.is_empty() {
-        return Ok(lines);
-    }
+    let problems = tidy::check(&root())?;
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     print(&lines);
-    anyhow::bail!("tidy: {} problems", report.problems.len())
+    anyhow::ensure!(problems.is_empty(), "tidy: {} problems", problems.len());
+    Ok(Vec::new())
 }
 
 /// A closed pipe (`cargo xtask tidy | head`) is no reason to panic.

@@ -1,10 +1,9 @@
 //! What a release consists of: the binaries and what belongs to them, as an archive and as a Debian package, lists of what is in them, and checksums.
 //!
-//! `binary` finds the programs and their version, `stage` lays an installation out in a folder, with `documents`, `debian` and the archive pack it, `sbom` lists the crates, `changelog` collects the
-//! fragments of changes. A binary says of itself which version it is. `training` makes the profile that the server is built by.
+//! `binary` finds the programs and their version, `stage` lays an installation out in a folder, with `documents`, `debian` and the archive pack it, `sbom` lists the crates. A binary says of itself
+//! which version it is. `training` makes the profile that the server is built by.
 
 mod binary;
-pub mod changelog;
 mod debian;
 mod documents;
 pub mod sbom;

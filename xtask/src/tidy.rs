@@ -5,16 +5,16 @@
 
 mod edges;
 mod floors;
+mod imports;
 pub(crate) mod layout;
 mod links;
 mod markdown;
-pub(crate) mod paths;
+mod paths;
 mod places;
 mod problem;
 mod purity;
 mod shape;
 pub(crate) mod source;
-pub(crate) mod statistics;
 mod words;
 
 use std::path::Path;
@@ -24,22 +24,12 @@ use self::layout::Layout;
 pub(crate) use self::links::resolve;
 pub use self::problem::Problem;
 
-/// What a check found.
-#[derive(Debug)]
-pub struct Report {
-    /// Sorted by file and line; empty when the tree keeps the rules.
-    pub problems: Vec<Problem>,
-    /// Lines for people: function lengths per crate, warnings that do not fail.
-    pub statistics: Vec<String>,
-}
-
-/// Checks the repository at `root`.
+/// Checks the repository at `root`. Returns the problems by file and line.
 ///
 /// # Errors
 ///
-/// When the tree cannot be read or `cargo metadata` fails; broken rules are no error but
-/// [`Report::problems`].
-pub fn check(root: &Path) -> anyhow::Result<Report> {
+/// When the tree cannot be read or `cargo metadata` fails; broken rules are no error.
+pub fn check(root: &Path) -> anyhow::Result<Vec<Problem>> {
     let layout = Layout::read(root)?;
     let mut problems = edges::check(root)?;
     for file in &layout.sources {
@@ -54,5 +44,5 @@ pub fn check(root: &Path) -> anyhow::Result<Report> {
     problems.extend(links::check(&layout));
     problems.sort();
     problems.dedup();
-    Ok(Report { problems, statistics: statistics::lines(&layout.sources) })
+    Ok(problems)
 }

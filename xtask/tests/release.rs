@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use xtask::release::{changelog, sbom};
+use xtask::release::sbom;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate stands in the repository").to_owned()
@@ -122,54 +122,4 @@ fn the_list_of_components_is_that_of_the_binary() {
         let named = entry["dependsOn"].as_array().expect("a list").iter().chain([&entry["ref"]]);
         named.for_each(|name| assert!(references.contains(name.as_str().expect("a text")), "{name}"));
     }
-}
-
-fn with_fragments(fragments: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::create_dir(folder.path().join("changelog.d")).expect("a folder");
-    let page = "# Changelog\n\nFor operators.\n\n## Unreleased\n\nThe second version.\n\n## 0.1.0 (2026-01-01)\n\nThe first.\n";
-    fs::write(folder.path().join("CHANGELOG.md"), page).expect("a file");
-    for (name, text) in [("README.md", "the rules")].iter().chain(fragments) {
-        fs::write(folder.path().join("changelog.d").join(name), text).expect("a file");
-    }
-    folder
-}
-
-#[test]
-fn fragments_move_into_the_page() {
-    let folder = with_fragments(&[
-        ("b.fix.md", "Second fix.\n"),
-        ("a.fix.md", "First fix,\non two lines.\n\nSee [limits](../docs/limits.md).\n"),
-        ("c.breaking.md", "A key is renamed."),
-    ]);
-    changelog::collect(folder.path(), "0.2.0", "2026-11-24").expect("they are in order");
-    let page = fs::read_to_string(folder.path().join("CHANGELOG.md")).expect("the page");
-    let expected = "# Changelog\n\nFor operators.\n\n## Unreleased\n\n## 0.2.0 (2026-11-24)\n\nThe second version.\n\n\
-                    ### Breaking\n\n- A key is renamed.\n\n### Fixed\n\n- First fix,\n  on two lines.\n\n  See [limits](docs/limits.md).\n\
-                    - Second fix.\n\n## 0.1.0 (2026-01-01)\n\nThe first.\n";
-    assert_eq!(page, expected);
-    let left = fs::read_dir(folder.path().join("changelog.d")).expect("the folder").count();
-    assert_eq!(left, 1, "the rules stay");
-    let again = changelog::collect(folder.path(), "0.2.0", "2026-11-24").expect_err("it is there");
-    assert_eq!(again.to_string(), "CHANGELOG.md has version 0.2.0 already");
-}
-
-#[test]
-fn a_fragment_that_is_wrong_moves_nothing() {
-    for (name, text, problem) in [
-        ("a.bug.md", "x", "changelog.d/a.bug.md: kinds are breaking, feature, change, fix"),
-        ("a.md", "x", "changelog.d/a.md is not SLUG.KIND.md"),
-        ("a.fix.md", " \n", "changelog.d/a.fix.md says nothing"),
-    ] {
-        let folder = with_fragments(&[(name, text), ("b.fix.md", "x")]);
-        let error = changelog::collect(folder.path(), "0.2.0", "2026-11-24").expect_err("it is wrong");
-        assert_eq!(error.to_string(), problem);
-        let page = fs::read_to_string(folder.path().join("CHANGELOG.md")).expect("the page");
-        assert!(!page.contains("0.2.0") && folder.path().join("changelog.d/b.fix.md").exists());
-    }
-}
-
-#[test]
-fn the_fragments_of_the_tree_are_in_order() {
-    changelog::preview(&root()).expect("all of them have a kind and a text");
 }

@@ -9,10 +9,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use super::imports::Imports;
 use super::problem::Problem;
 use super::source::Source;
-use crate::structure::imports::Imports;
-use crate::structure::{crate_of, roots};
 
 const WRITTEN: &str = "xtask/floors.txt";
 
@@ -125,4 +124,14 @@ fn room_of<'p>(path: &'p str, root: &str) -> &'p str {
 
 fn problem(file: &str, line: usize, what: String, allowed: &str) -> Problem {
     Problem { file: file.to_owned(), line, rule: "floors", what, allowed: allowed.to_owned() }
+}
+
+/// The source folders of all crates: `crates/store/src`, `xtask/src`.
+fn roots(sources: &[Source]) -> BTreeSet<&str> {
+    let root = |source: &'_ Source| Some(source.path.find("/src/")? + "/src".len());
+    sources.iter().filter_map(|source| source.path.get(..root(source)?)).collect()
+}
+
+fn crate_of(root: &str) -> &str {
+    root.trim_end_matches("/src").rsplit('/').next().unwrap_or(root)
 }

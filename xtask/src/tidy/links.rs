@@ -7,9 +7,8 @@ use super::markdown::{anchors, code_spans, link_targets, prose_lines};
 use super::problem::Problem;
 
 /// Folders at the root: a code span that begins with one of them is a path of the repository.
-const ROOT_FOLDERS: [&str; 12] = [
+const ROOT_FOLDERS: [&str; 11] = [
     ".ci/",
-    "changelog.d/",
     "compare/",
     "config/",
     "conformance/",

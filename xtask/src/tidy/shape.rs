@@ -1,10 +1,8 @@
-//! The size and the hygiene of code: lengths, unfinished code, ignored tests, empty names.
+//! Hygiene of code: long files, unfinished code, ignored tests, empty names.
 
 use super::problem::Problem;
 use super::source::{Kind, Purpose, Source};
 
-/// A function fits on a screen.
-const FUNCTION_LINES_MAX: usize = 70;
 /// A file has one concern.
 const FILE_LINES_MAX: usize = 800;
 const UNFINISHED_MACROS: [&str; 3] = ["dbg", "todo", "unimplemented"];
@@ -12,22 +10,12 @@ const UNFINISHED_MACROS: [&str; 3] = ["dbg", "todo", "unimplemented"];
 const EMPTY_NAMES: [&str; 6] = ["common", "helper", "helpers", "misc", "util", "utils"];
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {
-    let mut problems = long_functions(source);
-    problems.extend(long_file(source));
+    let mut problems: Vec<Problem> = long_file(source).into_iter().collect();
     problems.extend((0..source.tokens.len()).filter_map(|at| {
         unfinished(source, at).or_else(|| ignored_test(source, at)).or_else(|| empty_name(source, at))
     }));
     problems.extend(ignored_examples(source));
     problems
-}
-
-fn long_functions(source: &Source) -> Vec<Problem> {
-    let long = source.functions().into_iter().filter(|function| function.lines > FUNCTION_LINES_MAX);
-    long.map(|function| {
-        let what = format!("`{}` has {} lines", function.name, function.lines);
-        source.problem(function.line, "function-lines", what, "at most 70 lines from `fn` to the brace")
-    })
-    .collect()
 }
 
 fn long_file(source: &Source) -> Option<Problem> {
@@ -86,28 +74,4 @@ fn empty_name(source: &Source, at: usize) -> Option<Problem> {
         let what = format!("a module named `{name}`");
         source.problem(source.tokens[at].line, "module-name", what, "a noun for what it holds")
     })
-}
-
-/// Counts `bool` parameters of public functions: each hides what a call means.
-pub(super) fn bool_parameter_count(source: &Source) -> usize {
-    let functions =
-        (0..source.tokens.len()).filter(|at| source.word(*at) == Some("fn") && is_public(source, *at));
-    functions.map(|at| bool_parameters(source, at)).sum()
-}
-
-fn is_public(source: &Source, at: usize) -> bool {
-    let mut before = at;
-    while before > 0 && matches!(source.word(before - 1), Some("async" | "const" | "unsafe" | "extern")) {
-        before -= 1;
-    }
-    before > 0 && source.word(before - 1) == Some("pub")
-}
-
-fn bool_parameters(source: &Source, at: usize) -> usize {
-    let is_open = |index: &usize| matches!(source.tokens[*index].kind, Kind::Open('(', _));
-    let Some(open) = (at..source.tokens.len().min(at + 40)).find(is_open) else { return 0 };
-    let Some(close) = source.closing(open, '(') else { return 0 };
-    (open..close)
-        .filter(|inside| source.word(*inside) == Some("bool") && source.is_mark(inside - 1, ':'))
-        .count()
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::tidy::paths::{Import, Names, Reach};
-use crate::tidy::source::{Purpose, Source};
+use super::paths::{Import, Names, Reach};
+use super::source::{Purpose, Source};
 
 /// How often an import is followed to where its name is defined.
 const HOPS_MAX: usize = 8;
@@ -13,49 +13,24 @@ const DEFINERS: [&str; 9] =
     ["const", "enum", "fn", "macro_rules", "mod", "static", "struct", "trait", "type"];
 
 /// The files that a file uses, and the paths that name them.
-pub(crate) type Uses = BTreeMap<usize, BTreeSet<String>>;
+pub(super) type Uses = BTreeMap<usize, BTreeSet<String>>;
 
 /// The production files of one crate, and who uses whom.
-pub(crate) struct Imports {
+pub(super) struct Imports {
     /// Paths of the files, sorted.
-    pub(crate) files: Vec<String>,
+    pub(super) files: Vec<String>,
     /// By file: the files that it uses, and the paths that name them.
-    pub(crate) uses: Vec<Uses>,
+    pub(super) uses: Vec<Uses>,
 }
 
 impl Imports {
     /// Of the crate whose sources stand below `root`, as `crates/store/src`.
-    pub(crate) fn read(sources: &[Source], root: &str) -> Self {
+    pub(super) fn read(sources: &[Source], root: &str) -> Self {
         let mut own: Vec<&Source> = sources.iter().filter(|source| is_production_of(source, root)).collect();
         own.sort_by(|a, b| a.path.cmp(&b.path));
         let modules = Modules::read(&own, root);
         let uses = (0..own.len()).map(|file| modules.used_by(file)).collect();
         Self { files: own.iter().map(|source| source.path.clone()).collect(), uses }
-    }
-
-    /// All files that a file uses, directly or through others, itself included.
-    pub(crate) fn reached_from(&self, file: usize) -> BTreeSet<usize> {
-        let mut reached = BTreeSet::from([file]);
-        let mut open = vec![file];
-        while let Some(next) = open.pop() {
-            open.extend(self.uses[next].keys().copied().filter(|used| reached.insert(*used)));
-        }
-        reached
-    }
-
-    /// Groups of files each of which uses all others, directly or through others; the largest first.
-    pub(crate) fn circles(&self) -> Vec<Vec<&str>> {
-        let reached: Vec<_> = (0..self.files.len()).map(|file| self.reached_from(file)).collect();
-        let mut circles: BTreeSet<Vec<usize>> = BTreeSet::new();
-        for (file, others) in reached.iter().enumerate() {
-            circles.insert(others.iter().copied().filter(|other| reached[*other].contains(&file)).collect());
-        }
-        let mut circles: Vec<Vec<usize>> = circles.into_iter().filter(|circle| circle.len() > 1).collect();
-        circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
-        circles
-            .into_iter()
-            .map(|circle| circle.into_iter().map(|file| self.files[file].as_str()).collect())
-            .collect()
     }
 }
 
