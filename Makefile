@@ -10,7 +10,7 @@ PIPELINE ?= 100
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help install run run-check fleet fleet-check stack stack-check lint-deploy test instructions lint fmt tidy codegen requirements doc deny fuzz soak miri leaks profile compare deps
+.PHONY: help install nightly run run-check fleet fleet-check stack stack-check lint-deploy test instructions lint fmt tidy codegen requirements doc deny fuzz soak miri leaks profile compare deps
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,18 +46,19 @@ install: ## larder and larder-bench, from source to ~/.cargo/bin
 	cargo install --locked --path crates/larder
 	cargo install --locked --path crates/larder-bench
 
-test: ## everything that must be green before a commit
+test: ## every test, on one build
 	@scripts/test
 
 instructions: ## what a hit and a GET cost, against the committed figures (scripts/instructions --write commits new ones)
+	@scripts/install-dependencies --nightly
 	@scripts/instructions
 
-lint: ## formatting, clippy with warnings as errors, house rules
-	cargo fmt --all --check
-	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --workspace --all-targets --features larder/test-store -- -D warnings
-	cargo clippy --workspace --test soak --test instructions --features larder/test-store -- -D warnings
-	cargo xtask tidy
+lint: ## everything about the source that needs no test: formatting, clippy, house rules, generated pages, documentation of the crates
+	@scripts/lint
+
+nightly: ## tests that take long and concern few changes: instructions, schedules, Miri, clients in other languages, undici's versions, leaks
+	@scripts/install-dependencies --nightly
+	@scripts/watches
 
 fmt: ## format all code
 	cargo fmt --all
@@ -89,11 +90,11 @@ miri: ## the engine's unsafe code under Miri, in a few minutes
 	@scripts/miri
 
 leaks: ## clients of kv under valgrind: nothing may be definitely lost
-	@scripts/install-dependencies
+	@scripts/install-dependencies --nightly
 	@scripts/leaks
 
 profile: ## where kv spends its time (perf) and instructions (callgrind): make profile WORKLOAD=set PIPELINE=10
-	@scripts/install-dependencies
+	@scripts/install-dependencies --nightly
 	@scripts/profile $(WORKLOAD) $(PIPELINE)
 
 # What, and with how much patience: make compare WHAT="hit vary" ROUNDS=3 SECONDS_EACH=2 PEERS=larder,haproxy LARDER=path
