@@ -13,6 +13,7 @@ mod paths;
 mod places;
 mod problem;
 mod purity;
+mod riddles;
 mod shape;
 pub(crate) mod source;
 mod words;
@@ -42,6 +43,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Problem>> {
     problems.extend(words::check_type_names(&layout.sources));
     problems.extend(floors::check(root, &layout.sources)?);
     problems.extend(links::check(&layout));
+    problems.extend(riddles::check(&layout));
     problems.sort();
     problems.dedup();
     Ok(problems)

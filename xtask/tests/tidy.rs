@@ -400,3 +400,28 @@ fn problems_read_as_one_line() {
     let line = "crates/caching/src/age.rs:2: unfinished: `todo!` in the tree; finished code, or none";
     assert_eq!(problems.iter().map(ToString::to_string).collect::<Vec<_>>(), [line]);
 }
+
+/// The places in `text` at which sentences begin with a riddle, beside a page that takes the whole budget of the tree.
+fn check_riddles(path: &str, text: &str, expected: &[usize]) {
+    let full = "Who waits?\n\n".repeat(20);
+    let found = problems(&[("full.md", &full), (path, text)]);
+    let lines: Vec<usize> = found
+        .iter()
+        .filter(|problem| problem.rule == "riddles" && problem.file == path)
+        .map(|problem| problem.line)
+        .collect();
+    assert_eq!(lines, expected, "{path}");
+}
+
+#[test]
+fn at_most_20_sentences_of_the_tree_begin_with_a_riddle() {
+    check(&[("full.md", &"Who waits?\n\n".repeat(20))], &[]);
+    let page = "# Page\n\n- What it costs\n\n| key | Whoever asks |\n|---|---|\n\nThe rest. Of those, one. That it ends is so.\n\
+                A line goes on, and\nWhat follows belongs to it.\n\n```sh\nWho\n```\n";
+    check_riddles("docs/page.md", page, &[3, 5, 8, 8]);
+    let rust = "//! Ends. What for?\n//! Who knows.\n\nconst A: &str = \"Who waits\";\n// Office, Whatnot\n/// Says and\n/// What goes on.\n";
+    check_riddles(CACHING, rust, &[1, 2, 4]);
+    check_riddles("scripts/run", "#!/bin/sh\n# Of a shell.\nWho=1\n", &[2]);
+    check_riddles("docs/reference/config.md", "Who waits?\n", &[]);
+    check_riddles("docs/reference/lexicon.md", "Who waits?\n", &[1]);
+}

@@ -14,6 +14,8 @@ pub(crate) struct Layout {
     pub(crate) sources: Vec<Source>,
     /// Every Markdown file: path and text.
     pub(super) pages: Vec<(String, String)>,
+    /// Every file of other kinds that has comments: path and text.
+    pub(super) others: Vec<(String, String)>,
     /// Every file and folder, by path from the root; folders without a slash at the end.
     pub(crate) paths: BTreeSet<String>,
     /// Folders at the root of the tree that git ignores: they may be named without existing.
@@ -25,6 +27,7 @@ impl Layout {
         let mut layout = Self {
             sources: Vec::new(),
             pages: Vec::new(),
+            others: Vec::new(),
             paths: BTreeSet::new(),
             ignored: ignored_paths(root),
         };
@@ -59,6 +62,10 @@ impl Layout {
         match Path::new(path).extension().and_then(|extension| extension.to_str()) {
             Some("rs") => self.sources.push(Source::parse(path, read(path)?)),
             Some("md") => self.pages.push((path.to_owned(), read(path)?)),
+            Some("ts" | "js" | "mjs" | "toml" | "yml" | "yaml" | "conf" | "cfg" | "sh") => {
+                self.others.push((path.to_owned(), read(path)?));
+            }
+            None if path.starts_with("scripts/") => self.others.push((path.to_owned(), read(path)?)),
             _ => {}
         }
         Ok(())
