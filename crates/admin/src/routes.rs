@@ -71,8 +71,8 @@ pub static ROUTES: &[Route] = &[
         method: Method::POST,
         path: "/explain",
         reach: Reach::Admin,
-        summary: "Makes one request as a client would, and tells every decision that the exchange made about it. \
-                  The request is a real one: it may be forwarded and stored. Values of `Authorization`, `Cookie` and \
+        summary: "Sends one request as a client would, and returns every decision made about it. The request is real: it may be \
+                  forwarded and stored. Values of `Authorization`, `Cookie` and \
                   `Proxy-Authorization` are never shown.",
         parameters: &[
             Parameter {
@@ -91,7 +91,7 @@ pub static ROUTES: &[Route] = &[
                 "`{\"status\":200,\"cache_status\":\"larder; hit; ttl=9\",\"complete\":true,\"findings\":[{\"step\",\"says\",\
                  \"section\",\"values\":[{\"name\",\"value\",\"section\"}]}]}`",
             ),
-            (400, "the body cannot be read, or `request_invalid`: invalid request"),
+            (400, "the body can't be read, or `request_invalid`: invalid request"),
             (503, "`busy`: too many explanations are under way; try again"),
         ],
         action: Action::Explain,
@@ -100,9 +100,9 @@ pub static ROUTES: &[Route] = &[
         method: Method::GET,
         path: "/live",
         reach: Reach::Probes,
-        summary: "The process runs.",
+        summary: "Liveness probe.",
         parameters: &[],
-        answers: &[(200, "`{\"live\":true}`, as long as the process answers at all")],
+        answers: &[(200, "`{\"live\":true}` while the process responds")],
         action: Action::Live,
     },
     Route {
@@ -118,54 +118,53 @@ pub static ROUTES: &[Route] = &[
         method: Method::POST,
         path: "/purge",
         reach: Reach::Admin,
-        summary: "Purges one URL with all its variants, everything, or all that fits what is said otherwise: tags, a site, a host, a \
-                  prefix. Fills in progress will not be reused. See the page on purging.",
+        summary: "Purges one URL with all its variants, everything, or all responses that match tags, a site, a host or a prefix. \
+                  Responses still arriving are not reused. See the page on purging.",
         parameters: &[
             Parameter {
                 name: "url",
-                values: "absolute URL, as it is after `rewrite` rules, with http or https; alone",
+                values: "absolute URL after `rewrite` rules, with http or https; no other selector",
             },
             Parameter {
                 name: "tags",
-                values: "list of tags, each within a site or a host; in the query `tag`, as often as there are tags",
+                values: "list of tags within a site or a host; in the query, one `tag` for each",
             },
             Parameter { name: "match", values: "`any` of the tags (the default), or `all`" },
             Parameter {
                 name: "site",
-                values: "name of a site; may be left out with tags where there is only one",
+                values: "name of a site; optional with tags if there is only one",
             },
-            Parameter { name: "host", values: "host name; with a port to mean that port alone" },
+            Parameter { name: "host", values: "host name; with a port, only that port" },
             Parameter {
                 name: "prefix",
-                values: "with what URLs begin: `https://host/path`, `host/path` or a path; compared byte by byte",
+                values: "beginning of URLs: `https://host/path`, `host/path` or a path; compared byte by byte",
             },
-            Parameter { name: "everything", values: "`true`: all there is; alone" },
+            Parameter { name: "everything", values: "`true`: all responses; no other selector" },
             Parameter {
                 name: "mode",
-                values: "`hard` (nothing stays; the default), `soft` (what is stored is stale from now) or `refresh` (the same, and a \
-                         URL is fetched anew at once)",
+                values: "`hard` (removes; the default), `soft` (makes stored responses stale) or `refresh` (the same, and fetches a URL \
+                         again at once)",
             },
-            Parameter { name: "dry_run", values: "`true`: nothing is purged, only counted" },
+            Parameter { name: "dry_run", values: "`true`: count, but purge nothing" },
         ],
         answers: &[
             (
                 200,
-                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0,\"form\":\"url\",\"id\":\"..\"}`: cache keys and stored responses that were purged, and responses on their way that won't be stored; `\"uncounted\":true` where responses are found out as they are \
-                 looked up, and zeros say nothing; `\"refreshes\":1` where a fetch was begun; with `\"dry_run\":true` what would go, and \
-                 `\"cut\":true` where memory has more than was looked at; with `\"keyed_uncounted\":true` where responses may be out of \
-                 use too that were stored for the URL under keys with the content (QUERY) or fields of their requests, which \
-                 nobody counts; with a shared store `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all \
-                 instances have reached the purge, and after how long each, without `reached_ms` where it has not, with the `store` of `[stores]` that it shares, and `\"silent_stores\":[..]` for those whose \
-                 servers do not answer; `\"warnings\":[\"..\"]`, such as that no site records tags, or that none serves the host, which comes with the \
-                 `\"sites\"`; when nothing was stored, zeros with the \
-                 `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
+                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0,\"form\":\"url\",\"id\":\"..\"}`: purged cache keys and stored responses, and arriving \
+                 responses that won't be stored. `\"uncounted\":true`: responses are purged when they are looked up, so zeros mean nothing. \
+                 `\"refreshes\":1`: a fetch was started. With `\"dry_run\":true`: responses that would be purged; `\"cut\":true` if not all of \
+                 memory was searched. `\"keyed_uncounted\":true`: responses stored for the URL under keys with request content (QUERY) \
+                 or request fields may be purged too, and aren't counted. With a shared store, \
+                 `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all instances have applied the purge, and \
+                 after how long each; without `reached_ms` if it hasn't; with the `store` of `[stores]` that it shares; and \
+                 `\"silent_stores\":[..]`, whose servers don't answer. `\"warnings\":[\"..\"]`, such as that no site records tags, or none \
+                 serves the host. If nothing was stored, zeros; then, and with that warning, `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),
             (
                 400,
-                "the parameters cannot be read, one is unknown or missing, an invalid URL, or `site_missing`: a tag wants one \
-                 of these `sites`",
+                "the parameters can't be read, one is unknown or missing, an invalid URL, or `site_missing`: a tag needs one of these `sites`",
             ),
-            (404, "`site_unknown`: no site serves this URL, or has this name; there are these `sites`"),
+            (404, "`site_unknown`: no site serves this URL, or has this name; `sites` lists all"),
         ],
         action: Action::Purge,
     },
@@ -173,7 +172,7 @@ pub static ROUTES: &[Route] = &[
         method: Method::GET,
         path: "/ready",
         reach: Reach::Probes,
-        summary: "New requests are welcome.",
+        summary: "Readiness probe: whether new requests are accepted.",
         parameters: &[],
         answers: &[
             (200, "`{\"ready\":true,\"reasons\":[]}`"),
@@ -185,12 +184,12 @@ pub static ROUTES: &[Route] = &[
         method: Method::POST,
         path: "/reload",
         reach: Reach::Admin,
-        summary: "Loads the configuration again, without dropping a connection or the cache.",
+        summary: "Reloads the configuration, without dropping a connection or the cache.",
         parameters: &[],
         answers: &[
             (
                 200,
-                "`{\"reloaded\":true,\"warnings\":[..]}`: the new configuration applies, except for what the warnings name",
+                "`{\"reloaded\":true,\"warnings\":[..]}`: the new configuration applies, except for the keys in the warnings",
             ),
             (422, "`configuration_refused` with all `problems`; the running configuration stays in use"),
         ],
@@ -200,18 +199,18 @@ pub static ROUTES: &[Route] = &[
         method: Method::POST,
         path: "/upgrade",
         reach: Reach::Admin,
-        summary: "Starts the program that is now at this process's path, with the same arguments, and gives it the listening sockets. \
-                  Waits until the new process serves; this one then finishes the requests in flight and ends.",
+        summary: "Starts the program that is now at this process's path, with the same arguments, and passes it the listening sockets. \
+                  Waits until the new process serves; this one then finishes the requests in flight and exits.",
         parameters: &[],
         answers: &[
             (
                 200,
-                "`{\"process\":4712,\"predecessor\":4711}`: the new process accepts connections, and the old one has stopped",
+                "`{\"process\":4712,\"predecessor\":4711}`: the new process accepts connections, the old one doesn't",
             ),
             (
                 409,
-                "`upgrade_failed`: the new process did not start, an upgrade is under way, this process ends, or it serves Redis clients too; \
-                 it goes on as before",
+                "`upgrade_failed`: the new process did not start, an upgrade is running, this process is stopping, or it serves Redis \
+                 clients too; it keeps serving",
             ),
         ],
         action: Action::Upgrade,
@@ -220,7 +219,7 @@ pub static ROUTES: &[Route] = &[
 
 /// Answers that every route can give: status, code, meaning.
 static COMMON_ANSWERS: &[(u16, &str, &str)] = &[
-    (400, "..", "the request cannot be read; the code says why"),
+    (400, "..", "the request can't be read; the code says why"),
     (401, "token_missing, token_wrong", "a token is configured: send `Authorization: Bearer ..`"),
     (
         403,
@@ -271,7 +270,7 @@ pub fn admin_markdown() -> String {
     let mut page = String::from(
         "# Admin API\n\nGenerated from the table in `crates/admin/src/routes.rs`; do not edit.\n\n\
          The admin listener answers HTTP/1.1. With a token, every request needs `Authorization: Bearer ..`;\n\
-         without one, it listens on loopback only. The probes listener has no token and the routes marked\n\
+         without one, it listens on loopback only. The probes listener has no token, and only the routes marked\n\
          *probes*. Answers are JSON unless said otherwise; errors are\n\
          `{\"error\":\"code\",\"message\":\"a sentence\"}`.\n",
     );

@@ -34,7 +34,7 @@ pub struct Cache {
     pub backoff: RevalidationBackoff,
 }
 
-/// Size from which a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
+/// Size from which a body is cheaper to send from a file; see `docs/internals/requests.md`.
 const FILE_SEGMENT_BYTES_MIN: usize = INLINE_BODY_BYTES_MAX + 1;
 /// Records looked at per step when expired ones are removed.
 const SWEEP_ENTRIES: usize = 1_000;

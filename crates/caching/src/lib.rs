@@ -20,7 +20,7 @@
 //! What may be one user's alone is never handed to another: [`sharing`].
 //!
 //! RFC 9111 leaves room, and sometimes safety asks for less than it permits. [`Rules`] hold these choices, and a [`Profile`] is a set of
-//! defaults for them (`docs/guide/profiles.md`). Where Larder knowingly differs from a sentence of an RFC,
+//! defaults for them (`docs/operate/profiles.md`). Where Larder knowingly differs from a sentence of an RFC,
 //! `docs/reference/rfc9111.md` lists a deviation.
 //!
 //! Steps 1 to 3 do not allocate (more than [`key::PARAMETERS_INLINE`] query parameters to sort and more

@@ -9,9 +9,8 @@
 //! says where. Nothing is allocated per item, so that memory does not fragment and its limit is exact; getting memory back means to
 //! empty a segment ([`Policy`] says what lives on).
 //!
-//! `chunks/` takes memory from the system, `saved/` makes a data set of bytes. `docs/design/kv.md` explains the parts, and
-//! `docs/design/kv-memory.md` where each byte goes. The seed of the hash is an argument like the time, so that tests
-//! can compare each step with a model.
+//! `chunks/` takes memory from the system, `saved/` makes a data set of bytes. `docs/internals/kv.md` explains the parts, and where each
+//! byte goes. The seed of the hash is an argument like the time, so that tests can compare each step with a model.
 //!
 //! ```
 //! use engine::{Access, Database, Engine, Expiry, Policy, Settings};

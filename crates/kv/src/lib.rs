@@ -8,7 +8,7 @@
 //! executed command by command in order, and answered with one write.
 //!
 //! `worker.rs` has the loop, `conversation.rs` a connection without its socket, `command/table.rs` the one list of commands, and the
-//! rest of `command/` their functions. `docs/design/kv.md` explains the whole.
+//! rest of `command/` their functions. `docs/internals/kv.md` explains the whole.
 //!
 //! - A command waits for nothing and needs no message between threads. One that must see all keys at one moment takes the turns of all
 //!   workers, always in the same order.

@@ -86,7 +86,7 @@ mod tests {
     /// Options with a list of values.
     #[test]
     fn the_guide_has_every_protocol_and_workload() {
-        let guide = include_str!("../../../docs/guide/bench.md");
+        let guide = include_str!("../../../docs/operate/bench.md");
         let definition = definition();
         let command = definition.find_subcommand("resp").expect("it is there");
         for option in ["protocol", "workload"] {

@@ -3,7 +3,7 @@
 //! Decides what runs and with which settings; never touches a request. Only this crate reads arguments and
 //! configuration files. Main types: [`cli::Cli`], [`config::Settings`], [`lifecycle::Event`].
 //!
-//! `assemble` joins the parts, `process` reloads and upgrades them. `docs/design/process.md` explains configuration, start and stop.
+//! `assemble` joins the parts, `process` reloads and upgrades them. `docs/internals/process.md` explains configuration, start and stop.
 
 mod allocator;
 mod assemble;

@@ -7,7 +7,7 @@
 //!
 //! - [`explain_record`] holds the decisions of `larder explain URL`. Each step notes its own decision as a sentence with values and a
 //!   section, so that nothing is evaluated a second time. Requests of clients carry no record.
-//! - [`timeline`] holds the times from which spans and `Server-Timing` are made (`docs/design/tracing.md`).
+//! - [`timeline`] holds the times from which spans and `Server-Timing` are made (`docs/internals/tracing.md`).
 
 pub mod client;
 pub mod clock;

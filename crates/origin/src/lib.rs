@@ -7,7 +7,7 @@
 //! its events from the runtime that opened it and may be borrowed by others. Limits are global.
 //!
 //! `group` sends a request: circuit breaker, `admission`, a server by `balance`, an attempt, and `retry` for its outcome. `http1/` and
-//! `http2/` speak with servers. `fair_queue`, `ejection`, `retry` and `balance` decide without a clock. `docs/design/upstreams.md`
+//! `http2/` speak with servers. `fair_queue`, `ejection`, `retry` and `balance` decide without a clock. `docs/internals/upstreams.md`
 //! explains the whole.
 
 mod admission;

@@ -4,7 +4,7 @@
 //! that was seen recently counts until its record has expired, whether it is in the list or not; and a new list is incomplete until all
 //! instances had time to enter it.
 //!
-//! `docs/design/coherence.md` specifies the bytes.
+//! `docs/internals/coherence.md` specifies the bytes.
 
 mod bytes;
 

@@ -1,4 +1,4 @@
-//! Encoding of stored responses and their segments in tiers behind memory: `docs/design/record-format.md`.
+//! Encoding of stored responses and their segments in tiers behind memory: `docs/internals/record-format.md`.
 //!
 //! Pure: bytes in, values out. Field lines are copied and never parsed. Decoded values borrow the bytes.
 

@@ -1,6 +1,6 @@
 //! Tier on a server of the Redis protocol: plain strings, no scripts, no modules.
 //!
-//! [`Remote`] implements [`Backing`]. `docs/design/remote-tier.md` specifies names, bytes and connections, and how each promise is kept. It
+//! [`Remote`] implements [`Backing`]. `docs/internals/remote-tier.md` specifies names, bytes and connections, and how each promise is kept. It
 //! needs RESP3 and `CLIENT TRACKING` (Redis 6, Valkey, `larder kv`), and uses `SET ... IFEQ` if the server supports it.
 //!
 //! Decides: nothing about responses. Never: waits for an unreachable server; [`Guarded`](crate::backing::Guarded) bounds all other waits.

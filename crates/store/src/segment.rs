@@ -13,7 +13,7 @@ use crate::{Budget, Charge, OverBudget, allocated_bytes};
 /// Immutable bytes that are counted in a [`Budget`] until the last clone is dropped. Cloning is cheap.
 ///
 /// The bytes are always a copy of exact size: a slice would keep the whole read buffer behind it alive, uncounted. They are on the heap or,
-/// if there are many and the tier has files, in a file that the kernel can send from; see `docs/design/large-bodies.md`.
+/// if there are many and the tier has files, in a file that the kernel can send from; see `docs/internals/requests.md`.
 #[derive(Clone)]
 pub struct Segment {
     shared: Arc<Counted>,

@@ -121,7 +121,7 @@ fn purges_are_as_written() {
         file.with_damage(says, &purge(mode, what), (0, PurgeRecord::decode));
     }
     let example = purge(PurgeMode::Soft, PurgeTarget::Selected(selection()));
-    assert!(hex(&example).starts_with("0102020200505c18a3010000"), "as in docs/design/purge-log.md");
+    assert!(hex(&example).starts_with("0102020200505c18a3010000"), "as in docs/internals/purge-log.md");
     let mut unknown = purge(PurgeMode::Hard, PurgeTarget::Everything);
     unknown[1] = 9;
     file.decoded("an unknown form", &unknown, PurgeRecord::decode);

@@ -119,7 +119,7 @@ metrics! {
     CompressionResponsesTotal "larder_compression_responses_total" Counter Count ["coding"],
         "Responses sent in a content coding that Larder gave them.";
     CompressionSkippedTotal "larder_compression_skipped_total" Counter Count ["reason"],
-        "Responses of rules with `compress = true` that were sent as they came; the reasons are in docs/guide/compression.md.";
+        "Responses of rules with `compress = true` that were sent as they came; the reasons are in docs/operate/compression.md.";
     Connections "larder_connections" Gauge Count ["protocol"],
         "Open client connections; one over TLS counts as tls and as the protocol inside.";
     ConnectionsEvictedTotal "larder_connections_evicted_total" Counter Count [],

@@ -3,22 +3,40 @@
 use std::fs;
 use std::path::Path;
 
+/// The folders of pages for users, whose commands and configurations have to work.
+const GUIDES: [&str; 3] = ["docs/start", "docs/operate", "docs/migrate"];
+
+/// Returns the text of each guide, with its name, such as `kv.md`.
+///
+/// # Panics
+/// Panics if a page can't be read.
+#[must_use]
+pub fn guides() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let entries = GUIDES.iter().flat_map(|folder| fs::read_dir(root.join(folder)).expect("guides"));
+    let pages = entries.map(|entry| entry.expect("a guide").path());
+    pages.map(|path| (file_name(&path), fs::read_to_string(&path).expect("a guide"))).collect()
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().expect("a name").to_string_lossy().into_owned()
+}
+
 /// Returns the commands of `program` in the guides and in the README, split into words, with their page.
 ///
 /// # Panics
 /// Panics if a page can't be read.
 #[must_use]
 pub fn documented_commands(program: &str) -> Vec<(String, Vec<String>)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let guides = fs::read_dir(root.join("docs/guide")).expect("guides");
-    let pages = guides.map(|entry| entry.expect("a guide").path()).chain([root.join("README.md")]);
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = (file_name(&readme), fs::read_to_string(readme).expect("the README"));
     let mut commands = Vec::new();
-    for page in pages {
-        let text = fs::read_to_string(&page).expect("a page").replace("\\\n", " ");
+    for (page, text) in guides().into_iter().chain([readme]) {
+        let text = text.replace("\\\n", " ");
         let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
         let lines = blocks.flat_map(str::lines).map(words);
         let of_program = lines.filter(|words| words.first().is_some_and(|first| first == program));
-        commands.extend(of_program.map(|words| (page.display().to_string(), words)));
+        commands.extend(of_program.map(|words| (page.clone(), words)));
     }
     commands
 }

@@ -37,7 +37,7 @@ pub mod wait;
 pub use bytes::{Random, sha256};
 pub use certificates::{Authority, Identity};
 pub use client::{Client, End, Response};
-pub use documentation::documented_commands;
+pub use documentation::{documented_commands, guides};
 pub use gate::Gate;
 pub use kv::{Kv, converse};
 pub use kv_service::{KvService, KvSetup};

@@ -1,4 +1,4 @@
-// Little-endian reading and writing of the bytes that records are made of: docs/design/record-format.md.
+// Little-endian reading and writing of the bytes that records are made of: docs/internals/record-format.md.
 
 const NULL_TEXT = 0xffff
 const NO_NUMBER = 0xffff_ffff_ffff_ffffn

@@ -1,4 +1,4 @@
-// Who shares the store, and how far each has read the purge log: docs/design/coherence.md, "Who shares the tier". Deletions wait for all of them.
+// Who shares the store, and how far each has read the purge log: docs/internals/coherence.md, "Who shares the tier". Deletions wait for all of them.
 
 import { randomBytes } from 'node:crypto'
 import { FormatError } from './bytes.js'

@@ -1,4 +1,4 @@
-// The bytes of the purge log as it lies on the server: docs/design/remote-tier.md, "The log".
+// The bytes of the purge log as it lies on the server: docs/internals/remote-tier.md, "The log".
 
 import { randomBytes } from 'node:crypto'
 import { FormatError } from './bytes.js'

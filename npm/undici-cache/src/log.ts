@@ -1,4 +1,4 @@
-// The purge log that all who share a store append to and read: docs/design/remote-tier.md, "The log".
+// The purge log that all who share a store append to and read: docs/internals/remote-tier.md, "The log".
 
 import { FormatError } from './bytes.js'
 import type { Command } from './commands.js'

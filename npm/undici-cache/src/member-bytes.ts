@@ -1,4 +1,4 @@
-// The bytes of those that share a store: docs/design/coherence.md, "Who shares the tier".
+// The bytes of those that share a store: docs/internals/coherence.md, "Who shares the tier".
 
 import { FormatError, invalid } from './bytes.js'
 import { xxh3 } from './checksum.js'

@@ -1,4 +1,4 @@
-// A purge as it stands in the log that all share: docs/design/purge-log.md.
+// A purge as it stands in the log that all share: docs/internals/purge-log.md.
 
 import { randomBytes } from 'node:crypto'
 import { ByteReader, ByteWriter, invalid } from './bytes.js'

@@ -1,4 +1,4 @@
-// Records of stored responses, in the bytes that the Larder gateway writes too: docs/design/record-format.md.
+// Records of stored responses, in the bytes that the Larder gateway writes too: docs/internals/record-format.md.
 
 import { type Body, readBody, writeBody } from './body.js'
 import { ByteReader, ByteWriter, FormatError, invalid } from './bytes.js'

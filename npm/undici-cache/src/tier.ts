@@ -1,4 +1,4 @@
-// Records and segments on the server, by the rules of docs/design/remote-tier.md.
+// Records and segments on the server, by the rules of docs/internals/remote-tier.md.
 
 import { decodeSegment, encodeSegment, type Layout, type Segment } from './body.js'
 import type { Change } from './changes.js'

@@ -1,4 +1,4 @@
-// Whose turn it is to ask the origin, among all processes that share a store: docs/design/coherence.md, "One request for all". Who frees a lease
+// Whose turn it is to ask the origin, among all processes that share a store: docs/internals/coherence.md, "One request for all". Who frees a lease
 // writes the record too, since others wait for that.
 
 import { randomBytes } from 'node:crypto'

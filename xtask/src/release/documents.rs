@@ -98,7 +98,7 @@ mod tests {
         let places = [
             ("README.md", "doc/README.md"),
             ("config/README.md", "doc/examples/README.md"),
-            ("docs/guide/observe.md", "doc/docs/guide/observe.md"),
+            ("docs/operate/observe.md", "doc/docs/operate/observe.md"),
             ("deploy/prometheus/prometheus.yml", "larder/prometheus/prometheus.yml"),
         ];
         let places = places.into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect();
@@ -109,7 +109,7 @@ mod tests {
     fn links_follow_what_is_there() {
         check("README.md", "an [example](config/README.md), or", "an [example](examples/README.md), or");
         check("README.md", "[a](#b) [c](https://d.example/)", "[a](#b) [c](https://d.example/)");
-        let page = "docs/guide/observe.md";
+        let page = "docs/operate/observe.md";
         check(page, "[of\nit](../../README.md#install)", "[of\nit](../../README.md#install)");
         check(
             page,

@@ -20,7 +20,7 @@ use crate::membership::{Checked, Membership, Stamp};
 
 /// Everything about a stored response except its body. Immutable: freshening makes a new one.
 ///
-/// Each stored response has one: `docs/design/memory.md` says what it costs and why.
+/// Each stored response has one: `docs/internals/requests.md` says what it costs and why.
 #[derive(Clone, Debug)]
 pub struct StoredHead {
     pub facts: StoredFacts,

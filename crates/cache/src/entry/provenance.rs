@@ -1,5 +1,5 @@
 //! Inputs of the decisions about a stored response: facts of it and of its request, for readers that judge it by rules of their own
-//! (`docs/design/record-format.md`). Kept only if a tier behind memory may hold the response.
+//! (`docs/internals/record-format.md`). Kept only if a tier behind memory may hold the response.
 
 use caching::invalidation::Target;
 use caching::tags::names_tags;

@@ -2,7 +2,7 @@
 //! don't search for the responses; a look-up that finds one asks here.
 //!
 //! Invalidations are numbered in the order in which this process has them; `log_positions` relates the numbers to places in the log of
-//! purges that instances share (`docs/design/purge-log.md`). A stored response keeps the number up to which it is known to be good. If that is the last one, the
+//! purges that instances share (`docs/internals/purge-log.md`). A stored response keeps the number up to which it is known to be good. If that is the last one, the
 //! response is current: one comparison. If not, [`store::purge::PurgeIndex`] and a table of groups are asked, and if nothing
 //! invalidates the response, its number moves on.
 

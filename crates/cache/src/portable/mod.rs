@@ -1,4 +1,4 @@
-//! Portable format of the records under cache keys, for other processes: `docs/design/record-format.md`.
+//! Portable format of the records under cache keys, for other processes: `docs/internals/record-format.md`.
 //!
 //! Records contain inputs, never results: the facts of each response and of its request. A reader decides anew, by rules of its own,
 //! and skips responses that it would not have stored.

@@ -1,4 +1,4 @@
-//! A data set as bytes: what is written when a server stops, and read when it starts. The format: `docs/design/save-file.md`.
+//! A data set as bytes: what is written when a server stops, and read when it starts. The format: `docs/internals/save-file.md`.
 //!
 //! Reading trusts nothing. Everything has a checksum, and what the checksum vouches for is looked at once more: a file by
 //! somebody else can be as wrong as it likes, and gives an error, never a panic and never a value that nobody stored.

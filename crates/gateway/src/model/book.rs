@@ -1,4 +1,4 @@
-//! Record of all events, and the judge that checks answers against the guarantees of `docs/design/coherence.md`.
+//! Record of all events, and the judge that checks answers against the guarantees of `docs/internals/coherence.md`.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Random histories of several instances over one store, and a check of each answer against the guarantees of `docs/design/coherence.md`.
+//! Random histories of several instances over one store, and a check of each answer against the guarantees of `docs/internals/coherence.md`.
 //!
 //! Caches, tiers, look-ups, publications, purges and the coherence of instances are the gateway's own code, as in the binary. It runs
 //! over a test double of a tier, on one thread, in a time that passes only when all tasks wait. The model adds the origin, the clients,

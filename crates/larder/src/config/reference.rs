@@ -88,7 +88,7 @@ fn admin_limits() -> [(String, &'static str); 5] {
 const LIMITS_PREFACE: &str = "# Limits
 
 Generated from the option table in `crates/larder/src/config/table/`; do not edit. Everything that can grow has a limit with a default. What they protect
-against is described in [security](../guide/security.md), ranges and details in [configuration](config.md).
+against is described in [security](../operate/security.md), ranges and details in [configuration](config.md).
 
 | key | default | what it bounds |
 |---|---|---|
@@ -241,7 +241,7 @@ fn kind_schema(kind: &'static Kind) -> Value {
 const PREFACE: &str = "# Configuration keys
 
 Generated from the option table in `crates/larder/src/config/table/`; do not edit. How to use them is described in the
-[guide](../guide/configuration.md); `config.schema.json` beside this page is the same for editors.
+[guide](../operate/configuration.md); `config.schema.json` beside this page is the same for editors.
 
 The file is TOML. Sizes are a number of bytes, or text with a unit in any case, by the rule of Redis: `kb` or `KiB`, `mb` or `MiB`, `gb` or `GiB`,
 `tb` or `TiB` are powers of 1024, and `k`, `m`, `g`, `t` powers of 1000. Durations are text with units: `ms`, `s`, `m`, `h`, `d`, `w`, such as `\"500ms\"` or

@@ -12,7 +12,7 @@ use crate::{Refusal, SEGMENT_BYTES_MAX};
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// Maximum length of a whole record in bytes.
 pub const RECORD_BYTES_MAX: usize = 64 << 10;
-/// Maximum length of a segment with its frame in bytes; see `docs/design/record-format.md`.
+/// Maximum length of a segment with its frame in bytes; see `docs/internals/record-format.md`.
 pub const SEGMENT_FRAME_BYTES_MAX: usize = SEGMENT_BYTES_MAX + 64;
 
 /// Identifies the bytes of a record among all that were ever under its key. Versions have no order.

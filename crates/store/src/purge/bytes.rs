@@ -1,4 +1,4 @@
-//! Encoding of a purge in a log: `docs/design/purge-log.md`.
+//! Encoding of a purge in a log: `docs/internals/purge-log.md`.
 
 use super::record::{
     PurgeId, PurgeInvalid, PurgeMode, PurgeRecord, PurgeTarget, Selection, TAG_BYTES_MAX, TAGS_MAX,

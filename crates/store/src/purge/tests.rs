@@ -232,7 +232,7 @@ fn the_example_of_the_page_is_read() {
     };
     let bytes = record.encode().unwrap();
     let shown: String = bytes.iter().map(|byte| format!("{byte:02x} ")).collect();
-    let page = include_str!("../../../../docs/design/purge-log.md");
+    let page = include_str!("../../../../docs/internals/purge-log.md");
     let example: String = page
         .lines()
         .skip_while(|line| !line.starts_with("```hex"))

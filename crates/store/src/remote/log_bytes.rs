@@ -1,4 +1,4 @@
-//! Encoding of the log: `docs/design/remote-tier.md`.
+//! Encoding of the log: `docs/internals/remote-tier.md`.
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;

@@ -3,7 +3,7 @@
 use super::section::*;
 
 section! {
-    /// Which other web origins may read what the site answers, and how they may ask (docs/guide/transform.md#cors). Takes the place of what the
+    /// Which other web origins may read what the site answers, and how they may ask (docs/operate/transform.md#cors). Takes the place of what the
     /// origin server says of it.
     pub(super) CORS = "site.cors";
     /// Web origins that may.
@@ -25,7 +25,7 @@ section! {
 }
 
 section! {
-    /// Answers 503 in place of the site (docs/guide/transform.md#maintenance). Stored responses are kept.
+    /// Answers 503 in place of the site (docs/operate/transform.md#maintenance). Stored responses are kept.
     pub(super) MAINTENANCE = "site.maintenance";
     /// Whether it does; `false` keeps the other keys for the next time.
     ///

@@ -3,7 +3,7 @@
 use super::section::*;
 
 section! {
-    /// How responses are compressed where `compress` of the site or of a rule says so (docs/guide/compression.md).
+    /// How responses are compressed where `compress` of the site or of a rule says so (docs/operate/compression.md).
     pub(super) COMPRESSION = "site.compression";
     /// Content codings, the preferred one first: it counts where a client gives several the same weight.
     codings = List(&Choice(&["zstd", "br", "gzip"])).default("[\"zstd\", \"br\", \"gzip\"]"),

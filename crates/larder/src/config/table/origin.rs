@@ -18,7 +18,7 @@ section! {
     /// Several servers in place of `url`; each request goes to one of them.
     ///
     /// Each is a URL, or a table with a `url` and a `weight`. At most 100; their paths must be the same, and everything else in this table holds for
-    /// all of them. See the [guide](../guide/origins.md).
+    /// all of them. See the [guide](../operate/origins.md).
     servers = List(&TextOrTable("url", &SERVER)).absent("`url` alone"),
     /// How the server for a request is picked.
     ///

@@ -67,7 +67,7 @@ section! {
     clients_allowed = NETWORKS.default("[]"),
     /// Clients with these addresses get 403, also if `clients_allowed` has them.
     clients_denied = NETWORKS.default("[]"),
-    /// How fast each client may send requests to the site (docs/guide/protection.md).
+    /// How fast each client may send requests to the site (docs/operate/protection.md).
     rate_limit = Table(&SITE_RATE_LIMIT).absent("no limit"),
     /// Largest content of a request (413), where its rule doesn't say.
     request_body_bytes_max = BODY.absent("that of `limits.body_bytes_max`"),
@@ -99,7 +99,7 @@ section! {
     ///
     /// CGI, WSGI and PHP write `_` for `-` and other characters: `X_Forwarded_Host` and `X.Forwarded.Host` reach them as if they were
     /// `X-Forwarded-Host`. `forward` still takes out names that stand for fields of HTTP or of proxies, and those in `request_fields_hidden` in any
-    /// spelling (docs/guide/request-fields.md).
+    /// spelling (docs/operate/request-fields.md).
     underscore_fields = one_of::<UnderscoreFields>().default("drop"),
     /// Header fields taken out of all responses of the site.
     ///
@@ -122,7 +122,7 @@ section! {
     ///
     /// A request that matches none is treated as by a rule without keys: by what the response itself says (RFC 9111).
     rule = List(&Table(&RULE)).default("[]"),
-    /// Whether responses are compressed on their way out, for clients that accept it (docs/guide/compression.md).
+    /// Whether responses are compressed on their way out, for clients that accept it (docs/operate/compression.md).
     ///
     /// A stored response is compressed once for each coding, and its compressed forms are kept beside it. Rules may say otherwise.
     compress = Flag.default("false"),
@@ -134,7 +134,7 @@ section! {
     maintenance = Table(&MAINTENANCE).absent("none"),
     /// Bodies of errors that Larder answers itself.
     error_page = List(&Table(&ERROR_PAGE)).default("[]"),
-    /// Transformation rules: what is changed of requests and responses (docs/guide/transform.md).
+    /// Transformation rules: what is changed of requests and responses (docs/operate/transform.md).
     transform = List(&Table(&TRANSFORM)).default("[]"),
 }
 
@@ -188,7 +188,7 @@ section! {
     name = Text("name (letters, digits, `-`, `.`, `_`)").absent("`rule-` and its number"),
     /// Paths that match: one of `exact`, `prefix`, `glob`, `regex`.
     ///
-    /// It is compared with the path in normal form (docs/guide/configuration.md#rules), with the site's prefix. A rule that restricts (`cache = false`, `deny`,
+    /// It is compared with the path in normal form (docs/operate/configuration.md#rules), with the site's prefix. A rule that restricts (`cache = false`, `deny`,
     /// `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`, `credential_fields`, `store_only_with`, a `ttl_override` of
     /// zeros) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for
     /// `regex` the path without its query. Other rules match only what is written.
@@ -197,7 +197,7 @@ section! {
     ///
     /// If a site has rules with `path`, or any site a `path_prefix`, such paths get 400 (`ambiguous-path`) unless the rule that matches them, as they
     /// are written, allows their spelling here. Their responses are never stored, no stored response answers, and `deny` and limits hold for each
-    /// reading. A path with two kinds of them is refused all the same (docs/guide/configuration.md#spellings-of-paths).
+    /// reading. A path with two kinds of them is refused all the same (docs/operate/configuration.md#spellings-of-paths).
     spellings_allowed = List(&Choice(&[
         "encoded-slash",
         "backslash",
@@ -320,7 +320,7 @@ section! {
     /// Response fields that count in place of `Cache-Control` and `Expires`, in this order (RFC 9213).
     ///
     /// The first that is there, well-formed and not empty counts. An empty list: only `Cache-Control` does. `Surrogate-Control` may be one of them
-    /// (docs/guide/configuration.md#what-the-application-says).
+    /// (docs/operate/configuration.md#what-the-application-says).
     targeted_fields = FIELD_NAMES.default("[\"CDN-Cache-Control\"]"),
     /// Response field without which nothing is stored, such as `X-Cache-Set`: the application opts in, response by response.
     ///
@@ -336,14 +336,14 @@ section! {
     /// Which responses to requests with credentials are stored: those that say `public` or have a lifetime above zero, from the origin or from
     /// `ttl_override` and `ttl_default`; or all that RFC 9111 permits.
     ///
-    /// Credentials are `Authorization`, `Cookie`, the fields for API keys, tokens, users and client certificates in docs/guide/profiles.md, and
-    /// `credential_fields`. Absent under `profile = "rfc9111"`: `all`. See docs/guide/profiles.md.
+    /// Credentials are `Authorization`, `Cookie`, the fields for API keys, tokens, users and client certificates in docs/operate/profiles.md, and
+    /// `credential_fields`. Absent under `profile = "rfc9111"`: `all`. See docs/operate/profiles.md.
     credentials_stored = one_of::<StoredCredentialed>().default("explicit"),
     /// More request fields that tell whose request it is.
     ///
     /// Name here what your origin knows its users by, such as `X-User` or `X-Client-Certificate`, if it isn't among those of `credentials_stored`.
     credential_fields = FIELD_NAMES.default("[]"),
-    /// How `Accept-Encoding` and `Accept-Language` choose among stored responses that vary by them (docs/guide/negotiation.md).
+    /// How `Accept-Encoding` and `Accept-Language` choose among stored responses that vary by them (docs/operate/negotiation.md).
     ///
     /// `normalised`: by what they mean, whatever their case, order and space. `selecting`: also by `Content-Encoding` and `Content-Language`, where
     /// these make the choice certain. Absent under `profile = "rfc9111"`: `selecting`.
@@ -359,7 +359,7 @@ section! {
     /// The origin sees one form for all lists of the same meaning, in this order. List what the origin has, at most 8; `identity` alone asks it for none, and an
     /// empty list reduces nothing. Not with `negotiation = "as-sent"`. Absent under `profile = "rfc9111"`: `[]`.
     codings = List(&Text("content coding, such as `gzip`")).default("[\"zstd\", \"br\", \"gzip\"]"),
-    /// Whether responses are compressed on their way out, as `site.compression` says (docs/guide/compression.md).
+    /// Whether responses are compressed on their way out, as `site.compression` says (docs/operate/compression.md).
     compress = Flag.absent("that of the site"),
     /// Which form is fetched for a request with `If-None-Match` or `If-Modified-Since` when nothing is stored: `whole`, so that the response is stored
     /// and the condition evaluated here, or `forward`, so that the origin evaluates it (RFC 9111 section 4.3.2).
@@ -367,11 +367,11 @@ section! {
     /// Absent under `profile = "rfc9111"`: `forward`. Then clients that have a copy already bring nothing into the store, and each of their requests
     /// reaches the origin.
     precondition_miss = one_of::<PreconditionMiss>().default("whole"),
-    /// How fast each client may send requests that match, beside `site.rate_limit` (docs/guide/protection.md).
+    /// How fast each client may send requests that match, beside `site.rate_limit` (docs/operate/protection.md).
     rate_limit = Table(&RULE_RATE_LIMIT).absent("no limit"),
-    /// How many requests that match may go to the origin, all clients together (docs/guide/protection.md).
+    /// How many requests that match may go to the origin, all clients together (docs/operate/protection.md).
     miss_budget = Table(&MISS_BUDGET).absent("no limit"),
-    /// Response to clients when the origin fails and no stored response may be used (docs/guide/protection.md).
+    /// Response to clients when the origin fails and no stored response may be used (docs/operate/protection.md).
     default_response = Table(&DEFAULT_RESPONSE).absent("the failure"),
     /// Largest content of a request that matches (413).
     ///
@@ -380,7 +380,7 @@ section! {
     request_body_bytes_max = BODY.absent("that of the site"),
     /// Between two reads of the content of a request that matches (408), over `limits.body_read_timeout`.
     ///
-    /// For streams of gRPC and long polls whose clients may be silent for long before the response begins (docs/guide/grpc-and-sse.md). Where a path
+    /// For streams of gRPC and long polls whose clients may be silent for long before the response begins (docs/operate/grpc-and-sse.md). Where a path
     /// has several readings, the shortest of their rules counts.
     body_read_timeout = LIMIT.absent("that of `limits.body_read_timeout`"),
     /// Bytes of the content of a request that matches, a second (408), over `limits.body_rate_min`; `0` for any.
@@ -392,7 +392,7 @@ section! {
     /// To store less and pass on all, set `object_bytes_max` instead.
     response_body_bytes_max = BODY.absent("any size"),
     /// Treatment of a response whose URL ends like that of a file (`.css`, `.png`, ...) and whose `Content-Type` is another one: a page, say
-    /// (cache deception, docs/guide/protection.md).
+    /// (cache deception, docs/operate/protection.md).
     ///
     /// `pass`: it goes to the client that asked and is not stored. Absent under `profile = "rfc9111"`: `store`.
     type_mismatch = one_of::<TypeMismatch>().default("pass"),

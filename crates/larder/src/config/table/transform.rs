@@ -6,7 +6,7 @@ use super::section::*;
 use super::site::PATTERN;
 
 section! {
-    /// Changes to messages that match all conditions. All rules that match apply, in the order of the file (docs/guide/transform.md).
+    /// Changes to messages that match all conditions. All rules that match apply, in the order of the file (docs/operate/transform.md).
     pub(super) TRANSFORM = "site.transform";
     /// Name in metrics and explanations; unique in its site.
     name = Text("name (letters, digits, `-`, `.`, `_`)").absent("`transform-` and its number"),

@@ -147,7 +147,7 @@ fn check_panel(place: &str, panel: &serde_json::Value) {
 #[test]
 fn each_alert_says_what_it_means_and_what_to_do() {
     let text = |path: &str| fs::read_to_string(deploy().join(path)).expect(path);
-    let (rules, guide) = (text("prometheus/rules/alerts.yml"), text("../docs/guide/observe.md"));
+    let (rules, guide) = (text("prometheus/rules/alerts.yml"), text("../docs/operate/observe.md"));
     let alerts: Vec<_> = rules.split("- alert: ").skip(1).collect();
     assert!(alerts.len() > 30, "{}", alerts.len());
     for alert in alerts {
@@ -155,7 +155,7 @@ fn each_alert_says_what_it_means_and_what_to_do() {
         for part in ["severity: ", "summary: ", "description: "] {
             assert!(alert.contains(part), "{name}: {part}");
         }
-        let runbook = format!("runbook: docs/guide/observe.md#{}\n", name.to_lowercase());
+        let runbook = format!("runbook: docs/operate/observe.md#{}\n", name.to_lowercase());
         assert!(alert.contains(&runbook), "{name}: {runbook}");
         assert!(guide.contains(&format!("\n### {name}\n")), "{name} has a section in the guide");
     }

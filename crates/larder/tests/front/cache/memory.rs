@@ -21,7 +21,7 @@ const RESPONSES_BEFORE: u32 = 2000;
 const RESPONSES: u32 = 10_000;
 const CLIENTS: u32 = 4;
 
-/// `docs/design/memory.md` has the parts.
+/// `docs/internals/requests.md` has the parts.
 #[test]
 fn a_stored_response_takes_little_beyond_its_body() {
     let body = vec![b'a'; BODY_BYTES];

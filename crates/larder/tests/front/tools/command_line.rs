@@ -171,13 +171,9 @@ fn a_cluster_is_checked_for_any_node_or_for_one() {
 
 /// The configurations in the guides, with the names of the pages.
 fn guide_examples() -> Vec<(String, String)> {
-    let guides = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
     let mut examples = Vec::new();
-    for entry in fs::read_dir(guides).expect("guides") {
-        let path = entry.expect("a guide").path();
-        let text = fs::read_to_string(&path).expect("a guide");
+    for (name, text) in testkit::guides() {
         let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         examples.extend(blocks.map(|block| (name.clone(), block.to_owned())));
     }
     assert!(examples.len() > 10, "{} examples", examples.len());
