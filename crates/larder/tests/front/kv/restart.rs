@@ -720,15 +720,15 @@ fn a_place_that_takes_no_file_is_refused() {
         // Whom the system lets write anywhere learns that there is no room.
         ("/proc/saved", "/proc"),
         // A save would put a file in their places.
-        ("pipe", "pipe is a named pipe, and no file"),
-        ("socket", "socket is a socket, and no file"),
-        ("link", "pipe is a named pipe, and no file"),
+        ("pipe", "pipe is a named pipe, not a file"),
+        ("socket", "socket is a socket, not a file"),
+        ("link", "pipe is a named pipe, not a file"),
         ("circle", "circle can't be found"),
         // Nobody knows what is in it.
         ("memory", "mem can't be read: Input/output error (os error 5); move it"),
-        ("waits", "waits.lock is a named pipe, and no file"),
-        ("linked", "linked.lock is a link, and no file"),
-        ("half", "half.part is a directory, and no file"),
+        ("waits", "waits.lock is a named pipe, not a file"),
+        ("linked", "linked.lock is a link, not a file"),
+        ("half", "half.part is a directory, not a file"),
         // A save would replace what belongs to others.
         ("dump.rdb", "dump.rdb is not a save file of larder kv"),
         ("notes", "notes is not a save file of larder kv"),
@@ -817,7 +817,7 @@ fn nothing_but_a_file_is_replaced() {
     let mut kv = place.start(&[]);
     fill(&kv);
     mkfifo(place.file());
-    assert!(kv.ask(&["SAVE"]).contains("there is a named pipe now, and no file"));
+    assert!(kv.ask(&["SAVE"]).contains("expected a file, found a named pipe"));
     kv.service.signal(Signal::TERM);
     assert_eq!(kv.service.end().code(), Some(1));
     assert!(!fs::symlink_metadata(place.file()).expect("it is there").is_file());
