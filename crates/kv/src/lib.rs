@@ -12,7 +12,7 @@
 //! explains the design.
 //!
 //! - A command never blocks and needs no messages between threads. A command that needs a consistent view of
-//! all keys takes the turns of all workers, always in the same order.
+//!   all keys takes the turns of all workers, always in the same order.
 //! - Code that runs with a shard locked (mail, notices of changed keys) never locks a shard.
 //! - Clients' buffers, and all state that the server keeps for clients, count against `maxmemory`.
 

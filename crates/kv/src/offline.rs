@@ -44,7 +44,6 @@ impl Offline {
     ///
     /// # Errors
     /// If the system refuses an event queue.
-    /// When the system gives no event queue.
     pub fn new(engine: Arc<Engine>, text: TextProtocol) -> io::Result<Self> {
         let poll = Poll::new()?;
         let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));

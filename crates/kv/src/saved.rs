@@ -108,9 +108,9 @@ struct Background {
 /// The reason for keeping a file aside instead of overwriting it.
 #[derive(Clone, Copy, Debug)]
 enum Aside {
-    /// It could not be loaded. It can be inspected, repaired, or loaded by the version that wrote it.
+    /// The file could not be loaded, but may be inspected, repaired, or loaded by the version that wrote it.
     Refused,
-    /// It appeared while the server ran, such as a restored backup.
+    /// The file appeared while the server ran, such as a restored backup.
     Replaced,
 }
 

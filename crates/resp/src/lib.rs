@@ -5,10 +5,10 @@
 //! no state from one message to the next.
 //!
 //! - [`Scanner`] finds the end of a reply in a growing buffer; [`Value::parse`] decodes it and borrows from
-//! the buffer; [`Value::encode`] encodes it.
+//!   the buffer; [`Value::encode`] encodes it.
 //! - [`RequestScanner`] finds the arguments of a request, either an array of bulk strings or an inline
-//! command; [`encode_command`] encodes one. [`ShortScanner`] is a fast path for requests such as GET and SET,
-//! which it returns as a [`Short`].
+//!   command; [`encode_command`] encodes one. [`ShortScanner`] is a fast path for requests such as GET and SET,
+//!   which it returns as a [`Short`].
 //! - [`separator`] is the text protocol with messages that end in 0x1F.
 //! - [`hash_slot`] returns the cluster slot of a key.
 //!
