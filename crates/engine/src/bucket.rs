@@ -6,28 +6,29 @@ use crate::chunks::{CHUNK_BYTES, Chunks, Piece};
 use crate::slot::Slot;
 
 pub(crate) const SLOTS: usize = 10;
-/// Small enough that a shard with few keys takes little, and that the table of all blocks stays in a cache near the processor.
+/// Small enough that a shard with few keys takes little memory, and that the table of blocks stays in a fast
+/// cache.
 pub(crate) const BLOCK_BYTES: usize = 32 << 10;
 const BLOCK: usize = BLOCK_BYTES / size_of::<Bucket>();
 
-/// All zero is an empty one.
+/// An all-zero bucket is empty.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
-    /// Of the hash of the key of each slot.
+    /// A part of the hash of each slot's key.
     pub(crate) tags: [u16; SLOTS],
     pub(crate) slots: [Slot; SLOTS],
-    /// One more bucket of the same keys: its number among those that overflowed, plus one; 0: there is none.
+    /// Index plus one of the overflow bucket that continues this one; 0 if there is none.
     pub(crate) more: u32,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-/// Numbers of slots, from the first on.
+/// Iterates over slot indexes, encoded as a bit set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidates(u32);
 
-/// Buckets by number.
+/// Buckets by index.
 #[derive(Debug)]
 pub(crate) struct Buckets {
     blocks: Vec<Block>,
@@ -35,24 +36,24 @@ pub(crate) struct Buckets {
     chunks: Arc<Chunks<BLOCK_BYTES>>,
 }
 
-/// Memory that is seen as buckets.
+/// A piece of memory viewed as buckets.
 #[derive(Debug)]
 struct Block(Piece<BLOCK_BYTES>);
 
 impl Bucket {
-    /// Slots that have this tag, or are empty where the tag is zero.
+    /// Slots with this tag; with tag zero, empty slots.
     #[inline]
     pub(crate) fn candidates(&self, tag: u16) -> Candidates {
         Candidates(tagged(self, tag))
     }
 }
 
-/// Without a branch for each slot: which one it is can't be predicted.
+/// Branch-free across slots, because a matching slot is unpredictable.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "eight tags at once: 9 instructions for 60")]
 #[inline]
 fn tagged(bucket: &Bucket, tag: u16) -> u32 {
-    // SAFETY: every processor of this architecture has SSE2.
+    // SAFETY: every x86-64 processor has SSE2.
     unsafe { simd::equal(bucket, tag) }
 }
 
@@ -89,7 +90,7 @@ impl Buckets {
         self.blocks.len() * BLOCK_BYTES
     }
 
-    /// One more, at the end.
+    /// Appends an empty bucket.
     pub(crate) fn add(&mut self) {
         if self.count == self.blocks.len() * BLOCK {
             self.blocks.push(Block::new(self.chunks.piece()));
@@ -113,7 +114,7 @@ const _: () =
 
 #[expect(unsafe_code, reason = "buckets in memory that no allocator knows")]
 impl Block {
-    /// With empty buckets.
+    /// Creates a block of empty buckets.
     fn new(mut piece: Piece<BLOCK_BYTES>) -> Self {
         piece.bytes_mut().fill(0);
         Self(piece)
@@ -121,13 +122,14 @@ impl Block {
 
     #[inline]
     fn buckets(&self) -> &[Bucket; BLOCK] {
-        // SAFETY: a piece has the bytes of so many buckets, and begins at a multiple of its length, and so of theirs. Any bytes are a valid bucket: integers.
+        // SAFETY: a piece has the size of `BLOCK` buckets, and is aligned to its size, and so to that of a
+        // bucket. Any bytes are a valid bucket, because it consists of integers.
         unsafe { &*self.0.bytes().as_ptr().cast() }
     }
 
     #[inline]
     fn buckets_mut(&mut self) -> &mut [Bucket; BLOCK] {
-        // SAFETY: as above; and any bucket is valid bytes, since it has no gaps.
+        // SAFETY: as above. Besides, any bucket is valid bytes, because it has no padding.
         unsafe { &mut *self.0.bytes_mut().as_mut_ptr().cast() }
     }
 }
@@ -143,17 +145,18 @@ mod simd {
     const _: () = assert!(size_of::<Bucket>() >= 2 * size_of::<__m128i>() && align_of::<Bucket>() >= 16);
     const _: () = assert!(std::mem::offset_of!(Bucket, tags) == 0 && SLOTS <= 16);
 
-    /// One bit for each slot whose tag it is.
+    /// Returns a bit set of the slots with this tag.
     #[expect(unsafe_code, reason = "eight tags with one load: to gather them costs twice the comparison")]
     #[inline]
     #[target_feature(enable = "sse2")]
     pub(super) fn equal(bucket: &Bucket, tag: u16) -> u32 {
         let words = std::ptr::from_ref(bucket).cast::<__m128i>();
-        // SAFETY: a bucket has 64 bytes, all of them initialized (integers without gaps between them), and is aligned, as is asserted above.
+        // SAFETY: a bucket has 64 bytes, all of them initialized (integers without padding), and is aligned,
+        // as asserted above.
         let (first, second) = unsafe { (_mm_load_si128(words), _mm_load_si128(words.add(1))) };
         let wanted = _mm_set1_epi16(tag.cast_signed());
         let found = _mm_packs_epi16(_mm_cmpeq_epi16(first, wanted), _mm_cmpeq_epi16(second, wanted));
-        // What is behind the tags is none.
+        // Masks off the bytes that follow the tags.
         _mm_movemask_epi8(found).cast_unsigned() & ((1 << SLOTS) - 1)
     }
 }

@@ -1,4 +1,4 @@
-//! What all shards together may take.
+//! The memory budget shared by all shards.
 
 use std::sync::Arc;
 
@@ -11,43 +11,46 @@ use crate::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
-/// From this limit on, memory comes in huge pages: what may lie idle for it is 3 % then.
+/// From this limit on, memory comes in huge pages; at most 3 % of it may then be idle.
 const HUGE_FROM_BYTES: u64 = 192 << 20;
-/// There is one more chunk ready for so much of the limit: shards that fill up at the same pace need new segments at the same time.
+/// One more chunk is kept ready per this much of the limit, because shards that fill up at the same pace need
+/// new segments at the same time.
 const READY_PER_BYTES: u64 = 512 << 20;
 const READY_MAX: u64 = 8;
 
-/// Bytes in use, and how many there may be. What can be refused is asked for first; what can't, such as the growth of an index,
-/// is taken, and made up for by eviction.
+/// Bytes in use, and their limit. Memory that can be refused is requested first. Memory that can't, such as
+/// the growth of an index, is taken unconditionally, and eviction compensates for it.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used_bytes: AtomicU64,
     bytes_max: AtomicU64,
-    /// The limit that was set: the other one is this, and what it is stretched by.
+    /// The configured limit. `bytes_max` is this plus `stretched_bytes`.
     set_bytes_max: AtomicU64,
-    /// By how much, for now. Held while the limit changes, and all that follows from it: two clients and a reload may change it at once.
+    /// Temporary increase of the limit. Held while the limit and everything derived from it changes, because
+    /// two clients and a reload may change it at once.
     stretched_bytes: Mutex<u64>,
-    /// How often a limit was set that is lower than the one before.
+    /// Number of times that the configured limit was lowered.
     lowered: AtomicU64,
-    /// Of those in use, what eviction can't give back.
+    /// The part of `used_bytes` that eviction can't free.
     fixed_bytes: AtomicU64,
-    /// Of those in use, what is still to be loaded: nobody else is to have that room.
+    /// The part of `used_bytes` reserved for data still to be loaded, so that nothing else takes the room.
     expected_bytes: AtomicU64,
-    /// What the allocator has got back since the begin.
+    /// Bytes returned to the allocator since the start.
     freed_bytes: AtomicU64,
     pub(crate) pools: Pools,
-    /// Among what is in use: what huge pages may take beside it.
+    /// The part of `used_bytes` that idle huge pages may take.
     idle_bytes: AtomicUsize,
-    /// Large values from this length on are kept compressed.
+    /// Minimum size of large values to compress.
     pack_from_bytes: AtomicUsize,
-    /// What was removed as a whole and still takes memory. Its lock is taken while shards are locked, and never the other way round.
+    /// Cleared shards that still take memory. Their lock may be taken while shards are locked, and never the
+    /// other way round.
     cleared: Mutex<Vec<Shard>>,
     has_cleared: AtomicBool,
-    /// More is in use than may be, and no shard had anything to give when they were asked last.
+    /// Usage exceeds the limit, and no shard had anything to free at the last attempt.
     is_stuck: AtomicBool,
 }
 
-/// Where the pieces come from.
+/// Sources of memory pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Pools {
     pub(crate) supply: Arc<Supply>,
@@ -75,7 +78,7 @@ impl Budget {
         budget
     }
 
-    /// Nothing, and no room.
+    /// A budget of zero bytes.
     fn of(pools: Pools) -> Self {
         Self {
             used_bytes: AtomicU64::new(0),
@@ -95,7 +98,7 @@ impl Budget {
         }
     }
 
-    /// For what is not to count here yet, out of the same memory.
+    /// A separate budget with the same pools, for memory that isn't counted here yet.
     pub(crate) fn beside(&self, bytes_max: u64) -> Self {
         let budget = Self::of(self.pools.clone());
         budget.set_bytes_max.store(bytes_max, Relaxed);
@@ -104,7 +107,8 @@ impl Budget {
         budget
     }
 
-    /// From now on this counts what counted there, in place of what was expected: at once, or it would be room in between, or count twice.
+    /// Counts the bytes of `beside` here, in place of `expected_bytes`. Atomic, because otherwise the memory
+    /// would be free or counted twice in between.
     pub(crate) fn take_over(&self, beside: &Self, expected_bytes: u64) {
         let used_bytes = beside.used_bytes.swap(0, Relaxed);
         self.used_bytes.fetch_add(used_bytes.wrapping_sub(expected_bytes), Relaxed);
@@ -117,18 +121,18 @@ impl Budget {
         self.used_bytes.load(Relaxed)
     }
 
-    /// Without what is still to be loaded.
+    /// Bytes in use, without those still to be loaded.
     pub(crate) fn loaded_bytes(&self) -> u64 {
         self.used_bytes().saturating_sub(self.expected_bytes.load(Relaxed))
     }
 
-    /// So much will be loaded.
+    /// Reserves bytes for data to be loaded.
     pub(crate) fn expect(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Relaxed);
         self.expected_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// It will not be loaded any more.
+    /// Releases bytes reserved for loading.
     pub(crate) fn expect_no_more(&self, bytes: u64) {
         self.used_bytes.fetch_sub(bytes, Relaxed);
         self.expected_bytes.fetch_sub(bytes, Relaxed);
@@ -138,7 +142,7 @@ impl Budget {
         self.bytes_max.load(Relaxed)
     }
 
-    /// Changes the limit by so much, until it is unstretched by as much.
+    /// Raises the limit temporarily, until [`Self::unstretch`].
     pub(crate) fn stretch(&self, bytes: u64) {
         let mut stretched_bytes = self.stretched_bytes.lock();
         *stretched_bytes += bytes;
@@ -155,7 +159,7 @@ impl Budget {
         self.bytes_max.store(self.unstretched_bytes_max().saturating_add(stretched_bytes), Relaxed);
     }
 
-    /// The limit that was set.
+    /// The configured limit.
     pub(crate) fn unstretched_bytes_max(&self) -> u64 {
         self.set_bytes_max.load(Relaxed)
     }
@@ -165,7 +169,7 @@ impl Budget {
         let is_lower = bytes_max < self.unstretched_bytes_max();
         self.set_bytes_max.store(bytes_max, Relaxed);
         self.derive_bytes_max(*stretched_bytes);
-        // Whoever sees that it was lowered sees the limit.
+        // A thread that sees the count must also see the limit.
         self.lowered.fetch_add(u64::from(is_lower), Release);
         let ready = match bytes_max {
             0..HUGE_FROM_BYTES => 0,
@@ -203,73 +207,75 @@ impl Budget {
         self.is_stuck.store(is_stuck, Relaxed);
     }
 
-    /// Whether so many bytes more would leave no more in use than what may be and the slack.
+    /// Whether usage would stay within the limit plus `slack_bytes` with `bytes` more.
     pub(crate) fn could_exceed_by(&self, slack_bytes: usize, bytes: usize) -> bool {
         self.used_bytes().saturating_add(bytes as u64) <= self.bytes_max().saturating_add(slack_bytes as u64)
     }
 
-    /// Whether something of this length could have room at all, with a segment for what points to it.
+    /// Whether a value of this size could fit at all, including a segment for its item.
     pub(crate) fn could_hold(&self, bytes: usize) -> bool {
         self.could_free(bytes + SEGMENT_BYTES)
     }
 
-    /// Whether there are so many bytes that are not taken, or that eviction could give back.
+    /// Whether this many bytes are free or could be freed by eviction.
     pub(crate) fn could_free(&self, bytes: usize) -> bool {
         let is_enough = || {
             let room = self.bytes_max().checked_sub(self.fixed_bytes.load(Relaxed));
             room.is_some_and(|room| bytes as u64 <= room)
         };
-        // Among what eviction can't give back are the indexes of what was cleared.
+        // Indexes of cleared shards are among the bytes that eviction can't free.
         is_enough() || self.free_cleared_until(is_enough)
     }
 
-    /// Takes over what nobody can reach any more, to be freed by whoever has time for it, or needs the memory first.
+    /// Takes over a shard that is no longer reachable, to be freed by a thread that has time or needs the
+    /// memory.
     pub(crate) fn clear_away(&self, shard: Shard) {
         let mut cleared = self.cleared.lock();
         cleared.push(shard);
         self.has_cleared.store(true, Relaxed);
     }
 
-    /// Frees one of the shards that were cleared; whether there was one. Who comes while another one does so waits for him.
+    /// Frees one of the cleared shards; returns whether there was one. Waits for a concurrent call.
     pub(crate) fn free_cleared(&self) -> bool {
         if !self.has_cleared.load(Relaxed) {
             return false;
         }
         let mut cleared = self.cleared.lock();
-        // Dropped under the lock: whoever finds none may count on all of their memory.
+        // Dropped under the lock, so that a thread that finds none can rely on all of the memory.
         let is_freed = cleared.pop().map(drop).is_some();
         self.has_cleared.store(!cleared.is_empty(), Relaxed);
         is_freed
     }
 
-    /// Frees what was cleared until it is enough; whether it was.
+    /// Frees cleared shards until `is_enough`; returns whether it is.
     fn free_cleared_until(&self, is_enough: impl Fn() -> bool) -> bool {
         while self.free_cleared() {
             if is_enough() {
                 return true;
             }
         }
-        // Another one may have freed the last.
+        // A concurrent call may have freed the last one.
         is_enough()
     }
 
-    /// The share of what was taken that eviction can't give back changes.
+    /// Adjusts the number of bytes that eviction can't free.
     pub(crate) fn fix(&self, before_bytes: usize, bytes: usize) {
         self.fixed_bytes.fetch_add(bytes as u64, Relaxed);
         self.fixed_bytes.fetch_sub(before_bytes as u64, Relaxed);
     }
 
-    /// What may be in use, so that there is room for so many bytes.
+    /// The usage at which `bytes` more fit.
     pub(crate) fn used_bytes_beside(&self, bytes: usize) -> u64 {
         self.bytes_max().saturating_sub(bytes as u64)
     }
 
-    /// Whether a segment has no room, beside so many bytes that are left for others.
+    /// Whether a segment doesn't fit, if `left_bytes` stay free for other shards.
     pub(crate) fn lacks_segment(&self, left_bytes: usize) -> bool {
         self.used_bytes() + (SEGMENT_BYTES + left_bytes) as u64 > self.bytes_max()
     }
 
-    /// Whether there was room for `bytes`, beside so many that are left for others. What was cleared is room.
+    /// Takes `bytes` if they fit while `left_bytes` stay free for other shards. Frees cleared shards if
+    /// necessary.
     pub(crate) fn take_beside(&self, left_bytes: usize, bytes: usize) -> bool {
         let (bytes, bytes_max) = (bytes as u64, self.bytes_max().saturating_sub(left_bytes as u64));
         let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= bytes_max);
@@ -277,7 +283,7 @@ impl Budget {
         is_taken() || self.free_cleared_until(is_taken)
     }
 
-    /// Takes it, room or not.
+    /// Takes bytes regardless of the limit.
     pub(crate) fn take_anyway(&self, bytes: usize) {
         self.used_bytes.fetch_add(bytes as u64, Relaxed);
     }
@@ -286,7 +292,7 @@ impl Budget {
         self.used_bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
-    /// Gives back what was memory of the allocator.
+    /// Releases bytes that belonged to the allocator.
     pub(crate) fn free(&self, bytes: usize) {
         self.give_back(bytes);
         self.freed_bytes.fetch_add(bytes as u64, Relaxed);
@@ -297,8 +303,8 @@ impl Budget {
     }
 }
 
-/// Beside the chunks that are ready: what segments and the index have begun with, and emptied segments that are kept. Small pages take
-/// no memory before they are used.
+/// Idle memory besides the ready chunks: the chunks that segments and the index have begun, and spare
+/// segments. Small pages take no memory before they are used.
 fn idle_bytes(ready: usize) -> usize {
     if ready == 0 { 0 } else { (ready + 2) * CHUNK_BYTES + SPARES_MAX * SEGMENT_BYTES }
 }

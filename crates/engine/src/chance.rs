@@ -1,4 +1,4 @@
-//! Random numbers for sampling: quick, and good enough for that.
+//! A fast random number generator for sampling.
 
 /// SplitMix64 (Steele and others, OOPSLA 2014).
 #[derive(Debug)]
@@ -16,7 +16,7 @@ impl Chance {
         mixed ^ mixed >> 31
     }
 
-    /// 0 to `bound` - 1.
+    /// A number from 0 to `bound` - 1.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }

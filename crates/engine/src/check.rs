@@ -1,11 +1,11 @@
-//! What must be true of a shard at any time, for tests and for `DEBUG`.
+//! Invariants of a shard, for tests and `DEBUG`.
 
 use crate::item::Item;
 use crate::shard::{Counts, Shard};
 use crate::slot::Place;
 
 impl Shard {
-    /// Walks through everything, and says the first thing that is wrong.
+    /// Checks the whole shard, and returns the first violation.
     ///
     /// # Errors
     /// The text is for developers.

@@ -1,18 +1,19 @@
-//! AES-128 with the instructions of the processor: of a short key, a block of it is the hash. Half of the time of SipHash, and a permutation
-//! that nobody can tell from chance who does not know the key (FIPS 197).
+//! AES-128 with CPU instructions. The hash of a short key is its encrypted block. It takes half the time of
+//! SipHash, and is indistinguishable from random without the key (FIPS 197).
 
 use std::arch::x86_64::{
     __m128i, _mm_aesenc_si128, _mm_aesenclast_si128, _mm_aeskeygenassist_si128, _mm_cvtsi128_si64,
     _mm_set_epi64x, _mm_shuffle_epi32, _mm_slli_si128, _mm_xor_si128,
 };
 
-/// What fits into a block.
+/// The longest key that fits into a block.
 pub(crate) const SHORT_BYTES_MAX: usize = 16;
 
-/// A key, spread out.
+/// An expanded key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cipher {
-    /// The first round key with what tells lengths apart: keys of different lengths may fill a block with the same bytes.
+    /// The first round key for each length, which distinguishes keys of different lengths that fill a block
+    /// with the same bytes.
     first: [__m128i; SHORT_BYTES_MAX + 1],
     rounds: [__m128i; ROUNDS],
 }
@@ -20,22 +21,22 @@ pub(crate) struct Cipher {
 const ROUNDS: usize = 10;
 
 impl Cipher {
-    /// `None` where the processor can't do it. `masks` are as secret as the key.
+    /// Returns `None` if the processor lacks the instructions. `masks` are as secret as the key.
     pub(crate) fn new(key: [u64; 2], masks: [[u64; 2]; SHORT_BYTES_MAX + 1]) -> Option<Self> {
         if !std::arch::is_x86_feature_detected!("aes") {
             return None;
         }
         #[expect(unsafe_code, reason = "instructions that not every processor has")]
-        // SAFETY: the processor has just said that it has these instructions.
+        // SAFETY: the processor has these instructions, as checked above.
         Some(unsafe { Self::expanded(key, masks) })
     }
 
-    /// Of a key of at most [`SHORT_BYTES_MAX`] bytes; others panic.
+    /// Hashes a key of at most [`SHORT_BYTES_MAX`] bytes. Panics for longer ones.
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
         let (low, high) = words(bytes);
         #[expect(unsafe_code, reason = "instructions that not every processor has")]
-        // SAFETY: there is no `Cipher` where the processor does not have these instructions.
+        // SAFETY: a `Cipher` exists only if the processor has these instructions.
         unsafe {
             self.encrypted(low, high, bytes.len())
         }
@@ -45,7 +46,7 @@ impl Cipher {
     fn expanded(key: [u64; 2], masks: [[u64; 2]; SHORT_BYTES_MAX + 1]) -> Self {
         let key = block(key);
         let mut last = key;
-        // The constants of FIPS 197 are part of the instruction.
+        // The round constants of FIPS 197 are immediate operands of the instruction.
         let rounds = [
             next::<0x01>(&mut last),
             next::<0x02>(&mut last),
@@ -61,7 +62,7 @@ impl Cipher {
         Self { first: masks.map(|mask| _mm_xor_si128(block(mask), key)), rounds }
     }
 
-    /// Half of the block: the other is not needed.
+    /// Returns half of the encrypted block; the other half isn't needed.
     #[target_feature(enable = "aes")]
     fn encrypted(&self, low: u64, high: u64, length: usize) -> u64 {
         let [rounds @ .., last] = &self.rounds;
@@ -78,7 +79,7 @@ fn block([low, high]: [u64; 2]) -> __m128i {
     _mm_set_epi64x(high as i64, low as i64)
 }
 
-/// The round key behind this one.
+/// Derives the next round key.
 #[target_feature(enable = "aes")]
 fn next<const CONSTANT: i32>(last: &mut __m128i) -> __m128i {
     let assist = _mm_shuffle_epi32::<0xff>(_mm_aeskeygenassist_si128::<CONSTANT>(*last));
@@ -90,7 +91,7 @@ fn next<const CONSTANT: i32>(last: &mut __m128i) -> __m128i {
     *last
 }
 
-/// Different for any two keys of one length.
+/// Injective for keys of equal length.
 #[inline]
 fn words(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {

@@ -1,4 +1,4 @@
-//! All shards together: what workers share.
+//! The engine: all shards, shared by the workers.
 
 use std::sync::Arc;
 
@@ -17,42 +17,44 @@ use crate::shard::{Counts, Lifetimes, OutOfMemory, Shard};
 use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
-/// How an engine begins.
+/// Settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Bytes that index, keys and values may take together.
+    /// Limit of the memory for index, keys and values together.
     pub bytes_max: u64,
-    /// What is evicted when they are taken.
+    /// The eviction policy.
     pub policy: Policy,
-    /// For hashes and samples. Unknown to clients, or they could choose keys that collide.
+    /// Seed for hashes and samples. It must be unknown to clients, which could otherwise choose colliding
+    /// keys.
     pub seed: u64,
-    /// That use it at the same time, most of the time. A single one gets all shards with one lock.
+    /// Number of threads that typically use the engine at the same time. With a single one, all shards share
+    /// a lock.
     pub threads: usize,
 }
 
-/// A set of keys in shards, each under a lock of its own, or all under one.
+/// A set of keys in shards, each with its own lock, or all with a common one.
 #[derive(Debug)]
 pub struct Engine {
-    /// The shards that have one lock in common. As many as there are shards, or one.
+    /// Groups of shards that share a lock. There are as many as shards, or one.
     groups: Box<[Group]>,
-    /// A power of two.
+    /// Number of shards, a power of two.
     shards: usize,
     seed: u64,
     hasher: Hasher,
     pub(crate) budget: Arc<Budget>,
     losses: Arc<Losses>,
-    /// By its place among all.
+    /// Index of the policy in [`Policy::ALL`].
     policy: AtomicU8,
-    /// Counts on: which shard is the next to make room for what was lent.
+    /// Counter that determines the next shard to evict from for external memory.
     gives_next: AtomicUsize,
 }
 
-/// What was in an engine, and takes memory until this is dropped, or until a write needs it.
+/// Contents removed from an engine. Their memory is freed when this is dropped, or when a write needs it.
 #[derive(Debug)]
 pub struct Cleared(Arc<Budget>);
 
 impl Cleared {
-    /// Frees a part of it; whether there was one.
+    /// Frees a part of the contents. Returns whether there was any.
     pub fn free_some(&mut self) -> bool {
         self.0.free_cleared()
     }
@@ -64,36 +66,37 @@ impl Drop for Cleared {
     }
 }
 
-/// A lock that shares its cache line with no other.
+/// A lock on its own cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Group(Mutex<Box<[Shard]>>);
 
-/// A shard under its lock.
+/// A locked shard.
 pub type Guard<'a> = MappedMutexGuard<'a, Shard>;
 
-/// Shards that are used one after the other, by many calls: a lock is kept until another is needed.
+/// A sequence of accesses to shards. A lock is kept until another shard is needed.
 #[derive(Debug)]
 pub struct Batch<'a> {
     engine: &'a Engine,
-    /// Which bits of the number of a shard are that of its group, and which its place there.
+    /// Masks for the group of a shard number, and for the position in its group.
     group_mask: usize,
     place_mask: usize,
-    /// The number of the group that is locked; above all numbers: none.
+    /// Number of the locked group; out of range if none is.
     locked: usize,
     guard: Option<MutexGuard<'a, Box<[Shard]>>>,
 }
 
-/// A shard has at least so many segments when memory is full: a tenth of them is the small queue.
+/// Minimum number of segments per shard in a full engine: the small queue is a tenth of them.
 const SEGMENTS_PER_SHARD: u64 = 32;
-/// With fewer, two threads would want the same too often.
+/// With fewer shards, threads would contend for locks too often.
 const SHARDS_PER_THREAD: u64 = 16;
-/// What a shard has of the memory at most, as far as there may be so many shards. Each fills a segment of its own; but to load a shard from a
-/// file and to choose what is evicted takes the longer, the more is in it.
+/// A shard has at most this much memory, if there may be that many shards. More shards mean more partly
+/// filled segments, but the time to load a shard from a file, and to choose keys for eviction, grows with its
+/// size.
 const SHARD_BYTES: u64 = 64 << 20;
 
 impl Engine {
-    /// An empty one.
+    /// Creates an empty engine.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let count = shards_count(settings.bytes_max, settings.threads);
@@ -120,26 +123,26 @@ impl Engine {
         }
     }
 
-    /// A key, to be looked for in its shard.
+    /// Prepares a key for lookups.
     #[inline]
     #[must_use]
     pub fn key<'a>(&self, database: Database, bytes: &'a [u8]) -> Key<'a> {
         Key { bytes, database, hash: self.hasher.hash(database, bytes) }
     }
 
-    /// Which of the shards a key belongs to.
+    /// The number of the shard that owns a key.
     #[must_use]
     pub fn shard_number(&self, key: &Key<'_>) -> usize {
         key.hash.shard(self.shards)
     }
 
-    /// A key in its shard, for as long as the guard lives.
+    /// Locks the shard of a key, for the lifetime of the guard.
     #[inline]
     pub fn lock<'k>(&self, key: &'k Key<'k>) -> Located<'k, Guard<'_>> {
         Located::new(self.shard(self.shard_number(key)), key)
     }
 
-    /// For calls that follow each other at once. While it lives, nothing else of this thread may lock a shard.
+    /// Begins a sequence of accesses. During its lifetime, this thread must not lock a shard otherwise.
     #[must_use]
     pub fn batch(&self) -> Batch<'_> {
         let (groups, shards) = (self.groups.len(), self.shards);
@@ -148,18 +151,20 @@ impl Engine {
         Batch { engine: self, group_mask, place_mask, locked, guard: None }
     }
 
-    /// One shard after the other, each under its lock.
+    /// Locks the shards one after the other.
     pub fn shards(&self) -> impl Iterator<Item = Guard<'_>> {
         (0..self.shards).map(|number| self.shard(number))
     }
 
-    /// Those that are not loaded yet too (see [`Engine::restored`]): they know how many keys they will have, and nothing more.
+    /// Like [`Engine::shards`], without loading shards that are pending (see [`Engine::restored`]). Those
+    /// only know how many keys they will have.
     pub fn shards_as_they_are(&self) -> impl Iterator<Item = Guard<'_>> {
         (0..self.shards).map(|number| self.shard_as_is(number))
     }
 
-    /// Removes all keys of all databases, those that are not loaded yet too. What they took is freed by whoever has what is
-    /// given, which can take a second for ten million keys. A write that finds no room meanwhile frees as much of it as it needs.
+    /// Removes all keys of all databases, including those not loaded yet. The returned value frees the
+    /// memory, which can take a second for ten million keys. A write that finds no room meanwhile frees as
+    /// much as it needs.
     #[must_use]
     pub fn clear(&self) -> Cleared {
         self.shards_as_they_are().for_each(|mut shard| {
@@ -169,8 +174,8 @@ impl Engine {
         Cleared(Arc::clone(&self.budget))
     }
 
-    /// Gives up what has expired among so many items, beginning with this shard; where to go on, or `None`: all is done for
-    /// now.
+    /// Removes expired keys among at most `items_max` items, beginning with a shard. Returns the shard to
+    /// continue with, or `None` if everything is done for now.
     pub fn expire(&self, from_shard: usize, items_max: usize, now_ms: u64) -> Option<usize> {
         let mut left = items_max;
         for number in from_shard..self.shards {
@@ -183,19 +188,20 @@ impl Engine {
         None
     }
 
-    /// What makes memory ready before it is needed, on a thread of its own. It ends when the engine is dropped.
+    /// Returns the task that prepares memory ahead of use, to run on its own thread. It ends when the engine
+    /// is dropped.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
         Preparer::new(Arc::clone(&self.budget.pools.supply))
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     #[must_use]
     pub fn shards_count(&self) -> usize {
         self.shards
     }
 
-    /// What keys are hashed with.
+    /// The seed of the key hash.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
@@ -221,41 +227,43 @@ impl Engine {
         number & (self.groups.len() - 1)
     }
 
-    /// The place of a shard in its group.
+    /// The position of a shard in its group.
     #[inline]
     fn place_in_group(&self, number: usize) -> usize {
         if self.groups.len() == 1 { number } else { 0 }
     }
 
-    /// The shards of several keys at once: nobody sees a state in between.
+    /// Locks the shards of several keys at once, so that no other thread sees an intermediate state.
     pub fn lock_all<'a>(&self, keys: impl IntoIterator<Item = Key<'a>>) -> Locked<'_> {
         let number = |key: Key<'_>| self.group_of(key.hash.shard(self.shards));
-        // Where there is one, no key has to be hashed for it.
+        // With a single group, no key needs to be hashed.
         let keys = keys.into_iter().take(if self.groups.len() == 1 { 1 } else { usize::MAX });
         let mut numbers: Vec<usize> = keys.map(number).collect();
-        // Always in this order, so that two who want the same shards never wait for each other.
+        // Always in this order, so that two threads can't deadlock.
         numbers.sort_unstable();
         numbers.dedup();
         let guards = numbers.into_iter().map(|number| (number, self.groups[number].0.lock())).collect();
         Locked { guards, engine: self }
     }
 
-    /// Tries to write, and has other shards than that of `key` make room for it. No guard may be held.
+    /// Tries to write, and evicts in other shards than that of `key` if there is no room. No guard may be
+    /// held.
     ///
-    /// It ends: after each attempt but the last, shards have given back a segment's worth, or all that they can; if they gave nothing, it was the
-    /// last. Where nobody else writes, they have less each time, and so there are no more attempts than segments in all of the memory, also if the
-    /// limit was lowered and more is in use. Where others write too, they may take what was given, as often as they like; so attempts are counted,
-    /// and who was too late as often as that is refused.
+    /// This terminates: after each attempt but the last, shards have freed a segment's worth of memory, or
+    /// all that they can; if they freed nothing, the attempt was the last. If nobody else writes, usage falls
+    /// with each attempt, so there are at most as many attempts as segments in memory, even if the limit was
+    /// lowered below the usage. Concurrent writers may take the freed memory any number of times, so attempts
+    /// are counted, and a write that loses that often is refused.
     ///
     /// # Errors
-    /// When there is no room, and nothing that may be evicted for it.
+    /// If there is no room, and nothing may be evicted.
     pub fn with_room<T>(
         &self,
         key: &Key<'_>,
         now_ms: u64,
         mut write: impl FnMut() -> Result<T, OutOfMemory>,
     ) -> Result<T, OutOfMemory> {
-        // One more for what is left in shards that have less than a segment's worth, and one to find that out.
+        // One more attempt for remainders of less than a segment per shard, and one to detect that.
         let attempts_max = self.bytes_max().max(self.used_bytes()) / SEGMENT_BYTES as u64 + 2;
         for _ in 0..attempts_max {
             match write() {
@@ -266,7 +274,8 @@ impl Engine {
         Err(OutOfMemory)
     }
 
-    /// Has shards give back a segment's worth, that of `key` last, which has tried already; whether they gave anything.
+    /// Frees a segment's worth of memory in other shards, and in that of `key` last, because it has tried
+    /// already. Returns whether anything was freed.
     fn relieve(&self, key: &Key<'_>, now_ms: u64) -> bool {
         let own = key.hash.shard(self.shards);
         let gave = self.begin_anew();
@@ -281,58 +290,60 @@ impl Engine {
         gave || left_bytes < SEGMENT_BYTES
     }
 
-    /// Has shards without keys give back what they keep: with the next key, each would need it. Whether that was anything.
+    /// Makes empty shards free their retained memory, which each would need again for its next key. Returns
+    /// whether anything was freed.
     fn begin_anew(&self) -> bool {
-        // All of them, not only the first that gives something.
+        // `count` visits all shards, where `any` would stop at the first.
         let giving = self.shards_as_they_are().map(|mut shard| shard.begin_anew()).filter(|gave| *gave);
         giving.count() > 0
     }
 
-    /// What is evicted when memory is full.
+    /// The eviction policy.
     #[must_use]
     pub fn policy(&self) -> Policy {
         Policy::ALL[usize::from(self.policy.load(Relaxed))]
     }
 
-    /// Changes what is evicted. What was counted until now is used as it is, until uses have brought it up to date.
+    /// Changes the eviction policy. Existing usage data is reused until further accesses update it.
     pub fn set_policy(&self, policy: Policy) {
         self.policy.store(policy as u8, Relaxed);
         self.shards_as_they_are().for_each(|mut shard| shard.policy = policy);
         self.watch_limit();
     }
 
-    /// Changes how long keys live that are written from now on.
+    /// Changes the lifetimes of keys that are written from now on.
     pub fn set_lifetimes(&self, lifetimes: Lifetimes) {
         let lifetimes = Some(lifetimes).filter(|lifetimes| *lifetimes != Lifetimes::default());
         self.shards_as_they_are().for_each(|mut shard| shard.lifetimes = lifetimes);
     }
 
-    /// Bytes that are taken.
+    /// Bytes in use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.budget.used_bytes()
     }
 
-    /// Bytes that may be taken.
+    /// The configured limit.
     #[must_use]
     pub fn bytes_max(&self) -> u64 {
         self.budget.unstretched_bytes_max()
     }
 
-    /// Bytes that the allocator has got back, all since the begin: of large values that are gone, and of what was lent. It may keep them for a
-    /// while.
+    /// Bytes returned to the allocator since the start, from large values and external memory. The allocator
+    /// may retain them for a while.
     #[must_use]
     pub fn freed_bytes(&self) -> u64 {
         self.budget.freed_bytes()
     }
 
-    /// Whether a value of this length has room when all else is evicted.
+    /// Whether a value of this length would fit if everything else were evicted.
     #[must_use]
     pub fn could_hold(&self, value_bytes: usize) -> bool {
         self.budget.could_hold(value_bytes)
     }
 
-    /// Whether so many bytes more may be lent, where keys may have to stay: no more is in use than the limit and `beyond_bytes` then.
+    /// Whether `bytes` more of external memory stay within the limit plus `beyond_bytes`. Always true if the
+    /// policy can evict every key.
     #[must_use]
     pub fn could_lend(&self, bytes: usize, beyond_bytes: usize) -> bool {
         !self.policy().keeps_keys() || self.budget.could_exceed_by(beyond_bytes, bytes)
@@ -342,17 +353,17 @@ impl Engine {
         self.budget.could_free(bytes)
     }
 
-    /// Counts memory that is not the engine's own, such as buffers of clients, as taken: what took `before_bytes` takes
-    /// `now_bytes` now. Keys make room for it with the next writes, or for [`Engine::make_up`].
+    /// Charges external memory, such as client buffers, that grew or shrank from `before_bytes` to
+    /// `now_bytes`. Keys are evicted for it by the next writes, or by [`Engine::make_up`].
     pub fn lend(&self, before_bytes: usize, now_bytes: usize) {
         self.budget.take_anyway(now_bytes);
         self.budget.free(before_bytes);
         self.budget.fix(before_bytes, now_bytes);
     }
 
-    /// Evicts from one shard after the other, until no more is in use than may be; each gives once at most. For who has lent much: what
-    /// all have lent until the next write would have to be evicted for that one alone, and would have taken memory beside the keys until
-    /// then. No guard may be held.
+    /// Evicts from one shard after the other, at most once each, until usage is within the limit. Call it
+    /// after charging much external memory: otherwise the next write would have to evict for all of it alone,
+    /// and it would take memory in addition to the keys until then. No guard may be held.
     pub fn make_up(&self, now_ms: u64) {
         while self.budget.is_exceeded() && self.budget.free_cleared() {}
         let mut gave = self.budget.is_exceeded() && self.begin_anew();
@@ -366,50 +377,51 @@ impl Engine {
         self.budget.set_stuck(!gave && self.budget.is_exceeded());
     }
 
-    /// Changes the limit; what is over it is evicted with the next writes. With less than two segments for each shard, which is a sixteenth at most of
-    /// what it has begun with, few keys have room; below 2 MiB none.
+    /// Changes the limit. Usage above it is evicted by the next writes. With less than two segments per
+    /// shard, which is at most a sixteenth of the initial limit, few keys fit; below 2 MiB, none.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.budget.set_bytes_max(bytes_max);
         self.watch_limit();
     }
 
-    /// How often a limit was set that is lower than the one before. A limit alone does not tell: it may have been raised and lowered again.
+    /// Number of times that the limit was lowered. The limit alone doesn't tell, because it may have been
+    /// raised and lowered again.
     #[must_use]
     pub fn times_lowered(&self) -> u64 {
         self.budget.times_lowered()
     }
 
-    /// Writes ask for room from now on, also where segments have some: less may be in use now than before.
+    /// Makes writes request room, even if their segments have some, because usage may have to fall.
     fn watch_limit(&self) {
         if self.budget.is_exceeded() {
             self.shards_as_they_are().for_each(|mut shard| shard.is_short = true);
         }
     }
 
-    /// From now on keys that are gone without being removed are collected, or forgotten.
+    /// Sets whether expired and evicted keys are recorded.
     pub fn collect_removals(&self, removals: Removals) {
         self.losses.collect(removals);
     }
 
-    /// Whether there are any to take: one load.
+    /// Whether there are recorded removals; a single load.
     #[must_use]
     pub fn has_removed(&self) -> bool {
         self.losses.is_any()
     }
 
-    /// What was collected since the last call, in order. Who collects must take them often: they have no limit.
+    /// Takes the removals recorded since the last call, in order. Call it often, because they are unbounded.
     #[must_use]
     pub fn take_removed(&self) -> Vec<Removal> {
         self.losses.take()
     }
 
-    /// Values of at least so many bytes that are set from now on are kept compressed, where that makes them smaller. Those that lie in a
-    /// segment (16 KiB with their key) never are. `usize::MAX`: none.
+    /// Sets the minimum size from which new values are stored compressed, if that makes them smaller. Values
+    /// in a segment (up to 16 KiB with their key) never are. `usize::MAX` disables compression.
     pub fn set_pack_from_bytes(&self, bytes: usize) {
         self.budget.set_pack_from_bytes(bytes);
     }
 
-    /// Makes a value ready to be stored: a large one is packed here, where no lock is held.
+    /// Prepares a value to be stored. A large one is compressed here, without a lock.
     #[must_use]
     pub fn pack(&self, value: Arc<Vec<u8>>) -> Stored {
         if value.len() <= INLINE_BYTES_MAX {
@@ -418,13 +430,13 @@ impl Engine {
         Stored::new(value, self.budget.pack_from_bytes())
     }
 
-    /// Whether [`Engine::pack`] may have something to do for so many bytes.
+    /// Whether [`Engine::pack`] may compress a value of this size.
     #[must_use]
     pub fn is_to_be_packed(&self, value_bytes: usize) -> bool {
         value_bytes > INLINE_BYTES_MAX && value_bytes >= self.budget.pack_from_bytes()
     }
 
-    /// What all shards count.
+    /// Counters summed over all shards.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shards_as_they_are().fold(Counts::default(), |mut sum, shard| {
@@ -438,31 +450,32 @@ impl Engine {
 }
 
 impl<'a> Batch<'a> {
-    /// Of all shards.
+    /// The engine of this batch.
     #[must_use]
     pub fn engine(&self) -> &'a Engine {
         self.engine
     }
 
-    /// The shard of a key.
+    /// Locks the shard of a key.
     #[inline]
     pub fn at<'k>(&mut self, key: &'k Key<'k>) -> Located<'k, &mut Shard> {
         Located::new(loaded(self.shard_as_is(key)), key)
     }
 
-    /// Locks nothing until a shard is needed again. Between two calls others may have changed any of them.
+    /// Releases the lock until a shard is needed again. In the meantime, other threads may change any shard.
     pub fn release(&mut self) {
         self.guard = None;
         self.locked = usize::MAX;
     }
 
-    /// Tells the processor that this key will be looked for in about a hundred nanoseconds.
+    /// Prefetches the bucket of a key that will be looked up in about a hundred nanoseconds.
     #[inline]
     pub fn prefetch(&mut self, key: &Key<'_>) -> Hint {
         self.shard_as_is(key).prefetch_bucket(key.hash)
     }
 
-    /// The same for what lies where the bucket of the key points to: another hundred nanoseconds later.
+    /// Prefetches the item to which the bucket of the key points. Call it about a hundred nanoseconds after
+    /// [`Self::prefetch`].
     #[inline]
     pub fn prefetch_item(&mut self, key: &Key<'_>, hint: &mut Hint) {
         self.shard_as_is(key).prefetch_item(key.hash, hint);
@@ -481,14 +494,15 @@ impl<'a> Batch<'a> {
 
     #[cold]
     fn change_to(&mut self, group: usize) {
-        // The one that is held is given back before: two who change from one to the other would wait for each other.
+        // The held lock is released first: two threads that switch in opposite directions would deadlock
+        // otherwise.
         self.guard = None;
         self.guard = Some(self.engine.groups[group].0.lock());
         self.locked = group;
     }
 }
 
-/// A power of two.
+/// Number of shards, a power of two.
 fn shards_count(bytes_max: u64, threads: usize) -> usize {
     let wanted = (bytes_max / SHARD_BYTES).max((threads as u64).saturating_mul(SHARDS_PER_THREAD));
     let possible = bytes_max / (SEGMENT_BYTES as u64 * SEGMENTS_PER_SHARD);
@@ -502,7 +516,7 @@ impl Drop for Engine {
     }
 }
 
-/// A shard whose keys are there.
+/// Loads the shard if it is pending.
 #[inline]
 fn loaded(shard: &mut Shard) -> &mut Shard {
     if shard.pending.is_some() {
@@ -511,19 +525,19 @@ fn loaded(shard: &mut Shard) -> &mut Shard {
     shard
 }
 
-/// Several shards under their locks.
+/// Several locked shards.
 #[derive(Debug)]
 pub struct Locked<'a> {
-    /// Numbers of groups, and the groups.
+    /// Group numbers and guards.
     guards: Vec<(usize, MutexGuard<'a, Box<[Shard]>>)>,
     pub(crate) engine: &'a Engine,
 }
 
 impl Locked<'_> {
-    /// The shard of one of the keys that were locked.
+    /// The shard of one of the locked keys.
     ///
     /// # Panics
-    /// For another key.
+    /// If the key was not locked.
     pub fn at<'k>(&mut self, key: &'k Key<'k>) -> Located<'k, &mut Shard> {
         Located::new(self.shard(key), key)
     }

@@ -1,42 +1,43 @@
-//! Expired keys that nobody asks for: found by segment, not by key.
+//! Active expiration, by segment instead of by key.
 //!
-//! A segment knows the earliest expiry of its items. When that has come, the segment is read once, what has expired is given up, and the next
-//! time is noted. A key thus needs no entry in a list of expiries, and a million that expire together are a few hundred segments.
+//! A segment knows the earliest expiry of its items. When that time has come, the segment is read once, its
+//! expired items are removed, and the next expiry is recorded. So a key needs no entry in a list of expiries,
+//! and a million keys that expire together are a few hundred segments.
 
 use crate::item::Item;
 use crate::losses::Cause;
 use crate::shard::Shard;
 use crate::slot::Place;
 
-/// A segment is not read again before, however many of its items expire one after the other.
+/// Minimum interval between two reads of a segment, however its items' expiries are spread.
 const AGAIN_MS: u64 = 100;
 
-/// Later than any expiry, and not "never".
+/// Later than any expiry, but not "never".
 const NOT_DUE_MS: u64 = u64::MAX - 1;
 
-/// Segments that are asked when they are due in the time that it takes to look at an item.
+/// Number of segments that can be checked for due items in the time of one item.
 const SEGMENTS_PER_ITEM: usize = 16;
 
-/// A segment that is being looked through.
+/// A segment being read for expired items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
     number: u32,
     serial: u64,
     offset: usize,
-    /// When the next of those that were looked at expires.
+    /// The next expiry among the items read so far.
     next_ms: u64,
 }
 
 impl Shard {
-    /// Gives up what has expired among so many items, in segments where something has; how many were looked at. Fewer than
-    /// `items_max`: all is done for now.
+    /// Removes expired keys among at most `items_max` items, in segments that have any. Returns the number of
+    /// items read; fewer than `items_max` means that everything is done for now.
     pub fn expire(&mut self, items_max: usize, now_ms: u64) -> usize {
-        // To look for what is due costs something too.
+        // Searching for due segments has a cost, too.
         let mut items = (self.segments.numbers_max() / SEGMENTS_PER_ITEM).min(items_max.saturating_sub(1));
         while items < items_max {
             let begun = self.sweep.take().filter(|sweep| self.segments.is_same(sweep.number, sweep.serial));
             let Some(sweep) = begun.or_else(|| self.next_sweep(now_ms)) else { break };
-            // An empty segment counts too, so that this comes to an end.
+            // An empty segment counts as one item, so that the loop terminates.
             items += self.sweep_on(sweep, items_max - items, now_ms).max(1);
         }
         items
@@ -46,13 +47,13 @@ impl Shard {
         let number =
             self.segments.numbers().find(|number| self.segments.get(*number).expires_at_ms <= now_ms)?;
         let segment = self.segments.get_mut(number);
-        // What is written from now on is noted anew. What is there already is not forgotten: until all of it was looked at, something in it may
-        // expire.
+        // Items written from now on are recorded again. Until the sweep has ended, the unread items count as
+        // never due and not as never expiring.
         segment.expires_at_ms = NOT_DUE_MS;
         Some(Sweep { number, serial: segment.serial(), offset: 0, next_ms: u64::MAX })
     }
 
-    /// How many items were looked at.
+    /// Returns the number of items read.
     fn sweep_on(&mut self, sweep: Sweep, items_max: usize, now_ms: u64) -> usize {
         let Sweep { number, serial, mut offset, mut next_ms } = sweep;
         let mut segment = self.segments.take(number);
@@ -84,7 +85,7 @@ impl Shard {
         items
     }
 
-    /// Whether the item was alive.
+    /// Removes an expired item. Returns whether it was alive.
     fn give_up_expired(&mut self, item: Item<'_>, place: Place) -> bool {
         let Some(hash) = self.hash_of_item(item) else { return false };
         let Some((at, _)) = self.index.find(hash, |slot| slot.place() == Some(place)) else { return false };

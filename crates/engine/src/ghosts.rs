@@ -1,22 +1,22 @@
-//! Keys that were evicted not long ago: who comes back was evicted too early.
+//! Recently evicted keys: a key that comes back was evicted too early.
 
 use crate::hash::Hash;
 use crate::reclaim::SMALL_SHARE;
 
-/// With 4, one ghost in eleven is replaced before its time, with 8 one in thirty; 16 give nothing more.
+/// With 4 ways, one ghost in eleven is replaced too early, with 8 one in thirty; 16 improve nothing.
 const WAYS: usize = 8;
 const TAG_SHIFT: u32 = 12;
-/// Steps of age in which as many are added as there is room for.
+/// Number of age steps in the time in which the table is filled once.
 const STEPS: usize = 64;
 
-/// A table of tags. A tag that is found may be that of another key (one in a few hundred thousand), which costs nothing but a
-/// place in the main queue.
+/// A hash table of tags. A match may be a different key (one in a few hundred thousand), which merely puts
+/// that key into the main queue.
 #[derive(Debug, Default)]
 pub(crate) struct Ghosts {
-    /// Each entry: 20 bits of tag, 12 of age; 0 is none. A set replaces its oldest.
+    /// Entries of 20 bits of tag and 12 bits of age; 0 is empty. A set replaces its oldest entry.
     sets: Vec<[u32; WAYS]>,
     added: usize,
-    /// How many were added since a key that is just not forgotten.
+    /// Number of later insertions after which a key counts as forgotten.
     window: usize,
 }
 
@@ -25,15 +25,15 @@ impl Ghosts {
         self.sets.capacity() * size_of::<[u32; WAYS]>()
     }
 
-    /// Remembers a key, with room for about so many.
+    /// Remembers a key, with room for about `keys` keys.
     pub(crate) fn add(&mut self, hash: Hash, keys: usize) {
         let sets = (keys / WAYS).next_power_of_two();
         if self.sets.len() < sets {
-            // What was remembered is forgotten: as seldom as the keys double.
+            // Growing drops the remembered keys, which happens only when the number of keys doubles.
             self.sets = vec![[0; WAYS]; sets];
         }
-        // As many as are in the main queue, as S3-FIFO has it. The table has more room than that; what stands there for longer must not
-        // count, or keys that come once in a long while take the place of better ones: 1 to 3 % more misses.
+        // As many as in the main queue, as in S3-FIFO. The table has more room than that. Older entries must
+        // not count: otherwise keys with long intervals would displace better ones, at 1 to 3 % more misses.
         self.window = keys - keys / SMALL_SHARE;
         self.added += 1;
         let age = self.age();
@@ -42,7 +42,7 @@ impl Ghosts {
         *oldest = hash.ghost_tag() << TAG_SHIFT | age;
     }
 
-    /// Whether it was remembered; it is forgotten now.
+    /// Removes a key; returns whether it was remembered.
     pub(crate) fn take(&mut self, hash: Hash) -> bool {
         if self.sets.is_empty() {
             return false;
@@ -60,18 +60,18 @@ impl Ghosts {
         &mut self.sets[hash.bucket_bits() & mask]
     }
 
-    /// 1 to 4095, one more with each step.
+    /// The current age, 1 to 4095, which increases with each step.
     fn age(&self) -> u32 {
         (self.added / self.step() % 0xFFF) as u32 + 1
     }
 
-    /// How many are added in one.
+    /// Number of insertions per step.
     fn step(&self) -> usize {
         (self.sets.len() * WAYS / STEPS).max(1)
     }
 }
 
-/// How long ago it was added; what is empty is the oldest.
+/// Age of an entry; an empty one is the oldest.
 fn entry_age(entry: u32, now: u32) -> u32 {
     let age_bits = (1 << TAG_SHIFT) - 1;
     if entry == 0 { u32::MAX } else { now.wrapping_sub(entry & age_bits) & age_bits }

@@ -1,11 +1,11 @@
-//! Keys and where they belong.
+//! Keys and their hashes.
 
 use crate::chance::Chance;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::cipher::{Cipher, SHORT_BYTES_MAX};
 use crate::siphash::SipHash;
 
-/// A key of one database, with its hash.
+/// A key in a database, with its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
     pub(crate) bytes: &'a [u8],
@@ -17,13 +17,14 @@ pub struct Key<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Database(u8);
 
-/// 64 bits: which shard (8 bits at the top), the tag of a slot (16 bits below), which bucket (40 bits at the bottom). None
-/// of them tells anything of the others.
+/// A hash of 64 bits: the shard (8 high bits), the tag of a slot (the next 16 bits), and the bucket (the low
+/// 40 bits). The parts are independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hash(u64);
 
-/// Hashes keys with functions that are made against whoever chooses keys to collide: with a secret seed, nobody can tell them from chance.
-/// Up to 16 bytes, where the processor has instructions for it, AES-128; else SipHash-1-3.
+/// A keyed hash that resists clients choosing colliding keys: without the secret seed, its output is
+/// indistinguishable from random. Keys of up to 16 bytes are hashed with AES-128 if the processor has
+/// instructions for it, all others with SipHash-1-3.
 #[derive(Clone, Debug)]
 pub(crate) struct Hasher {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -31,35 +32,35 @@ pub(crate) struct Hasher {
     any: SipHash,
 }
 
-/// With which functions keys are hashed, as saved data tells it: with others, its keys are in other shards.
+/// The hash function, as recorded in saved data. A different function assigns keys to different shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hashing {
-    /// A function of which colliding keys are known. Nothing is hashed with it any more.
+    /// A function with known collisions. Only found in old saved data.
     Foldhash,
     SipHash,
-    /// Keys of up to 16 bytes with AES, longer ones with SipHash.
+    /// AES for keys of up to 16 bytes, SipHash for longer ones.
     Aes,
 }
 
 pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 8;
 const TAG_BITS: u32 = 16;
-/// Of a key that is only remembered: with four of the bits that are there for buckets, which no table needs.
+/// Tag of a ghost: four bits more, from the high bits of the bucket, which no table needs.
 const GHOST_TAG_BITS: u32 = TAG_BITS + 4;
 const BUCKET_BITS: u32 = u64::BITS - SHARD_BITS - TAG_BITS;
 
 impl Database {
-    /// How many there are.
+    /// Number of databases.
     pub const COUNT: usize = 16;
 
-    /// `None` from [`Database::COUNT`] on.
+    /// Returns `None` from [`Database::COUNT`] on.
     #[must_use]
     pub fn new(number: usize) -> Option<Self> {
         let number = u8::try_from(number).ok()?;
         (usize::from(number) < Self::COUNT).then_some(Self(number))
     }
 
-    /// Its number.
+    /// The number of the database.
     #[must_use]
     pub fn number(self) -> usize {
         usize::from(self.0)
@@ -67,13 +68,13 @@ impl Database {
 }
 
 impl<'a> Key<'a> {
-    /// Its bytes.
+    /// The bytes of the key.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The database it belongs to.
+    /// The database of the key.
     #[must_use]
     pub fn database(&self) -> Database {
         self.database
@@ -92,7 +93,7 @@ impl Hash {
         (self.0 >> BUCKET_BITS) as u16
     }
 
-    /// 20 bits.
+    /// A tag of 20 bits.
     pub(crate) fn ghost_tag(self) -> u32 {
         (self.0 >> (u64::BITS - SHARD_BITS - GHOST_TAG_BITS)) as u32 & ((1 << GHOST_TAG_BITS) - 1)
     }
@@ -111,7 +112,7 @@ impl Hasher {
             any: SipHash::new(pair()),
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             short: {
-                // All of them follow from the seed, but none from another.
+                // All values are derived from the seed, but none can be derived from another.
                 let spread = SipHash::new(pair());
                 let word = |number: usize| spread.hash(&number.to_le_bytes());
                 let block = |number: usize| [word(2 * number), word(2 * number + 1)];
@@ -130,7 +131,7 @@ impl Hasher {
 
     #[inline]
     pub(crate) fn hash(&self, database: Database, key: &[u8]) -> Hash {
-        // Database 0 costs nothing.
+        // Costs nothing for database 0.
         Hash(self.hash_of(key) ^ u64::from(database.0).wrapping_mul(DATABASE_SPREAD))
     }
 
@@ -146,5 +147,5 @@ impl Hasher {
     }
 }
 
-/// An odd number whose multiples differ in all parts of a hash: the golden ratio.
+/// An odd number whose multiples differ in all parts of a hash: 2^64 divided by the golden ratio.
 const DATABASE_SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;

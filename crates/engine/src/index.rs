@@ -1,8 +1,8 @@
-//! The index of a shard: from a hash to slots, growing one bucket at a time.
+//! The index of a shard: maps hashes to slots, and grows one bucket at a time.
 //!
-//! Linear hashing (Litwin, VLDB 1980): with every few insertions the next bucket in line is split in two, so that there is
-//! never a moment in which the whole table moves. A bucket is one cache line of ten slots and a link to one more of the kind, for
-//! the few that overflow.
+//! Linear hashing (Litwin, VLDB 1980): every few insertions split the next bucket in two, so that the table
+//! never moves as a whole. A bucket is a cache line of ten slots, with a link to an overflow bucket for the
+//! few that don't fit.
 
 use std::sync::Arc;
 
@@ -11,11 +11,12 @@ use crate::chunks::Chunks;
 use crate::hash::Hash;
 use crate::slot::Slot;
 
-/// Keys per bucket, times 2, from which on the table grows: 6.5 of 10 slots taken, since buckets that are still to be split
-/// hold more than others. One key in twenty overflows; with 7.5, one in thirteen would for a byte less per key.
+/// Keys per two buckets at which the table grows: on average 6.5 of 10 slots are taken, because buckets still
+/// to be split hold more than others. One key in twenty overflows; at 7.5 it would be one in thirteen, for a
+/// byte less per key.
 const KEYS_PER_TWO_BUCKETS: usize = 13;
 
-/// Where a slot is. Valid until the next insertion or removal.
+/// The position of a slot. Valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotAt {
     bucket: BucketAt,
@@ -28,22 +29,22 @@ enum BucketAt {
     Overflow(usize),
 }
 
-/// Where a key seemed to be when it was looked at ahead of its use. It may be wrong by then: whoever uses it compares the key.
+/// The likely position of a key from an earlier look. It may be outdated, so the key has to be compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Hint {
     home: u32,
-    /// The number of a slot; [`SLOTS`]: none.
+    /// Index of a slot; [`SLOTS`] if none was found.
     slot: u32,
 }
 
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// The first `1 << level` and as many of the next level as have been split.
+    /// The first `1 << level` buckets, and as many of the next level as have been split.
     buckets: Buckets,
-    /// The power of two above the number of buckets, less one.
+    /// The next power of two above the number of buckets, less one.
     mask: usize,
     overflow: Buckets,
-    /// The first of the overflow buckets that nobody uses, plus one; each has the next as its link.
+    /// Index plus one of the first unused overflow bucket; each links to the next.
     spare: u32,
     keys: usize,
 }
@@ -56,7 +57,7 @@ impl Index {
         index
     }
 
-    /// One that need not grow for so many keys.
+    /// Creates an index that doesn't have to grow for this many keys.
     pub(crate) fn with_room_for(keys: usize, chunks: &Arc<Chunks<BLOCK_BYTES>>) -> Self {
         let mut index = Self::new(chunks);
         while keys * 2 > index.buckets.count() * KEYS_PER_TWO_BUCKETS {
@@ -69,7 +70,7 @@ impl Index {
         self.keys
     }
 
-    /// Says what is wrong with the buckets, for tests.
+    /// Checks the buckets, for tests.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut known = vec![false; self.overflow.count()];
         let links = (0..self.buckets.count()).map(|home| self.buckets.at(home).more).chain([self.spare]);
@@ -92,7 +93,7 @@ impl Index {
         if all.into_iter().any(is_odd) { Err("an empty slot has a tag".to_owned()) } else { Ok(()) }
     }
 
-    /// Buckets that the longest search goes through.
+    /// Number of buckets in the longest chain.
     pub(crate) fn longest_search(&self) -> usize {
         let links = |home: usize| {
             let next = |bucket: &&Bucket| Some(self.overflow.at(bucket.more.checked_sub(1)? as usize));
@@ -105,21 +106,22 @@ impl Index {
         self.buckets.count()
     }
 
-    /// Memory.
+    /// Memory of the index.
     pub(crate) fn bytes(&self) -> usize {
         self.buckets.bytes() + self.overflow.bytes()
     }
 
-    /// The bucket that a hash belongs to as long as the table has this size.
+    /// The home bucket of a hash at the current size of the table.
     #[inline]
     pub(crate) fn home(&self, hash: Hash) -> usize {
-        // By the power of two above the number of buckets, or the one below it where that bucket does not exist yet.
+        // Modulo the power of two above the number of buckets, or the one below it if that bucket doesn't
+        // exist yet.
         let bits = hash.bucket_bits();
         let high = bits & self.mask;
         if high < self.buckets.count() { high } else { bits & (self.mask >> 1) }
     }
 
-    /// The slot with the tag of this hash which `is_it` recognises.
+    /// Finds the slot with the hash's tag for which `is_it` is true.
     #[inline]
     pub(crate) fn find(&self, hash: Hash, mut is_it: impl FnMut(Slot) -> bool) -> Option<(SlotAt, Slot)> {
         let tag = hash.tag();
@@ -136,15 +138,15 @@ impl Index {
         }
     }
 
-    /// Where the search for a hash begins.
+    /// The home bucket of a hash, as a hint without a slot.
     #[inline]
     pub(crate) fn hint(&self, hash: Hash) -> (Hint, &Bucket) {
         let home = self.home(hash);
-        // A shard of 2^32 buckets does not fit into any memory; a hint that is cut off is wrong, and nothing worse.
+        // A shard of 2^32 buckets doesn't fit into memory. A truncated hint would merely be wrong.
         (Hint { home: home as u32, slot: SLOTS as u32 }, self.buckets.at(home))
     }
 
-    /// The first slot there that may be it, from now on part of the hint.
+    /// Finds the first slot in the home bucket that may belong to the hash, and records it in the hint.
     #[inline]
     pub(crate) fn look_closer(&self, hash: Hash, hint: &mut Hint) -> Option<Slot> {
         let bucket = self.home_bucket(*hint)?;
@@ -153,13 +155,13 @@ impl Index {
         bucket.slots.get(slot).copied()
     }
 
-    /// The slot that was seen; by now it may be that of another key.
+    /// The slot of a hint, which may belong to another key by now.
     #[inline]
     pub(crate) fn seen(&self, hint: Hint) -> Option<Slot> {
         self.home_bucket(hint)?.slots.get(hint.slot as usize).copied()
     }
 
-    /// None: the index has become smaller since.
+    /// Returns `None` if the index has become smaller since the hint was made.
     #[inline]
     fn home_bucket(&self, hint: Hint) -> Option<&Bucket> {
         let home = hint.home as usize;
@@ -171,7 +173,7 @@ impl Index {
         self.bucket_mut(at.bucket).slots[at.slot] = content;
     }
 
-    /// Adds a slot; `hash_of` tells the hash of one that is there, when the table grows.
+    /// Adds a slot. `hash_of` returns the hash of an existing slot, for when the table grows.
     pub(crate) fn insert(&mut self, hash: Hash, content: Slot, hash_of: impl Fn(Slot) -> Hash) {
         self.place(self.home(hash), hash.tag(), content);
         self.keys += 1;
@@ -186,12 +188,12 @@ impl Index {
         self.keys -= 1;
     }
 
-    /// The slots of a home bucket and what overflowed from it.
+    /// The slots of a home bucket and its overflow buckets.
     pub(crate) fn slots_of(&self, home: usize) -> impl Iterator<Item = Slot> {
         self.tagged_slots_of(home).map(|(_, slot)| slot)
     }
 
-    /// The same with the tag of each.
+    /// The slots of a home bucket and its overflow buckets, with their tags.
     pub(crate) fn tagged_slots_of(&self, home: usize) -> impl Iterator<Item = (u16, Slot)> {
         let mut at = Some(BucketAt::Home(home));
         let buckets = std::iter::from_fn(move || {
@@ -218,7 +220,7 @@ impl Index {
         }
     }
 
-    /// Into the first free slot of the bucket or of its overflow.
+    /// Puts a slot into the first free place of the bucket or its overflow buckets.
     fn place(&mut self, home: usize, tag: u16, content: Slot) {
         let mut at = BucketAt::Home(home);
         loop {
@@ -254,10 +256,11 @@ impl Index {
         self.mask = self.buckets.count().next_power_of_two() - 1;
     }
 
-    /// Splits the bucket whose turn it is: those of its keys that have the next bit go to a new bucket at the end.
+    /// Splits the next bucket: keys with the next hash bit set move to a new bucket at the end.
     fn split(&mut self, hash_of: impl Fn(Slot) -> Hash) {
         let new = self.buckets.count();
-        // The highest bit of the new bucket's number is the one that its keys have beyond those of the old one.
+        // The highest bit of the new bucket's index is the hash bit that distinguishes its keys from those of
+        // the old one.
         let old = new & !(1 << new.ilog2());
         let slots = self.take_all(old);
         self.add_bucket();

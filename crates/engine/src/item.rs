@@ -1,4 +1,4 @@
-//! The bytes of an item in a segment.
+//! Layout of an item in a segment.
 //!
 //! ```text
 //! 8  header: 14 bits key length, 22 last use in seconds, 4 database, 1 expires, 1 large, 8 frequency, 14 value length
@@ -12,12 +12,12 @@ use std::ops::Range;
 use crate::hash::Database;
 use crate::slot::ALIGNMENT;
 
-/// Keys and values together are inside a segment up to this length, outside from there on.
+/// Largest sum of key and value lengths of an item in a segment. Longer ones are large items, on the heap.
 pub(crate) const INLINE_BYTES_MAX: usize = LENGTH_MASK as usize;
 
 pub(crate) const HEADER_BYTES: usize = 8;
 pub(crate) const EXPIRY_BYTES: usize = 6;
-/// The year 10889. What is to expire later does not expire before.
+/// The year 10889. A later expiry is capped to it.
 const EXPIRY_MAX_MS: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
 const LARGE_BYTES: usize = 4;
 
@@ -29,7 +29,7 @@ const DATABASE_SHIFT: u32 = USED_SHIFT + USED_BITS;
 const EXPIRES: u64 = 1 << (DATABASE_SHIFT + 4);
 const LARGE: u64 = 1 << (DATABASE_SHIFT + 5);
 const FREQUENCY_SHIFT: u32 = DATABASE_SHIFT + 6;
-/// At the top: with the key at the bottom, each length takes one instruction.
+/// In the highest bits: with the key length in the lowest ones, each length takes one instruction to extract.
 const VALUE_SHIFT: u32 = FREQUENCY_SHIFT + 8;
 const _: () = assert!(VALUE_SHIFT + LENGTH_BITS == u64::BITS);
 
@@ -37,14 +37,14 @@ const _: () = assert!(VALUE_SHIFT + LENGTH_BITS == u64::BITS);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header(u64);
 
-/// What an item is to hold.
+/// The contents of an item to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content<'a> {
     pub(crate) database: Database,
     pub(crate) body: Body<'a>,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) used_s: u32,
-    /// How often it was used, as far as the policy counts.
+    /// Access frequency in the units of the policy.
     pub(crate) frequency: u8,
 }
 
@@ -54,11 +54,11 @@ pub(crate) enum Body<'a> {
         key: &'a [u8],
         value: &'a [u8],
     },
-    /// Key and value lie outside, under this number.
+    /// Key and value are on the heap, under this number.
     Large(u32),
 }
 
-/// An item in a segment, beginning at its first byte.
+/// An item in a segment, from its first byte on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a> {
     pub(crate) header: Header,
@@ -109,26 +109,26 @@ impl Header {
         Database::new((self.0 >> DATABASE_SHIFT & 0xF) as usize).unwrap_or_default()
     }
 
-    /// Where the key begins.
+    /// Offset of the key.
     #[inline]
     fn key_at(self) -> usize {
         if self.expires() { HEADER_BYTES + EXPIRY_BYTES } else { HEADER_BYTES }
     }
 
-    /// With the gap behind it.
+    /// Size of the item, including padding.
     #[inline]
     pub(crate) fn item_bytes(self) -> usize {
         let body_bytes = if self.is_large() { LARGE_BYTES } else { self.key_bytes() + self.value_bytes() };
         (self.key_at() + body_bytes).next_multiple_of(ALIGNMENT)
     }
 
-    /// Seconds since the last use, as far as 22 bits tell.
+    /// Seconds since the last access, modulo 2^22.
     #[inline]
     pub(crate) fn idle_s(self, now_s: u32) -> u32 {
         now_s.wrapping_sub((self.0 >> USED_SHIFT) as u32) & USED_MASK
     }
 
-    /// The second of the last use, as far as 22 bits tell.
+    /// Time of the last access in seconds, modulo 2^22.
     pub(crate) fn used_s(self) -> u32 {
         (self.0 >> USED_SHIFT) as u32 & USED_MASK
     }
@@ -139,7 +139,7 @@ impl Header {
         Self(self.0 & others | u64::from(now_s & USED_MASK) << USED_SHIFT)
     }
 
-    /// How often it was used, as far as the policy counts.
+    /// Access frequency in the units of the policy.
     #[inline]
     pub(crate) fn frequency(self) -> u8 {
         (self.0 >> FREQUENCY_SHIFT) as u8
@@ -151,7 +151,7 @@ impl Header {
         Self(self.0 & others | u64::from(frequency) << FREQUENCY_SHIFT)
     }
 
-    /// Writes it over what was there, unless nothing has changed: a line of memory that is as it was need not be written back.
+    /// Writes the header if it has changed, because an unmodified cache line need not be written back.
     #[inline]
     pub(crate) fn write_change(self, before: Self, bytes: &mut [u8]) {
         if self != before {
@@ -159,8 +159,8 @@ impl Header {
         }
     }
 
-    /// Where the value is, if the item that `bytes` begin with has this key, never expires and is not large: as most are, and one
-    /// comparison tells it.
+    /// The range of the value, if the item at the beginning of `bytes` has this key, no expiry, and is not
+    /// large. That is the common case, and takes a single comparison.
     #[inline]
     pub(crate) fn value_if_plain(self, database: Database, key: &[u8], bytes: &[u8]) -> Option<Range<usize>> {
         const FORM: u64 = LENGTH_MASK | 0xF << DATABASE_SHIFT | EXPIRES | LARGE;
@@ -171,7 +171,7 @@ impl Header {
         is_same(bytes.get(HEADER_BYTES..begin)?, key).then_some(begin..begin + self.value_bytes())
     }
 
-    /// For a value of another length, if the item takes as many bytes with it.
+    /// The header for a value of another length, if the size of the item stays the same.
     #[inline]
     pub(crate) fn with_value_bytes(self, value_bytes: usize) -> Option<Self> {
         let body_bytes = self.key_bytes() + value_bytes;
@@ -191,13 +191,13 @@ impl Header {
 const USED_MASK: u32 = (1 << USED_BITS) - 1;
 
 impl Content<'_> {
-    /// With the gap behind it.
+    /// Size of the item, including padding.
     #[inline]
     pub(crate) fn item_bytes(&self) -> usize {
         Header::of(self).item_bytes()
     }
 
-    /// Writes the item to the begin of `bytes`.
+    /// Writes the item to the beginning of `bytes`.
     pub(crate) fn write(&self, bytes: &mut [u8]) {
         let header = Header::of(self);
         if let Body::Inline { key, .. } = self.body {
@@ -211,7 +211,8 @@ impl Content<'_> {
         Header::of(self)
     }
 
-    /// Writes the item, with this header, over one of the same key that has an expiry if this has, and is not large if this is not.
+    /// Overwrites an item of the same key with this header. Both must agree on having an expiry and on being
+    /// large.
     #[inline]
     pub(crate) fn write_over(&self, header: Header, bytes: &mut [u8]) {
         header.write(bytes);
@@ -226,7 +227,7 @@ impl Content<'_> {
     }
 }
 
-/// Whether two slices are equal: for lengths as keys have them without the call of a function for any length.
+/// Compares two slices, with inlined comparisons for typical key lengths.
 #[inline]
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
@@ -245,7 +246,7 @@ pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// As `copy_from_slice`, for lengths that keys and values have without the call of a function for any length.
+/// Like `copy_from_slice`, with inlined copies for typical lengths of keys and values.
 #[inline]
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     match from.len() {
@@ -256,7 +257,7 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// The first N bytes and the last N, which overlap.
+/// Copies the first N bytes and the last N bytes, which overlap.
 #[inline]
 fn copy_ends<const N: usize>(from: &[u8], to: &mut [u8]) {
     let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else { return };
@@ -274,18 +275,18 @@ impl<'a> Item<'a> {
         Self::with_header(Header::read(bytes), bytes)
     }
 
-    /// The header that `bytes` begin with has been read already.
+    /// Creates an item whose header has already been read from the beginning of `bytes`.
     #[inline]
     pub(crate) fn with_header(header: Header, bytes: &'a [u8]) -> Self {
         Self { header, bytes }
     }
 
-    /// With the gap behind it.
+    /// The bytes of the item, including padding.
     pub(crate) fn bytes(self) -> &'a [u8] {
         &self.bytes[..self.header.item_bytes()]
     }
 
-    /// Changes when an item expires that has an expiry.
+    /// Changes the expiry of an item that has one.
     pub(crate) fn write_expiry(bytes: &mut [u8], expires_at_ms: u64) {
         let expiry = expires_at_ms.min(EXPIRY_MAX_MS).to_le_bytes();
         bytes[HEADER_BYTES..HEADER_BYTES + EXPIRY_BYTES].copy_from_slice(&expiry[..EXPIRY_BYTES]);
@@ -319,14 +320,14 @@ impl<'a> Item<'a> {
         Body::Inline { key: self.key(), value: self.value() }
     }
 
-    /// Of an item that is not large.
+    /// The key of an item that is not large.
     #[inline]
     pub(crate) fn key(self) -> &'a [u8] {
         let at = self.header.key_at();
         &self.bytes[at..at + self.header.key_bytes()]
     }
 
-    /// Of an item that is not large.
+    /// The value of an item that is not large.
     #[inline]
     pub(crate) fn value(self) -> &'a [u8] {
         let at = self.header.key_at() + self.header.key_bytes();

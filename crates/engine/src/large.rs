@@ -1,4 +1,4 @@
-//! Keys and values that are too long for a segment: in memory of the allocator.
+//! Keys and values that are too long for a segment, stored on the heap.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::hash::Key;
 use crate::packed::Stored;
 use crate::shard::{Expiry, OutOfMemory, Shard};
 
-/// What an item of four bytes in a segment stands for.
+/// The heap part of a large item.
 #[derive(Clone, Debug)]
 pub(crate) struct Large {
     pub(crate) key: Box<[u8]>,
@@ -14,7 +14,7 @@ pub(crate) struct Large {
 }
 
 impl Large {
-    /// With what the allocator and the table of large items need for it.
+    /// Memory of the item, including the overhead of the allocator and the table of large items.
     pub(crate) fn bytes(&self) -> usize {
         Self::bytes_of(self.key.len(), self.stored.bytes())
     }
@@ -24,17 +24,17 @@ impl Large {
     }
 }
 
-/// What became of a value that was to be changed where it lies.
+/// Result of changing a value in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
     Yes,
-    /// It is small, packed or being sent, or there is none: it has to be set anew.
+    /// The value is small, compressed, being sent, or missing: it has to be set again.
     No,
 }
 
 impl Shard {
-    /// Changes a large value where it lies, which then has so many bytes. Where it grows, more memory is taken than it needs: a value to which
-    /// is appended again and again is copied so seldom that it does not matter how long it is.
+    /// Changes a large value in place, to a length of `value_bytes`. A growing value gets spare capacity, so
+    /// that repeated appends copy it rarely, however long it is.
     pub(crate) fn edit(
         &mut self,
         key: &Key<'_>,
@@ -43,7 +43,7 @@ impl Shard {
         now_ms: u64,
     ) -> Result<Edited, OutOfMemory> {
         if self.lifetimes.is_some() {
-            // As it does where a value is written anew.
+            // As when a value is written anew.
             self.set_expiry(key, Expiry::Keep, now_ms)?;
         }
         let Some(value) = self.editable(key, now_ms) else { return Ok(Edited::No) };
@@ -53,7 +53,7 @@ impl Shard {
         }
         let before = Large::bytes_of(key.bytes.len(), value.capacity());
         let (capacity, taken) = self.make_room_to_grow(key, value_bytes, now_ms)?;
-        // It may have been evicted to make room for it.
+        // The value may have been evicted for its own growth.
         let Some(value) = self.editable(key, now_ms) else {
             self.budget.give_back(taken);
             return Ok(Edited::No);
@@ -69,7 +69,7 @@ impl Shard {
         Ok(Edited::Yes)
     }
 
-    /// As it lies in memory, if nobody else has it.
+    /// The value, if it is uncompressed and has no other owner.
     fn editable(&mut self, key: &Key<'_>, now_ms: u64) -> Option<&mut Vec<u8>> {
         let number = self.large_number(key, now_ms)?;
         match &mut self.large[number as usize].stored {
@@ -78,7 +78,8 @@ impl Shard {
         }
     }
 
-    /// Takes room for a value of so many bytes and more, if there is as much: its capacity, and what was taken.
+    /// Takes room for a value of this size, with spare capacity if possible. Returns the capacity, and the
+    /// bytes taken.
     fn make_room_to_grow(
         &mut self,
         key: &Key<'_>,
@@ -93,7 +94,7 @@ impl Shard {
         }
     }
 
-    /// Makes room for a value of so many bytes, before it is put together. Nothing is taken yet.
+    /// Makes room for a value of this size before it is computed. Nothing is taken yet.
     pub(crate) fn make_room(
         &mut self,
         key: &Key<'_>,
@@ -106,7 +107,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Keeps it; the budget knows of it already.
+    /// Stores a large item that the budget has already counted.
     pub(crate) fn add_large(&mut self, large: Large) -> u32 {
         self.segments.take_outside(large.bytes());
         self.large.insert(large) as u32
@@ -119,14 +120,14 @@ impl Shard {
     }
 }
 
-/// What jemalloc takes for so many bytes: there are four sizes between a power of two and the next. (`cache_oblivious:true` would take a page
-/// more from 16 KiB on, see `.cargo/config.toml`.)
+/// Bytes that jemalloc allocates for a request: there are four size classes between powers of two.
+/// (`cache_oblivious:true` would add a page from 16 KiB on, see `.cargo/config.toml`.)
 fn allocated_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
 }
 
-/// A value that grows gets so much more of its length: the next size that the allocator has.
+/// A growing value gets this fraction of its length in addition, which is the allocator's next size class.
 const GROWTH_PART: usize = 4;
 
-/// Two allocations, the counts and the vector behind the value, an entry in the table.
+/// Two allocations, the reference counts and the vector of the value, and an entry in the table.
 const OVERHEAD_BYTES: usize = 112;

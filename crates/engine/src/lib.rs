@@ -1,16 +1,18 @@
 //! The storage engine of `larder kv`: keys and values in memory, within a limit.
 //!
-//! Decides where an item lies and which goes when memory is full. Knows no protocol, no socket and no clock: each call is told
-//! the time.
+//! The engine decides where items are stored, and which are evicted when memory is full. It knows no
+//! protocol, no sockets and no clock: each call is given the time.
 //!
-//! An [`Engine`] is a set of [`Shard`]s, each under a lock of its own (or all under one, where there is only one thread); a call locks
-//! the shard of its key, and a call with several keys all of theirs. A [`Batch`] is for calls that follow each other, and lets
-//! memory be fetched before it is needed. In a shard, items are appended to segments of 256 KiB, and an index of about ten bytes per key
-//! says where. Nothing is allocated per item, so that memory does not fragment and its limit is exact; getting memory back means to
-//! empty a segment ([`Policy`] says what lives on).
+//! An [`Engine`] is a set of [`Shard`]s, each with its own lock (or all with one, if there is only one
+//! thread). A call locks the shard of its key, and a call with several keys locks all of their shards. A
+//! [`Batch`] is a sequence of calls, in which memory can be prefetched. In a shard, items are appended to
+//! segments of 256 KiB, and an index of about ten bytes per key records their positions. Nothing is allocated
+//! per item, so memory doesn't fragment and its limit is exact. To free memory, a segment is emptied; the
+//! [`Policy`] determines which of its items are kept.
 //!
-//! `chunks/` takes memory from the system, `saved/` makes a data set of bytes. `docs/internals/kv.md` explains the parts, and where each
-//! byte goes. The seed of the hash is an argument like the time, so that tests can compare each step with a model.
+//! `chunks/` obtains memory from the system, and `saved/` serialises a data set. `docs/internals/kv.md` explains
+//! the design, and `docs/internals/kv.md` the use of memory. The seed of the hash is an argument like the
+//! time, so that tests can compare each step with a model.
 //!
 //! ```
 //! use engine::{Access, Database, Engine, Expiry, Policy, Settings};

@@ -1,4 +1,5 @@
-//! A key in its shard, which is locked: the only way to what is stored, so that no key can be looked for in the shard of another.
+//! A key in its locked shard. All access to stored data goes through this type, so that a key can't be looked
+//! up in the wrong shard.
 
 use std::ops::DerefMut;
 
@@ -8,7 +9,7 @@ use crate::large::Edited;
 use crate::packed::Stored;
 use crate::shard::{Access, Expiry, Found, OutOfMemory, Shard};
 
-/// A key, and its shard under its lock.
+/// A key and its locked shard.
 #[derive(Debug)]
 pub struct Located<'k, S> {
     shard: S,
@@ -16,7 +17,7 @@ pub struct Located<'k, S> {
 }
 
 impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
-    /// It must be the shard of this key.
+    /// The shard must be that of the key.
     #[inline(always)]
     pub(crate) fn new(shard: S, key: &'k Key<'k>) -> Self {
         Self { shard, key }
@@ -28,55 +29,55 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
         self.key
     }
 
-    /// What is stored under the key.
+    /// Looks up the key.
     #[inline]
     pub fn get(&mut self, access: Access, now_ms: u64) -> Option<Found<'_>> {
         self.shard.get(self.key, access, now_ms)
     }
 
-    /// The value of a key that was looked at ahead, and uses it. None says nothing: [`Self::get`] is to be asked then, for what is not
-    /// where it seemed to be, is large or expires.
+    /// The value of a prefetched key, counted as an access. On `None`, call [`Self::get`]: the key is not
+    /// where the hint says, or its value is large or has an expiry.
     #[inline(always)]
     pub fn get_seen(&mut self, hint: Hint, now_ms: u64) -> Option<&[u8]> {
         self.shard.get_seen(self.key, hint, now_ms)
     }
 
-    /// What the key takes, with its value and its share of the index. Not a use.
+    /// Memory of the key, its value and its share of the index. Doesn't count as an access.
     pub fn memory_bytes(&mut self, now_ms: u64) -> Option<usize> {
         self.shard.memory_bytes(self.key, now_ms)
     }
 
-    /// Whether the key is there. Not a use.
+    /// Whether the key exists. Doesn't count as an access.
     pub fn contains(&mut self, now_ms: u64) -> bool {
         self.shard.contains(self.key, now_ms)
     }
 
-    /// Stores a value under the key, in place of the one that is there.
+    /// Sets the value of the key.
     ///
     /// # Errors
-    /// When there is no room for it. The old value is as it was.
+    /// If there is no room. The old value is unchanged.
     pub fn set(&mut self, value: &[u8], expiry: Expiry, now_ms: u64) -> Result<(), OutOfMemory> {
         self.shard.set(self.key, value, expiry, now_ms)
     }
 
-    /// Writes a value over that of a key that was looked at ahead. No says nothing: [`Self::set`] is to be asked then.
+    /// Overwrites the value of a prefetched key. On `false`, call [`Self::set`].
     #[inline(always)]
     pub fn overwrite_seen(&mut self, hint: Hint, value: &[u8], now_ms: u64) -> bool {
         self.shard.overwrite_seen(self.key, hint, value, now_ms)
     }
 
-    /// Stores a value that is already in memory of its own: a large one without a copy. [`Engine::pack`](crate::Engine::pack) makes it.
+    /// Sets a value prepared by [`Engine::pack`](crate::Engine::pack). A large one isn't copied.
     ///
     /// # Errors
-    /// As those of [`Self::set`].
+    /// As for [`Self::set`].
     pub fn set_stored(&mut self, value: Stored, expiry: Expiry, now_ms: u64) -> Result<(), OutOfMemory> {
         self.shard.set_stored(self.key, value, expiry, now_ms)
     }
 
-    /// Changes a large value where it lies, which then has so many bytes, without a copy most of the time.
+    /// Changes a large value in place, to a length of `value_bytes`, usually without a copy.
     ///
     /// # Errors
-    /// As those of [`Self::set`].
+    /// As for [`Self::set`].
     pub fn edit(
         &mut self,
         value_bytes: usize,
@@ -86,23 +87,24 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
         self.shard.edit(self.key, value_bytes, edit, now_ms)
     }
 
-    /// Makes room for a value of so many bytes, before it is put together.
+    /// Makes room for a value of this size before it is computed.
     ///
     /// # Errors
-    /// As those of [`Self::set`].
+    /// As for [`Self::set`].
     pub fn make_room(&mut self, value_bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
         self.shard.make_room(self.key, value_bytes, now_ms)
     }
 
-    /// Changes when the key expires, and is a use of it; whether there is such a key. Needs no room.
+    /// Changes the expiry of the key, which counts as an access. Returns whether the key exists. Needs no
+    /// room.
     ///
     /// # Errors
-    /// When the shard has as many segments as it can number: 8 GiB.
+    /// If the shard has the maximum number of segments: 8 GiB.
     pub fn set_expiry(&mut self, expiry: Expiry, now_ms: u64) -> Result<bool, OutOfMemory> {
         self.shard.set_expiry(self.key, expiry, now_ms)
     }
 
-    /// Removes the key; whether there was one.
+    /// Removes the key. Returns whether it existed.
     pub fn remove(&mut self, now_ms: u64) -> bool {
         self.shard.remove(self.key, now_ms)
     }

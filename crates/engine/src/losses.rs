@@ -1,19 +1,19 @@
-//! Keys that are gone although nobody removed them, for those who want to know.
+//! The log of keys that expired or were evicted.
 
 use crate::hash::Database;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Why a key is gone that nobody removed.
+/// The reason for a removal without a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Its time was over.
+    /// Its expiry has passed.
     Expired,
     /// Its memory was needed.
     Evicted,
 }
 
-/// A key that is gone although nobody removed it.
+/// A key that expired or was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     pub key: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Removal {
     pub cause: Cause,
 }
 
-/// Whether [`Removal`]s are collected, which costs a copy of each key.
+/// Whether [`Removal`]s are recorded, which costs a copy of each key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removals {
     #[default]
@@ -29,7 +29,7 @@ pub enum Removals {
     Collected,
 }
 
-/// Of all shards, in the order in which they happened. Its lock is the innermost: a shard takes it while it is locked itself.
+/// Removals in all shards, in order. The innermost lock, taken while a shard is locked.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     is_collected: AtomicBool,

@@ -1,32 +1,34 @@
-//! Large values that are kept compressed, where that is wanted and makes them smaller.
+//! Compression of large values.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A large value, as it lies in memory, which all who have it share.
+/// A large value as stored, shared by all of its owners.
 #[derive(Clone, Debug)]
 pub enum Stored {
-    /// As it was set.
+    /// Uncompressed.
     Plain(Arc<Vec<u8>>),
-    /// Smaller.
+    /// Compressed.
     Packed(Arc<Packed>),
 }
 
-/// LZ4: the quickest to unpack of those that are worth it, and that is what a GET waits for. Blocks are packed each for itself: who wants a part
-/// of a value unpacks no more than the blocks that it lies in.
+/// A value compressed with LZ4, which decompresses fastest among the algorithms worth using; a GET has to
+/// wait for it. Blocks are compressed independently, so that reading a part of a value decompresses only the
+/// blocks that contain it.
 #[derive(Debug)]
 pub struct Packed {
-    /// One block behind the other.
+    /// The compressed blocks, concatenated.
     bytes: Box<[u8]>,
-    /// Where each of them ends.
+    /// The end of each block.
     ends: Box<[usize]>,
     plain_bytes: usize,
 }
 
-/// Of a value, but for the last block: what is packed refers to 64 KiB before it at most, so that smaller ones would be packed worse.
+/// Uncompressed size of a block, except the last. LZ4 refers back at most 64 KiB, so smaller blocks would
+/// compress worse.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// What packing has to save, as a part of the value: less is not worth unpacking it with each GET.
+/// Minimum saving, as a fraction of the value. Less isn't worth decompressing the value for every GET.
 const SAVED_PART: usize = 8;
 
 impl Packed {
@@ -39,10 +41,10 @@ impl Packed {
         Self { bytes: bytes.into_boxed_slice(), ends: ends.into_boxed_slice(), plain_bytes: value.len() }
     }
 
-    /// A part as it was set: it is put together anew, so that no lock should be held.
+    /// Decompresses a part of the value. This allocates and copies, so no lock should be held.
     ///
     /// # Panics
-    /// Where the value has no such part.
+    /// If the range exceeds the value.
     #[must_use]
     pub fn unpack(&self, part: Range<usize>) -> Vec<u8> {
         if part.is_empty() {
@@ -65,14 +67,14 @@ impl Packed {
         &self.bytes[begin..self.ends[number]]
     }
 
-    /// That it takes.
+    /// Memory of the compressed value.
     fn bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.ends)
     }
 }
 
 impl Stored {
-    /// Packed, if the value has at least so many bytes and becomes smaller.
+    /// Compresses the value, if it has at least `pack_from_bytes` and becomes smaller.
     pub(crate) fn new(value: Arc<Vec<u8>>, pack_from_bytes: usize) -> Self {
         if value.len() < pack_from_bytes {
             return Self::Plain(value);
@@ -84,7 +86,7 @@ impl Stored {
         Self::Packed(Arc::new(packed))
     }
 
-    /// That it takes.
+    /// Memory of the value as stored.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -93,7 +95,7 @@ impl Stored {
         }
     }
 
-    /// Of the value, without unpacking it.
+    /// Uncompressed length of the value.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
         match self {
@@ -102,7 +104,7 @@ impl Stored {
         }
     }
 
-    /// Whether it is this one, and not only one with the same bytes.
+    /// Whether both are the same object, as opposed to equal values.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -112,7 +114,7 @@ impl Stored {
         }
     }
 
-    /// As it was set. One that is packed is unpacked, so that no lock should be held.
+    /// The uncompressed value. A compressed one is decompressed, so no lock should be held.
     #[must_use]
     pub fn plain(&self) -> Arc<Vec<u8>> {
         match self {

@@ -1,17 +1,17 @@
-//! What is evicted when memory is full: the `maxmemory-policy` of Redis, and S3-FIFO.
+//! Eviction policies: Redis' `maxmemory-policy`, and S3-FIFO.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Which keys may be evicted, and which of them are.
+/// The keys that may be evicted, and their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// None: what does not fit is refused.
+    /// No eviction: writes that don't fit are refused.
     NoEviction,
-    /// S3-FIFO (Yang and others, SOSP 2023): new keys have a tenth of the memory to prove themselves, and what was evicted too
-    /// early comes back among those that have.
+    /// S3-FIFO (Yang and others, SOSP 2023): new keys share a tenth of the memory until further
+    /// accesses promote them, and keys that were evicted too early return to the rest of it.
     #[default]
     AllKeysS3Fifo,
     AllKeysLru,
@@ -20,19 +20,19 @@ pub enum Policy {
     VolatileLru,
     VolatileLfu,
     VolatileRandom,
-    /// Those that expire next.
+    /// The key with the earliest expiry is evicted first.
     VolatileTtl,
 }
 
-/// A policy that does not exist.
+/// An unknown policy name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no policy {name:?}; there are {}", Policy::ALL.map(Policy::name).join(", "))]
+#[error("unknown policy {name:?}: expected one of {}", Policy::ALL.map(Policy::name).join(", "))]
 pub struct UnknownPolicy {
     name: String,
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 9] = [
         Self::NoEviction,
         Self::AllKeysS3Fifo,
@@ -45,7 +45,7 @@ impl Policy {
         Self::VolatileTtl,
     ];
 
-    /// As in the configuration.
+    /// The name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,13 +61,13 @@ impl Policy {
         }
     }
 
-    /// Whether there are keys that are never evicted.
+    /// Whether some keys are never evicted.
     #[must_use]
     pub fn keeps_keys(self) -> bool {
         self == Self::NoEviction || self.is_volatile()
     }
 
-    /// Whether a key that does not expire is safe.
+    /// Whether only keys with an expiry may be evicted.
     pub(crate) fn is_volatile(self) -> bool {
         matches!(self, Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl)
     }
@@ -98,7 +98,7 @@ impl FromStr for Policy {
 mod tests {
     use super::Policy;
 
-    /// An engine keeps its policy as such a place.
+    /// An engine stores its policy as an index.
     #[test]
     fn each_has_its_place_among_all() {
         assert!(Policy::ALL.iter().enumerate().all(|(place, policy)| *policy as usize == place));

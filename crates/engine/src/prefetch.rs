@@ -1,5 +1,5 @@
-//! What is seen of a key before it is looked for, and memory that is fetched before it is needed: with more keys than caches
-//! hold, most of the time of a call is waiting otherwise.
+//! Prefetching of index and items. If the keys don't fit into the CPU caches, a lookup without it mostly
+//! waits for memory.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::shard::{Shard, seconds};
 use crate::slot::Place;
 
 impl Shard {
-    /// The bucket of a key.
+    /// Prefetches the bucket of a key.
     #[inline]
     pub(crate) fn prefetch_bucket(&self, hash: Hash) -> Hint {
         let (hint, bucket) = self.index.hint(hash);
@@ -18,33 +18,35 @@ impl Shard {
         hint
     }
 
-    /// The first item that may be that of a key. Its bucket is read, and should have been fetched.
+    /// Prefetches the first item that may belong to a key. Reads the bucket, which should have been
+    /// prefetched.
     #[inline]
     pub(crate) fn prefetch_item(&self, hash: Hash, hint: &mut Hint) {
         if let Some(place) = self.index.look_closer(hash, hint).and_then(|slot| slot.place()) {
             let item = self.segments.at(place);
             prefetch(&item[0]);
-            // A short item ends on this line or on the next; what is longer than that the processor sees coming.
+            // A short item ends on this cache line or the next. For longer ones, the hardware prefetcher
+            // suffices.
             if let Some(end) = item.get(SHORT_BYTES) {
                 prefetch(end);
             }
         }
     }
 
-    /// The value of a key that was looked at ahead, and uses it. None says nothing: [`Shard::get`] is to be asked then, for what is not
-    /// where it seemed to be, is large or expires.
+    /// The value of a prefetched key, counted as an access. On `None`, call [`Shard::get`]: the key is not
+    /// where the hint says, or its value is large or has an expiry.
     #[inline(always)]
     pub(crate) fn get_seen(&mut self, key: &Key<'_>, hint: Hint, now_ms: u64) -> Option<&[u8]> {
         let (place, header, value) = self.seen(key, hint)?;
         let used = self.used_once_more(header).used_at(seconds(now_ms));
-        // A line of memory that is as it was need not be written back.
+        // An unmodified cache line need not be written back.
         if used != header {
             used.write(self.segments.at_mut(place));
         }
         self.segments.at(place).get(value)
     }
 
-    /// Writes a value over that of a key that was looked at ahead. No says nothing: [`Shard::set`] is to be asked then.
+    /// Overwrites the value of a prefetched key. On `false`, call [`Shard::set`].
     #[inline(always)]
     pub(crate) fn overwrite_seen(&mut self, key: &Key<'_>, hint: Hint, value: &[u8], now_ms: u64) -> bool {
         let Some((place, header, old)) = self.seen(key, hint) else { return false };
@@ -59,7 +61,8 @@ impl Shard {
         true
     }
 
-    /// The item of a key, if it is where it seemed to be and neither large nor to expire: where it begins, and where its value is.
+    /// The place, header and value range of an item, if it is where the hint says, is not large and has no
+    /// expiry.
     #[inline(always)]
     fn seen(&self, key: &Key<'_>, hint: Hint) -> Option<(Place, Header, Range<usize>)> {
         let place = self.index.seen(hint)?.place()?;
@@ -70,7 +73,7 @@ impl Shard {
     }
 }
 
-/// Header, a key and a value as most are: less than a line of the cache.
+/// Header, key and value of a typical item: less than a cache line.
 const SHORT_BYTES: usize = 47;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -81,7 +84,7 @@ const SHORT_BYTES: usize = 47;
 #[inline]
 fn prefetch<T>(what: &T) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: fetching what a reference points to changes nothing, and every processor of this architecture can do it.
+    // SAFETY: a prefetch has no effect on memory, and every x86-64 processor supports it.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(what).cast()) };
 }
 

@@ -1,17 +1,17 @@
-//! The order in which the segments of a shard come up for eviction.
+//! The order in which the segments of a shard are evicted.
 
 use std::collections::VecDeque;
 
-/// Which queue an item is written to.
+/// The queue to which an item belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
     /// New keys.
     Small,
-    /// Keys that have proved themselves.
+    /// Keys that were accessed again.
     Main,
 }
 
-/// One queue: full segments, oldest first, and the one that is being filled.
+/// A queue: sealed segments, oldest first, and the open segment.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     pub(crate) sealed: VecDeque<u32>,
@@ -39,7 +39,7 @@ impl Queues {
         }
     }
 
-    /// Where a full segment waits.
+    /// The queue of a sealed segment.
     pub(crate) fn queue_of(&self, segment: u32) -> Option<Queue> {
         let is_in = |order: &Order| order.sealed.contains(&segment);
         match () {
@@ -49,13 +49,13 @@ impl Queues {
         }
     }
 
-    /// Where the items of a segment are, full or not.
+    /// The queue of a segment, sealed or open.
     pub(crate) fn queue_of_any(&self, segment: u32) -> Queue {
         let is_main = self.main.open == Some(segment) || self.main.sealed.contains(&segment);
         if is_main { Queue::Main } else { Queue::Small }
     }
 
-    /// Takes a full segment out; whether it was one.
+    /// Removes a sealed segment. Returns whether it was one.
     pub(crate) fn remove_sealed(&mut self, segment: u32) -> bool {
         [&mut self.small, &mut self.main].into_iter().any(|order| {
             let at = order.sealed.iter().position(|number| *number == segment);
@@ -63,7 +63,7 @@ impl Queues {
         })
     }
 
-    /// Takes a segment out, full or not.
+    /// Removes a segment, sealed or open.
     pub(crate) fn remove(&mut self, segment: u32) {
         if !self.remove_sealed(segment) {
             for order in [&mut self.small, &mut self.main] {
@@ -72,7 +72,7 @@ impl Queues {
         }
     }
 
-    /// Full segments of both queues.
+    /// Sealed segments of both queues.
     pub(crate) fn sealed(&self) -> impl Iterator<Item = u32> {
         self.small.sealed.iter().chain(&self.main.sealed).copied()
     }

@@ -1,4 +1,4 @@
-//! Getting memory back: which segment is emptied, and which of its items live on.
+//! Freeing memory: choosing the segment to empty, and the items to keep.
 
 use crate::ghosts::Ghosts;
 use crate::hash::Hash;
@@ -11,35 +11,36 @@ use crate::segment::SEGMENT_BYTES;
 use crate::shard::{OutOfMemory, Shard, seconds};
 use crate::slot::{Place, Slot};
 
-/// New keys have one segment in so many.
+/// New keys get one in this many segments.
 pub(crate) const SMALL_SHARE: usize = 10;
-/// S3-FIFO counts uses up to here.
+/// Highest access count of S3-FIFO.
 pub(crate) const FREQUENCY_MAX: u8 = 3;
-/// Uses that take a new key to the main queue.
+/// Accesses that promote a new key to the main queue.
 const PROVEN_FREQUENCY: u8 = 2;
-/// Keys that are looked at to learn what is old and what is rare.
+/// Keys sampled to estimate the distribution of ranks.
 const SAMPLES: usize = 32;
-/// What ranks below this part of the samples is evicted.
+/// Keys that rank below this many of the samples are evicted.
 const SAMPLES_EVICTED: usize = 10;
-/// LFU: the larger, the more uses a step of the counter takes (Redis's `lfu-log-factor`).
+/// LFU: the larger, the more accesses increment the counter by one (Redis' `lfu-log-factor`).
 const LFU_FACTOR: u64 = 10;
-/// LFU: what a new key has, so that it is not evicted at once.
+/// LFU: the counter of a new key, so that it isn't evicted at once.
 pub(crate) const LFU_START: u8 = 5;
-/// LFU: seconds without use that take a step back (Redis's `lfu-decay-time`).
+/// LFU: seconds without access that decrement the counter (Redis' `lfu-decay-time`).
 const LFU_DECAY_S: u32 = 60;
 
-/// Bytes that are looked at in the segment that is being emptied for each byte that is written: it is ready before the
-/// segment is full that is being filled, also if a second one has to follow, and no single write waits for all of it.
+/// Bytes of the segment being emptied that are processed per byte written. This empties it before the open
+/// segment is full, even if a second one has to follow, and no single write has to do all of the work.
 const EMPTIED_PER_BYTE: usize = 3;
-/// The same while there is more than there may be. Of all keys a third goes at least, whatever the policy: so many give more back than
-/// what lives on takes.
+/// Like [`EMPTIED_PER_BYTE`], while usage exceeds the limit. At least a third of all keys is evicted under any
+/// policy, so this frees more than the kept items take.
 const MADE_UP_PER_BYTE: usize = 12;
-/// Dead bytes for which a segment is emptied where nothing may be evicted, or should be.
+/// Dead bytes that make a segment worth emptying if nothing may, or should, be evicted.
 const WORTH_STRICTLY: usize = SEGMENT_BYTES / 8;
-/// It begins when this is left in the segment that is being filled: not earlier, because what is evicted could have been asked for.
+/// Emptying begins when this much is left in the open segment. Not earlier, because evicted items could still
+/// be requested.
 const EMPTIED_FROM: usize = SEGMENT_BYTES / 2;
 
-/// A segment that is being emptied, in steps. It stays in its queue until it is empty.
+/// A segment being emptied in steps. It stays in its queue until it is empty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Emptying {
     number: u32,
@@ -47,48 +48,48 @@ pub(crate) struct Emptying {
     mode: Mode,
 }
 
-/// How much further an attempt to find room goes.
+/// Remaining effort of a search for room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomSearch {
-    /// So many segments may still be emptied for it.
+    /// Number of segments that may still be emptied.
     rounds: usize,
-    /// What is left for other shards, if this has more than they.
+    /// Bytes to leave for other shards, if this shard has more memory than they.
     unit_bytes: usize,
-    /// What is left for them now.
+    /// Bytes currently left for other shards.
     left_bytes: usize,
 }
 
-/// How far a segment is emptied at once.
+/// Bounds for emptying a segment at once.
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    /// Of the segment.
+    /// Bytes of the segment to process.
     bytes: usize,
-    /// It ends when no more is in use: a segment may point to large values of many times its own size.
+    /// Stops at this usage, because a segment may refer to large values of many times its own size.
     used_bytes_max: u64,
 }
 
-/// What becomes of an item whose segment is emptied.
+/// The fate of an item in a segment being emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Lost(Cause),
-    /// With this frequency.
+    /// Kept, with this frequency.
     Kept(u8),
 }
 
-/// What ranks higher is kept.
+/// Items that rank higher are kept.
 #[derive(Clone, Copy, Debug)]
 struct Threshold(u64);
 
 /// How a segment is emptied.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
-    /// What is alive is moved within its queue, to be rid of what is dead.
+    /// Moves live items within their queue, to free dead bytes.
     Compact(Queue),
     Evict(Queue, Threshold),
 }
 
 impl Shard {
-    /// Writes an item behind the others of a queue.
+    /// Appends an item to a queue.
     pub(crate) fn append(
         &mut self,
         queue: Queue,
@@ -105,11 +106,12 @@ impl Shard {
         Ok(self.append_here(queue, content))
     }
 
-    /// The share of a write in emptying a segment. What lives on takes segments whether or not there is room: where that is most, what is
-    /// moved fills one segment after the other, and nobody has to ask the budget for another one. It is made up for here.
+    /// Performs a write's share of emptying a segment. Items that are kept take new segments regardless of
+    /// room. If most are kept, moving them fills one segment after the other, without requests to the budget.
+    /// This compensates for it.
     pub(crate) fn keep_memory(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
         if self.budget.free_cleared() {
-            // There is another segment before one has to be emptied.
+            // There is a free segment now, before one has to be emptied.
             return;
         }
         if !self.budget.is_exceeded() {
@@ -120,7 +122,7 @@ impl Shard {
             return;
         }
         self.empty_some(item_bytes * MADE_UP_PER_BYTE, now_ms);
-        // The one that is being emptied makes up for one.
+        // The segment being emptied compensates for one.
         if self.lent_segments <= 1 || self.is_reserved {
             return;
         }
@@ -132,16 +134,16 @@ impl Shard {
         }
     }
 
-    /// Where nothing may be evicted, nothing is written while more is in use than may be, also where a segment has room for it. What has
-    /// reserved its room before is written.
+    /// Refuses writes while usage exceeds the limit and nothing may be evicted, even if a segment has room.
+    /// Writes with reserved room are permitted.
     pub(crate) fn refuse_above_limit(&self) -> Result<(), OutOfMemory> {
         let is_kept =
             self.policy == Policy::NoEviction || self.policy.is_volatile() && self.budget.is_stuck();
         if is_kept && !self.is_reserved && self.budget.is_exceeded() { Err(OutOfMemory) } else { Ok(()) }
     }
 
-    /// The share of a change of expiry in making up for the item that was written anew. The old one is dead: where some segment has enough of
-    /// such, nothing is evicted for it.
+    /// Performs the share of a changed expiry in emptying, because its item was written again. The old item
+    /// is dead: if some segment has enough dead bytes, nothing is evicted.
     pub(crate) fn make_up_for_rewritten(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
         if !self.budget.is_exceeded() {
             return;
@@ -152,7 +154,7 @@ impl Shard {
         self.keep_memory(queue, item_bytes, now_ms);
     }
 
-    /// Evicts until the budget has room for bytes outside of segments, and takes them.
+    /// Evicts until the budget has room for heap memory, and takes it.
     pub(crate) fn make_room_for(&mut self, bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
         if !self.budget.could_hold(bytes) {
             return Err(OutOfMemory);
@@ -165,17 +167,17 @@ impl Shard {
         Ok(())
     }
 
-    /// A segment that holds nothing any more, and is not being filled.
+    /// Frees a segment without live items, unless it is open.
     pub(crate) fn free_if_sealed(&mut self, number: u32) {
         if self.queues.remove_sealed(number) {
             self.free(number);
         } else {
-            // It is being filled: from its begin again.
+            // An open segment is reset instead.
             self.segments.reset(number);
         }
     }
 
-    /// The header of an item that was used once more.
+    /// The header of an item after another access.
     #[inline]
     pub(crate) fn used_once_more(&mut self, header: Header) -> Header {
         let frequency = header.frequency();
@@ -187,7 +189,7 @@ impl Shard {
         if is_step { header.with_frequency(frequency + 1) } else { header }
     }
 
-    /// Of a key that was just added.
+    /// The frequency of a new key.
     pub(crate) fn first_frequency(&self) -> u8 {
         if self.policy.is_lfu() { LFU_START } else { 0 }
     }
@@ -205,10 +207,10 @@ impl Shard {
     fn open_segment(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
         let mut search = self.room_search(SEGMENT_BYTES);
         while self.segments.are_exhausted() || !self.take(&search, SEGMENT_BYTES) {
-            // Where the number of segments is what lacks, one has to go whatever the budget has.
+            // If the maximum number of segments is reached, one has to be freed regardless of the budget.
             let bytes = if self.segments.are_exhausted() { usize::MAX } else { SEGMENT_BYTES };
             self.empty_for(&mut search, bytes, now_ms)?;
-            // What was moved may have left room in the segment that is open now.
+            // Moving items may have left room in the segment that is open now.
             if self.has_room(queue, item_bytes) {
                 return Ok(());
             }
@@ -218,9 +220,10 @@ impl Shard {
         Ok(())
     }
 
-    /// Who has more than others leaves the last segment (or room for a value like his) to them, and gives up two for the next. Otherwise any
-    /// shard could take what any has given, and their sizes would drift apart by chance: to a third and to 1.7 times the average within two
-    /// million requests, where up to 2 % more are missed than with equal ones.
+    /// A shard above the average leaves the last segment (or room for a value of this size) to the others,
+    /// and frees two for its next. Otherwise any shard could take the memory that another has freed, and
+    /// their sizes would drift apart by chance: to a third and to 1.7 times the average within two million
+    /// requests, with up to 2 % more misses than equal sizes.
     fn left_bytes(&self, unit_bytes: usize) -> usize {
         if self.segments.are_above_average() { unit_bytes } else { 0 }
     }
@@ -238,7 +241,7 @@ impl Shard {
         Emptying { number, serial: self.segments.get(number).serial(), mode }
     }
 
-    /// Puts a new segment, which the budget knows of, where items are written.
+    /// Opens a new segment that the budget has already counted.
     fn install(&mut self, queue: Queue) -> Result<(), OutOfMemory> {
         let number = self.segments.add().ok_or(OutOfMemory)?;
         let order = self.queues.of(queue);
@@ -247,12 +250,12 @@ impl Shard {
         Ok(())
     }
 
-    /// For something of this size.
+    /// Begins a search for room of this size.
     pub(crate) fn room_search(&self, unit_bytes: usize) -> RoomSearch {
         RoomSearch { rounds: self.rounds_max(), unit_bytes, left_bytes: self.left_bytes(unit_bytes) }
     }
 
-    /// Takes bytes of what was reserved, or of the budget; whether there was room.
+    /// Takes bytes from the reservation or the budget. Returns whether there was room.
     pub(crate) fn take(&mut self, search: &RoomSearch, bytes: usize) -> bool {
         if let Some(rest) = self.reserved_bytes.checked_sub(bytes) {
             self.reserved_bytes = rest;
@@ -261,7 +264,8 @@ impl Shard {
         self.budget.take_beside(search.left_bytes, bytes)
     }
 
-    /// Empties one more segment, or as much of it as makes room for `bytes`; where none can be, what was left for others is room too.
+    /// Empties one more segment, or as much of it as makes room for `bytes`. If none can be emptied, the
+    /// bytes left for other shards are used too.
     pub(crate) fn empty_for(
         &mut self,
         search: &mut RoomSearch,
@@ -281,8 +285,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives back so many bytes, or as many as it can, under the lock of the shard: how many fewer it has then. What was only moved does not
-    /// count.
+    /// Frees `bytes`, or as much as possible, under the lock of the shard. Returns by how much the shard's
+    /// memory has fallen, not counting moved items.
     pub(crate) fn give(&mut self, bytes: usize, now_ms: u64) -> usize {
         let held_bytes = |shard: &Self| shard.segments.bytes() + shard.index.bytes() + shard.ghosts.bytes();
         let before = held_bytes(self);
@@ -300,7 +304,7 @@ impl Shard {
         given_bytes
     }
 
-    /// Evicts until no more is in use than may be, or until nothing more can go.
+    /// Evicts until usage is within the limit, or nothing more can be evicted.
     pub(crate) fn make_up(&mut self, now_ms: u64) {
         for _ in 0..self.rounds_max() {
             if !self.budget.is_exceeded() || !self.relieve(self.budget.bytes_max(), now_ms) {
@@ -309,21 +313,23 @@ impl Shard {
         }
     }
 
-    /// Every segment may have to come up a few times until the frequencies of its items are used up. Under the other policies, what ranks
-    /// lowest goes when its segment comes up, and segments without anything that may go do not come up.
+    /// Upper bound of rounds. A segment may have to be visited several times until the frequencies of its
+    /// items are used up. Under the other policies, the lowest ranks are evicted at the first visit, and
+    /// segments without evictable items are not visited.
     pub(crate) fn rounds_max(&self) -> usize {
         (self.segments.count() + 1) * (usize::from(FREQUENCY_MAX) + 1)
     }
 
-    /// Empties one segment, or as much of it as it takes until no more is in use; whether there was one.
+    /// Empties one segment, or a part of it until usage falls to `used_bytes_max`. Returns whether there was
+    /// one.
     pub(crate) fn relieve(&mut self, used_bytes_max: u64, now_ms: u64) -> bool {
         let Some(emptying) = self.begun().or_else(|| self.victim(now_ms)) else { return self.begin_anew() };
         self.empty_on(emptying, Step { bytes: usize::MAX, used_bytes_max }, now_ms);
         true
     }
 
-    /// Gives back what a shard without keys has kept from when it had some: its index, the segments that were being filled, and what it knows of
-    /// keys that are gone. Whether that was anything.
+    /// Frees the memory that an empty shard has retained: its index, its open segments, and its ghosts.
+    /// Returns whether there was any.
     pub(crate) fn begin_anew(&mut self) -> bool {
         if self.index.keys() > 0 || self.index.buckets() == 1 || self.pending.is_some() || self.is_reserved {
             return false;
@@ -339,13 +345,13 @@ impl Shard {
         tables_bytes(self) < before || open != [None; 2]
     }
 
-    /// The segment that is being emptied, unless all of it was given up meanwhile.
+    /// The segment being emptied, unless it was freed meanwhile.
     fn begun(&self) -> Option<Emptying> {
         self.emptying.filter(|emptying| self.segments.is_same(emptying.number, emptying.serial))
     }
 
-    /// Of a segment with thousands of large values only so many are evicted that the other queue has too much. It is gone on with where it was
-    /// left when its queue is in turn again.
+    /// In a segment with thousands of large values, evicts only until the other queue exceeds its share. The
+    /// rest follows when it is this queue's turn again.
     fn leave_if_not_in_turn(&mut self) {
         if let Some(Emptying { mode: Mode::Evict(queue, _), .. }) = self.emptying
             && self.policy == Policy::AllKeysS3Fifo
@@ -355,14 +361,15 @@ impl Shard {
         }
     }
 
-    /// A step of emptying a segment, so that writes share the work; another one is chosen where that was not enough.
+    /// Performs a step of emptying, so that writes share the work. Begins with another segment if the last
+    /// one didn't suffice.
     fn empty_some(&mut self, bytes: usize, now_ms: u64) {
-        // Who has reserved room in open segments counts on what is in them.
+        // A reservation counts on the contents of open segments.
         if self.is_reserved {
             return;
         }
         let Some(emptying) = self.begun().or_else(|| self.next_emptying(now_ms)) else {
-            // Nothing is written above the limit where all that is there stays.
+            // Nothing may be evicted, so no write above the limit is permitted.
             self.is_short = self.budget.is_exceeded();
             return;
         };
@@ -371,7 +378,7 @@ impl Shard {
         self.is_short = self.emptying.is_some() || self.lacks_segment();
     }
 
-    /// Nothing is sealed early for it.
+    /// Chooses among sealed segments; no open segment is sealed for it.
     fn next_emptying(&mut self, now_ms: u64) -> Option<Emptying> {
         self.queues.sealed().next()?;
         self.victim(now_ms)
@@ -382,7 +389,7 @@ impl Shard {
         self.budget.give_back(SEGMENT_BYTES);
     }
 
-    /// Which segment is to be emptied, and how.
+    /// Chooses the segment to empty, and how.
     fn victim(&mut self, now_ms: u64) -> Option<Emptying> {
         if let Some(compacting) = self.compacting(self.worth_compacting()) {
             return Some(compacting);
@@ -395,16 +402,16 @@ impl Shard {
         Some(self.emptying_of(number, Mode::Evict(queue, threshold)))
     }
 
-    /// The segment with the most dead bytes, if it has at least so many.
+    /// The segment with the most dead bytes, if it has at least `dead_bytes_min`.
     fn compacting(&self, dead_bytes_min: usize) -> Option<Emptying> {
         let dead_bytes = |number: &u32| SEGMENT_BYTES - self.segments.get(*number).live_bytes;
-        // What is alive in one that was left stays at the front of its queue.
+        // A partly emptied segment stays at the front of its queue for eviction.
         let whole = self.queues.sealed().filter(|number| self.segments.get(*number).emptied_bytes == 0);
         let number = whole.max_by_key(dead_bytes).filter(|number| dead_bytes(number) >= dead_bytes_min)?;
         Some(self.emptying_of(number, Mode::Compact(self.queues.queue_of(number)?)))
     }
 
-    /// Whether there is any key that may be evicted.
+    /// Whether any key may be evicted.
     fn may_evict(&self) -> bool {
         match self.policy {
             Policy::NoEviction => false,
@@ -413,23 +420,23 @@ impl Shard {
         }
     }
 
-    /// Whether there may be one in this segment: emptying others would only move what they have.
+    /// Whether this segment may contain evictable keys. Emptying others would only move their items.
     fn may_evict_from(&self, number: u32) -> bool {
         !self.policy.is_volatile() || self.segments.get(number).may_expire()
     }
 
-    /// Dead bytes that make it better to move what is alive than to evict.
+    /// Dead bytes from which moving the live items is better than evicting.
     fn worth_compacting(&self) -> usize {
         match () {
             () if self.may_evict() => SEGMENT_BYTES / 2,
-            // Nothing else gives back what changes of expiries have taken above the limit.
+            // Only this frees the memory that changed expiries have taken above the limit.
             () if self.budget.is_exceeded() => SEGMENT_BYTES / 32,
             () => WORTH_STRICTLY,
         }
     }
 
-    /// The segment from which is evicted. It is one that is being filled, where no other is; also where there are large values, of which it
-    /// may have thousands.
+    /// Chooses the segment to evict from. It is an open one if there is no other, or if there are large
+    /// values, of which an open segment may have thousands.
     fn oldest(&mut self) -> Option<(Queue, u32)> {
         let queues = match self.is_turn_of_small() {
             true => [Queue::Small, Queue::Main],
@@ -447,7 +454,8 @@ impl Shard {
         sealed.find(|number| self.may_evict_from(**number)).map(|number| (queue, *number))
     }
 
-    /// Whether new keys have more than their share. Under the policies of Redis there are keys in main only from before.
+    /// Whether new keys exceed their share. Under the policies of Redis, the main queue only has keys from an
+    /// earlier policy.
     fn is_turn_of_small(&self) -> bool {
         let live_bytes = |queue| {
             let Order { sealed, open } = self.queues.order(queue);
@@ -457,7 +465,7 @@ impl Shard {
         self.policy == Policy::AllKeysS3Fifo && small * SMALL_SHARE > small + main
     }
 
-    /// The segment that is being filled. It is sealed, unless what lives on goes elsewhere.
+    /// The open segment of a queue. It is sealed if kept items are appended to the same queue.
     fn oldest_open(&mut self, queue: Queue) -> Option<(Queue, u32)> {
         let is_for_kept = self.queue_of_kept() == queue;
         let open = self
@@ -472,15 +480,16 @@ impl Shard {
         Some((queue, open))
     }
 
-    /// Where items go that live on. The policies of Redis know one queue, in which all segments come up.
+    /// The queue for kept items. The policies of Redis use a single queue, of which every segment comes up.
     fn queue_of_kept(&self) -> Queue {
         if self.policy == Policy::AllKeysS3Fifo { Queue::Main } else { Queue::Small }
     }
 
-    /// Moves the items that live on, in the next part of the segment. It is freed when it is at its end.
+    /// Processes the next part of the segment: moves the kept items and removes the others. Frees the segment
+    /// at its end.
     fn empty_on(&mut self, emptying: Emptying, step: Step, now_ms: u64) {
         let Emptying { number, mode, .. } = emptying;
-        // The segment leaves the table while it is read, so that others can be written to.
+        // The segment leaves the table while it is read, so that others can be written.
         let mut segment = self.segments.take(number);
         let mut offset = segment.emptied_bytes;
         let end = offset.saturating_add(step.bytes).min(segment.used_bytes());
@@ -504,7 +513,7 @@ impl Shard {
         }
     }
 
-    /// Moves an item, or gives it up, if it is alive; whether it was.
+    /// Moves or removes an item, if it is alive. Returns whether it was.
     fn settle(&mut self, item: Item<'_>, place: Place, mode: Mode, now_ms: u64) -> bool {
         let Some(hash) = self.hash_of_item(item) else { return false };
         let Some((at, _)) = self.index.find(hash, |slot| slot.place() == Some(place)) else {
@@ -534,10 +543,10 @@ impl Shard {
         true
     }
 
-    /// Behind the others of a queue, room or not.
+    /// Appends an item to a queue, regardless of room.
     ///
     /// # Errors
-    /// When there are as many segments as can be.
+    /// If the maximum number of segments is reached.
     pub(crate) fn append_anyway(
         &mut self,
         queue: Queue,
@@ -549,7 +558,8 @@ impl Shard {
         Ok(self.relocate(queue, content))
     }
 
-    /// The next segment is taken even where the budget has no room: the one that is being emptied makes up for it.
+    /// Appends an item, taking another segment regardless of the budget: the segment being emptied
+    /// compensates for it.
     fn relocate(&mut self, queue: Queue, content: &Content<'_>) -> Place {
         if !self.has_room(queue, content.item_bytes()) {
             self.budget.take_anyway(SEGMENT_BYTES);
@@ -595,7 +605,7 @@ impl Shard {
         }
     }
 
-    /// The rank below which keys go, by a sample of all keys that may go.
+    /// The rank up to which keys are evicted, estimated from a sample of all evictable keys.
     fn threshold(&mut self, now_ms: u64) -> Threshold {
         if matches!(self.policy, Policy::AllKeysS3Fifo | Policy::NoEviction) {
             return Threshold(0);
@@ -623,14 +633,15 @@ impl Shard {
         }
     }
 
-    /// A slot of a random bucket.
+    /// A random slot of a random bucket.
     pub(crate) fn random_slot(&mut self) -> Option<Slot> {
         let home = self.chance.below(self.index.buckets());
         let slots: Vec<Slot> = self.index.slots_of(home).collect();
         (!slots.is_empty()).then(|| slots[self.chance.below(slots.len())])
     }
 
-    /// Nothing for a large item that is gone. (If its number was taken by another since, no slot has that hash and this place.)
+    /// The hash of an item's key; `None` for a large item that is gone. (If its number was reused since, no
+    /// slot has that hash and this place.)
     pub(crate) fn hash_of_item(&self, item: Item<'_>) -> Option<Hash> {
         let key = match item.body() {
             Body::Inline { key, .. } => key,
@@ -651,7 +662,7 @@ impl Shard {
     }
 }
 
-/// What is low goes first.
+/// The lowest rank is evicted first.
 fn rank(policy: Policy, item: Item<'_>, now_ms: u64) -> u64 {
     let idle_s = item.header.idle_s(seconds(now_ms));
     match policy {

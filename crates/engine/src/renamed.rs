@@ -1,4 +1,4 @@
-//! A key that gets another name, or another database: what is stored under it needs no room beside itself.
+//! Renaming a key, or moving it to another database, without room for a second copy.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::segment::SEGMENT_BYTES;
 use crate::shard::{OutOfMemory, Shard};
 use crate::slot::Slot;
 
-/// What is stored under a key, but for its name.
+/// A stored entry without its name.
 #[derive(Debug)]
 struct Record {
     stored: Stored,
@@ -22,14 +22,15 @@ struct Record {
 }
 
 impl Locked<'_> {
-    /// Gives what is stored under a key to another one, in place of what that has; whether there was anything. It may take memory above the
-    /// limit for a moment, and a bounded part of it for longer names; others are evicted for that afterwards, as far as anything may be.
+    /// Moves the entry of a key to another key, overwriting it. Returns whether there was an entry.
+    /// Temporarily, this may take memory above the limit, and a bounded amount of it for longer names; other
+    /// keys are evicted for it afterwards, as far as possible.
     ///
     /// # Errors
-    /// When a longer name would take more than that. Both keys are as they were.
+    /// If a longer name would exceed that amount. Both keys are unchanged.
     ///
     /// # Panics
-    /// For a key that was not locked, and for the same key twice.
+    /// If a key was not locked, or both are the same key.
     pub fn rename(&mut self, from: &Key<'_>, to: &Key<'_>, now_ms: u64) -> Result<bool, OutOfMemory> {
         assert!((from.database, from.bytes) != (to.database, to.bytes), "a key can't take its own place");
         let Some(record) = self.shard(from).record(from, now_ms) else { return Ok(false) };
@@ -41,14 +42,14 @@ impl Locked<'_> {
         }
         let (queue, item_bytes) = (record.queue, target.put_anyway(to, record, now_ms)?);
         self.shard(from).remove(from, now_ms);
-        // What is dead now is in the one, what was written in the other.
+        // The dead bytes are in the source's shard, the written ones in the target's.
         for key in [from, to] {
             self.shard(key).make_up_for_rewritten(queue, item_bytes, now_ms);
         }
         Ok(true)
     }
 
-    /// How far longer names may go beyond the limit: each shard may have a segment more than it needs.
+    /// The most memory above the limit for longer names: each shard may have a segment more than it needs.
     fn slack_bytes(&self) -> usize {
         self.engine.shards_count() * SEGMENT_BYTES + (self.engine.bytes_max() / SLACK_SHARE) as usize
     }
@@ -67,7 +68,7 @@ impl Shard {
         Some(Record { stored, expires_at_ms, header, queue: self.queues.queue_of_any(place.segment) })
     }
 
-    /// Stores it, room or not; how long its item is.
+    /// Stores an entry regardless of room. Returns the length of its item.
     fn put_anyway(&mut self, key: &Key<'_>, record: Record, now_ms: u64) -> Result<usize, OutOfMemory> {
         let Record { stored, expires_at_ms, header, queue } = record;
         if key.bytes.len() + stored.value_bytes() <= INLINE_BYTES_MAX {
@@ -106,7 +107,7 @@ impl Shard {
     }
 }
 
-/// It is as old, and as often used, as it was.
+/// The contents of an item that keeps its age and frequency.
 fn content<'a>(
     database: Database,
     body: Body<'a>,
@@ -116,7 +117,7 @@ fn content<'a>(
     Content { database, body, expires_at_ms, used_s: header.used_s(), frequency: header.frequency() }
 }
 
-/// One part in so many of the limit.
+/// The slack for longer names, as a fraction of the limit.
 const SLACK_SHARE: u64 = 64;
 
 #[cfg(test)]
@@ -126,7 +127,8 @@ mod tests {
     const KEYS: usize = 100_000;
     const RENAMED: usize = 5000;
 
-    /// In an engine full of keys, how many of so many get names that are so much longer.
+    /// Fills an engine and renames keys to names that are longer. Returns the number of successes, and of
+    /// attempts.
     fn renamed(policy: Policy, shards: u64, value_bytes: usize, longer: usize) -> (usize, usize) {
         let bytes_max = shards << 23;
         let engine = Engine::new(&Settings { bytes_max, policy, seed: 3, threads: 1 });

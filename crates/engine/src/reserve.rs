@@ -1,4 +1,4 @@
-//! Several keys set at once: all of them, or none.
+//! Setting several keys atomically: all or none.
 
 use crate::engine::{Engine, Locked};
 use crate::hash::Key;
@@ -9,26 +9,26 @@ use crate::queue::Queue;
 use crate::segment::SEGMENT_BYTES;
 use crate::shard::{Expiry, OutOfMemory, Shard};
 
-/// A key, what is to be stored under it, and when it is to expire.
+/// A key with its new value and expiry.
 pub type Entry<'a> = (Key<'a>, &'a [u8], Expiry);
 
-/// Items that are to be appended to one queue: how many more segments they fill.
+/// Number of segments that items appended to one queue fill.
 #[derive(Clone, Copy, Debug)]
 struct Packing {
     room_bytes: usize,
     segments: usize,
 }
 
-/// What the items of one shard need.
+/// Memory that the items of one shard need.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     small: Packing,
-    /// S3-FIFO writes keys that come back here; it may be any of them.
+    /// S3-FIFO writes recently evicted keys here, which any of them may be.
     main: Option<Packing>,
     large_bytes: usize,
 }
 
-/// More than an item takes beside its key and value.
+/// Upper bound of an item's overhead.
 const ITEM_BYTES_MORE: usize = 64;
 
 impl Packing {
@@ -45,7 +45,7 @@ impl Need {
     fn add(&mut self, (key, value, _): &Entry<'_>) {
         let is_large = key.bytes.len() + value.len() > INLINE_BYTES_MAX;
         let body = if is_large { Body::Large(0) } else { Body::Inline { key: key.bytes, value } };
-        // With an expiry, which the key may have already.
+        // Assume an expiry, which the key may have already.
         let content =
             Content { database: key.database, body, expires_at_ms: Some(0), used_s: 0, frequency: 0 };
         self.small.add(content.item_bytes());
@@ -61,9 +61,9 @@ impl Need {
     }
 }
 
-/// What these entries take at the least in an engine of so many shards, when all else has been evicted.
+/// Minimum memory for these entries in an engine of this many shards, if everything else has been evicted.
 fn least_bytes(entries: &[Entry<'_>], policy: Policy, shards: usize) -> usize {
-    // The open segment of a queue is there already, and empty at best.
+    // A queue's open segment exists already, and is empty at best.
     let empty = Packing { room_bytes: SEGMENT_BYTES, segments: 0 };
     let main = (policy == Policy::AllKeysS3Fifo).then_some(empty);
     let mut needs = vec![Need { small: empty, main, large_bytes: 0 }; shards];
@@ -72,24 +72,25 @@ fn least_bytes(entries: &[Entry<'_>], policy: Policy, shards: usize) -> usize {
 }
 
 impl Engine {
-    /// Whether these entries could have room together if all else were evicted. If not, nothing need be evicted to find out.
+    /// Whether these entries would fit if everything else were evicted. If not, they can be refused without
+    /// evicting anything.
     #[must_use]
     pub fn could_hold_all(&self, entries: &[Entry<'_>]) -> bool {
         let item_bytes = |(key, value, _): &Entry<'_>| key.bytes.len() + value.len() + ITEM_BYTES_MORE;
         let bytes: usize = entries.iter().map(item_bytes).sum();
-        // Twice for two queues, and each of them with what does not fit into the ends of segments.
+        // Twice for two queues, each including space that is wasted at the ends of segments.
         self.could_free(bytes * 4)
             || self.could_free(least_bytes(entries, self.policy(), self.shards_count()))
     }
 }
 
 impl Shard {
-    /// Takes all that these entries can need before the first is written.
+    /// Reserves all memory that these entries may need before the first is written.
     fn reserve(&mut self, entries: &[&Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
         self.refuse_above_limit()?;
         let mut search = self.room_search(SEGMENT_BYTES);
         loop {
-            // Anew each time: what is moved to make room fills the open segments.
+            // Computed again each time, because items that are moved to make room fill the open segments.
             let mut need = Need {
                 small: self.packing(Queue::Small),
                 main: (self.policy == Policy::AllKeysS3Fifo).then(|| self.packing(Queue::Main)),
@@ -118,16 +119,16 @@ impl Shard {
 }
 
 impl Locked<'_> {
-    /// Stores all values, or none.
+    /// Sets all values, or none.
     ///
     /// # Errors
-    /// When there is no room for all of them together. Every key is as it was, unless it was evicted.
+    /// If there is no room for all of them. Every key is unchanged, unless it was evicted.
     ///
     /// # Panics
-    /// For a key that was not locked.
+    /// If a key was not locked.
     pub fn set_all(&mut self, entries: &[Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
         let mut ordered: Vec<&Entry<'_>> = entries.iter().collect();
-        // Stable: of two values for one key, the last stays.
+        // The sort is stable: of two values for one key, the last one stays.
         ordered.sort_by_key(|(key, ..)| self.number_of(key));
         let is_same =
             |one: &&Entry<'_>, other: &&Entry<'_>| self.number_of(&one.0) == self.number_of(&other.0);
@@ -157,13 +158,13 @@ mod tests {
         Engine::new(&Settings { bytes_max: BYTES_MAX, policy, seed: 3, threads: 1 })
     }
 
-    /// Whether so many values of this length were set together.
+    /// Sets values of this length together. Returns whether that succeeded.
     fn set_all(engine: &Engine, count: usize, value_bytes: usize) -> bool {
         let names: Vec<String> = (0..count).map(|number| format!("key-{number}")).collect();
         let value = vec![b'v'; value_bytes];
         let keys: Vec<_> =
             names.iter().map(|name| engine.key(Database::default(), name.as_bytes())).collect();
-        // A key that occurs twice has the last of its values.
+        // A key that occurs twice gets the last of its values.
         let mut entries: Vec<_> = keys.iter().map(|key| (*key, &b"first"[..], Expiry::Keep)).collect();
         entries.extend(keys.iter().map(|key| (*key, value.as_slice(), Expiry::Keep)));
         let mut locked = engine.lock_all(keys.iter().copied());
@@ -212,7 +213,7 @@ mod tests {
             };
             assert!(refused(5000, 1000) && refused(50, 100_000), "{policy}");
             assert!(!refused(1000, 1000) && !refused(30, 100_000), "{policy}");
-            // Buffers of clients are no room.
+            // Client buffers can't be evicted.
             engine.lend(0, 3 << 20);
             assert!(refused(1500, 1000) && !refused(100, 1000), "{policy}");
         }

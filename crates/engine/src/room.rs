@@ -1,9 +1,9 @@
-//! Room for several writes, of which none may be refused after the first: that of a transaction.
+//! Room for several writes, of which none may be refused after the first, as in a transaction.
 
 use crate::engine::Engine;
 use crate::segment::SEGMENT_BYTES;
 
-/// Writes may take more than the limit for as long as this lives.
+/// A temporary increase of the limit for writes. It ends on drop.
 #[derive(Debug)]
 pub struct Stretched<'a> {
     engine: &'a Engine,
@@ -16,7 +16,8 @@ impl Drop for Stretched<'_> {
     }
 }
 
-/// Memory that was lent does not count for as long as this lives: it is about to become that of a value.
+/// External memory that doesn't count until this is dropped, because it is about to become the memory of a
+/// value.
 #[derive(Debug)]
 pub struct HandedOver<'a> {
     engine: &'a Engine,
@@ -31,7 +32,8 @@ impl Drop for HandedOver<'_> {
 }
 
 impl Engine {
-    /// Of what was lent, so many bytes are an argument that may be stored as it is: it needs no room beside itself.
+    /// Stops counting `bytes` of external memory, an argument that may be stored without a copy. Otherwise it
+    /// would need room twice.
     #[must_use]
     pub fn hand_over(&self, bytes: usize) -> HandedOver<'_> {
         self.budget.fix(bytes, 0);
@@ -39,9 +41,10 @@ impl Engine {
         HandedOver { engine: self, bytes }
     }
 
-    /// Evicts until so many bytes have room; whether they have. No guard may be held.
+    /// Evicts until `bytes` fit. Returns whether they do. No guard may be held.
     ///
-    /// It ends: a round in which no shard has anything to give is the last, and rounds that gave nothing are counted.
+    /// This terminates: a round in which no shard has anything to free is the last, and rounds without
+    /// progress are counted.
     #[must_use]
     pub fn make_room(&self, bytes: usize, now_ms: u64) -> bool {
         if self.has_room(bytes) {
@@ -57,15 +60,16 @@ impl Engine {
             if self.has_room(bytes) {
                 return true;
             }
-            // What lives on is moved until it was not used for a while: for some rounds there may be no more room than before.
+            // Items are kept and moved until their frequencies are used up, so several rounds may pass
+            // without progress.
             rounds = if self.used_bytes() < used_bytes { 0 } else { rounds + 1 };
             used_bytes = used_bytes.min(self.used_bytes());
         }
         self.has_room(bytes)
     }
 
-    /// Whether so many bytes could have room when all is evicted that may be, and no more than `beyond_bytes` are in use above the limit. If not,
-    /// nothing need be evicted to find out.
+    /// Whether `bytes` could fit if everything evictable were evicted, with usage of at most `beyond_bytes`
+    /// above the limit. If not, the request can be refused without evicting anything.
     #[must_use]
     pub fn could_make_room(&self, bytes: usize, beyond_bytes: usize) -> bool {
         if !self.policy().is_volatile() {
@@ -76,10 +80,11 @@ impl Engine {
         staying_bytes.saturating_add(bytes as u64) <= self.bytes_max().saturating_add(beyond_bytes as u64)
     }
 
-    /// Lets so many writes, of so many bytes together for which there is room, fill the ends of segments as they happen to: none of them is refused.
+    /// Raises the limit so that this many writes, of `bytes` in total for which there is room, can't be
+    /// refused, whichever segments they fill.
     #[must_use]
     pub fn stretch(&self, writes: usize, bytes: usize) -> Stretched<'_> {
-        // Each shard may need a segment for every queue.
+        // Each shard may need a segment for each queue.
         let segments = 2 * (1 + writes.min(self.shards_count()));
         let bytes = (bytes + segments * SEGMENT_BYTES) as u64;
         let bytes = bytes.min(u64::MAX - self.budget.bytes_max());
@@ -96,7 +101,7 @@ impl Engine {
         !self.policy().keeps_keys() || self.counts().expiring.iter().any(|keys| *keys > 0)
     }
 
-    /// A part of every shard, until there is room; whether there was any.
+    /// Empties a part of each shard until there is room. Returns whether anything was emptied.
     fn relieve_each(&self, bytes: usize, now_ms: u64) -> bool {
         let mut gave = false;
         for number in 0..self.shards_count() {
@@ -118,7 +123,7 @@ mod tests {
         engine.lock(&key).set(&[b'v'; 1000], expiry, 0).is_ok()
     }
 
-    /// Whether there is room for so many bytes in an engine full of keys that expire, or do not.
+    /// Whether there is room for `bytes` in an engine full of keys that expire, or don't.
     fn is_made(policy: Policy, shards: usize, expiry: Expiry, bytes: usize) -> bool {
         let bytes_max = (shards as u64) << 23;
         let engine = Engine::new(&Settings { bytes_max, policy, seed: 3, threads: 1 });

@@ -1,9 +1,10 @@
-//! Walks through the keys of a database, in steps between which everything may change.
+//! Iteration over the keys of a database, in steps between which anything may change.
 //!
-//! A bucket of the index is split when its turn comes, and its keys go to two buckets whose numbers end in the same bits. A walk therefore
-//! counts with the highest bit first (as Redis does, by an idea of Pieter Noordhuis): what a number's low bits stand for has been visited
-//! as a whole, or not at all, whatever the size of the index was at the time. A key that is there from begin to end is told at least once; it may be
-//! told twice when the index shrinks, which only happens when it is cleared.
+//! When a bucket of the index is split, its keys go to two buckets whose numbers have the same low bits. So a
+//! scan counts with the highest bit first (as in Redis, after an idea of Pieter Noordhuis): all buckets with
+//! the same low bits have been visited, or none, whatever the size of the index was at the time. A key that
+//! exists throughout is returned at least once. It may be returned twice if the index shrinks, which only
+//! happens when it is cleared.
 
 use std::ops::ControlFlow;
 
@@ -13,22 +14,23 @@ use crate::item::{Body, Item};
 use crate::shard::Shard;
 use crate::slot::Slot;
 
-/// How much one step of a walk may do.
+/// Bounds of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// It ends after this many keys, and those that share a bucket with the last.
+    /// The step ends after this many keys, plus those in the bucket of the last one.
     pub keys_max: usize,
-    /// It ends after this many buckets, whatever they hold.
+    /// The step ends after this many buckets, even if they are empty.
     pub buckets_max: usize,
 }
 
-/// A walk's position is the shard in the lowest bits, the position in it above.
+/// A position consists of the shard in the lowest bits, and the position in the shard above them.
 const SHARD_BITS: u32 = crate::hash::SHARDS_MAX.ilog2();
-/// Keys that are drawn before all are looked at in order.
+/// Random draws before all keys are searched in order.
 const DRAWS: usize = 64;
 
 impl Engine {
-    /// Tells keys that have not expired, from a position on, and gives the position to go on with: 0 to begin with, 0 when all were told.
+    /// Calls `tell` for keys that have not expired, from a position on, and returns the next position.
+    /// Position 0 begins the scan, and 0 is returned at its end.
     pub fn scan(
         &self,
         database: Database,
@@ -60,7 +62,7 @@ impl Engine {
         0
     }
 
-    /// Some key that has not expired; each about as likely as any other.
+    /// A random key that has not expired, approximately uniform.
     pub fn random_key(&self, database: Database, now_ms: u64) -> Option<Vec<u8>> {
         // Shards that are not loaded yet know how many keys they will have.
         let of_shard = |number: usize| self.shard_as_is(number).counts().keys[database.number()] as usize;
@@ -82,12 +84,12 @@ impl Engine {
 }
 
 impl Shard {
-    /// Tells the keys of the bucket at a position, and gives the next position; 0 when it was the last.
+    /// Visits the keys of the bucket at a position, and returns the next position; 0 after the last.
     fn scan(&self, database: Database, position: u64, now_ms: u64, mut tell: impl FnMut(&[u8])) -> u64 {
         let level = self.index.buckets().ilog2();
         let mask = (1_u64 << level) - 1;
         let home = (position & mask) as usize;
-        // The other half of a bucket that was split already.
+        // Also the other half of a bucket that was split already.
         let homes = [home, home + (1 << level)].into_iter().filter(|home| *home < self.index.buckets());
         for slot in homes.flat_map(|home| self.index.slots_of(home)) {
             if let Some(key) = self.key_of(slot, database, now_ms) {
@@ -109,7 +111,7 @@ impl Shard {
         drawn.or_else(|| self.next_key(begin, database, now_ms))
     }
 
-    /// The first one from a bucket on.
+    /// The first key from a bucket on.
     fn next_key(&self, begin: usize, database: Database, now_ms: u64) -> Option<Vec<u8>> {
         let homes = (begin..self.index.buckets()).chain(0..begin);
         let mut slots = homes.flat_map(|home| self.index.slots_of(home));
@@ -159,7 +161,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// Whatever is added or removed meanwhile.
+        /// With arbitrary insertions and removals meanwhile.
         #[test]
         fn what_is_there_from_begin_to_end_is_told(
             first in 0..2000_usize,
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!([walk(zero, 0).len(), walk(one, 9).len(), walk(one, 10).len()], [5000, 200, 100]);
         let different: BTreeSet<_> = walk(zero, 0).into_iter().collect();
         assert_eq!(different.len(), 5000);
-        // A position that nobody gave ends, too.
+        // A position that was never returned terminates, too.
         engine.scan(zero, u64::MAX, STEP, 0, |_| ());
     }
 

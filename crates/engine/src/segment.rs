@@ -1,4 +1,4 @@
-//! Memory for items: filled from one end to the other, emptied as a whole.
+//! Segments: memory for items, appended from the beginning and freed as a whole.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::slot::{Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// 256 KiB: few enough bytes that all items of one are looked at in a fraction of a millisecond.
+/// Small enough that all items of a segment are processed in a fraction of a millisecond.
 pub(crate) const SEGMENT_BYTES: usize = 256 << 10;
 const _: () = assert!(SEGMENT_BYTES <= SEGMENT_BYTES_MAX);
 
@@ -16,13 +16,13 @@ const _: () = assert!(SEGMENT_BYTES <= SEGMENT_BYTES_MAX);
 pub(crate) struct Segment {
     piece: Piece<SEGMENT_BYTES>,
     used_bytes: usize,
-    /// Higher than that of any that was begun before.
+    /// Increases from one segment to the next that was begun.
     serial: u64,
-    /// Of items that the index knows.
+    /// Bytes of items that the index refers to.
     pub(crate) live_bytes: usize,
-    /// Items before this were evicted or moved.
+    /// Items before this offset were evicted or moved.
     pub(crate) emptied_bytes: usize,
-    /// None of its items expires earlier.
+    /// A lower bound of the items' expiries.
     pub(crate) expires_at_ms: u64,
 }
 
@@ -44,13 +44,13 @@ impl Segment {
         self.serial
     }
 
-    /// One of its items is alive.
+    /// Records a live item.
     pub(crate) fn note_live(&mut self, item_bytes: usize, expires_at_ms: Option<u64>) {
         self.live_bytes += item_bytes;
         self.expires_at_ms = self.expires_at_ms.min(expires_at_ms.unwrap_or(u64::MAX));
     }
 
-    /// One of its items expires then.
+    /// Records an expiry of an item.
     pub(crate) fn note_expiry(&mut self, expires_at_ms: u64) {
         self.expires_at_ms = self.expires_at_ms.min(expires_at_ms);
     }
@@ -59,12 +59,12 @@ impl Segment {
         self.used_bytes
     }
 
-    /// Whether one of its items may expire. One that did may be gone already.
+    /// Whether an item may expire. One with an expiry may be gone already.
     pub(crate) fn may_expire(&self) -> bool {
         self.expires_at_ms != u64::MAX
     }
 
-    /// Everything from `offset` on.
+    /// The bytes from `offset` on.
     #[inline]
     pub(crate) fn rest(&self, offset: usize) -> &[u8] {
         &self.piece.bytes()[offset..]
@@ -75,7 +75,7 @@ impl Segment {
         &mut self.piece.bytes_mut()[offset..]
     }
 
-    /// Writes an item behind the others; there must be room.
+    /// Appends an item, for which there must be room.
     pub(crate) fn append(&mut self, content: &Content<'_>) -> usize {
         let offset = self.used_bytes;
         content.write(&mut self.piece.bytes_mut()[offset..]);
@@ -86,17 +86,17 @@ impl Segment {
     }
 }
 
-/// What shards know of each other's segments.
+/// State shared by the segments of all shards.
 #[derive(Debug)]
 pub(crate) struct Commons {
     shards: usize,
-    /// Of the segments of all shards, and of their large values.
+    /// Bytes of all shards' segments and large values.
     bytes: AtomicUsize,
-    /// Those that were emptied, for whichever shard needs one next: where memory is full, one goes when another comes.
+    /// Emptied segments for reuse by any shard: in a full engine, one is freed whenever another is needed.
     spares: Mutex<Vec<Segment>>,
 }
 
-/// The system has the others.
+/// Further empty segments are returned to the pool of chunks.
 pub(crate) const SPARES_MAX: usize = 2;
 
 impl Commons {
@@ -123,11 +123,11 @@ pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,
     /// Numbers without a segment.
     vacant: Vec<u32>,
-    /// Of large values, to which items point.
+    /// Bytes of large values to which items point.
     outside_bytes: usize,
     commons: Arc<Commons>,
     chunks: Arc<Chunks<SEGMENT_BYTES>>,
-    /// Of the youngest segment.
+    /// Serial of the youngest segment.
     serial: u64,
 }
 
@@ -136,19 +136,19 @@ impl Segments {
         Self { slots: Vec::new(), vacant: Vec::new(), outside_bytes: 0, commons, chunks, serial: 0 }
     }
 
-    /// Whether this is still the segment that had this serial.
+    /// Whether the segment still has this serial.
     pub(crate) fn is_same(&self, number: u32, serial: u64) -> bool {
         let slot = self.slots.get(number as usize).and_then(Option::as_ref);
         slot.is_some_and(|segment| segment.serial == serial)
     }
 
-    /// A new one; `None` when a shard can't have more.
+    /// Adds an empty segment; `None` if the shard has the maximum number.
     pub(crate) fn add(&mut self) -> Option<u32> {
         let segment = self.blank();
         self.add_filled(segment, 0)
     }
 
-    /// One that has been filled up to here elsewhere.
+    /// Adds a segment that was filled elsewhere.
     pub(crate) fn add_filled(&mut self, mut segment: Segment, used_bytes: usize) -> Option<u32> {
         let number = self.vacant.pop().or_else(|| self.one_more())?;
         segment.used_bytes = used_bytes;
@@ -158,12 +158,12 @@ impl Segments {
         Some(number)
     }
 
-    /// An empty one, which has no number yet.
+    /// An empty segment without a number.
     pub(crate) fn blank(&mut self) -> Segment {
         self.commons.take_spare().unwrap_or_else(|| Segment::new(self.chunks.piece()))
     }
 
-    /// One that was not used.
+    /// Returns an unused segment.
     pub(crate) fn give_blank(&mut self, segment: Segment) {
         self.commons.give_spare(segment);
     }
@@ -187,7 +187,7 @@ impl Segments {
         }
     }
 
-    /// Takes one out for a while; its number stays its own.
+    /// Takes a segment out temporarily. Its number stays reserved.
     pub(crate) fn take(&mut self, number: u32) -> Segment {
         self.slots[number as usize].take().expect("the index and the queues name segments that exist")
     }
@@ -196,7 +196,7 @@ impl Segments {
         self.slots[number as usize] = Some(segment);
     }
 
-    /// Makes it as if it were new.
+    /// Resets a segment to the state of a new one.
     pub(crate) fn reset(&mut self, number: u32) {
         let serial = self.next_serial();
         let segment = self.get_mut(number);
@@ -225,12 +225,13 @@ impl Segments {
         self.get_mut(place.segment).rest_mut(place.offset as usize)
     }
 
-    /// Whether there are as many as a slot can tell apart, except for one that is needed while another is emptied.
+    /// Whether the maximum number of segments is reached, apart from one that is needed while another is
+    /// emptied.
     pub(crate) fn are_exhausted(&self) -> bool {
         self.count() >= SEGMENTS_MAX - 1
     }
 
-    /// A large value belongs to the shard.
+    /// Counts a large value.
     pub(crate) fn take_outside(&mut self, bytes: usize) {
         self.outside_bytes += bytes;
         self.commons.bytes.fetch_add(bytes, Relaxed);
@@ -245,32 +246,32 @@ impl Segments {
         self.outside_bytes
     }
 
-    /// With what lies outside.
+    /// Bytes of segments and large values.
     pub(crate) fn bytes(&self) -> usize {
         self.count() * SEGMENT_BYTES + self.outside_bytes
     }
 
-    /// Whether they take more than those of a shard do on average.
+    /// Whether this shard takes more memory than the average.
     pub(crate) fn are_above_average(&self) -> bool {
         self.bytes() * self.commons.shards > self.commons.bytes.load(Relaxed)
     }
 
-    /// How many there are, with one that was taken out for a while.
+    /// Number of segments, including one that was taken out temporarily.
     pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }
 
-    /// Of items that are gone, as far as their segments are not.
+    /// Bytes of items that are gone, in segments that still exist.
     pub(crate) fn dead_bytes(&self) -> usize {
         self.slots.iter().flatten().map(|segment| segment.used_bytes.saturating_sub(segment.live_bytes)).sum()
     }
 
-    /// All numbers are below this.
+    /// Upper bound of the numbers.
     pub(crate) fn numbers_max(&self) -> usize {
         self.slots.len()
     }
 
-    /// Numbers of those that exist.
+    /// Numbers of the existing segments.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.slots.iter().enumerate().filter_map(|(number, slot)| slot.as_ref().map(|_| number as u32))
     }

@@ -1,4 +1,4 @@
-//! A part of the keys, under one lock: index, memory, and what is done to a single key.
+//! A shard: a part of the keys under one lock, with its index and memory, and the operations on a single key.
 
 use std::sync::Arc;
 
@@ -21,34 +21,34 @@ use crate::saved::Pending;
 use crate::segment::Segments;
 use crate::slot::{Place, Slot};
 
-/// There is no room, and nothing that may be evicted for it.
+/// There is no room, and nothing may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("memory is full, and nothing may be evicted")]
 pub struct OutOfMemory;
 
-/// When a key is to expire.
+/// The expiry to set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expiry {
-    /// Never.
+    /// No expiry.
     #[default]
     Never,
-    /// As until now; never, if there is no such key.
+    /// The current expiry; none for a new key.
     Keep,
-    /// Milliseconds of the clock that all calls are told.
+    /// An expiry in milliseconds, on the clock that calls are given.
     At(u64),
 }
 
-/// How long keys live at most, whatever is said when they are written.
+/// Limits of keys' lifetimes, which override the requested expiries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// Of a key that would never expire.
+    /// Lifetime of a key without an expiry.
     pub default_ms: Option<u64>,
-    /// Of every key.
+    /// Maximum lifetime of every key.
     pub max_ms: Option<u64>,
 }
 
 impl Lifetimes {
-    /// When a key expires that is to expire at that time.
+    /// The effective expiry for a requested one.
     fn bound(self, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
         let from_now = |lifetime_ms: u64| now_ms.saturating_add(lifetime_ms);
         let latest = self.max_ms.map(from_now);
@@ -59,47 +59,47 @@ impl Lifetimes {
     }
 }
 
-/// Whether to look at a key is to use it.
+/// Whether a lookup counts as an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It counts for eviction.
+    /// Counts for eviction.
     Use,
-    /// It does not.
+    /// Doesn't count.
     Peek,
 }
 
 /// A key that was found.
 #[derive(Clone, Debug)]
 pub struct Found<'a> {
-    /// What is stored.
+    /// The value.
     pub value: Value<'a>,
-    /// When it expires.
+    /// The expiry.
     pub expires_at_ms: Option<u64>,
-    /// How often it was used, as far as the policy counts.
+    /// Access frequency in the units of the policy.
     pub frequency: u8,
-    /// Since it was used, in seconds.
+    /// Seconds since the last access.
     pub idle_s: u32,
 }
 
 /// A stored value.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// Small, in place.
+    /// A small value in its segment.
     Inline(&'a [u8]),
-    /// Large. To be kept without a copy, while it is unpacked or sent.
+    /// A large value, which can be cloned without a copy of its bytes, for decompression or sending.
     Large(&'a Stored),
 }
 
-/// What a shard has, and what it has done.
+/// Counters of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// In each database.
+    /// Keys per database.
     pub keys: [u64; Database::COUNT],
-    /// Of those, with an expiry.
+    /// Keys with an expiry per database.
     pub expiring: [u64; Database::COUNT],
-    /// What those take, but for what is large.
+    /// Bytes of keys with an expiry, without large items.
     pub(crate) expiring_bytes: u64,
-    /// Of those, large ones.
+    /// Number of large items with an expiry.
     pub(crate) expiring_large: u64,
     pub evicted: u64,
     pub expired: u64,
@@ -126,7 +126,7 @@ impl Counts {
         }
     }
 
-    /// Counts keys that are still to come.
+    /// Adds keys that are still to be loaded.
     pub(crate) fn expect(&mut self, keys: &[u64; Database::COUNT], expiring: &[u64; Database::COUNT]) {
         let add = |sum: &mut [u64], more: &[u64]| {
             sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
@@ -136,7 +136,7 @@ impl Counts {
     }
 }
 
-/// See the module.
+/// A shard.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) index: Index,
@@ -147,28 +147,28 @@ pub struct Shard {
     pub(crate) hasher: Hasher,
     pub(crate) chance: Chance,
     pub(crate) policy: Policy,
-    /// None: keys live as long as they are told to.
+    /// `None` if lifetimes are not limited.
     pub(crate) lifetimes: Option<Lifetimes>,
     pub(crate) budget: Arc<Budget>,
-    /// Of index and ghosts, as the budget knows them.
+    /// Memory of index and ghosts, as charged to the budget.
     tables_bytes: usize,
-    /// The segment that is being looked through for what has expired.
+    /// The segment being read for expired items.
     pub(crate) sweep: Option<Sweep>,
-    /// The segment that is being emptied.
+    /// The segment being emptied.
     pub(crate) emptying: Option<Emptying>,
-    /// There is no segment left for when the open ones are full.
+    /// No segment is left for when the open ones are full.
     pub(crate) is_short: bool,
-    /// Segments for what lived on, taken without asking, for which none was freed yet.
+    /// Segments taken for kept items regardless of the budget, not yet compensated by freed ones.
     pub(crate) lent_segments: usize,
-    /// Taken from the budget for what is about to be written.
+    /// Bytes taken from the budget for writes that follow.
     pub(crate) reserved_bytes: usize,
-    /// Somebody counts on the room that open segments have.
+    /// A reservation counts on the room in open segments.
     pub(crate) is_reserved: bool,
     pub(crate) counts: Counts,
     losses: Arc<Losses>,
-    /// Where its keys are to come from, before anybody looks for one.
+    /// The source from which the shard has to be loaded before the first lookup.
     pub(crate) pending: Option<Box<Pending>>,
-    /// What the budget has taken for them already.
+    /// Bytes that the budget has reserved for loading.
     pub(crate) expected_bytes: u64,
 }
 
@@ -207,7 +207,7 @@ impl Shard {
         shard
     }
 
-    /// What is stored under a key.
+    /// Looks up a key.
     #[inline]
     pub(crate) fn get(&mut self, key: &Key<'_>, access: Access, now_ms: u64) -> Option<Found<'_>> {
         let (_, slot) = self.find(key, now_ms)?;
@@ -228,7 +228,7 @@ impl Shard {
         Some(Found { value, expires_at_ms: item.expires_at_ms(), frequency: header.frequency(), idle_s })
     }
 
-    /// What a key takes, with its value and its share of the index. Not a use.
+    /// Memory of a key, its value and its share of the index. Doesn't count as an access.
     pub(crate) fn memory_bytes(&mut self, key: &Key<'_>, now_ms: u64) -> Option<usize> {
         let (_, slot) = self.find(key, now_ms)?;
         let item = Item::read(self.segments.at(slot.place()?));
@@ -240,7 +240,7 @@ impl Shard {
         Some(item.header.item_bytes() + outside_bytes + index_bytes.min(INDEX_BYTES_MAX))
     }
 
-    /// The number of what a key has outside of segments.
+    /// The number of a key's large item, if it is large.
     pub(crate) fn large_number(&mut self, key: &Key<'_>, now_ms: u64) -> Option<u32> {
         let (_, slot) = self.find(key, now_ms)?;
         match Item::read(self.segments.at(slot.place()?)).body() {
@@ -249,15 +249,15 @@ impl Shard {
         }
     }
 
-    /// Whether a key is there. Not a use.
+    /// Whether a key exists. Doesn't count as an access.
     pub(crate) fn contains(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
         self.find(key, now_ms).is_some()
     }
 
-    /// Stores a value under a key, in place of the one that is there.
+    /// Sets the value of a key.
     ///
     /// # Errors
-    /// When there is no room for it. The old value is as it was.
+    /// If there is no room. The old value is unchanged.
     pub(crate) fn set(
         &mut self,
         key: &Key<'_>,
@@ -280,10 +280,10 @@ impl Shard {
         self.write(key, &content, now_ms)
     }
 
-    /// Stores a value that is already in memory of its own: a large one without a copy. [`Engine::pack`](crate::Engine::pack) makes it.
+    /// Sets a value prepared by [`Engine::pack`](crate::Engine::pack). A large one isn't copied.
     ///
     /// # Errors
-    /// As those of [`Shard::set`].
+    /// As for [`Shard::set`].
     pub(crate) fn set_stored(
         &mut self,
         key: &Key<'_>,
@@ -299,11 +299,12 @@ impl Shard {
         self.set_large(key, value, expires_at_ms, now_ms)
     }
 
-    /// Changes when a key expires, and is a use of it; whether there is such a key. Needs no room: where an expiry comes to an item, it may
-    /// take memory above the limit, 6 bytes per key, for which others are evicted afterwards, as far as anything may be.
+    /// Changes the expiry of a key, which counts as an access. Returns whether the key exists. Needs no room:
+    /// adding an expiry to an item may take memory above the limit, 6 bytes per key, for which other keys are
+    /// evicted afterwards, as far as possible.
     ///
     /// # Errors
-    /// When the shard has as many segments as it can number.
+    /// If the shard has the maximum number of segments.
     pub(crate) fn set_expiry(
         &mut self,
         key: &Key<'_>,
@@ -330,7 +331,7 @@ impl Shard {
         Ok(true)
     }
 
-    /// Writes an item anew, with an expiry or without. Its value stays where it is if it is large.
+    /// Writes an item again, with or without an expiry. A large value stays in place.
     fn rewrite(
         &mut self,
         queue: Queue,
@@ -354,7 +355,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Removes a key; whether there was one.
+    /// Removes a key. Returns whether it existed.
     pub(crate) fn remove(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
         let Some((at, slot)) = self.find(key, now_ms) else { return false };
         self.discard(slot);
@@ -367,31 +368,32 @@ impl Shard {
         self.take_all();
     }
 
-    /// Gives all that it has, and is empty.
+    /// Moves the contents to a new shard, and leaves this one empty.
     pub(crate) fn take_all(&mut self) -> Self {
         let empty = self.empty_copy();
         self.replace(empty)
     }
 
-    /// One of the same kind.
+    /// An empty shard with the same settings.
     pub(crate) fn empty_copy(&mut self) -> Self {
         self.empty_copy_within(Arc::clone(&self.budget))
     }
 
-    /// One that counts elsewhere.
+    /// An empty shard with the same settings that counts in another budget.
     pub(crate) fn empty_copy_within(&mut self, budget: Arc<Budget>) -> Self {
         let losses = Arc::clone(&self.losses);
         Self::new(self.policy, self.hasher.clone(), budget, losses, self.chance.next())
     }
 
-    /// One that was made elsewhere becomes one of the same kind, and what was expected of this one counts no more.
+    /// Makes a shard that was built separately count in this budget, in place of the bytes reserved for
+    /// loading.
     pub(crate) fn adapt(&mut self, other: &mut Self) {
         self.budget.take_over(&other.budget, std::mem::take(&mut self.expected_bytes));
         other.budget = Arc::clone(&self.budget);
         other.policy = self.policy;
     }
 
-    /// Takes over what another has.
+    /// Takes over the contents of another shard, and returns the old contents.
     pub(crate) fn replace(&mut self, other: Self) -> Self {
         let (evicted, expired) = (self.counts.evicted, self.counts.expired);
         let lifetimes = self.lifetimes;
@@ -431,19 +433,20 @@ impl Shard {
         self.discard(slot);
     }
 
-    /// How many buckets of the index the longest search for a key goes through: one or a few, whatever keys there are.
+    /// Number of index buckets in the longest search for a key: one or a few, whatever the keys.
     #[must_use]
     pub fn longest_search(&self) -> usize {
         self.index.longest_search()
     }
 
-    /// No more than this can be given back where keys stay that do not expire: those that do, and what is dead.
+    /// Upper bound of the bytes that can be freed if keys without an expiry stay: keys with an expiry, and
+    /// dead bytes.
     pub(crate) fn passing_bytes(&self) -> u64 {
         let large_bytes = if self.counts.expiring_large > 0 { self.segments.outside_bytes() } else { 0 };
         self.counts.expiring_bytes + (self.segments.dead_bytes() + large_bytes) as u64
     }
 
-    /// How many keys there are, and what became of others.
+    /// The counters of the shard.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
@@ -473,12 +476,12 @@ impl Shard {
         self.bounded(expires_at_ms, now_ms)
     }
 
-    /// When a key expires that is to expire at that time.
+    /// The effective expiry for a requested one.
     pub(crate) fn bounded(&self, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
         self.lifetimes.map_or(expires_at_ms, |lifetimes| lifetimes.bound(expires_at_ms, now_ms))
     }
 
-    /// Writes over an item of the same size and kind; whether there is one.
+    /// Overwrites an item of the same size and kind. Returns whether there was one.
     fn overwrite(&mut self, old: Option<(SlotAt, Slot)>, content: &Content<'_>) -> bool {
         let Some((_, slot)) = old else { return false };
         let Some(place) = slot.place() else { return false };
@@ -516,7 +519,7 @@ impl Shard {
         written
     }
 
-    /// Appends an item to a queue, and lets the slot of the key point to it.
+    /// Appends an item to a queue, and points the key's slot to it.
     fn write(&mut self, key: &Key<'_>, content: &Content<'_>, now_ms: u64) -> Result<(), OutOfMemory> {
         if self.is_short {
             self.refuse_above_limit()?;
@@ -528,7 +531,7 @@ impl Shard {
             None => self.first_frequency(),
         };
         let place = self.append(queue, &Content { frequency, ..*content }, now_ms)?;
-        // What was there may have been moved or evicted for it.
+        // The old item may have been moved or evicted meanwhile.
         let (segments, large) = (&self.segments, &self.large);
         let old = self.index.find(key.hash, |slot| holds(segments, large, slot, key));
         self.point(key.hash, old, Slot::new(place));
@@ -536,7 +539,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Lets a key have this slot, instead of the one that was found for it.
+    /// Replaces the slot of a key, or inserts it.
     pub(crate) fn point(&mut self, hash: Hash, old: Option<(SlotAt, Slot)>, slot: Slot) {
         match old {
             Some((at, old)) => {
@@ -553,7 +556,7 @@ impl Shard {
         self.charge_tables();
     }
 
-    /// Gives up what a slot points to: its bytes are dead from now on.
+    /// Removes the item of a slot: its bytes are dead from now on.
     pub(crate) fn discard(&mut self, slot: Slot) {
         let Some(place) = slot.place() else { return };
         let item = Item::read(self.segments.at(place));
@@ -564,7 +567,7 @@ impl Shard {
         self.forget_item(place, header);
     }
 
-    /// The bytes of an item are dead from now on; what it has outside is not looked at.
+    /// Counts the bytes of an item as dead, without freeing a large value.
     fn forget_item(&mut self, place: Place, header: Header) {
         self.uncount(header);
         let segment = self.segments.get_mut(place.segment);
@@ -578,7 +581,7 @@ impl Shard {
         self.counts.remove(header);
     }
 
-    /// Gives up an item that nobody removed.
+    /// Removes an item that expired or was evicted.
     fn lose(&mut self, slot: Slot, key: &Key<'_>, cause: Cause) {
         self.note_loss(key.bytes, key.database, cause);
         self.discard(slot);
@@ -592,7 +595,7 @@ impl Shard {
         self.losses.note(key, database, cause);
     }
 
-    /// Tells the budget what index and ghosts take now.
+    /// Charges the current size of index and ghosts to the budget.
     pub(crate) fn charge_tables(&mut self) {
         let bytes = self.index.bytes() + self.ghosts.bytes();
         if bytes > self.tables_bytes {
@@ -617,7 +620,7 @@ impl Drop for Shard {
 }
 
 impl Value<'_> {
-    /// How many bytes it has.
+    /// Length of the value.
     #[must_use]
     pub fn length(&self) -> usize {
         match self {
@@ -626,7 +629,7 @@ impl Value<'_> {
         }
     }
 
-    /// Its bytes, unless they are packed.
+    /// The bytes, unless they are compressed.
     #[must_use]
     pub fn plain(&self) -> Option<&[u8]> {
         match self {
@@ -636,7 +639,7 @@ impl Value<'_> {
         }
     }
 
-    /// A copy of it.
+    /// A copy of the value, decompressed if necessary.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         match self {
@@ -646,7 +649,7 @@ impl Value<'_> {
     }
 }
 
-/// A bucket of an index that is nearly empty is not laid to the charge of a single key.
+/// Limits the share of the index charged to a key, because a nearly empty bucket is not the key's fault.
 const INDEX_BYTES_MAX: usize = 64;
 
 #[inline]

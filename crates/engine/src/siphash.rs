@@ -1,6 +1,7 @@
-//! SipHash-1-3 (Aumasson and Bernstein, INDOCRYPT 2012): a keyed hash whose output nobody can foretell who does not know the key.
+//! SipHash-1-3 (Aumasson and Bernstein, INDOCRYPT 2012): a keyed hash whose output is unpredictable without
+//! the key.
 
-/// A key, and what each computation begins with.
+/// A key, expanded to the initial state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SipHash {
     state: [u64; 4],
@@ -9,7 +10,7 @@ pub(crate) struct SipHash {
 impl SipHash {
     pub(crate) fn new(key: [u64; 2]) -> Self {
         let [k0, k1] = key;
-        // "somepseudorandomlygeneratedbytes", as the specification has it.
+        // "somepseudorandomlygeneratedbytes", from the specification.
         let state = [
             k0 ^ 0x736f_6d65_7073_6575,
             k1 ^ 0x646f_7261_6e64_6f6d,
@@ -66,7 +67,7 @@ mod tests {
     use super::SipHash;
 
     proptest! {
-        /// That of the standard library has a key of zeros.
+        /// The standard library's hasher uses a key of zeros.
         #[test]
         fn it_is_that_of_the_standard_library(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let mut hasher = DefaultHasher::new();

@@ -1,13 +1,13 @@
-//! Four bytes for each key: where its item is.
+//! Slots: the position of each key's item in four bytes.
 
 use std::num::NonZero;
 
-/// Packed: 15 bits of segment, 17 of offset. All zero is an empty slot.
+/// 15 bits of segment and 17 bits of offset. All zero is an empty slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Slot(Option<NonZero<u32>>);
 
-/// Where an item begins: a segment of the shard, and how many bytes behind its begin.
+/// The position of an item: a segment of the shard, and an offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) segment: u32,
@@ -15,11 +15,11 @@ pub(crate) struct Place {
     pub(crate) offset: u32,
 }
 
-/// Of items.
+/// Alignment of items.
 pub(crate) const ALIGNMENT: usize = 2;
-/// Items begin below this offset.
+/// Upper bound of the offsets of items.
 pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGNMENT << OFFSET_BITS;
-/// Segments of a shard: 8 GiB.
+/// Maximum number of segments in a shard: 8 GiB.
 pub(crate) const SEGMENTS_MAX: usize = (1 << SEGMENT_BITS) - 1;
 
 const OFFSET_BITS: u32 = 17;
@@ -37,7 +37,7 @@ impl Slot {
         self.0.is_none()
     }
 
-    /// `None` for an empty slot.
+    /// Returns `None` for an empty slot.
     #[inline]
     pub(crate) fn place(self) -> Option<Place> {
         self.0.map(|bits| Place::unpack(bits.get()))
@@ -45,7 +45,7 @@ impl Slot {
 }
 
 impl Place {
-    /// Never zero: segments count from one here.
+    /// Never zero, because segments are counted from one here.
     fn pack(self) -> u32 {
         debug_assert!((self.segment as usize) < SEGMENTS_MAX && (self.offset as usize) < SEGMENT_BYTES_MAX);
         ((self.segment + 1) << OFFSET_BITS) | (self.offset / ALIGNMENT as u32)

@@ -1,4 +1,5 @@
-//! Locks and atomics: with the feature `shuttle` those of a scheduler that decides at each of them who goes on.
+//! Locks and atomics. With the feature `shuttle`, they are those of a scheduler that chooses the next thread
+//! at each operation.
 
 #[cfg(feature = "shuttle")]
 pub(crate) use {
@@ -12,7 +13,7 @@ pub(crate) use {
     std::sync::atomic,
 };
 
-/// As that of parking_lot, which the scheduler does not have.
+/// Like the condition variable of parking_lot, which the scheduler doesn't have.
 #[cfg(feature = "shuttle")]
 mod condvar {
     use shuttle::sync;
@@ -31,7 +32,7 @@ mod condvar {
             self.changed.notify_all();
         }
 
-        /// Gives the lock back until the next call.
+        /// Releases the lock until the next notification.
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let before = *self.calls.lock().expect("nobody panics meanwhile");
             MutexGuard::unlocked(guard, || {

@@ -1,17 +1,17 @@
-//! How often keys are missed that were stored, on a trace that is always the same: no change of the engine may miss more.
+//! Miss ratios on a deterministic trace: no change of the engine may increase them.
 //!
-//! What S3-FIFO misses object by object, and Redis, is beside in `make compare WHAT=miss-ratio`.
+//! For comparison, `make compare WHAT=miss-ratio` measures object-wise S3-FIFO, and Redis.
 
 use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings};
 
 const REQUESTS: u32 = 100_000;
 const REQUESTS_PER_S: u64 = 200;
-/// A segment for what lives on, until the one that it was in is empty.
+/// A segment for kept items, until the one they come from is empty.
 const LENT_BYTES: u64 = 256 << 10;
 
 #[test]
 fn no_policy_misses_more_than_it_did() {
-    // Of a thousand requests, without scans and with.
+    // Misses per thousand requests, without scans and with them.
     let cases = [
         (Policy::AllKeysS3Fifo, [250, 404]),
         (Policy::AllKeysLfu, [275, 438]),
@@ -24,8 +24,8 @@ fn no_policy_misses_more_than_it_did() {
     }
 }
 
-/// They go one by one: a segment points to so many that a shard has no other. Object by object, with as many keys, S3-FIFO misses 265 and 411,
-/// LRU 324 and 509.
+/// Large values are evicted one by one: a segment refers to so many that a shard has no other. With as many
+/// keys, object-wise S3-FIFO misses 265 and 411, LRU 324 and 509.
 #[test]
 fn large_values_are_missed_no_more_than_they_were() {
     for (policy, most) in [(Policy::AllKeysS3Fifo, [266, 415]), (Policy::AllKeysLru, [326, 510])] {
@@ -34,7 +34,8 @@ fn large_values_are_missed_no_more_than_they_were() {
     }
 }
 
-/// A tenth of 50,000 bytes. They go together with small ones, and not instead of them: 293, 441, 332, 506 when segments went as a whole.
+/// A tenth of the values have 50,000 bytes. They are evicted together with small ones, and not instead of
+/// them: 293, 441, 332, 506 when segments were evicted as a whole.
 #[test]
 fn values_of_all_sizes_are_missed_no_more_than_they_were() {
     for (policy, most) in [(Policy::AllKeysS3Fifo, [265, 420]), (Policy::AllKeysLru, [316, 495])] {
@@ -43,7 +44,7 @@ fn values_of_all_sizes_are_missed_no_more_than_they_were() {
     }
 }
 
-/// Nobody sees from outside whether it was one value that went, or all of them.
+/// Checks that a write evicts single large values instead of a whole segment of them.
 #[test]
 fn no_more_large_values_go_than_need_be() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
@@ -57,17 +58,17 @@ fn no_more_large_values_go_than_need_be() {
             (0..3000_u32).for_each(|number| set(&number.to_be_bytes(), &value));
             let room = |engine: &Engine| bytes_max - engine.used_bytes();
             let shards = engine.shards_count() as u64;
-            // Each may leave room for one of its own to others, and has a segment on its way.
+            // Each shard may leave room for one of its values to others, and has a segment in progress.
             let most = shards * (LENT_BYTES + value_bytes as u64 + (value_bytes as u64) / 8);
             assert!(room(&engine) < most, "{policy}: {} of {bytes_max} are free", room(&engine));
-            // Nor for small ones, which fill a segment.
+            // The same for small values, which fill a segment.
             (0..30_000_u32).for_each(|number| set(&u64::from(number).to_be_bytes(), &[b's'; 100]));
             assert!(room(&engine) < most, "{policy}: {} of {bytes_max} are free", room(&engine));
         }
     }
 }
 
-/// Also with a handful of segments there is always one to empty.
+/// Even with a handful of segments, there is always one to empty.
 #[test]
 fn the_least_memory_takes_every_key() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
@@ -77,7 +78,7 @@ fn the_least_memory_takes_every_key() {
     }
 }
 
-/// Whatever lives on: with keys that are asked for often, most of each segment does.
+/// Even if most of each segment is kept, because its keys are accessed often.
 #[test]
 fn memory_is_no_more_than_it_may_be() {
     let few = Memory { bytes_max: 4 << 20, value_bytes: 1000, keys: 40_000, ..LARGE };
@@ -86,7 +87,8 @@ fn memory_is_no_more_than_it_may_be() {
     }
 }
 
-/// What one gives back another may take. If that were left to chance, one had three times as much as another after so many writes.
+/// A shard may take what another frees. If that were left to chance, one shard would have three times the
+/// memory of another after this many writes.
 #[test]
 fn shards_keep_their_share_of_the_memory() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
@@ -104,8 +106,8 @@ fn shards_keep_their_share_of_the_memory() {
     }
 }
 
-/// What a large shard leaves to others is not lost where nothing may be evicted: also if it alone grows, a write is refused only
-/// when no segment is left at all.
+/// Memory that a large shard leaves to others is not lost if nothing may be evicted: even if that shard alone
+/// grows, a write is refused only when no segment is left at all.
 #[test]
 fn the_last_segment_is_for_anybody() {
     let value = vec![b'v'; 4000];
@@ -132,7 +134,7 @@ fn check_last_segment(is_refused: impl Fn(&Engine, &Key<'_>) -> bool) {
 struct Memory {
     bytes_max: u64,
     value_bytes: usize,
-    /// One key in so many has another value, of [`LONG_BYTES`]; 0: none.
+    /// One key in this many has a value of [`LONG_BYTES`] instead; 0: none.
     long_every: u32,
     keys: u32,
 }
@@ -147,11 +149,11 @@ const SMALL: Memory = Memory { bytes_max: 2 << 20, value_bytes: 200, keys: 300_0
 #[derive(Clone, Copy, PartialEq)]
 enum Scans {
     None,
-    /// A fifth of the requests are for keys that come once, a thousand in a row.
+    /// A fifth of the requests are for keys that occur once, a thousand in a row.
     Some,
 }
 
-/// Of a thousand requests in the second half.
+/// Misses per thousand requests in the second half.
 fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
     let engine = Engine::new(&Settings { bytes_max: memory.bytes_max, policy, seed: 7, threads: 1 });
     let [value, long] = [memory.value_bytes, LONG_BYTES].map(|bytes| vec![b'v'; bytes]);
@@ -174,12 +176,12 @@ fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
     missed * 1000 / (REQUESTS / 2)
 }
 
-/// By lot, and always the same: hot keys are no other than cold ones.
+/// Pseudorandom but deterministic, and independent of how often a key is requested.
 fn is_one_in(every: u32, number: u32) -> bool {
     u32::MAX.checked_div(every).is_some_and(|most| number.wrapping_mul(2_654_435_761) < most)
 }
 
-/// The key of rank r as often as 1 / r.
+/// Zipf: the key of rank r is requested in proportion to 1 / r.
 fn trace(scans: Scans, keys: u32) -> impl Iterator<Item = u32> {
     let mut sums: Vec<f64> = (1..=keys).map(|rank| 1.0 / f64::from(rank)).collect();
     (1..sums.len()).for_each(|at| sums[at] += sums[at - 1]);

@@ -1,4 +1,4 @@
-//! What is written comes back, and what was not written never does.
+//! Saved data comes back, and data that was not saved never does.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ fn set(engine: &Engine, name: &(Database, Vec<u8>), value: &[u8], expires_at_ms:
     engine.lock(&key).set(value, expiry, NOW_MS).expect("there is room");
 }
 
-/// Keys in three databases; each seventh expires, each 50th is large, each 400th has a large key.
+/// Keys in three databases: every seventh expires, every 50th is large, every 400th has a large key.
 fn fill(engine: &Engine, keys: usize) -> Model {
     let mut model = Model::new();
     for number in 0..keys {
@@ -41,7 +41,7 @@ fn fill(engine: &Engine, keys: usize) -> Model {
         set(engine, &name, &value, expires_at_ms);
         model.insert(name, (value, expires_at_ms));
     }
-    // Some are gone, and some have moved, so that segments have gaps.
+    // Remove and move some keys, so that segments have gaps.
     for number in (0..keys).step_by(5) {
         let name = (database(number % 3 * 5), format!("key-{number}").into_bytes());
         let key = engine.key(name.0, &name.1);
@@ -55,7 +55,7 @@ fn fill(engine: &Engine, keys: usize) -> Model {
     model
 }
 
-/// Of a server; the engine gives it back.
+/// A server's note, which the engine returns.
 const NOTE: u64 = 0xFEDC_BA98_7654_3201;
 
 fn exported(engine: &Engine) -> Vec<u8> {
@@ -99,7 +99,7 @@ fn what_was_written_comes_back() {
         assert_eq!(after.counts(), before.counts());
         let progress = saved.progress();
         assert_eq!((progress.keys, progress.failure), (model.len() as u64, None));
-        // And again, out of what was brought back.
+        // Save and restore once more.
         let (again, _) = restored(&exported(&after), &settings);
         assert!(model.iter().all(|(name, entry)| found(&again, name).as_ref() == Some(entry)));
     }
@@ -129,7 +129,8 @@ fn a_server_of_another_size_takes_what_fits() {
     }
 }
 
-/// Names of keys that do not expire, of which there are as many as have room; each third of those that were set beside them expires.
+/// Fills the engine with keys without an expiry and returns their names. A third of the keys set beside them
+/// expire.
 fn fill_up(engine: &Engine, value_bytes: usize) -> Vec<String> {
     let is_set = |name: &String| {
         let key = engine.key(database(0), name.as_bytes());
@@ -146,7 +147,7 @@ fn fill_up(engine: &Engine, value_bytes: usize) -> Vec<String> {
     names
 }
 
-/// In another order they take some more.
+/// In a different order, they take more memory.
 #[test]
 fn keys_that_stay_come_back_although_memory_was_full() {
     for policy in [Policy::NoEviction, Policy::VolatileLru] {
@@ -175,7 +176,7 @@ fn keys_that_stay_come_back_although_memory_was_full() {
     }
 }
 
-/// The memory of the machine has a bound too.
+/// The memory of the machine is bounded, too.
 #[test]
 fn a_file_that_is_much_too_large_takes_an_eighth_more() {
     for policy in [Policy::NoEviction, Policy::VolatileLru] {
@@ -193,7 +194,7 @@ fn a_file_that_is_much_too_large_takes_an_eighth_more() {
     }
 }
 
-/// Others are not to have the room of what is not loaded yet.
+/// Other writes must not take the room of data that is not loaded yet.
 #[test]
 fn what_is_to_be_loaded_has_its_room() {
     let settings = settings(32 * MIB, Policy::NoEviction);
@@ -214,7 +215,7 @@ fn what_is_to_be_loaded_has_its_room() {
 
 type Happens = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// Gives bytes; something happens before those at the end of the last part.
+/// A source that runs a callback before the end of the last part is read.
 struct Interrupted {
     bytes: Vec<u8>,
     happens: Happens,
@@ -234,7 +235,7 @@ impl Source for Interrupted {
     }
 }
 
-/// A single shard that has room once; what happens while it is loaded in the background.
+/// A single shard with little room, and a callback that runs while it is loaded in the background.
 fn interrupted(happens: impl FnOnce(&Engine) + Send + 'static) -> (Arc<Engine>, Model) {
     let before = Engine::new(&settings(8 * MIB, Policy::default()));
     let model = fill(&before, 2500);
@@ -250,7 +251,7 @@ fn interrupted(happens: impl FnOnce(&Engine) + Send + 'static) -> (Arc<Engine>, 
     (after, model)
 }
 
-/// Who serves a client does not wait for the thread in the background, and loads the shard too.
+/// A thread that serves a client doesn't wait for the background thread, but loads the shard too.
 #[test]
 fn a_shard_that_is_needed_while_it_is_loaded_is_there_whole() {
     let (after, model) = interrupted(|engine| {
@@ -303,7 +304,7 @@ fn what_is_flushed_before_it_was_loaded_stays_away() {
     assert_eq!(keys(&after), 0);
 }
 
-/// Takes bytes, and lets something happen in between.
+/// A writer that runs a callback in between.
 struct Meanwhile<F: FnMut()> {
     bytes: Vec<u8>,
     happens: F,
@@ -328,7 +329,7 @@ fn what_lives_while_it_is_written_is_written() {
     let names: Vec<_> =
         (0..30_000).map(|number| (database(0), format!("key-{number}").into_bytes())).collect();
     names.iter().for_each(|name| set(&engine, name, &[b'a'; 100], None));
-    // Other sizes, so that all move; and the memory that this leaves behind is emptied and used again.
+    // Values of different sizes, so that all keys move. The segments left behind are emptied and reused.
     let mut writes = 0_usize;
     let happens = || {
         for number in (writes * 1000..).take(1000) {
@@ -393,7 +394,7 @@ fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
     }
 }
 
-/// A data set of a few shards, parts and large values.
+/// A data set with several shards, parts and large values.
 fn sample() -> &'static (Model, Vec<u8>) {
     static SAMPLE: std::sync::OnceLock<(Model, Vec<u8>)> = std::sync::OnceLock::new();
     SAMPLE.get_or_init(|| {
@@ -404,7 +405,7 @@ fn sample() -> &'static (Model, Vec<u8>) {
     })
 }
 
-/// Whether it was refused; if not, all must be there.
+/// Whether the data was refused. If not, all of it must be intact.
 fn is_refused(bytes: Vec<u8>) -> bool {
     let (model, _) = sample();
     let Ok(saved) = Saved::open(bytes) else { return true };
@@ -450,13 +451,13 @@ fn each_kind_of_damage_has_its_words() {
     let cases = [
         (
             b"REDIS0009 and more, as long as the begin of a file has to be, 64 bytes".to_vec(),
-            "it is not a file of saved data",
+            "not a save file of larder kv",
         ),
-        (Vec::new(), "its end is missing"),
-        (bytes[..bytes.len() - 1].to_vec(), "its end is missing"),
-        (bytes[..70].to_vec(), "its end is missing"),
-        (with(8, &[9]), "it has format 9, and this version of Larder reads formats 2 to 3"),
-        (with(20, &[9]), "it is damaged at byte 0: checksum mismatch at the beginning"),
+        (Vec::new(), "the end is missing"),
+        (bytes[..bytes.len() - 1].to_vec(), "the end is missing"),
+        (bytes[..70].to_vec(), "the end is missing"),
+        (with(8, &[9]), "unsupported format 9: this version of Larder reads formats 2 to 3"),
+        (with(20, &[9]), "damaged at byte 0: checksum mismatch at the beginning"),
     ];
     for (bytes, message) in cases {
         let error: SavedError = Saved::open(bytes).expect_err("it is refused");

@@ -1,4 +1,4 @@
-//! Whether a client may come in.
+//! Accepting and admitting clients.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -16,17 +16,17 @@ use crate::shared::Shared;
 use crate::transport::Transport;
 use crate::unix;
 
-/// Where clients come in.
+/// A listener with its properties.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) listener: Listener,
     pub(crate) security: Security,
     pub(crate) owner: Owner,
-    /// Whether clients may wait that no event will tell of.
+    /// Whether to poll the listener: clients may be waiting without an event.
     pub(crate) is_asked: bool,
 }
 
-/// Where the system has them wait.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
@@ -34,7 +34,7 @@ pub(crate) enum Listener {
 }
 
 impl Door {
-    /// The next one that waits.
+    /// Accepts the next waiting client.
     pub(crate) fn accept(&self) -> io::Result<(TcpStream, Ends)> {
         let security = self.security;
         match &self.listener {
@@ -58,15 +58,16 @@ impl Door {
     }
 }
 
-/// Whose socket a listener is.
+/// Owner of a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Process,
-    /// Who started the process: who comes after its end waits for the next one.
+    /// The process that started this one. Clients that connect after this process has ended wait for its
+    /// successor.
     Starter,
 }
 
-/// Why not. The client is told the text of the first two.
+/// The reason for refusing a client. The client receives the text of the first two.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
     #[error(
@@ -76,19 +77,19 @@ pub(crate) enum Refusal {
     Protected,
     #[error("ERR max number of clients reached")]
     ClientsOverLimit,
-    #[error("there is no certificate for TLS")]
+    #[error("no certificate for TLS")]
     NoCertificate,
-    #[error("TLS can't begin")]
+    #[error("failed to start TLS")]
     Tls(#[from] rustls::Error),
-    #[error("the socket is gone")]
+    #[error("the socket is closed")]
     Socket(#[from] io::Error),
 }
 
-/// A client that may not come in.
+/// A client that was refused.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) refusal: Refusal,
-    /// Its socket, if it was told why.
+    /// Its socket, if the reason was sent to it.
     pub(crate) told: Option<TcpStream>,
 }
 
@@ -99,7 +100,7 @@ pub(crate) fn admit(
     limits: &Limits,
 ) -> Result<Transport, Refused> {
     if let Err(refusal) = check(ends.client, shared, limits) {
-        // As much as the empty buffer of a new socket takes.
+        // A new socket has an empty buffer, so the short text fits.
         let told = socket.write_all(format!("-{refusal}\r\n").as_bytes());
         return Err(Refused { refusal, told: told.ok().map(|()| socket) });
     }
@@ -123,14 +124,14 @@ fn begin(socket: TcpStream, ends: Ends, shared: &Shared, limits: &Limits) -> Res
     }
 }
 
-/// The kernel takes no more, and refuses the socket otherwise.
+/// The largest interval that the kernel accepts.
 const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
 
 fn check(client: SocketAddr, shared: &Shared, limits: &Limits) -> Result<(), Refusal> {
     if !shared.access.read().admits(client) {
         return Err(Refusal::Protected);
     }
-    // Who has not been let in yet makes way: they could otherwise keep out everybody.
+    // Unauthenticated clients make way: otherwise they could keep everybody out.
     let staying = shared.clients.count().saturating_sub(shared.strangers.ending());
     if staying >= limits.clients_max && !shared.end_one_stranger() {
         return Err(Refusal::ClientsOverLimit);

@@ -1,4 +1,5 @@
-//! Settings of Redis that mean nothing here, or of which one value is possible. Clients, test suites and tools send them all the same.
+//! Settings of Redis that have no effect here, or allow a single value. They are accepted because clients,
+//! test suites and tools send them.
 
 use std::collections::BTreeMap;
 
@@ -6,36 +7,36 @@ use parking_lot::Mutex;
 
 use crate::command::{memory, number};
 
-/// One of them, in the words of Redis.
+/// A setting, in Redis' spelling.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accepted {
     pub(crate) name: &'static str,
-    /// That of Redis 7.0, or the only one.
+    /// The default of Redis 7.0, or the only value.
     default: &'static str,
     values: Values,
 }
 
-/// Which values are taken.
+/// The values that a setting accepts.
 #[derive(Clone, Copy, Debug)]
 enum Values {
     Flag,
     Number(i64, i64),
-    /// Any number that is not negative; the nearest of these is told.
+    /// Any non-negative number, clamped to this range when reported.
     Nearest(i64, i64),
     Bytes,
     Words(&'static [&'static str]),
     Text,
-    /// The one that there is: another would promise what is not kept.
+    /// Only the default, because Larder couldn't honour another value.
     Only,
-    /// None, as in Redis.
+    /// No value: the setting is immutable, as in Redis.
     Fixed,
 }
 
-/// What clients have set, which is told to those who ask, and changes nothing.
+/// The values that clients have set. CONFIG GET reports them; they have no other effect.
 #[derive(Debug, Default)]
 pub(crate) struct Choices(Mutex<BTreeMap<&'static str, String>>);
 
-/// Bytes of the text of one choice: it may be of any length otherwise.
+/// The most bytes of a text value, which would otherwise be unbounded.
 pub(crate) const TEXT_BYTES_MAX: usize = 1024;
 
 impl Choices {
@@ -43,7 +44,7 @@ impl Choices {
         self.0.lock().get(setting.name).map_or_else(|| setting.default.to_owned(), Clone::clone)
     }
 
-    /// By its name: of one that there is.
+    /// The value of the setting of this name; the name must exist.
     pub(crate) fn of(&self, name: &str) -> String {
         ACCEPTED
             .iter()
@@ -52,7 +53,7 @@ impl Choices {
             .unwrap_or_default()
     }
 
-    /// Takes a value, or says why not in the words of Redis.
+    /// Sets a value, or returns Redis' error text.
     pub(crate) fn set(&self, setting: &Accepted, value: &[u8]) -> Result<(), String> {
         let value = setting.check(value)?;
         self.0.lock().insert(setting.name, value);
@@ -61,7 +62,7 @@ impl Choices {
 }
 
 impl Accepted {
-    /// The value as it will be told.
+    /// Checks a value and returns it as CONFIG GET reports it.
     fn check(&self, value: &[u8]) -> Result<String, String> {
         let text = String::from_utf8_lossy(value).into_owned();
         let lower = text.to_ascii_lowercase();
@@ -95,7 +96,7 @@ const fn accepted(name: &'static str, default: &'static str, values: Values) -> 
 
 const INT_MAX: i64 = i32::MAX as i64;
 
-/// In the order of their names.
+/// Sorted by name.
 #[rustfmt::skip]
 pub(crate) const ACCEPTED: &[Accepted] = &[
     accepted("acl-pubsub-default", "resetchannels", Values::Words(&["allchannels", "resetchannels"])),

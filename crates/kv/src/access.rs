@@ -1,35 +1,35 @@
-//! Who may use the server: passwords, and from where without one.
+//! Access control: passwords, and access without one.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use subtle::ConstantTimeEq;
 
-/// Passwords of the user `default`, each of which opens the server; without any, everybody may use it. The text appears in
-/// no output of this type.
+/// Passwords of the user `default`. Any of them grants access; without passwords, everybody has access.
+/// `Debug` output doesn't contain them.
 #[derive(Clone, Default)]
 pub struct Passwords(Vec<Box<[u8]>>);
 
-/// Whether clients of other machines may use a server without passwords.
+/// Whether clients on other machines may use a server without passwords.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProtectedMode {
-    /// They are told why not, and closed.
+    /// They receive an error and are disconnected.
     #[default]
     On,
     Off,
 }
 
-/// Who may use DEBUG, with which a client can stop a worker.
+/// Access to DEBUG, which lets a client block a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DebugCommands {
     #[default]
     No,
     Yes,
-    /// Clients of this machine.
+    /// Clients on this machine.
     Local,
 }
 
-/// Who may use the server.
+/// Rules for access to the server.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     pub passwords: Passwords,
@@ -38,7 +38,7 @@ pub struct Access {
 }
 
 impl Passwords {
-    /// Several, so that one can take the place of another while clients use both. Empty ones are left out.
+    /// Creates a set of passwords, so that one can be rotated while clients use both. Empty ones are dropped.
     pub fn new(passwords: impl IntoIterator<Item = Vec<u8>>) -> Self {
         Self(
             passwords
@@ -49,13 +49,13 @@ impl Passwords {
         )
     }
 
-    /// Whether everybody may use the server.
+    /// Whether there are no passwords, so that everybody has access.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this is one of them. The time taken tells their number and lengths at most.
+    /// Whether `password` is one of them. The time taken reveals at most their number and lengths.
     pub(crate) fn open_with(&self, password: &[u8]) -> bool {
         self.0.iter().fold(false, |is_open, other| is_open | bool::from(other.ct_eq(password)))
     }
@@ -68,12 +68,12 @@ impl fmt::Debug for Passwords {
 }
 
 impl Access {
-    /// Whether a client from there may connect at all.
+    /// Whether a client from this address may connect.
     pub(crate) fn admits(&self, client: SocketAddr) -> bool {
         is_here(client) || !self.passwords.is_empty() || self.protected_mode == ProtectedMode::Off
     }
 
-    /// Whether a client from there may use DEBUG.
+    /// Whether a client from this address may use DEBUG.
     pub(crate) fn permits_debug(&self, client: SocketAddr) -> bool {
         match self.debug_commands {
             DebugCommands::No => false,

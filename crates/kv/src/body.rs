@@ -1,31 +1,32 @@
-//! A long argument on its way: it is read to memory of its own, which becomes that of a value.
+//! A long argument that is still arriving. It is read into its own buffer, which becomes the stored value.
 
 use std::ops::Range;
 
 use resp::Begun;
 
-/// An argument that takes less than this part of a read is copied to where it stays: it lies in the caches by then.
+/// Arguments shorter than this fraction of a read are copied: they are in the CPU caches by then.
 const LONG_PART: usize = 4;
-/// What is missing is read with what stands behind it, and copied, when it is less.
+/// If less than this is missing, it is read together with the bytes that follow it, and copied.
 const MISSING_BYTES_MIN: usize = 16 << 10;
-/// Memory is taken for so many reads at once, or for as much again as there is: what a client only announces takes no more.
+/// The buffer grows by this many reads at a time, or by its own size. Announcing a length alone takes no
+/// memory.
 const READS_AHEAD: usize = 8;
 
-/// One argument of the first request that is unread.
+/// An argument of the first unread request.
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) begun: Begun,
-    /// In the end, memory of exactly its length.
+    /// Once complete, its capacity equals its length.
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Body {
-    /// Whether an argument is worth memory of its own.
+    /// Whether an argument is long enough for its own buffer.
     pub(crate) fn is_wanted(begun: &Begun, read_bytes_max: usize) -> bool {
         begun.length >= read_bytes_max / LONG_PART
     }
 
-    /// With what is there of it in `request`, and where that is.
+    /// Begins with the bytes that `request` already has, and returns their range.
     pub(crate) fn begin(begun: Begun, request: &[u8], read_bytes_max: usize) -> (Self, Range<usize>) {
         let there = begun.at..request.len().min(begun.at + begun.length);
         let mut body = Self { begun, bytes: Vec::new() };
@@ -38,7 +39,7 @@ impl Body {
         self.begun.length - self.bytes.len()
     }
 
-    /// Takes what belongs to it; the rest.
+    /// Takes the bytes that belong to the argument and returns the rest.
     pub(crate) fn take<'a>(&mut self, input: &'a [u8]) -> &'a [u8] {
         let (own, rest) = input.split_at(input.len().min(self.missing()));
         if self.bytes.capacity() - self.bytes.len() < own.len() {
@@ -48,7 +49,8 @@ impl Body {
         rest
     }
 
-    /// Where to read to, while much is missing: there is capacity to spare, and not for more than this argument.
+    /// The buffer to read into while much is missing. It has spare capacity, and no more than this argument
+    /// needs.
     pub(crate) fn room(&mut self, read_bytes_max: usize) -> Option<&mut Vec<u8>> {
         if self.missing() < MISSING_BYTES_MIN {
             return None;

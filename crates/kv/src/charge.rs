@@ -1,7 +1,7 @@
-//! What counts of the memory for buffers on behalf of one client.
+//! Buffer memory charged to one client.
 //!
-//! While clients are closed because all of them take too much, what those that are being closed will give back is taken off already: it is no
-//! reason to close others.
+//! Clients are closed when the buffers of all clients exceed their limit. Memory of a closing client is
+//! subtracted at once, so that it causes no further closes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct Charge {
     held: Mutex<Held>,
 }
 
-/// One lock for both: what a client takes may change at the moment at which another worker closes it.
+/// Under one lock, because a client's memory may change while another worker closes it.
 #[derive(Debug, Default)]
 struct Held {
     bytes: usize,
@@ -26,12 +26,13 @@ impl Charge {
         Self { buffered: Arc::clone(buffered), held: Mutex::default() }
     }
 
-    /// Buffers of the client have grown or shrunk. They are part of what the engine may take: keys make room for them.
+    /// Records that the client's buffers have grown or shrunk. They are part of the engine's memory budget:
+    /// keys are evicted for them.
     pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
         self.change(before_bytes, now_bytes, |buffered| buffered.account(before_bytes, now_bytes));
     }
 
-    /// As [`Self::account`], of a request that may be refused for its size: no key goes for it.
+    /// Like [`Self::account`], for a request that may be refused for its size: no keys are evicted for it.
     pub(crate) fn account_without_room(&self, before_bytes: usize, now_bytes: usize) {
         self.change(before_bytes, now_bytes, |buffered| {
             buffered.account_without_room(before_bytes, now_bytes);
@@ -51,7 +52,7 @@ impl Charge {
         }
     }
 
-    /// The client is to be closed: what it holds will be free. Whether nobody has said so before.
+    /// Marks the client as closing and subtracts its memory. Returns whether this was the first call.
     pub(crate) fn give_up(&self) -> bool {
         let mut held = self.held.lock();
         let is_first = !std::mem::replace(&mut held.is_closing, true);

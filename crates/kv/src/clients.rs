@@ -1,4 +1,4 @@
-//! All connections of the server, as other connections see them: facts, mail for them, an end to them.
+//! All connections of the server as other connections see them: state, mailboxes, and a way to kill them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,19 +15,19 @@ use crate::subscriptions::Receiver;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use crate::sync::{Mutex, Waker};
 
-/// Clients of all workers, by number.
+/// Clients of all workers by id.
 #[derive(Debug)]
 pub(crate) struct Clients {
     buffered: Arc<Buffered>,
     made: AtomicU64,
     open: Mutex<BTreeMap<u64, Arc<Client>>>,
-    /// Of `open`, to be read without its lock.
+    /// Size of `open`, readable without its lock.
     count: AtomicUsize,
-    /// Those that have more to read than they may have for long.
+    /// Clients above the soft limit of their output buffer.
     late: Mutex<BTreeMap<u64, Arc<Client>>>,
 }
 
-/// One client. Its worker alone writes the facts; anybody may read them, post to it, or end it.
+/// A client. Only its worker writes the facts; any thread may read them, post messages, or kill the client.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// Unique among all connections of the process.
@@ -36,7 +36,7 @@ pub(crate) struct Client {
     pub(crate) since_ms: u64,
     pub(crate) facts: Facts,
     pub(crate) names: Mutex<Names>,
-    /// What counts for it.
+    /// Buffer memory charged to this client.
     pub(crate) charge: Charge,
     place: Place,
     mailbox: Mutex<Mailbox>,
@@ -44,7 +44,7 @@ pub(crate) struct Client {
     is_killed: AtomicBool,
 }
 
-/// Both ends of a connection.
+/// Addresses of both ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub(crate) client: SocketAddr,
@@ -53,7 +53,7 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Of a socket in the file system, which has no addresses: as of one from this machine, at a port that no other has.
+    /// The ends of a Unix socket, which has no addresses: this machine and port 0, which no TCP client has.
     pub(crate) fn of_unix(security: Security) -> Self {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self { client: here, server: here, security }
@@ -64,42 +64,42 @@ impl Ends {
     }
 }
 
-/// What changes with every turn.
+/// State that changes with every turn.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) seen_ms: AtomicU64,
     pub(crate) database: AtomicUsize,
     /// 2 or 3.
     pub(crate) protocol: AtomicUsize,
-    /// Which of the table was executed last; above all numbers: none.
+    /// Index in the command table of the last command; out of range if there was none.
     pub(crate) command: AtomicUsize,
-    /// Read, but not executed.
+    /// Bytes read but not yet executed.
     pub(crate) unread_bytes: AtomicUsize,
-    /// Replies that the client has not read.
+    /// Bytes of replies that the client has not read.
     pub(crate) unsent_bytes: AtomicUsize,
-    /// What the server remembers for it: what it watches, what it has subscribed to, prefixes, names.
+    /// Memory of the client's state: watched keys, subscriptions, tracked prefixes, names.
     pub(crate) kept_bytes: AtomicUsize,
     /// Channels, patterns and shard channels.
     pub(crate) subscribed: [AtomicUsize; 3],
-    /// Not closed when buffers take too much: CLIENT NO-EVICT.
+    /// CLIENT NO-EVICT: exempt from closing when buffers exceed their limit.
     pub(crate) is_kept: AtomicBool,
-    /// It has said MONITOR.
+    /// Whether the client has sent MONITOR.
     pub(crate) is_monitor: AtomicBool,
-    /// Commands that wait for EXEC; above all numbers: no transaction.
+    /// Commands queued for EXEC; out of range outside a transaction.
     pub(crate) queued: AtomicUsize,
 }
 
-/// What is to be sent to a client that is no reply.
+/// Messages other than replies, waiting to be sent to a client.
 #[derive(Debug, Default)]
 struct Mailbox {
     messages: Output,
-    /// The connection has ended: nobody will read it.
+    /// The connection has ended, and messages are dropped.
     is_closed: bool,
-    /// Since when more waits than may wait for long.
+    /// Since when the messages exceed the soft limit.
     over_since: Option<Instant>,
 }
 
-/// CLIENT SETNAME and CLIENT SETINFO.
+/// Names set by CLIENT SETNAME and CLIENT SETINFO.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     pub(crate) name: Vec<u8>,
@@ -113,20 +113,20 @@ impl Names {
     }
 }
 
-/// Where a connection is looked after.
+/// The worker of a connection, and its number there.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) worker: Arc<Calls>,
     pub(crate) number: usize,
 }
 
-/// Whether a client has more to read than it may have.
+/// State of a client's output buffer relative to its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backlog {
     Fine,
-    /// It may have so much for a while.
+    /// Above the soft limit, which is allowed for a while.
     Late,
-    /// The client is to be closed.
+    /// Above the limit: the client has to be closed.
     OverLimit,
 }
 
@@ -161,13 +161,14 @@ impl Clients {
         self.open.lock().get(&id).cloned()
     }
 
-    /// All, the oldest first.
+    /// All clients, the oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
         self.open.lock().values().cloned().collect()
     }
 
-    /// The one whose buffers take most, of those that are not to be closed yet, and what those that are have not read: values and messages
-    /// among that may be free soon, and count for nobody alone.
+    /// Returns the open client with the largest buffers, and the unsent bytes of clients that are closing.
+    /// Those bytes may be freed soon, and they include shared values and messages that are charged to no
+    /// single client.
     pub(crate) fn largest(&self) -> Option<(Arc<Client>, usize)> {
         let open = self.open.lock();
         let closing = open.values().filter(|client| client.is_killed());
@@ -179,7 +180,8 @@ impl Clients {
         (bytes > 0).then(|| (Arc::clone(largest), unsent_bytes))
     }
 
-    /// The one whose request takes most, and what those of the others take; but for those that are to be closed.
+    /// Returns the open client with the largest request, and the size of the requests of all other open
+    /// clients.
     pub(crate) fn largest_request(&self) -> Option<(Arc<Client>, usize)> {
         let open = self.open.lock();
         let bytes = |client: &Client| client.facts.unread_bytes.load(Relaxed);
@@ -189,14 +191,15 @@ impl Clients {
         Some((Arc::clone(largest), all_bytes.saturating_sub(bytes(largest))))
     }
 
-    /// It has more to read than it may have for long.
+    /// Records that a client exceeds its soft limit.
     pub(crate) fn note_late(&self, id: u64) {
         if let Some(client) = self.find(id) {
             self.late.lock().insert(id, client);
         }
     }
 
-    /// Those that had more to read than they may have for so long that they are to be closed. Who has read it is forgotten.
+    /// Returns the clients that exceeded their soft limit for too long, and forgets those that are below it
+    /// again.
     pub(crate) fn too_late(&self, limits: &Limits) -> Vec<Arc<Client>> {
         let mut late = self.late.lock();
         let mut over = Vec::new();
@@ -211,12 +214,12 @@ impl Clients {
         over
     }
 
-    /// How many there are.
+    /// Number of open connections.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Relaxed)
     }
 
-    /// How many there were since the begin.
+    /// Number of connections since the start.
     pub(crate) fn made(&self) -> u64 {
         self.made.load(Relaxed)
     }
@@ -245,8 +248,9 @@ impl Client {
         }
     }
 
-    /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far. The memory that it takes counts before
-    /// anybody can give it back: none for what is shared with others. Where more waits for it than may, it is not posted.
+    /// Posts a message that is not a reply, such as a push message. It is sent after the replies to all
+    /// earlier requests. Its memory is counted before anybody can release it; memory shared with other
+    /// clients is not counted. Above the limit, nothing is posted.
     pub(crate) fn post(&self, message: &Output, limits: &Limits) -> Backlog {
         let mut mailbox = self.mailbox.lock();
         if mailbox.is_closed {
@@ -269,7 +273,7 @@ impl Client {
         backlog
     }
 
-    /// Whether it has too much to read, with so many bytes more.
+    /// State of the output buffer if it grew by `more_bytes`.
     pub(crate) fn backlog(&self, more_bytes: usize, limits: &Limits) -> Backlog {
         let mut mailbox = self.mailbox.lock();
         let waiting_bytes =
@@ -281,7 +285,7 @@ impl Client {
         self.has_mail.load(Relaxed)
     }
 
-    /// Appends what was posted.
+    /// Appends the posted messages.
     pub(crate) fn take_mail(&self, out: &mut Output) {
         let mut mailbox = self.mailbox.lock();
         self.has_mail.store(false, SeqCst);
@@ -290,7 +294,7 @@ impl Client {
         out.append(messages);
     }
 
-    /// Nothing can be posted any more.
+    /// Closes the mailbox: later messages are dropped.
     pub(crate) fn close_mailbox(&self) {
         let mut mailbox = self.mailbox.lock();
         mailbox.is_closed = true;
@@ -304,8 +308,8 @@ impl Client {
         std::mem::take(&mut mailbox.messages)
     }
 
-    /// Its buffers have grown or shrunk to so much. What grows is seen before `account` counts it, and what shrinks when it counts no longer: whoever
-    /// looks for the cause of what counts finds it.
+    /// Records the size of the client's buffers. An increase is published before `account` counts it, and a
+    /// decrease after it is no longer counted, so that the client behind any counted byte can be found.
     pub(crate) fn account_buffers(
         &self,
         unread_bytes: usize,
@@ -320,7 +324,7 @@ impl Client {
         unsent.store(unsent_bytes, Relaxed);
     }
 
-    /// What is remembered for it takes so much from now on; how much more that is.
+    /// Records the size of the client's state and returns the increase.
     pub(crate) fn account_kept(&self, bytes: usize) -> usize {
         let kept = &self.facts.kept_bytes;
         let before_bytes = kept.fetch_max(bytes, Relaxed);
@@ -329,13 +333,13 @@ impl Client {
         bytes.saturating_sub(before_bytes)
     }
 
-    /// To how many channels, patterns and shard channels.
+    /// Records the numbers of channels, patterns and shard channels.
     pub(crate) fn set_subscribed(&self, counts: [usize; 3]) {
         let facts = self.facts.subscribed.iter().zip(counts);
         facts.for_each(|(fact, count)| fact.store(count, Relaxed));
     }
 
-    /// Whether it is sent what it has not asked for.
+    /// Whether the client receives messages that aren't replies.
     pub(crate) fn listens(&self) -> bool {
         self.is_subscribed() || self.facts.is_monitor.load(Relaxed)
     }
@@ -349,24 +353,25 @@ impl Client {
         facts.unread_bytes.load(Relaxed) + facts.kept_bytes.load(Relaxed) + self.unsent_bytes()
     }
 
-    /// Replies and messages that it has not read.
+    /// Bytes of replies and messages that the client has not read.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.facts.unsent_bytes.load(Relaxed) + self.mailbox.lock().messages.sent_bytes()
     }
 
-    /// Whether it has said nothing for so long, and does not listen either.
+    /// Whether the client has been idle for `idle_ms` and is not listening to messages.
     pub(crate) fn is_idle(&self, idle_ms: u64, now_ms: u64) -> bool {
         !self.listens() && now_ms.saturating_sub(self.facts.seen_ms.load(Relaxed)) >= idle_ms
     }
 
-    /// Ends the connection, as soon as its worker comes to it; whether nobody has done so before.
+    /// Kills the client: its worker closes the connection at its next turn. Returns whether this was the
+    /// first call.
     pub(crate) fn kill(&self) -> bool {
         let mut is_first = false;
         self.kill_counted(|| is_first = true);
         is_first
     }
 
-    /// As [`Self::kill`]. It counts before anybody can see that it has ended, and once.
+    /// Like [`Self::kill`], and calls `count` on the first call only, before the kill is visible to others.
     pub(crate) fn kill_counted(&self, count: impl FnOnce()) {
         if self.charge.give_up() {
             count();
@@ -375,14 +380,15 @@ impl Client {
         self.call();
     }
 
-    /// The connection is about to end: what it takes is no reason to close others any more. Whether nobody has said so before.
+    /// Marks the connection as ending, so that its memory causes no further closes. Returns whether this was
+    /// the first call.
     pub(crate) fn give_up(&self) -> bool {
         let is_first = self.charge.give_up();
         self.is_killed.store(true, SeqCst);
         is_first
     }
 
-    /// Lets its worker come to it.
+    /// Calls the client's worker.
     pub(crate) fn call(&self) {
         self.place.worker.call(self.place.number);
     }
@@ -415,12 +421,12 @@ impl Receiver for Client {
     }
 }
 
-/// Connections of a worker that others have called.
+/// Connections of a worker that other threads have called.
 #[derive(Debug)]
 pub(crate) struct Calls {
     waker: Waker,
     numbers: Mutex<Vec<usize>>,
-    /// Whether the worker sleeps, or is about to: only then it is to be woken.
+    /// Whether the worker sleeps or is about to. Only then does it have to be woken.
     is_asleep: AtomicBool,
 }
 
@@ -429,7 +435,8 @@ impl Calls {
         Self { waker, numbers: Mutex::default(), is_asleep: AtomicBool::new(false) }
     }
 
-    /// Lets the worker look after one of its connections. If that is gone meanwhile, after another or none: no harm.
+    /// Asks the worker to process one of its connections. Harmless if the number has been freed or reused in
+    /// the meantime.
     fn call(&self, number: usize) {
         self.numbers.lock().push(number);
         if self.is_asleep.swap(false, SeqCst) {
@@ -437,14 +444,14 @@ impl Calls {
         }
     }
 
-    /// Lets the worker go round its loop.
+    /// Wakes the worker.
     pub(crate) fn wake(&self) {
         if let Err(error) = self.waker.wake() {
-            tracing::error!(%error, "a worker can't be woken");
+            tracing::error!(%error, "failed to wake a worker");
         }
     }
 
-    /// The worker is about to sleep: whether it may, or somebody has called.
+    /// Announces that the worker is about to sleep. Returns false if there are calls.
     pub(crate) fn may_sleep(&self) -> bool {
         self.is_asleep.store(true, SeqCst);
         self.numbers.lock().is_empty()

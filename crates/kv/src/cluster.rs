@@ -1,4 +1,4 @@
-//! A cluster whose map of slots is configured and never changes while it runs.
+//! A cluster with a static slot map from the configuration.
 
 use std::iter;
 use std::ops::RangeInclusive;
@@ -9,47 +9,47 @@ use twox_hash::XxHash3_64;
 
 use crate::server::Security;
 
-/// One server of a cluster.
+/// A server of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNode {
-    /// Unique in the cluster, and the same in the settings of all its servers.
+    /// Unique in the cluster, and equal in the settings of all its servers.
     pub name: String,
-    /// Where clients reach it: an IP address or a host name.
+    /// IP address or host name by which clients reach it.
     pub host: String,
     pub port: u16,
-    /// For clients that speak TLS, where that is another one.
+    /// Port for TLS clients, if it differs.
     pub tls_port: Option<u16>,
     pub slots: Vec<RangeInclusive<u16>>,
 }
 
-/// Whether a command may have keys of several slots.
+/// Whether a command may have keys in several slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrossSlot {
     /// As in Redis.
     #[default]
     Refused,
-    /// Where one server has all of them.
+    /// Allowed if one server owns all of them.
     Allowed,
 }
 
-/// Which server has which slot, as one of them sees it.
+/// The slot map, as seen by one of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     nodes: Vec<ClusterNode>,
     ids: Vec<String>,
     me: usize,
     cross_slot: CrossSlot,
-    /// The number of the node for each slot.
+    /// Index of the owning node for each slot.
     owners: Vec<Option<u16>>,
 }
 
-/// Why nodes make no cluster.
+/// Errors in the definition of a cluster.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterError {
     #[error("no node is named `{0}`")]
     NoSuchNode(String),
-    /// `node` is the number of the second one.
+    /// `node` is the index of the second one.
     #[error("two nodes are named `{name}`")]
     SameName { name: String, node: usize },
     #[error("`{first}` has this address already")]
@@ -63,7 +63,7 @@ pub enum ClusterError {
 }
 
 impl ClusterNode {
-    /// Where a client reaches it by what it speaks.
+    /// The port for clients with this transport security.
     pub(crate) fn port_for(&self, security: Security) -> u16 {
         match security {
             Security::Plain => self.port,
@@ -76,26 +76,26 @@ impl ClusterNode {
     }
 }
 
-/// Redis advises against more.
+/// Redis advises against larger clusters.
 const NODES_MAX: usize = 1000;
 
-/// Where the keys of a command are.
+/// Location of a command's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
     Here,
-    /// In this slot, which another node has.
+    /// In this slot, owned by another node.
     There(u16, &'a ClusterNode),
-    /// In a slot that nobody has.
+    /// In a slot without an owner.
     Nowhere,
-    /// Not all in one slot.
+    /// In several slots.
     Apart,
 }
 
 impl Cluster {
-    /// The cluster of `nodes`, seen by the one that is called `me`.
+    /// Creates a cluster of `nodes`, seen by the node named `me`.
     ///
     /// # Errors
-    /// When names or slots are there twice, or not at all.
+    /// If a name, an address or a slot occurs twice, or a name or slot doesn't exist.
     pub fn new(nodes: Vec<ClusterNode>, me: &str) -> Result<Self, ClusterError> {
         if nodes.len() > NODES_MAX {
             return Err(ClusterError::TooManyNodes);
@@ -110,7 +110,7 @@ impl Cluster {
                 first.host == node.host && node.ports().any(|port| first.ports().any(|other| other == port))
             };
             if let Some(first) = nodes[..number].iter().find(is_same) {
-                // One of them would redirect clients to itself.
+                // Clients would be redirected to the same address for ever.
                 return Err(ClusterError::SameAddress { first: first.name.clone(), node: number });
             }
             for slot in node.slots.iter().cloned().flatten() {
@@ -126,7 +126,7 @@ impl Cluster {
         Ok(Self { nodes, ids, me, cross_slot: CrossSlot::default(), owners })
     }
 
-    /// The same cluster, with commands of several slots or without.
+    /// Returns this cluster with the given policy for commands with keys in several slots.
     #[must_use]
     pub fn with_cross_slot(self, cross_slot: CrossSlot) -> Self {
         Self { cross_slot, ..self }
@@ -136,7 +136,7 @@ impl Cluster {
         self.cross_slot
     }
 
-    /// Whether this server has a key.
+    /// Whether this server owns the slot of a key.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.owners[usize::from(hash_slot(key))].map(usize::from) == Some(self.me)
     }
@@ -168,12 +168,12 @@ impl Cluster {
         (&self.nodes[self.me], &self.ids[self.me])
     }
 
-    /// Slots that some node has.
+    /// Number of slots with an owner.
     pub(crate) fn assigned(&self) -> usize {
         self.owners.iter().flatten().count()
     }
 
-    /// Neighbouring slots of one node, in order.
+    /// Ranges of consecutive slots with one owner, in order.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (RangeInclusive<u16>, &ClusterNode, &str)> {
         let mut next = 0;
         iter::from_fn(move || {
@@ -186,7 +186,7 @@ impl Cluster {
     }
 }
 
-/// 40 hexadecimal digits, as those of Redis: the same wherever the name is the same.
+/// Returns 40 hexadecimal digits, as in Redis, derived from the name alone.
 fn id_of(name: &str) -> String {
     let parts = (0..3).map(|seed| format!("{:016x}", XxHash3_64::oneshot_with_seed(seed, name.as_bytes())));
     parts.collect::<String>()[..40].to_owned()

@@ -1,4 +1,4 @@
-//! One client: its socket, and what is under way on it.
+//! A client connection: its socket and its state.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -16,64 +16,66 @@ use crate::shared::Shared;
 use crate::strangers;
 use crate::transport::{self, Transport};
 
-/// A request that takes more than one in so many bytes of the limit may be refused for its size: nothing is to be evicted for it then.
+/// A request larger than the limit divided by this may be refused for its size, so no keys are evicted for
+/// it.
 const MADE_UP_SHARE: u64 = 128;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
     transport: Transport,
     conversation: Conversation,
-    /// What the socket did not take.
+    /// Output that the socket did not accept.
     unsent: Unsent,
-    /// What it takes for a request that may be refused for its size, so that no key goes for it.
+    /// Memory of a request that may be refused for its size, for which no keys are evicted.
     roomless_bytes: usize,
-    /// An event told that the client sends no more: no other will, so what was read is not all until the end is read too.
+    /// The client has closed its sending direction. No further events follow, so reading has to continue
+    /// until the end.
     is_ending: bool,
-    /// Nobody reads what it is sent.
+    /// The client has closed both directions, so nobody reads replies.
     is_gone: bool,
     standing: Standing,
-    /// Whether it is in the line of those that have more of a long reply to send.
+    /// Whether it is queued to send more of a long reply.
     pub(crate) is_sending: bool,
-    /// Whether it is in the line of those that have not been let in.
+    /// Whether it is queued as unauthenticated.
     pub(crate) is_in_line: bool,
     /// Whether something was sent to it, which it may not have read.
     was_told: bool,
-    /// The socket may take more of what is unsent.
+    /// Writing stopped early: the socket may accept more.
     is_cut_short: bool,
-    /// Of its buffers, as the server knows them.
+    /// Size of its buffers as last recorded.
     accounted_bytes: usize,
 }
 
-/// Whether the client was let in.
+/// Whether the client is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Not yet, since then.
+    /// Not yet admitted, since this time.
     Stranger {
         since_ms: u64,
     },
     Guest,
 }
 
-/// What is to become of a connection.
+/// The next step for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// Wait for the next event.
     Wait,
-    /// There may be more: go on when others had their turn.
+    /// Continue after the other connections' turns, because there may be more input.
     Again,
-    /// There is more of a long reply to send: go on as far as there is time for it.
+    /// Continue sending a long reply, as time permits.
     Send,
-    /// Go on when no other worker executes commands.
+    /// Continue when no other worker executes commands.
     Alone,
-    /// Go on when CLIENT PAUSE is over.
+    /// Continue when CLIENT PAUSE has ended.
     Later,
-    /// Nothing more will be said: close it when the client has read what was.
+    /// Close the connection after the client has read everything that was sent.
     Leave,
-    /// The client is gone.
+    /// Close at once: the client is gone.
     Close,
 }
 
-/// Buffers that all connections of a worker share.
+/// Buffers shared by all connections of a worker.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pub(crate) input: Vec<u8>,
@@ -86,11 +88,12 @@ impl Buffers {
     }
 }
 
-/// Read at once: a request with a value of 64 KiB, and no second read for it. A batch that is larger goes on after the others.
+/// The most bytes read at once: a request with a value of 64 KiB fits into one read. A larger batch continues
+/// after the other connections' turns.
 pub(crate) const INPUT_BYTES: usize = 128 << 10;
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 
-/// Each with up to 256 KiB of a value that is unpacked for it.
+/// Each write includes at most 256 KiB of a value that is decompressed for it.
 const WRITES_AT_ONCE: usize = 8;
 
 impl Connection {
@@ -116,48 +119,48 @@ impl Connection {
         &self.conversation.session.client
     }
 
-    /// The client has said its last.
+    /// Records that the client has closed its sending direction.
     pub(crate) fn expect_end(&mut self) {
         self.is_ending = true;
     }
 
-    /// The client is gone. What it has asked for before is done, but for what takes long.
+    /// Records that the client is gone. Its earlier requests are still executed, except long-running ones.
     pub(crate) fn expect_nobody(&mut self) {
         self.is_gone = true;
     }
 
-    /// Whether its turn can wait for those of others: it has not been let in, and is not only to be closed.
+    /// Whether its turn can be deferred: it is not admitted and not being closed.
     pub(crate) fn can_wait(&self) -> bool {
         self.standing != Standing::Guest && !self.client().is_killed()
     }
 
-    /// Whether the reply of its command waits for memory: no pause keeps it from that.
+    /// Whether a reply waits for memory. A client pause doesn't delay it.
     pub(crate) fn awaits_room(&self) -> bool {
         self.conversation.session.waits.is_some()
     }
 
-    /// Whether nothing is under way that was read.
+    /// Whether no input and no output is pending.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_flushed() && !self.conversation.has_rest()
     }
 
-    /// Reads once, executes what is there, and writes the replies.
+    /// Performs one turn: reads once, executes the complete requests, and writes the replies.
     pub(crate) fn turn(&mut self, context: &Context<'_>, buffers: &mut Buffers, limits: &Limits) -> Then {
         let then = match self.client().is_killed() {
             false => self.go_on(context, buffers),
             true if self.was_told => Then::Leave,
-            // There is nothing that a reset could keep it from reading.
+            // Nothing was sent, so a reset can't discard anything that the client hasn't read.
             true => Then::Close,
         };
         if then == Then::Close {
-            // What it was to be sent would stay until the next reply of this worker.
+            // Otherwise the memory of the replies would be held until the worker's next reply.
             buffers.output.clear();
         }
         buffers.output.shrink(OUTPUT_BYTES);
         self.see_standing(context);
         let unread_bytes = self.unread_bytes();
         let bytes = unread_bytes + self.unsent.held_bytes();
-        // While it does not read, what it is to read changes without its memory.
+        // While the client doesn't read, its unsent bytes change without a change in memory.
         if bytes != self.accounted_bytes || !self.unsent.is_empty() {
             self.account(bytes, context);
         }
@@ -173,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// Whether it is let in by now: it has given the password, or said RESET since.
+    /// Updates whether the client is admitted: it has authenticated, or sent RESET since.
     pub(crate) fn see_standing(&mut self, context: &Context<'_>) {
         let is_unknown = self.conversation.is_of_stranger() && context.shared.needs_password();
         let is_stranger = is_unknown || self.transport.is_handshaking();
@@ -193,14 +196,15 @@ impl Connection {
         }
     }
 
-    /// What it has too much of, to be closed for it.
+    /// Returns the limit that the client exceeds, as the reason to close it.
     #[inline]
     fn excess(&self, unread_bytes: usize, context: &Context<'_>, limits: &Limits) -> Option<Ending> {
         if unread_bytes > limits.query_bytes_max {
-            tracing::warn!(client = %self.client().ends.client, "closed: its request is above the limit of the query buffer");
+            tracing::warn!(client = %self.client().ends.client, "client closed: request exceeds client-query-buffer-limit");
             return Some(Ending::Request);
         }
-        // Most clients read what they are sent: that is seen at once. What could not be sent yet is none of their doing.
+        // Most clients read at once, so the check is cheap for them. Output that was deferred by the server
+        // isn't counted against the client.
         if self.unsent.is_empty() || self.is_cut_short {
             None
         } else {
@@ -222,7 +226,7 @@ impl Connection {
                 None
             }
             Backlog::OverLimit => {
-                tracing::warn!(client = %client.ends.client, "closed: it does not read what it is sent");
+                tracing::warn!(client = %client.ends.client, "client closed: unread output exceeds client-output-buffer-limit");
                 Some(if is_listening { Ending::Messages } else { Ending::Replies })
             }
         }
@@ -253,14 +257,14 @@ impl Connection {
         }
         if !self.is_quiet() {
             let then = self.say(&[], context, &mut buffers.output);
-            // What came meanwhile had its event while there was no room to read it.
+            // Input that arrived in the meantime had its event while there was no room to read it.
             return if then == Then::Wait && self.is_quiet() { Then::Again } else { then };
         }
         self.read(context, buffers)
     }
 
-    /// Whether what it goes through is for nobody. A client that sends no more may wait for its reply, or be gone: the kernel knows once it has sent
-    /// something there.
+    /// Whether the work is for nobody. A client that has closed its sending direction may still wait for its
+    /// reply or be gone. The kernel knows only after it has sent something.
     fn is_vain(&mut self, context: &Context<'_>, output: &mut Output) -> bool {
         if !self.is_gone && self.is_ending && self.conversation.session.may_begin_reply() {
             output.clear();
@@ -292,19 +296,20 @@ impl Connection {
                 context.statistics.input_bytes.add(bytes as u64);
                 context.statistics.reads.add(1);
                 let then = self.say(&shared[..bytes.min(shared.len())], context, output);
-                // A client that does not read its replies is waited for, whatever it has sent.
+                // A client that doesn't read its replies has to wait, whatever it has sent.
                 let is_more = (bytes == room || self.is_ending) && self.is_flushed();
                 if then == Then::Wait && is_more { Then::Again } else { then }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Then::Wait,
             Err(error) if error.kind() == ErrorKind::Interrupted => Then::Again,
-            // What came is not TLS, or not what a client may say in it: an alert tells so.
+            // The input was not TLS, or violated TLS. An alert has been sent.
             Err(error) if error.kind() == ErrorKind::InvalidData => Then::Leave,
             Err(_) => Then::Close,
         }
     }
 
-    /// Executes and replies. A client that does not read its replies waits with what else it has asked.
+    /// Executes requests and sends the replies. While a client doesn't read its replies, its further requests
+    /// wait.
     fn say(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> Then {
         output.clear();
         let pause = match self.standing {
@@ -314,7 +319,8 @@ impl Connection {
                 self.conversation.hear(input, &Context { output_bytes_max, ..*context }, output)
             }
         };
-        // Who reads that the password was right may connect again at once, and must not have to make way for it.
+        // A client that reads the reply to AUTH may reconnect at once, and must not be evicted as
+        // unauthenticated.
         self.see_standing(context);
         context.statistics.output_bytes.add(output.sent_bytes() as u64);
         if self.send(output, context).is_err() {
@@ -322,7 +328,7 @@ impl Connection {
         }
         match pause {
             _ if !self.is_flushed() => {
-                // Others must not wait behind one that does not read.
+                // Others must not wait behind a client that doesn't read.
                 self.conversation.session.leave_line(context.shared);
                 Then::Wait
             }
@@ -334,7 +340,7 @@ impl Connection {
         }
     }
 
-    /// Writes what the socket takes, and keeps the rest.
+    /// Writes as much as the socket accepts and keeps the rest.
     fn send(&mut self, output: &mut Output, context: &Context<'_>) -> io::Result<()> {
         self.was_told |= output.sent_bytes() > 0;
         let mut sent = Sent::default();
@@ -357,7 +363,7 @@ impl Connection {
         self.unsent.is_empty() && self.transport.is_flushed()
     }
 
-    /// Writes what was kept, as far as the socket takes it.
+    /// Writes kept output as far as the socket accepts it.
     fn flush(&mut self, pass: Option<&Pass>) -> io::Result<()> {
         if !self.is_flushed() {
             self.is_cut_short = self.unsent.write(&mut self.transport, pass)? == Written::Some;
@@ -365,12 +371,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Read, but not executed, or not even understood.
+    /// Bytes that were read but not yet executed, or not yet decrypted.
     fn unread_bytes(&self) -> usize {
         self.conversation.unread_bytes() + self.transport.unread_bytes()
     }
 
-    /// Tells the server how much memory it takes.
+    /// Records the memory of the connection.
     fn account(&mut self, bytes: usize, context: &Context<'_>) {
         let (unread_bytes, unsent_bytes) = (self.unread_bytes(), self.unsent.bytes());
         let unread_before_bytes = self.client().facts.unread_bytes.load(Relaxed);
@@ -402,13 +408,13 @@ impl Connection {
         context.shared.account_roomless(before_bytes, bytes);
     }
 
-    /// Where the request may be refused for its size, nothing is evicted for it before it is whole.
+    /// Whether to evict keys for the incomplete request. Not if it may be refused for its size.
     fn is_worth_room(&self, unread_bytes: usize, context: &Context<'_>) -> bool {
         unread_bytes as u64 <= context.shared.engine.bytes_max() / MADE_UP_SHARE
             || !self.client().is_killed() && self.conversation.is_worth_room(context.shared)
     }
 
-    /// The connection ends: its memory is free again.
+    /// Ends the connection and releases its memory.
     pub(crate) fn release(mut self, context: &Context<'_>) -> Transport {
         self.unsent = Unsent::default();
         self.account(0, context);
@@ -424,13 +430,14 @@ impl Connection {
 /// How much of an output was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// All, or what the socket takes.
+    /// Everything, or as much as the socket accepts.
     Possible,
-    /// The socket may take more, when others had their turn.
+    /// A part: the socket may accept more after other connections' turns.
     Some,
 }
 
-/// Writes until the socket takes no more; but a client that reads as fast as it is sent to does not keep the worker, nor do many together.
+/// Writes until the socket accepts no more. Limited, so that clients that read as fast as the server sends
+/// can't monopolise the worker, alone or together.
 pub(crate) fn write(
     transport: &mut Transport,
     output: &mut Output,

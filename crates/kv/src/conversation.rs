@@ -1,4 +1,4 @@
-//! What is said on a connection, without the socket: bytes in, replies out.
+//! The protocol state of a connection without its socket: bytes in, replies out.
 
 use std::array::from_fn;
 use std::ops::Range;
@@ -25,48 +25,49 @@ pub(crate) struct Conversation {
     pub(crate) session: Session,
     scanner: RequestScanner,
     messages: MessageScanner,
-    /// Read, but not executed: the begin of a request whose end is missing, or requests that wait.
+    /// Input read but not executed: an incomplete request, or requests that wait.
     unread: Vec<u8>,
-    /// A long argument of the first request that is unread, from which the scanner has left it out: its head at least is there.
+    /// A long argument of the first unread request, stored apart from `unread` and detached from the scanner.
+    /// At least its header has arrived.
     body: Option<Body>,
-    /// Why they wait.
+    /// Why unread requests wait.
     pause: Pause,
-    /// Its requests may have no more than those of a client that may be anybody.
+    /// Whether the limits for unauthenticated clients apply.
     is_limited: bool,
-    /// Of the bytes that are unread, those that the engine knows of: it is told of none of a stranger's.
+    /// Unread bytes that are charged to the engine. Bytes of unauthenticated clients are not.
     pub(crate) lent_bytes: usize,
 }
 
-/// How far a conversation has come.
+/// Why execution stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// Everything was executed that was there as a whole.
+    /// All complete requests were executed.
     #[default]
     Drained,
-    /// There is enough to send first.
+    /// The output is full and has to be sent first.
     Full,
-    /// The next command must be executed while no other worker executes any.
+    /// The next command needs to run while no other worker executes commands.
     Alone,
     /// The next command waits for the end of CLIENT PAUSE.
     Waiting,
-    /// Nothing will be executed any more.
+    /// The connection is over: nothing more is executed.
     Over,
 }
 
-/// What a turn is done with.
+/// The environment of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
-    /// Those of the worker.
+    /// Statistics of the worker.
     pub(crate) statistics: &'a Statistics,
     pub(crate) isolation: Isolation,
-    /// From here on nothing more is executed before the replies were sent.
+    /// Output size at which execution stops until replies are sent.
     pub(crate) output_bytes_max: usize,
-    /// Bytes that are read at once, at most.
+    /// The most bytes read at once.
     pub(crate) input_bytes_max: usize,
-    /// An argument of the command that has memory of its own: it can stay there.
+    /// The argument of the command that has its own buffer, which can become the stored value.
     pub(crate) body: Option<&'a Arc<Vec<u8>>>,
-    /// Until when something long may begin; none: all of it at once.
+    /// Deadline for starting long work; without it, there is no limit.
     pub(crate) pass: Option<&'a Pass>,
     pub(crate) now_ms: u64,
 }
@@ -86,12 +87,12 @@ impl Conversation {
         }
     }
 
-    /// Executes what is whole of what was kept and of `input`, and keeps the rest.
+    /// Executes the complete requests in `unread` and `input`, and keeps the rest.
     pub(crate) fn hear(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> Pause {
-        // Another client may have changed it with SWAPDB, but nobody does while this one has its turn.
+        // Another client may have sent SWAPDB, but none does during this turn.
         self.session.choose(self.session.chosen, &context.shared.databases);
         self.session.see(context.shared.interests.flags());
-        // There may be no password any more.
+        // The password may have been removed in the meantime.
         if self.is_of_stranger() && !context.shared.needs_password() {
             self.session.gates.open(Gates::PASSWORD);
         }
@@ -112,18 +113,18 @@ impl Conversation {
         self.pause
     }
 
-    /// Where to read to while a long argument is on its way.
+    /// The buffer to read into while a long argument is arriving.
     #[inline]
     pub(crate) fn room(&mut self, read_bytes_max: usize) -> Option<&mut Vec<u8>> {
         self.body.as_mut()?.room(read_bytes_max)
     }
 
-    /// Whether there may be requests that wait.
+    /// Whether requests may be waiting for execution.
     pub(crate) fn has_rest(&self) -> bool {
         matches!(self.pause, Pause::Full | Pause::Alone | Pause::Waiting)
     }
 
-    /// Whether the client has not given the password that is needed.
+    /// Whether the client still has to authenticate.
     #[inline]
     pub(crate) fn is_of_stranger(&self) -> bool {
         self.session.gates.is_closed(Gates::PASSWORD)
@@ -134,7 +135,7 @@ impl Conversation {
         self.unread.capacity() + body_bytes + self.session.queued_bytes() + self.scanner.kept_bytes()
     }
 
-    /// As [`Self::hear`], where something is unread.
+    /// Continues [`Self::hear`] when there is unread input.
     fn hear_rest(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) {
         let rest = self.body.as_mut().map_or(input, |body| body.take(input));
         if self.body.as_ref().is_some_and(|body| body.missing() > 0) {
@@ -142,7 +143,8 @@ impl Conversation {
         }
         let mut unread = std::mem::take(&mut self.unread);
         if unread.capacity() - unread.len() < rest.len() {
-            // A request of many values may take half of the memory: twice what is there would be too much of it.
+            // A request with many values may take half of the memory, so doubling the buffer would be too
+            // much.
             unread.reserve_exact(rest.len().max(unread.len() / UNREAD_AHEAD));
         }
         unread.extend_from_slice(rest);
@@ -158,14 +160,14 @@ impl Conversation {
         }
     }
 
-    /// Keeps what is behind the last request that is whole.
+    /// Keeps the bytes after the last complete request.
     fn keep(&mut self, rest: &[u8], context: &Context<'_>) {
         let elsewhere = self.begin_body(rest, context);
         self.unread.extend_from_slice(&rest[..elsewhere.start]);
         self.unread.extend_from_slice(&rest[elsewhere.end..]);
     }
 
-    /// Gives a long argument that has begun memory of its own; where in `request` was what is there of it.
+    /// Moves an incomplete long argument to its own buffer, and returns the range of its bytes in `request`.
     fn begin_body(&mut self, request: &[u8], context: &Context<'_>) -> Range<usize> {
         let begun = self.scanner.begun().filter(|begun| Body::is_wanted(begun, context.input_bytes_max));
         let (None, Some(begun)) = (&self.body, begun) else { return 0..0 };
@@ -175,7 +177,7 @@ impl Conversation {
         there
     }
 
-    /// Executes every whole request; how many bytes they had.
+    /// Executes all complete requests, and returns their length in bytes.
     fn execute_all(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> usize {
         let mut at = 0;
         self.pause = loop {
@@ -216,7 +218,8 @@ impl Conversation {
         if self.session.is_over { input.len() } else { at }
     }
 
-    /// Executes the request with which `input` begins; its bytes there, or why it waits.
+    /// Executes the request at the beginning of `input`. Returns its length in bytes, or the reason why it
+    /// waits.
     fn execute_request(
         &mut self,
         input: &[u8],
@@ -253,13 +256,13 @@ impl Conversation {
         }
     }
 
-    /// A client of whom nobody knows who it is can send less at once, until it has given the password.
+    /// Applies smaller limits to requests of unauthenticated clients.
     fn limit_requests(&mut self) {
         self.is_limited = self.is_of_stranger();
         self.scanner.set_limits(if self.is_limited { strangers::limits() } else { Limits::default() });
     }
 
-    /// Waits for the rest of a request; but for one that nobody could store, by what it has announced.
+    /// Waits for the rest of a request, unless its announced size could never be stored.
     fn await_request(
         &mut self,
         there_bytes: usize,
@@ -278,7 +281,8 @@ impl Conversation {
         Ok(0)
     }
 
-    /// Whether there could be room for a request that has announced so many bytes. One value becomes what is stored; several are copied.
+    /// Whether a request of this announced size could fit into memory. A single value becomes the stored
+    /// value; several are copied.
     fn may_take(&self, bytes: usize, shared: &Shared) -> bool {
         bytes <= REQUEST_BYTES_LEAST
             || if self.has_one_value() {
@@ -288,13 +292,15 @@ impl Conversation {
             }
     }
 
-    /// Whether the first request that is unread has hardly more than one value: SET has no more arguments.
+    /// Whether the first unread request has at most one long value, judged by the number of its arguments:
+    /// SET has no more.
     fn has_one_value(&self) -> bool {
         let (there, missing) = self.scanner.progress();
         there + missing <= ONE_VALUE_ARGUMENTS
     }
 
-    /// Whether what is unread will have room when it is whole, as far as anybody can know: keys make room for it as it comes then.
+    /// Whether the unread request is expected to fit into memory when it is complete. If so, keys are evicted
+    /// while it arrives.
     pub(crate) fn is_worth_room(&self, shared: &Shared) -> bool {
         let (there, missing) = self.scanner.progress();
         let all = there + missing;
@@ -304,19 +310,20 @@ impl Conversation {
         if self.has_one_value() {
             return true;
         }
-        // The others may be as long as those that are there, and each is copied.
+        // Assume that the other arguments are as long as those that have arrived, and that each is copied.
         let is_begun = self.body.as_ref().is_some_and(|body| body.missing() > 0);
         let known = (there + usize::from(is_begun)).saturating_sub(1).max(1);
         let known_bytes = self.unread.len() + self.long_bytes();
         shared.could_take_request((known_bytes / known).saturating_mul(all - 1).saturating_mul(2))
     }
 
-    /// Of an argument that is kept elsewhere, when it is whole.
+    /// Final length of the argument that is stored apart.
     fn long_bytes(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.begun.length)
     }
 
-    /// Waits for the rest of a message of the 0x1F protocol, which does not announce its length: half of the memory is for one.
+    /// Waits for the rest of a message of the 0x1F protocol. The protocol announces no lengths, so a message
+    /// may take half of the memory.
     fn await_message(&mut self, bytes: usize, shared: &Shared, output: &mut Output) -> Pause {
         let refused: &[u8] = match self.is_of_stranger() {
             true if bytes > strangers::MESSAGE_BYTES_MAX => b"NOAUTH Authentication required.",
@@ -330,14 +337,15 @@ impl Conversation {
         Pause::Over
     }
 
-    /// A browser speaks, which somebody else's page has told what to say: nothing more is executed.
+    /// Ends the connection of a browser that sends HTTP: a web page may have made it do so (cross-protocol
+    /// attack).
     fn leave_http(&mut self, context: &Context<'_>) -> Pause {
         context.shared.note_http(&self.session.client, context.now_ms);
         self.session.is_over = true;
         Pause::Over
     }
 
-    /// The request is to be scanned again, and its long argument to be left out again.
+    /// Rewinds the scanner to the beginning of the request, and detaches its long argument again.
     fn wait(&mut self, request: &[u8], pause: Pause) -> Pause {
         if let Some(body) = &self.body {
             let scanned = self.scanner.scan(&request[..body.begun.at]);
@@ -347,7 +355,7 @@ impl Conversation {
         pause
     }
 
-    /// As [`Self::execute_plain`], with a look at the clock now and then.
+    /// Runs [`Self::execute_plain`], and measures some of the runs.
     fn run_plain(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> usize {
         let is_text = is_text(input, context);
         if context.shared.slow.wants_all() || !is_text && !ShortScanner::may_find(input) {
@@ -367,7 +375,7 @@ impl Conversation {
         bytes
     }
 
-    /// Executes the requests with which `input` begins, as far as they are plain; how many bytes they had.
+    /// Executes the plain requests at the beginning of `input`, and returns their length in bytes.
     fn execute_plain<F: Form>(
         &mut self,
         form: &F,
@@ -406,7 +414,7 @@ impl Conversation {
         at
     }
 
-    /// What others have sent, or the command to its own client.
+    /// Appends posted messages, which may include some by the command for its own client.
     fn take_mail(&self, output: &mut Output) {
         if self.session.has_mail() {
             self.session.client.take_mail(output);
@@ -421,7 +429,8 @@ impl Conversation {
     }
 }
 
-/// Executes a request whose long argument is kept elsewhere, if it has such: the argument is gone then, or a value.
+/// Executes a request whose long argument has its own buffer, if there is one. Afterwards the argument is
+/// dropped, or is a stored value.
 fn execute_with(
     body: &mut Option<Body>,
     lent_bytes: usize,
@@ -445,11 +454,11 @@ fn execute_with(
     done
 }
 
-/// Requests that are looked at before the first of them is executed: enough for their keys to arrive meanwhile, few enough for
-/// what arrives to stay.
+/// Number of requests scanned before the first of them is executed: enough to hide the latency of prefetching
+/// their keys, and few enough for the prefetched lines to stay cached.
 const AHEAD: usize = 32;
 
-/// The plain requests with which `input` begins, whose keys are on their way into the caches.
+/// Scans the plain requests at the beginning of `input` and prefetches their keys.
 #[inline]
 fn look_ahead<'a>(
     mut input: &'a [u8],
@@ -468,37 +477,39 @@ fn look_ahead<'a>(
     ahead.iter_mut().for_each(|plain| plain.prefetch_item(batch));
 }
 
-/// Whether the next message is one of the 0x1F protocol: what begins with `*` is of the Redis protocol.
+/// Whether the next message uses the 0x1F protocol. A message that begins with `*` uses the Redis protocol.
 #[inline]
 fn is_text(input: &[u8], context: &Context<'_>) -> bool {
     context.shared.text == TextProtocol::UnitSeparator && input.first().is_some_and(|first| *first != b'*')
 }
 
-/// What a browser sends that was told to POST, and a line that each of its requests has. Neither is a command.
+/// Recognises HTTP from a browser: the method POST, or the Host header field, which every request has.
+/// Neither is a command.
 fn is_http(name: &[u8]) -> bool {
     let is_post = |name: &[u8]| name.eq_ignore_ascii_case(b"post");
     is_post(name)
         || name.eq_ignore_ascii_case(b"host:")
-        // A message of the 0x1F protocol is more than its first word.
+        // A message of the 0x1F protocol includes its arguments.
         || name.split_first_chunk::<4>().is_some_and(|(verb, rest)| is_post(verb) && rest.first() == Some(&b' '))
 }
 
-/// A request is waited for up to this length, whatever memory there is.
+/// Requests up to this size are waited for regardless of the memory limit.
 const REQUEST_BYTES_LEAST: usize = 64 << 10;
-/// SET with a key, a value and all of its options.
+/// The most arguments of SET: a key, a value and all options.
 const ONE_VALUE_ARGUMENTS: usize = 8;
 const NO_ROOM_FOR_REQUEST: &str = "OOM the request needs more memory than maxmemory has for one";
-/// Memory for an unread part that grows is taken for so much of it again.
+/// The unread buffer grows by at least its length divided by this.
 const UNREAD_AHEAD: usize = 4;
 
-/// An unread part that takes so many times what is in it gives memory back, unless it is as little as this.
+/// The unread buffer shrinks when its capacity exceeds its length by this factor, unless it is smaller than
+/// `UNREAD_BYTES_KEPT`.
 const UNREAD_SPARE: usize = 4;
 const UNREAD_BYTES_KEPT: usize = 256 << 10;
 
-/// In the words of Redis, on which clients match.
+/// The error text of Redis, which clients match on.
 fn protocol_error(error: &DecodeError, request: &[u8]) -> String {
     let error = &match error.problem {
-        // What nobody may send is told first.
+        // Errors that don't depend on authentication take precedence.
         Problem::ElementsOverLimit { .. } | Problem::BulkOverLimit { .. } => {
             let limits = Limits { elements_max: i32::MAX as usize, ..Limits::default() };
             let other = RequestScanner::new(limits).scan(request).err();

@@ -1,10 +1,11 @@
-//! Which database of the engine a client means by a number: SWAPDB lets two numbers change places.
+//! Maps database numbers of clients to databases of the engine. SWAPDB swaps two of them.
 
 use engine::Database;
 
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number of the engine for each number of clients, four bits each, so that both change places at once.
+/// The engine's number for each of the clients' numbers, four bits each in one word, so that SWAPDB is a
+/// single store.
 #[derive(Debug)]
 pub(crate) struct Databases(AtomicU64);
 
@@ -19,12 +20,13 @@ impl Default for Databases {
 }
 
 impl Databases {
-    /// For [`Databases::restore`].
+    /// A copy of the mapping, for [`Databases::restore`].
     pub(crate) fn note(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// As they were when this was noted; whether that is possible. Nobody else may be executing commands.
+    /// Restores a mapping saved by [`Databases::note`]; returns false if it is invalid. No other thread may
+    /// be executing commands.
     pub(crate) fn restore(&self, note: u64) -> bool {
         let is_named =
             |number: u64| (0..Database::COUNT).any(|chosen| note >> (chosen * BITS) & MASK == number);
@@ -35,19 +37,19 @@ impl Databases {
         is_possible
     }
 
-    /// The one of the engine.
+    /// The engine's database for a number of clients.
     pub(crate) fn of_engine(&self, chosen: Database) -> Database {
         let number = self.0.load(Relaxed) >> (chosen.number() * BITS) & MASK;
         Database::new(number as usize).unwrap_or_default()
     }
 
-    /// The number by which clients know one of the engine.
+    /// The number of clients for a database of the engine.
     pub(crate) fn of_clients(&self, database: Database) -> Database {
         let is_it = |chosen: &Database| self.of_engine(*chosen) == database;
         (0..Database::COUNT).filter_map(Database::new).find(is_it).unwrap_or_default()
     }
 
-    /// Two numbers change places. Nobody else may be executing commands.
+    /// Swaps two numbers. No other thread may be executing commands.
     pub(crate) fn swap(&self, one: Database, other: Database) {
         let (first, second) = (self.of_engine(one).number() as u64, self.of_engine(other).number() as u64);
         let difference = first ^ second;

@@ -1,31 +1,33 @@
-//! What commands do that takes long, and of which a transaction may do no more than one command: nobody else has a turn meanwhile.
+//! A budget for long-running work in commands. A transaction gets no more than one command, because nobody
+//! else has a turn meanwhile.
 
 use std::cell::Cell;
 
 use engine::Stored;
 use thiserror::Error;
 
-/// Bytes of values that the commands of a transaction go through together, unless one command needs more: a tenth of a second to unpack them.
+/// Bytes of values that the commands of a transaction may process together, unless a single command needs
+/// more: a tenth of a second of decompression.
 const VALUE_BYTES_MAX: usize = 128 << 20;
-/// Of a value that is not packed, so many bytes are looked at in the time of one.
+/// Bytes of an uncompressed value that are processed in the time of one compressed byte.
 const PLAIN_BYTES: usize = 8;
-/// After so many, others have their turn: some hundredths of a second.
+/// After this many bytes, other clients get a turn: some hundredths of a second.
 const LONG_BYTES: usize = 4 << 20;
-/// Keys that the commands of a transaction look at together to find some: some tenths of a second.
+/// Keys that the commands of a transaction may scan together: some tenths of a second.
 const KEYS_MAX: usize = 1 << 20;
 
-/// A transaction asks for too much.
+/// A transaction exceeds its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum TooMuch {
     #[error(
-        "ERR the commands of a transaction unpack or compare at most {VALUE_BYTES_MAX} bytes of values together"
+        "ERR the commands of a transaction may process at most {VALUE_BYTES_MAX} bytes of values together"
     )]
     Values,
-    #[error("ERR the commands of a transaction look at no more than {KEYS_MAX} keys together to find some")]
+    #[error("ERR the commands of a transaction may scan at most {KEYS_MAX} keys together")]
     Keys,
 }
 
-/// Done since the request began.
+/// Work done since the request began.
 #[derive(Debug)]
 pub(crate) struct Effort {
     scope: Scope,
@@ -33,7 +35,7 @@ pub(crate) struct Effort {
     keys: Cell<usize>,
 }
 
-/// Who may go on when others had their turn.
+/// The unit of work that a budget covers. Only a command can pause for the turns of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Command,
@@ -49,7 +51,8 @@ impl Effort {
         self.scope
     }
 
-    /// Goes through so much more of values, of which the first may be as long as it likes; whether others are to have their turn after that.
+    /// Charges `bytes` of values; the first value may be of any length. Returns whether other clients should
+    /// get a turn now.
     pub(crate) fn go_through(&self, bytes: usize) -> Result<bool, TooMuch> {
         let before = self.value_bytes.get();
         let all = before.saturating_add(bytes);
@@ -70,12 +73,12 @@ impl Effort {
     }
 }
 
-/// Whether others are to have their turn after so many bytes were packed, or unpacked.
+/// Whether compressing or decompressing this many bytes takes long enough to give others a turn.
 pub(crate) fn is_long(bytes: usize) -> bool {
     bytes >= LONG_BYTES
 }
 
-/// To look at all of a value.
+/// Cost of processing a whole value.
 pub(crate) fn bytes_of(stored: &Stored) -> usize {
     match stored {
         Stored::Plain(value) => value.len() / PLAIN_BYTES,

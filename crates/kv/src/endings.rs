@@ -1,30 +1,30 @@
-//! Connections that the server has ended, and why: for whoever watches it.
+//! Connections closed by the server, by reason, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Why the server has ended a connection.
+/// Reason why the server closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// No password was given, or the TLS handshake not finished, in time.
+    /// The client did not authenticate, or did not finish the TLS handshake, in time.
     AuthTimeout,
-    /// The buffers of all clients were above their limit, and its own the largest.
+    /// The buffers of all clients exceeded their limit, and this client's were the largest.
     Buffers,
-    /// It spoke HTTP.
+    /// The client sent HTTP.
     Http,
-    /// It said nothing for too long.
+    /// The client was idle for too long.
     Idle,
-    /// It did not read messages that others have sent it.
+    /// The client did not read messages from others.
     Messages,
-    /// It did not read replies, or asked for more at once than it may.
+    /// The client did not read replies, or its pending replies exceeded the limit.
     Replies,
     /// A request was too large.
     Request,
-    /// Too many clients, or their buffers too large, before they gave a password.
+    /// There were too many unauthenticated clients, or their buffers were too large.
     Strangers,
 }
 
 impl Ending {
-    /// In the order of `Endings::counts`.
+    /// All reasons, in the order of `Endings::counts`.
     pub const ALL: [Self; 8] = [
         Self::AuthTimeout,
         Self::Buffers,
@@ -36,7 +36,7 @@ impl Ending {
         Self::Strangers,
     ];
 
-    /// As metrics tell it.
+    /// The label in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Ending {
     }
 }
 
-/// Of all workers.
+/// Counters of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Endings([AtomicU64; Ending::ALL.len()]);
 

@@ -1,11 +1,11 @@
-//! Limits without a key, for the page that lists all limits.
+//! Limits without a configuration key, for the reference page of limits.
 
 use std::time::Duration;
 
 use crate::command::VALUE_BYTES_MAX;
 use crate::{accepted, leaving, statistics, strangers, subscriptions, transaction};
 
-/// How much.
+/// The amount of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     Count(usize),
@@ -13,7 +13,7 @@ pub enum Amount {
     Time(Duration),
 }
 
-/// Each, with what it bounds.
+/// All fixed limits with their descriptions.
 #[must_use]
 pub fn fixed_limits() -> [(Amount, &'static str); 15] {
     use Amount::{Bytes, Count, Time};
@@ -21,31 +21,28 @@ pub fn fixed_limits() -> [(Amount, &'static str); 15] {
     let bytes = |bytes: usize| Bytes(bytes as u64);
     [
         (Count(requests.elements_max), "Arguments of a request."),
-        (bytes(requests.line_bytes_max), "A line of the protocol, which an inline command is."),
-        (bytes(VALUE_BYTES_MAX), "A value, as a command is given it or puts it together."),
-        (Count(strangers::ARGUMENTS_MAX), "Arguments of a request before the password."),
+        (bytes(requests.line_bytes_max), "Line of the protocol, such as an inline command."),
+        (bytes(VALUE_BYTES_MAX), "Value, as an argument or as the result of a command."),
+        (Count(strangers::ARGUMENTS_MAX), "Arguments of a request before authentication."),
         (
             bytes(strangers::ARGUMENT_BYTES_MAX),
-            "Each of those, and a message of the 0x1F protocol before the password.",
+            "Each of those arguments, and a message of the 0x1F protocol before authentication.",
         ),
         (
             Bytes(strangers::BYTES_MAX),
-            "Requests, replies and handshakes of all clients before the password, or 1/32 of `maxmemory` where that is less.",
+            "Requests, replies and handshakes of all unauthenticated clients, or 1/32 of `maxmemory` if that is less.",
         ),
         (
             Count(leaving::LEAVING_MAX),
-            "Connections that are over, while their clients read the last reply, or an eighth of `limits.clients_max` where that is less; for another, the oldest ends at once.",
+            "Lingering connections, whose clients still read the last reply, or an eighth of `limits.clients_max` if that is less; beyond it, the oldest is closed.",
         ),
-        (Time(Duration::from_millis(leaving::WITHIN_MS)), "How long one of those may take."),
-        (bytes(leaving::BYTES_MAX), "What one of those may send meanwhile."),
+        (Time(Duration::from_millis(leaving::WITHIN_MS)), "Duration of a lingering connection."),
+        (bytes(leaving::BYTES_MAX), "Input of a lingering connection."),
         (Count(subscriptions::CHANNELS_MAX), "Channels of a client, and as many shard channels."),
-        (Count(subscriptions::PATTERNS_MAX), "Patterns of channels of a client."),
-        (bytes(subscriptions::NAMES_BYTES_MAX), "The names of all those, of a client."),
-        (bytes(transaction::WATCHED_BYTES_MAX), "Keys that a client watches."),
-        (
-            bytes(accepted::TEXT_BYTES_MAX),
-            "The text that `CONFIG SET` gives to a setting that means nothing here.",
-        ),
-        (Count(statistics::CODES_MAX), "Codes of errors that `INFO errorstats` counts apart."),
+        (Count(subscriptions::PATTERNS_MAX), "Patterns of a client."),
+        (bytes(subscriptions::NAMES_BYTES_MAX), "Names of the channels and patterns of a client."),
+        (bytes(transaction::WATCHED_BYTES_MAX), "Watched keys of a client."),
+        (bytes(accepted::TEXT_BYTES_MAX), "Text value of a setting without effect in `CONFIG SET`."),
+        (Count(statistics::CODES_MAX), "Error codes that `INFO errorstats` counts separately."),
     ]
 }

@@ -1,22 +1,24 @@
-//! Patterns as Redis reads them: `*`, `?`, `[a-z]`, `[^a]`, and a backslash before what is meant as it is.
+//! Glob patterns with Redis' syntax: `*`, `?`, `[a-z]`, `[^a]`, and a backslash that escapes the next
+//! character.
 
 use thiserror::Error;
 
-/// Compares texts with patterns until that takes too long: at most the product of both lengths, but those can be large.
+/// Matches texts against patterns within a budget. The worst case is the product of both lengths, which can
+/// be large.
 #[derive(Debug)]
 pub(crate) struct Matcher {
-    /// How much more may be looked at than each text a few times.
+    /// Steps left beyond the free steps of each text.
     steps_left: usize,
 }
 
-/// Who has asked is to ask for something simpler.
+/// The budget is exhausted, so the caller should use a simpler pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("ERR the pattern takes too long to compare")]
 pub(crate) struct TooLong;
 
-/// For each text.
+/// Free steps for each text.
 const FREE_STEPS: usize = 64;
-/// Some hundredths of a second.
+/// Takes some hundredths of a second.
 const STEPS_MAX: usize = 1 << 23;
 
 impl Default for Matcher {
@@ -26,7 +28,7 @@ impl Default for Matcher {
 }
 
 impl Matcher {
-    /// Whether a pattern matches the whole text; none does any more once all takes too long.
+    /// Whether a pattern matches the whole text. False for every text once the budget is exhausted.
     pub(crate) fn matches(&mut self, pattern: &[u8], text: &[u8]) -> bool {
         let free = FREE_STEPS + 4 * text.len();
         let mut left = free.saturating_add(self.steps_left);
@@ -35,7 +37,7 @@ impl Matcher {
         is_match && !self.is_exhausted()
     }
 
-    /// Whether all was compared to its end.
+    /// Fails if a match was cut short by the budget.
     pub(crate) fn check(&self) -> Result<(), TooLong> {
         if self.is_exhausted() { Err(TooLong) } else { Ok(()) }
     }
@@ -45,14 +47,14 @@ impl Matcher {
     }
 }
 
-/// A star that is followed by another never has to be tried again. What is looked at is taken from `left`: nothing matches when that is none.
+/// Only the last star needs backtracking. Steps are taken from `left`; at zero, nothing matches.
 fn matches(pattern: &[u8], text: &[u8], left: &mut usize) -> bool {
     if text.is_empty() {
-        // Redis looks at nothing then, not even at stars.
+        // Redis doesn't look at the pattern of an empty text, not even at stars.
         return pattern.is_empty();
     }
     let (mut rest, mut at) = (pattern, 0);
-    // Behind the last star, and where the text goes on that it leaves.
+    // The pattern after the last star, and the position in the text where its match began.
     let mut star: Option<(&[u8], usize)> = None;
     while at < text.len() {
         let before = rest.len();
@@ -61,7 +63,7 @@ fn matches(pattern: &[u8], text: &[u8], left: &mut usize) -> bool {
         } else if let Some(behind) = step(rest, text[at]) {
             (rest, at) = (behind, at + 1);
         } else if let Some((behind, from)) = star {
-            // A class was looked at to its end, all else at its begin.
+            // A class was read to its end, any other element only at its first byte.
             *left = left.saturating_sub(class_bytes(rest));
             (rest, at, star) = (behind, from + 1, Some((behind, from + 1)));
         } else {
@@ -75,12 +77,12 @@ fn matches(pattern: &[u8], text: &[u8], left: &mut usize) -> bool {
     rest.iter().all(|byte| *byte == b'*')
 }
 
-/// How many bytes of a pattern were looked at, where it begins with a class that does not match.
+/// Bytes of the class at the beginning of a pattern, or 0.
 fn class_bytes(pattern: &[u8]) -> usize {
     pattern.strip_prefix(b"[").map_or(0, |rest| rest.len() - class(rest, 0).1.len())
 }
 
-/// What is left of a pattern whose first element matches the byte.
+/// Matches the first element of a pattern against a byte, and returns the rest of the pattern.
 fn step(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     match pattern {
         [] => None,
@@ -93,7 +95,8 @@ fn step(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     }
 }
 
-/// Whether a class has the byte, and what is left behind it. A class without an end reaches to the end of the pattern.
+/// Returns whether a class contains the byte, and the rest of the pattern. A class without an end extends to
+/// the end of the pattern.
 fn class(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     let (mut rest, is_negated) = pattern.strip_prefix(b"^").map_or((pattern, false), |rest| (rest, true));
     let mut has = false;

@@ -1,6 +1,7 @@
-//! Who wants to know of changes of keys: watchers, client-side caches, subscribers of keyspace notifications.
+//! Observers of key changes: WATCH, client-side caching, and keyspace notifications.
 //!
-//! One word says whether there is any of them. A command that changes a key looks at it once, and goes on if it is zero.
+//! A single word of flags says which kinds of observers exist. A command that changes a key checks it once,
+//! and continues if it is zero.
 
 use std::sync::Arc;
 
@@ -19,11 +20,11 @@ use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering::Relaxed, Or
 use crate::tracking::Tracking;
 use crate::transaction::Watches;
 
-/// Of all clients.
+/// Observers of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Interests {
     flags: AtomicU8,
-    /// Held while `flags` are found out.
+    /// Held while `flags` is recomputed.
     refresh: Mutex<()>,
     pub(crate) watches: Watches,
     pub(crate) tracking: Tracking,
@@ -34,37 +35,37 @@ pub(crate) struct Interests {
     news: News,
 }
 
-/// A watched key, and the database by the number that clients know.
+/// A watched key with the client's number of its database.
 pub(crate) type WatchedKey = (Database, Arc<[u8]>);
 
-/// What of [`Interests`] there is.
+/// The kinds of observers in [`Interests`] that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flags(u8);
 
 impl Flags {
     pub(crate) const WATCHED: Self = Self(1);
     pub(crate) const TRACKED: Self = Self(1 << 1);
-    /// Keyspace notifications.
+    /// There are keyspace notifications.
     pub(crate) const EVENTS: Self = Self(1 << 2);
-    /// Those that need a look at keys before a command.
+    /// Some observers need to look at keys before a command.
     pub(crate) const LOOK_BEFORE: Self = Self(1 << 3);
     pub(crate) const PAUSED: Self = Self(1 << 4);
     pub(crate) const MONITORED: Self = Self(1 << 5);
-    /// Of those, what concerns changes of keys.
+    /// The flags for changes of keys.
     const CHANGES: u8 = Self::WATCHED.0 | Self::TRACKED.0 | Self::EVENTS.0;
 
     pub(crate) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0
     }
 
-    /// Whether nobody wants to know of changes.
+    /// Whether nobody observes changes.
     pub(crate) fn are_indifferent(self) -> bool {
         self.0 & Self::CHANGES == 0
     }
 }
 
 impl Interests {
-    /// One load.
+    /// Loads the flags.
     pub(crate) fn flags(&self) -> Flags {
         Flags(self.flags.load(Relaxed))
     }
@@ -73,13 +74,13 @@ impl Interests {
         Events::of_bits(self.events.load(Relaxed))
     }
 
-    /// CONFIG SET notify-keyspace-events.
+    /// Sets `notify-keyspace-events`.
     pub(crate) fn set_events(&self, events: Events, engine: &Engine) {
         self.events.store(events.bits(), SeqCst);
         self.refresh(engine);
     }
 
-    /// To be called whenever somebody began or ceased to be interested.
+    /// Recomputes the flags. Called whenever an observer is added or removed.
     pub(crate) fn refresh(&self, engine: &Engine) {
         let _alone = self.refresh.lock();
         let events = self.events();
@@ -100,38 +101,39 @@ impl Interests {
     }
 }
 
-/// What happened to keys and is not told yet, in the order in which it happened: it is noted while the shard of the key is locked, and told when
-/// nothing is.
+/// Changes of keys that observers have not been told of yet, in the order in which they happened. They are
+/// noted while the key's shard is locked, and delivered when no lock is held.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// Until all of it is told: whoever has noted something, and finds this false, knows that it was.
+    /// True until all changes are delivered. A thread that noted a change and finds this false knows that it
+    /// was delivered.
     is_any: AtomicBool,
-    /// Innermost but for what the engine notes itself.
+    /// The innermost lock, except for the engine's own log of removals.
     noted: Mutex<Vec<Happened>>,
-    /// Held while it is told: two who tell at the same time would mix it.
+    /// Held during delivery, so that two threads can't interleave it.
     telling: Mutex<()>,
 }
 
-/// To a key of this database of the engine.
+/// A change of a key in a database of the engine.
 #[derive(Debug)]
 struct Happened {
     database: Database,
     key: Box<[u8]>,
     change: Change,
-    /// The client that did it.
+    /// The client that made the change.
     by: Option<u64>,
 }
 
 impl News {
     fn note(&self, happened: Happened, engine: &Engine) {
         let mut noted = self.noted.lock();
-        // What expired or was evicted for it was gone before.
+        // Keys that expired or were evicted for this change come first.
         self.note_removed(&mut noted, engine);
         noted.push(happened);
         self.is_any.store(true, SeqCst);
     }
 
-    /// What is to be told next. Empty: all was told.
+    /// Takes the next changes to deliver. Empty if all were delivered.
     fn take(&self, engine: &Engine) -> Vec<Happened> {
         let mut noted = self.noted.lock();
         self.note_removed(&mut noted, engine);
@@ -139,7 +141,7 @@ impl News {
         std::mem::take(&mut *noted)
     }
 
-    /// Keys that went without a command.
+    /// Notes keys that were removed without a command.
     fn note_removed(&self, noted: &mut Vec<Happened>, engine: &Engine) {
         if !engine.has_removed() {
             return;
@@ -156,14 +158,14 @@ impl News {
 }
 
 impl Shared {
-    /// Something has happened to a key of this database of the engine, whose shard is locked.
+    /// Notes a change of a key in a database of the engine. The key's shard is locked.
     pub(crate) fn note(&self, database: Database, key: &[u8], change: Change, by: Option<u64>) {
         let happened = Happened { database, key: key.into(), change, by };
         self.interests.news.note(happened, &self.engine);
     }
 
-    /// Tells what has happened to keys, if anything. No shard may be locked. Whatever this thread has noted before is told when it comes back, be
-    /// it by another one.
+    /// Delivers the noted changes. No shard may be locked. When it returns, every change that this thread
+    /// noted has been delivered, possibly by another thread.
     pub(crate) fn settle(&self) {
         let news = &self.interests.news;
         if self.engine.has_removed() || news.is_any.load(SeqCst) {
@@ -187,7 +189,7 @@ impl Shared {
     fn tell(&self, happened: &Happened) {
         let Happened { database, ref key, change, by } = *happened;
         let flags = self.interests.flags();
-        // Clients know it by another number after SWAPDB.
+        // After SWAPDB, clients know the database by another number.
         let database = self.databases.of_clients(database);
         if change.is_change() {
             if flags.has(Flags::WATCHED) {
@@ -200,13 +202,13 @@ impl Shared {
         if flags.has(Flags::EVENTS) {
             for (channel, payload) in self.interests.events().messages(change, database, key) {
                 if let Err(error) = pubsub::publish(self, &channel, payload) {
-                    tracing::warn!(%error, "a keyspace notification is not told to all patterns");
+                    tracing::warn!(%error, "keyspace notification not delivered to all pattern subscribers");
                 }
             }
         }
     }
 
-    /// The watched keys of a database, or of all, that are there.
+    /// The watched keys that exist in a database, or in all databases.
     pub(crate) fn watched(&self, database: Option<Database>, now_ms: u64) -> Vec<WatchedKey> {
         let mut keys = self.interests.watches.keys(database);
         keys.retain(|(database, key)| self.is_there(*database, key, now_ms));
@@ -219,7 +221,7 @@ impl Shared {
         self.engine.lock(&key).contains(now_ms)
     }
 
-    /// Keys have been removed, or exchanged, all at once; among them some that were watched.
+    /// Reports keys that were removed or swapped together; `watched` are those of them that were watched.
     pub(crate) fn flushed(&self, watched: &[WatchedKey]) {
         for (database, key) in watched {
             self.interests.watches.touch(*database, key);
@@ -229,7 +231,7 @@ impl Shared {
         }
     }
 
-    /// Removes all keys. Nobody else may be executing commands.
+    /// Removes all keys. No other thread may be executing commands.
     pub(crate) fn clear(&self, now_ms: u64) -> Cleared {
         let watched = self.watched(None, now_ms);
         let cleared = self.engine.clear();
@@ -237,8 +239,8 @@ impl Shared {
         cleared
     }
 
-    /// SWAPDB. What is watched in one of both changes if it is there before or after. Redis does not tell client-side caches, and leaves
-    /// them with values of the other database.
+    /// SWAPDB. A watched key counts as changed if it exists in either database. As in Redis, client-side
+    /// caches aren't notified, and keep values of the other database.
     pub(crate) fn swap(&self, one: Database, other: Database, now_ms: u64) {
         let watched = [one, other].map(|database| self.interests.watches.keys(Some(database))).concat();
         let is_in_either =
@@ -251,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Tells what was put off to the end of a batch.
+    /// Delivers the changes that were deferred to the end of a batch.
     pub(crate) fn end_batch(&self) {
         self.settle();
         if self.interests.tracking.has_changes() {

@@ -1,4 +1,4 @@
-//! Tells client-side caches which keys have changed.
+//! Sends invalidation messages to client-side caches.
 
 use crate::clients::Client;
 use crate::mail::Message;
@@ -6,17 +6,17 @@ use crate::reply::{Reply, Version};
 use crate::shared::Shared;
 use crate::tracking::{Changes, Forgotten, OwnChanges};
 
-/// Where clients of RESP2 learn of changes that another connection tracks for them.
+/// Channel on which RESP2 clients receive invalidations that they track through another connection.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// What is not to be believed any more.
+/// The keys to invalidate.
 #[derive(Clone, Copy, Debug)]
 enum Stale<'a> {
     Keys(&'a [&'a [u8]]),
     Everything,
 }
 
-/// A key has changed.
+/// Invalidates a key that has changed.
 pub(crate) fn tell_of_key(shared: &Shared, key: &[u8], by: Option<u64>) {
     let tracking = &shared.interests.tracking;
     let clients = tracking.changed(key, by);
@@ -28,19 +28,19 @@ pub(crate) fn tell_of_key(shared: &Shared, key: &[u8], by: Option<u64>) {
     }
 }
 
-/// Keys that were given up because the table is full.
+/// Invalidates keys that were dropped because the tracking table is full.
 pub(crate) fn tell_of_forgotten(shared: &Shared, forgotten: &Forgotten) {
     for (key, clients) in forgotten {
         tell(shared, clients, Stale::Keys(&[key]));
     }
 }
 
-/// All keys are gone.
+/// Invalidates all keys.
 pub(crate) fn tell_of_flush(shared: &Shared) {
     tell(shared, &shared.interests.tracking.flush(), Stale::Everything);
 }
 
-/// To clients that track prefixes: all that has changed since the last time, in one message for each prefix.
+/// Invalidates changed keys for clients in broadcast mode, in one message per prefix.
 pub(crate) fn broadcast(shared: &Shared) {
     for changes in shared.interests.tracking.take_changes() {
         let keys: Vec<&[u8]> = changes.keys.iter().map(|(key, _)| &**key).collect();
@@ -56,7 +56,8 @@ pub(crate) fn broadcast(shared: &Shared) {
     }
 }
 
-/// Who gets all keys, and who not those that it has changed itself.
+/// Splits clients into those that receive all keys and those that don't receive keys that they changed
+/// themselves.
 fn recipients(shared: &Shared, changes: &Changes) -> (Vec<u64>, Vec<u64>) {
     let has_own = |client: &u64| changes.keys.iter().any(|(_, by)| *by == Some(*client));
     changes.clients.iter().partition(|client| {
@@ -102,7 +103,7 @@ enum Way {
     Redirected,
 }
 
-/// Who is told in place of a client that tracks. If that one is gone, the client learns it.
+/// The client to notify in place of a tracking client. If it is gone, the tracking client is told so.
 fn target(shared: &Shared, client: u64) -> Option<(std::sync::Arc<Client>, Way)> {
     let tracking = &shared.interests.tracking;
     let Some(redirect) = tracking.redirect(client) else {

@@ -1,23 +1,24 @@
-//! The longest common subsequence of two values.
+//! The longest common subsequence of two values, for LCS.
 
 use thiserror::Error;
 
-/// Pairs of bytes that are compared at most: 4096 of each value. Everybody on the worker waits for it, some hundredths of a second.
+/// The most pairs of bytes compared: 4096 bytes of each value. The worker is blocked meanwhile, for some
+/// hundredths of a second.
 const CELLS_MAX: usize = 1 << 24;
 
-/// Why two values are not compared.
+/// Reasons for refusing to compare two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum TooLong {
-    #[error("ERR LCS compares values whose lengths, multiplied, are at most {CELLS_MAX}")]
+    #[error("ERR the product of both lengths may be at most {CELLS_MAX}")]
     Alone,
-    /// With those that the transaction has compared before.
+    /// Together with earlier comparisons of the transaction.
     #[error(
-        "ERR the LCS of a transaction compare values whose lengths, multiplied, are at most {CELLS_MAX} together"
+        "ERR the products of the lengths may be at most {CELLS_MAX} in total for the LCS commands of a transaction"
     )]
     Together,
 }
 
-/// Pairs of bytes that may still be compared before others have their turn: a transaction has as many as one command.
+/// A budget of byte pairs. A transaction has as many as a single command.
 #[derive(Debug)]
 pub(crate) struct Cells(usize);
 
@@ -28,8 +29,8 @@ impl Default for Cells {
 }
 
 impl Cells {
-    /// Takes those of values of these lengths; the memory that comparing them takes beside them. A value without bytes has nothing in common with
-    /// any.
+    /// Takes the pairs for two values of these lengths, and returns the memory that the comparison needs
+    /// besides the values. An empty value costs nothing.
     pub(crate) fn take(&mut self, first: usize, second: usize) -> Result<usize, TooLong> {
         if first == 0 || second == 0 {
             return Ok(0);
@@ -43,15 +44,15 @@ impl Cells {
     }
 }
 
-/// What two values have in common.
+/// The common subsequence of two values.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Common {
     pub(crate) bytes: Vec<u8>,
-    /// Where, from the last to the first.
+    /// The matching parts, from the last to the first.
     pub(crate) matches: Vec<Match>,
 }
 
-/// A part of both values, with first and last index of each.
+/// A part that occurs in both values, with its first and last index in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Match {
     pub(crate) first: (usize, usize),
@@ -64,14 +65,14 @@ impl Match {
     }
 }
 
-/// Only how long it is.
+/// Returns the length of the subsequence alone.
 pub(crate) fn length(first: &[u8], second: &[u8]) -> usize {
     lengths(first, second, |_, _| ())
 }
 
-/// The subsequence, and where its parts lie. Where there are several, that of Redis.
+/// Returns the subsequence and its parts. If there are several, it chooses as Redis does.
 pub(crate) fn common(first: &[u8], second: &[u8]) -> Common {
-    // A bit per pair says where the longer one is: all that the way back needs.
+    // One bit per pair suffices to trace the subsequence back.
     let mut goes_first = vec![0_u64; (first.len() * second.len()).div_ceil(64)];
     let length = lengths(first, second, |cell, is_first| {
         goes_first[cell / 64] |= u64::from(is_first) << (cell % 64);
@@ -100,7 +101,8 @@ pub(crate) fn common(first: &[u8], second: &[u8]) -> Common {
     Common { bytes, matches }
 }
 
-/// Tells for each pair whether leaving out the byte of the first keeps more than leaving out that of the second.
+/// Calls `tell` for each pair: whether dropping the byte of the first value leaves a longer subsequence than
+/// dropping that of the second.
 fn lengths(first: &[u8], second: &[u8], mut tell: impl FnMut(usize, bool)) -> usize {
     let mut row = vec![0_u32; second.len() + 1];
     for (line, one) in first.iter().enumerate() {

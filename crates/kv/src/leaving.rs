@@ -1,7 +1,8 @@
-//! The end of a connection whose client may have sent more than was read.
+//! Lingering close of connections whose clients may have sent more than was read.
 //!
-//! The kernel resets a connection that is closed with input unread, and a reset makes the client lose what it has not read yet: the error that
-//! tells why. So the server ends its own direction, and reads on into nothing until the client has ended too, for a while.
+//! The kernel resets a connection that is closed with unread input, and the reset makes the client lose data
+//! that it has not read yet, such as an error message. So the server closes only its sending direction, and
+//! discards input until the client closes too, for a limited time.
 
 use std::io::{ErrorKind, Read};
 
@@ -9,12 +10,12 @@ use mio::net::TcpStream;
 
 use crate::transport::Transport;
 
-/// How long a client may take to read its last reply.
+/// How long a lingering close may take, for the client to read its last reply.
 pub(crate) const WITHIN_MS: u64 = 2_000;
-/// How much it may have sent meanwhile.
+/// How many bytes a client may send meanwhile.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
-/// Connections of all workers that end like this at a time: one for so many that may be open, and no more than so many. They have descriptors
-/// beside those.
+/// Limits for lingering connections of all workers: one per `SHARE` clients that may be open, and at most
+/// `LEAVING_MAX`. Their file descriptors come on top of those of open connections.
 const SHARE: usize = 8;
 pub(crate) const LEAVING_MAX: usize = 1024;
 
@@ -25,13 +26,13 @@ pub(crate) struct Leaving {
     left_bytes: usize,
 }
 
-/// How many connections of each worker may end like this at a time; for another, the oldest of them ends at once.
+/// The limit for each worker. Above it, the oldest lingering connection is closed.
 pub(crate) fn count_max(clients_max: usize, workers: usize) -> usize {
     ((clients_max / SHARE).min(LEAVING_MAX) / workers).max(1)
 }
 
 impl Leaving {
-    /// Nothing more will be sent. None: the client is gone already.
+    /// Begins a lingering close. Returns `None` if the client is gone already.
     pub(crate) fn begin(mut transport: Transport, now_ms: u64) -> Option<Self> {
         transport.end().ok()?;
         Some(Self { transport, until_ms: now_ms.saturating_add(WITHIN_MS), left_bytes: BYTES_MAX })
@@ -41,7 +42,7 @@ impl Leaving {
         self.transport.socket_mut()
     }
 
-    /// Reads what there is; whether the client has ended too, or has sent enough.
+    /// Discards input; returns whether the client has closed or exceeded the byte limit.
     pub(crate) fn is_over(&mut self, buffer: &mut [u8]) -> bool {
         loop {
             match self.socket_mut().read(buffer) {
@@ -53,7 +54,7 @@ impl Leaving {
         }
     }
 
-    /// When it is waited for no longer.
+    /// Deadline of the lingering close.
     pub(crate) fn until_ms(&self) -> u64 {
         self.until_ms
     }

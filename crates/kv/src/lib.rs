@@ -1,19 +1,20 @@
 //! The Redis-protocol data plane: connections, commands, replies.
 //!
-//! Decides what a command means and in which order replies go out; where a key lies, and which is evicted, the `engine` decides. It reads
-//! no configuration and knows nothing of HTTP.
+//! This crate decides what a command means, and the order of replies. The `engine` crate decides where a key
+//! is stored and which key is evicted. This crate reads no configuration and knows nothing of HTTP.
 //!
-//! [`Server::start`] binds a listener per worker and runs each worker on a thread of its own: one loop over non-blocking
-//! sockets. All workers share one [`engine::Engine`]; no command leaves the thread that read it. What comes with one read is
-//! executed command by command in order, and answered with one write.
+//! [`Server::start`] binds a listener per worker and runs each worker on its own thread, as an event loop
+//! over non-blocking sockets. All workers share one [`engine::Engine`]; a command is executed on the thread
+//! that read it. The commands of one read are executed in order, and their replies are sent with one write.
 //!
-//! `worker.rs` has the loop, `conversation.rs` a connection without its socket, `command/table.rs` the one list of commands, and the
-//! rest of `command/` their functions. `docs/internals/kv.md` explains the whole.
+//! The event loop is in `worker.rs`, a connection without its socket in `conversation.rs`, the command table
+//! in `command/table.rs`, and the implementations of commands in the rest of `command/`. `docs/internals/kv.md`
+//! explains the design.
 //!
-//! - A command waits for nothing and needs no message between threads. One that must see all keys at one moment takes the turns of all
-//!   workers, always in the same order.
-//! - Code that runs while a shard is locked (mail, notices of changed keys) never asks for a shard.
-//! - Buffers of clients, and all that the server remembers for them, count against `maxmemory`.
+//! - A command never blocks and needs no messages between threads. A command that needs a consistent view of
+//!   all keys takes the turns of all workers, always in the same order.
+//! - Code that runs with a shard locked (mail, notices of changed keys) never locks a shard.
+//! - Clients' buffers, and all state that the server keeps for clients, count against `maxmemory`.
 
 mod accept;
 mod accepted;

@@ -1,59 +1,62 @@
-//! What connections may take.
+//! Limits of connections.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Limits of connections. Each can be changed while they are open.
+/// Limits of connections. They can change while connections are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once, of all workers. More are told so and closed (`maxclients`).
+    /// Simultaneous connections of all workers (`maxclients`). Further clients receive an error and are
+    /// closed.
     pub clients_max: usize,
-    /// Clients that say nothing for so long are closed (`timeout`); none if zero.
+    /// Idle timeout (`timeout`); zero disables it.
     pub idle: Duration,
-    /// How long a connection is silent before the kernel asks whether its client is there (`tcp-keepalive`); never if zero.
+    /// Idle time before the kernel sends keepalive probes (`tcp-keepalive`); zero disables them.
     pub keepalive: Duration,
-    /// Bytes of a request that is not complete (`client-query-buffer-limit`). The client is closed.
+    /// Bytes of an incomplete request (`client-query-buffer-limit`). The client is closed above it.
     pub query_bytes_max: usize,
-    /// Messages that a subscriber has not read (`client-output-buffer-limit pubsub`).
+    /// Unread messages of a subscriber (`client-output-buffer-limit pubsub`).
     pub messages: OutputLimit,
-    /// Replies that another client has not read (`client-output-buffer-limit normal`).
+    /// Unread replies of any other client (`client-output-buffer-limit normal`).
     pub replies: OutputLimit,
-    /// What requests and replies of all clients take together (`maxmemory-clients`). The client that has most is closed.
+    /// Requests and replies of all clients together (`maxmemory-clients`). Above it, the client with the
+    /// largest buffers is closed.
     pub buffers_max: BuffersLimit,
-    /// Clients that have given no password, where one is needed, or not finished the handshake of TLS, are closed after so long; none if zero.
+    /// Time limit for authentication, where a password is needed, and for the TLS handshake; zero disables
+    /// it.
     pub auth: Duration,
-    /// How many of those there are at once. The oldest is closed for a new one.
+    /// Simultaneous clients that are not authenticated. The oldest is closed for a new one.
     pub strangers_max: usize,
 }
 
-/// What the buffers of all clients may take.
+/// Limit of the buffers of all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuffersLimit {
-    /// No limit if zero.
+    /// An absolute limit; zero disables it.
     Bytes(usize),
-    /// Of `maxmemory`, as it is at the time; no limit where that has none.
+    /// A percentage of the current `maxmemory`; no limit if `maxmemory` has none.
     Percent(u8),
 }
 
-/// What a client may leave unread. It is closed otherwise.
+/// Limit of unread output, above which a client is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// At once; no limit if zero.
+    /// Hard limit; zero disables it.
     pub bytes_max: usize,
-    /// For so long as `patience` says; no limit if zero.
+    /// Soft limit, which may be exceeded for `patience`; zero disables it.
     pub bytes_soft: usize,
     pub patience: Duration,
 }
 
 impl Limits {
-    /// What all buffers together may take, where so much may be stored.
+    /// The limit of all buffers in bytes, for this `maxmemory`.
     pub(crate) fn buffers_bytes_max(&self, maxmemory: u64) -> usize {
         match self.buffers_max {
             BuffersLimit::Bytes(0) => usize::MAX,
             BuffersLimit::Bytes(bytes) => bytes,
             BuffersLimit::Percent(_) if maxmemory == u64::MAX => usize::MAX,
             BuffersLimit::Percent(percent) => {
-                // Each turn asks: two quick divisions in place of one of 128 bits.
+                // Called every turn: two 64-bit divisions are faster than one of 128 bits.
                 let percent = u64::from(percent);
                 let bytes = maxmemory / 100 * percent + maxmemory % 100 * percent / 100;
                 usize::try_from(bytes).unwrap_or(usize::MAX).max(BUFFERS_BYTES_LEAST)
@@ -62,11 +65,12 @@ impl Limits {
     }
 }
 
-/// A small part of a small memory would leave nobody enough to change it again; Redis has the same.
+/// A percentage of a small memory would leave too little even to change the setting. Redis has the same
+/// minimum.
 const BUFFERS_BYTES_LEAST: usize = 128 << 10;
 
 impl fmt::Display for BuffersLimit {
-    /// As CONFIG GET tells it.
+    /// Formats the limit as CONFIG GET does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(bytes) => write!(f, "{bytes}"),
@@ -76,8 +80,9 @@ impl fmt::Display for BuffersLimit {
 }
 
 impl Default for Limits {
-    /// 10,000 clients, no time limit, 300 s of silence, requests of 1 GiB, messages of 32 MiB, or 8 MiB for 60 s, as Redis has them; 1 GiB for all
-    /// clients together. 1,000 clients without a password, for a minute each, as PostgreSQL has it: time to type one.
+    /// The defaults of Redis: 10,000 clients, no idle timeout, keepalive after 300 s, requests of 1 GiB,
+    /// messages of 32 MiB, or 8 MiB for 60 s. Besides, 1 GiB for all clients together, and 1,000
+    /// unauthenticated clients for a minute each, which is PostgreSQL's limit and enough to type a password.
     fn default() -> Self {
         Self {
             clients_max: 10_000,

@@ -1,4 +1,5 @@
-//! Clients whose replies wait for memory, where keys are not evicted for them: the first in line goes on when others have read theirs.
+//! The queue of clients whose replies wait for memory under `noeviction`. The first continues when others
+//! have read their replies.
 
 use std::collections::VecDeque;
 
@@ -7,29 +8,31 @@ use engine::Policy;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of all clients.
+/// The queue, shared by all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     clients: Mutex<VecDeque<u64>>,
-    /// When the first in line went on the last time, or could at least try to because others had read something, or may have more.
+    /// When the first client last continued, or could at least retry because memory or limits had changed.
     moved_at_ms: AtomicU64,
 }
 
-/// Of one client, whose reply had no room.
+/// State of a client whose reply did not fit into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waits {
     pub(crate) since_ms: u64,
-    /// What was in use when it was tried the last time; the first time it is tried again whatever there is.
+    /// Memory in use at the last attempt. The maximum after the first attempt, so that the second is
+    /// unconditional.
     pub(crate) used_bytes: u64,
-    /// As they were then.
+    /// The conditions at the last attempt.
     pub(crate) terms: Terms,
-    /// Whether this time is the last.
+    /// Whether the current attempt is the last.
     pub(crate) is_last: bool,
-    /// How often in a row nobody else had anything that would be free soon. Once may be by chance: it was read just then.
+    /// Consecutive attempts at which no other client had memory that would soon be free. A single one may be
+    /// by chance, right after others have read.
     pub(crate) alone: usize,
 }
 
-/// What decides whether a reply has room, beside what is in use.
+/// Conditions besides the memory in use that decide whether a reply fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) bytes_max: u64,
@@ -37,20 +40,20 @@ pub(crate) struct Terms {
     pub(crate) policy: Policy,
 }
 
-/// What becomes of a command whose reply had no room.
+/// The next step for a command whose reply did not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Try,
-    /// It is refused if it has no room now.
+    /// Try again, and fail if the reply doesn't fit.
     TryLast,
     Wait,
 }
 
-/// How long nobody has to read anything until others are refused.
+/// Time without progress after which waiting replies are refused.
 const PATIENCE_MS: u64 = 5_000;
-/// As often a reply has to lack room for which nobody else is the cause.
+/// Attempts without another client to wait for after which a reply is refused.
 const ALONE_MAX: usize = 2;
-/// As much has to be free again before a reply is tried anew.
+/// Memory that has to be freed before a reply is retried.
 const FREE_BYTES: u64 = 64 << 10;
 
 impl Line {
@@ -62,7 +65,7 @@ impl Line {
         self.clients.lock().retain(|other| *other != client);
     }
 
-    /// The reply of the first in line had room.
+    /// Records that the reply of the first client was written.
     pub(crate) fn moved(&self, now_ms: u64) {
         self.moved_at_ms.store(now_ms, Relaxed);
     }
@@ -83,7 +86,7 @@ impl Line {
 }
 
 impl Waits {
-    /// The reply of a client that is new in line, or as it was before, had no room beside so much. None: nor would it have later.
+    /// The state after a failed attempt, given the state before. Returns `None` if waiting is pointless.
     pub(crate) fn again(
         before: Option<Self>,
         (used_bytes, terms): (u64, Terms),
@@ -99,7 +102,7 @@ impl Waits {
         (alone < ALONE_MAX).then_some(Self { since_ms, used_bytes, terms, is_last: false, alone })
     }
 
-    /// Whether there may be more than when it was tried the last time.
+    /// Whether conditions have improved since the last attempt.
     fn may_have_room(self, (used_bytes, terms): (u64, Terms)) -> bool {
         used_bytes.saturating_add(FREE_BYTES) <= self.used_bytes || terms != self.terms
     }

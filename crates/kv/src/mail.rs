@@ -1,4 +1,4 @@
-//! Messages to other clients, written once for all who get the same.
+//! Messages to other clients, encoded once for all recipients.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::posted::Posted;
 use crate::reply::{Reply, SHARED_FROM, Version};
 use crate::shared::Shared;
 
-/// A message in both protocols, as far as somebody gets it.
+/// A message encoded for each protocol version, on demand.
 pub(crate) struct Message<W> {
     write: W,
     written: [Option<Output>; 2],
@@ -21,7 +21,8 @@ impl<W: Fn(&mut Reply<'_>)> Message<W> {
         Self { write, written: [None, None] }
     }
 
-    /// Sends it to one more client, unless that is to be closed. One that has too much to read already is closed for it.
+    /// Posts the message to a client, unless it is closing. Closes the client if its output exceeds the
+    /// limit.
     pub(crate) fn send(&mut self, shared: &Shared, client: &Client) -> bool {
         if client.is_killed() {
             return false;
@@ -38,7 +39,7 @@ impl<W: Fn(&mut Reply<'_>)> Message<W> {
     }
 }
 
-/// A part of messages. A long one is in memory once for all of them.
+/// A part of one or more messages. A long one is stored once for all of them.
 pub(crate) struct Part<'a> {
     bytes: &'a [u8],
     posted: OnceCell<Arc<Posted>>,
@@ -63,7 +64,7 @@ impl Shared {
         Posted::new(bytes, self.buffered())
     }
 
-    /// What is written may be sent to many: where it is long, they share it.
+    /// Wraps an encoded message so that recipients share it if it is long.
     pub(crate) fn message(&self, mut written: Output) -> Output {
         if written.has_values() || written.len() < SHARED_FROM {
             return written;

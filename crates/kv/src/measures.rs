@@ -1,4 +1,4 @@
-//! What the server has counted, for whoever watches it.
+//! Counters of the server, for metrics.
 
 use std::collections::BTreeMap;
 
@@ -6,65 +6,67 @@ use crate::endings::Ending;
 use crate::server::Control;
 use crate::statistics::{Statistics, Sum};
 
-/// Counts since the start, or since CONFIG RESETSTAT, and what there is now.
+/// Counters since the start, or since CONFIG RESETSTAT, and gauges.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measures {
-    /// Connections that are open.
+    /// Open connections.
     pub clients: u64,
-    /// Connections since the start.
+    /// Connections accepted since the start.
     pub clients_made: u64,
-    /// How many may be open.
+    /// Limit of open connections.
     pub clients_max: u64,
-    /// Connections that were not admitted.
+    /// Connections refused.
     pub clients_refused: u64,
-    /// Connections of clients that were not let in yet: they have given no password, or not finished the handshake of TLS.
+    /// Open connections that have not authenticated, or not finished the TLS handshake.
     pub strangers: u64,
-    /// Connections that the server has ended, and why.
+    /// Connections closed by the server, by reason.
     pub endings: Vec<(Ending, u64)>,
-    /// Requests and replies of all connections.
+    /// Bytes of requests and replies in buffers of all connections.
     pub buffers_bytes: u64,
     pub input_bytes: u64,
     pub output_bytes: u64,
-    /// Keys that were asked for and there.
+    /// Lookups of keys that existed.
     pub hits: u64,
-    /// Keys that were asked for and not there.
+    /// Lookups of keys that did not exist.
     pub misses: u64,
-    /// Those that were called.
+    /// Commands that were called.
     pub commands: Vec<CommandMeasures>,
-    /// Freed memory that was given back to the system at once: resident memory would have passed its limit, or a client asked.
+    /// Freed memory returned to the system, because resident memory would have exceeded its limit or a client
+    /// asked for it.
     pub trimmed_bytes: u64,
-    /// Save files that were of no use at the start.
+    /// Save files refused at the start.
     pub saves_refused: u64,
-    /// Changes of keys since all were written to disk, or since the start.
+    /// Changes of keys since the last save, or since the start.
     pub changes_unsaved: u64,
-    /// Of the save file, where there is one.
+    /// State of the save file, if there is one.
     pub saving: Option<SavingMeasures>,
-    /// Commands that were slow enough for the slow log.
+    /// Commands recorded in the slow log.
     pub slow_commands: u64,
-    /// Replies that were errors, by the first word of each.
+    /// Error replies by their first word.
     pub errors_by_code: BTreeMap<String, u64>,
 }
 
-/// What was counted of one command.
+/// Counters of one command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandMeasures {
-    /// In small letters.
+    /// In lower case.
     pub name: &'static str,
     pub calls: u64,
-    /// Of all calls, by samples. It may fall: each sample changes what the others stand for.
+    /// Total time of all calls, extrapolated from samples. It may decrease, because each sample changes the
+    /// extrapolation.
     pub total_us: u64,
-    /// Of those calls whose time was taken, in nanoseconds.
+    /// Total time of the sampled calls in nanoseconds.
     pub samples_ns: u64,
-    /// How many of these took so long at most, in nanoseconds, and longer than the one before.
+    /// Histogram of the sampled calls: the upper bound of each bucket in nanoseconds, and its count.
     pub times: Vec<(u64, u64)>,
 }
 
-/// What a save file tells of itself.
+/// State of the save file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavingMeasures {
-    /// When all keys were written to it last; the start until then.
+    /// Time of the last save; the time of the start before the first.
     pub saved_at_ms: u64,
-    /// Whether the last attempt to write it beside those who go on has failed.
+    /// Whether the last background save failed.
     pub has_failed: bool,
 }
 
@@ -75,7 +77,7 @@ impl Measures {
         self.commands.iter().map(|command| command.calls).sum()
     }
 
-    /// Replies that were errors.
+    /// Number of error replies.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.errors_by_code.values().sum()
@@ -83,7 +85,7 @@ impl Measures {
 }
 
 impl Control {
-    /// Adds up what the workers have counted; none of them waits for it.
+    /// Sums the counters of all workers without blocking them.
     #[must_use]
     pub fn measures(&self) -> Measures {
         let shared = self.shared();

@@ -1,4 +1,4 @@
-//! MONITOR: clients that see every command.
+//! MONITOR: clients that receive every command.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use crate::clients::Client;
 use crate::output::Output;
 use crate::shared::Shared;
 
-/// Of all workers.
+/// The monitors of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Monitors(RwLock<Vec<Arc<Client>>>);
 
@@ -29,7 +29,7 @@ impl Monitors {
 }
 
 impl Shared {
-    /// Tells monitors of a command. One that does not read what it is told is closed, as a subscriber would be.
+    /// Sends a command to all monitors. A monitor that doesn't read is closed like a subscriber.
     pub(crate) fn tell_monitors<'a>(
         &self,
         client: &Client,
@@ -49,7 +49,7 @@ impl Shared {
     }
 }
 
-/// As Redis writes it. What is longer than a monitor may be told is not written to its end.
+/// Formats a command as Redis does. A line longer than a monitor may receive is cut off.
 fn line<'a>(
     at: Duration,
     origin: &str,

@@ -1,10 +1,10 @@
-//! Keyspace notifications: which events are told, and on which channels.
+//! Keyspace notifications: classes of events, and channels.
 
 use std::fmt;
 
 use engine::Database;
 
-/// What happened to a key, or to the search for it.
+/// An event of a key, or of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Append,
@@ -15,11 +15,11 @@ pub(crate) enum Change {
     Expired,
     IncrBy,
     IncrByFloat,
-    /// It was looked for and not there.
+    /// A lookup found no key.
     KeyMiss,
     MoveFrom,
     MoveTo,
-    /// It was not there before.
+    /// The key did not exist before.
     New,
     Persist,
     RenameFrom,
@@ -30,11 +30,12 @@ pub(crate) enum Change {
     SetRange,
 }
 
-/// `notify-keyspace-events`: classes of events, and whether they are told by key, by event, or both.
+/// `notify-keyspace-events`: enabled classes of events, and whether to publish them by key, by event, or
+/// both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Events(u16);
 
-/// The setting has a letter that is none.
+/// The setting contains an unknown letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownEvent;
 
@@ -46,10 +47,10 @@ const EXPIRED: u16 = 1 << 4;
 const EVICTED: u16 = 1 << 5;
 const NEW: u16 = 1 << 12;
 const MISS: u16 = 1 << 13;
-/// What `A` stands for.
+/// The classes that `A` stands for.
 const ALL: u16 = (1 << 12) - GENERIC;
 
-/// In the order in which Redis writes them. Those of other data types can be set, and never happen.
+/// In the order in which Redis prints them. Classes of other data types can be set, but have no events.
 const CLASSES: [(u8, u16); 11] = [
     (b'g', GENERIC),
     (b'$', STRING),
@@ -66,7 +67,7 @@ const CLASSES: [(u8, u16); 11] = [
 const OTHERS: [(u8, u16); 3] = [(b'K', KEYSPACE), (b'E', KEYEVENT), (b'm', MISS)];
 
 impl Change {
-    /// As clients see it.
+    /// The event name that clients see.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Append => "append",
@@ -91,7 +92,7 @@ impl Change {
         }
     }
 
-    /// Whether the key, or its value, is another one now.
+    /// Whether the event changes a key or its value.
     pub(crate) fn is_change(self) -> bool {
         !matches!(self, Self::KeyMiss | Self::New)
     }
@@ -119,7 +120,7 @@ impl Change {
 }
 
 impl Events {
-    /// Reads the letters of the setting.
+    /// Parses the letters of the setting.
     pub(crate) fn parse(letters: &[u8]) -> Result<Self, UnknownEvent> {
         let known = |letter: u8| match letter {
             b'A' => Ok(ALL),
@@ -131,17 +132,17 @@ impl Events {
         letters.iter().try_fold(0, |bits, letter| Ok(bits | known(*letter)?)).map(Self)
     }
 
-    /// Whether an event is told at all.
+    /// Whether an event is published.
     pub(crate) fn tell(self, event: Change) -> bool {
         self.0 & event.class() != 0 && self.0 & (KEYSPACE | KEYEVENT) != 0
     }
 
-    /// Whether anything is told.
+    /// Whether any event is published.
     pub(crate) fn is_any(self) -> bool {
         self.0 & (KEYSPACE | KEYEVENT) != 0 && self.0 & !(KEYSPACE | KEYEVENT) != 0
     }
 
-    /// The messages of an event, as channel and payload, in the order of Redis.
+    /// The messages of an event, as channel and payload, in Redis' order.
     pub(crate) fn messages(
         self,
         event: Change,
@@ -160,7 +161,7 @@ impl Events {
         by_key.into_iter().chain(by_event)
     }
 
-    /// As one number, to be kept in an atomic.
+    /// The setting as a number, to store in an atomic.
     pub(crate) fn bits(self) -> u16 {
         self.0
     }
@@ -171,7 +172,7 @@ impl Events {
 }
 
 impl fmt::Display for Events {
-    /// As Redis writes it, which forgets `n` beside `A`.
+    /// Formats the setting as Redis does, which omits `n` beside `A`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_all = self.0 & ALL == ALL;
         let classes = CLASSES.iter().filter(|(_, bit)| !is_all && self.0 & bit != 0);

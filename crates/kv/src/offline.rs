@@ -1,4 +1,4 @@
-//! The server without sockets: for fuzzing and tests of whatever depends on bytes alone.
+//! The server without sockets, for fuzzing and tests.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,16 +18,16 @@ use crate::shared::Shared;
 use crate::sync::Waker;
 use crate::worker::WAKE;
 
-/// A server whose clients are in memory. It has one worker: the thread that asks.
+/// A server with in-memory clients. The calling thread is its one worker.
 #[derive(Debug)]
 pub struct Offline {
     shared: Arc<Shared>,
     calls: Arc<Calls>,
-    /// Wakes nobody, but has to be there for as long as `calls`.
+    /// Wakes nobody, but has to live as long as `calls`.
     _poll: Poll,
 }
 
-/// One client of an [`Offline`].
+/// A client of an [`Offline`] server.
 #[derive(Debug)]
 pub struct OfflineClient {
     conversation: Conversation,
@@ -35,13 +35,15 @@ pub struct OfflineClient {
 }
 
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// Little: so that what is done for long arguments is done for those that are at hand.
+/// Small, so that the code for long arguments runs for short ones too.
 const INPUT_BYTES_MAX: usize = 256;
 const ITEMS_AT_ONCE: usize = 10_000;
 
 impl Offline {
+    /// Creates a server.
+    ///
     /// # Errors
-    /// When the system gives no event queue.
+    /// If the system refuses an event queue.
     pub fn new(engine: Arc<Engine>, text: TextProtocol) -> io::Result<Self> {
         let poll = Poll::new()?;
         let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));
@@ -50,7 +52,7 @@ impl Offline {
         Ok(Self { shared: Arc::new(shared), calls, _poll: poll })
     }
 
-    /// What a worker does now and then: ends what is over, and gives up what has expired.
+    /// Performs the periodic work of a worker: ends pauses and walks that are over, and removes expired keys.
     pub fn tick(&self, now_ms: u64) {
         let shared = &self.shared;
         shared.sample(now_ms);
@@ -66,7 +68,7 @@ impl Offline {
         shared.end_batch();
     }
 
-    /// A client that has just connected.
+    /// Connects a client.
     #[must_use]
     pub fn connect(&self, now_ms: u64) -> OfflineClient {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
@@ -82,8 +84,8 @@ impl Offline {
 }
 
 impl OfflineClient {
-    /// Executes what is whole of the bytes so far; what is said in reply, or to this client otherwise. `None` when the
-    /// server would have closed the connection, after what `replies` got.
+    /// Executes the complete requests received so far, and appends replies and messages to `replies`. Returns
+    /// `None` if the server would close the connection after sending `replies`.
     pub fn hear(&mut self, bytes: &[u8], now_ms: u64, replies: &mut Vec<u8>) -> Option<()> {
         if self.conversation.session.client.is_killed() {
             return None;
@@ -94,7 +96,7 @@ impl OfflineClient {
         let context =
             Context { shared, statistics, isolation, output_bytes_max, input_bytes_max, body, pass, now_ms };
         let mut bytes = bytes;
-        // As a connection does: what was sent before comes before the replies.
+        // As on a connection, earlier messages precede the replies.
         self.take_mail(replies);
         loop {
             let mut output = Output::default();

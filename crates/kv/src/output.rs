@@ -1,4 +1,4 @@
-//! Replies as they are written: bytes, and long values among them, which are shared with the engine instead of copied.
+//! Output of replies: bytes, with long values in between that are shared with the engine instead of copied.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -16,31 +16,33 @@ use crate::posted::Posted;
 use crate::shared::Shared as Server;
 use crate::transport::Transport;
 
-/// What is to be sent, in order.
+/// Bytes to be sent, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     bytes: Vec<u8>,
-    /// Where they stand among the bytes, the first first.
+    /// Shared values in the order of their positions.
     values: VecDeque<Placed>,
-    /// Of all `values`, as far as they are to be sent.
+    /// Total size of `values` as sent.
     values_bytes: usize,
-    /// What the longest of the packed parts takes that were placed since it was empty: one is unpacked at a time.
+    /// Size of the largest compressed part placed since the output was empty. One part is decompressed at a
+    /// time.
     unpacked_bytes: usize,
     meter: Meter,
 }
 
-/// Looks at an output that grows by what clients have chosen, now and then.
+/// Accounts for output that grows by the client's choice, and checks it against the memory limit at
+/// intervals.
 #[derive(Debug)]
 struct Meter {
-    /// None: what is written has a limit of its own.
+    /// `None` for output that has its own limit.
     server: Option<Weak<Server>>,
     looks_at_bytes: usize,
     is_refused: bool,
-    /// What was there when it was refused: it is of no use any more.
+    /// Length of the output when it was refused.
     refused_at: usize,
-    /// Of what is written, so much counts already elsewhere.
+    /// Bytes of the output that are accounted elsewhere.
     counted_bytes: usize,
-    /// And so much because it was looked at here: several who look at the same time are not to find the same room.
+    /// Bytes charged here, so that concurrent checks don't take the same room.
     charged_bytes: usize,
 }
 
@@ -58,7 +60,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Whether there is room for so many bytes in all; they count from now on.
+    /// Whether there is room for `bytes` in total. If so, they are charged.
     fn charge(&mut self, server: &Server, bytes: usize) -> bool {
         let counted_bytes = self.counted_bytes + self.charged_bytes;
         let has_room = bytes <= counted_bytes || server.take_for_reply(counted_bytes, bytes);
@@ -77,65 +79,67 @@ impl Meter {
     }
 }
 
-/// Growth that is always possible, and steps in which more is looked at.
+/// Growth that needs no check, and the interval of checks.
 const STEP_BYTES: usize = 256 << 10;
-/// A list that grows has so many times as much set apart. What is not written takes no memory, but what is copied to where there is more takes it
-/// twice, and once more for as long as the allocator keeps it.
+/// A growing list reserves this factor in address space. Reserved pages take no memory until written, whereas
+/// moving a list needs its memory twice, and once more for as long as the allocator keeps the old one.
 const AHEAD: usize = 8;
 
-/// Of a packed value, so much is unpacked at a time: one of the blocks that are packed each for itself.
+/// Bytes of a compressed value that are decompressed at a time. This is the size of its independently
+/// compressed blocks.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A part of a value among the bytes. None is empty.
+/// A part of a shared value at a position among the bytes. Never empty.
 #[derive(Debug)]
 struct Placed {
-    /// How many bytes stand before it.
+    /// Number of bytes before it.
     at: usize,
     range: Range<usize>,
     shared: Shared,
 }
 
-/// What is sent without being copied.
+/// Data sent without copying.
 #[derive(Debug)]
 enum Shared {
-    /// With the engine.
+    /// A value shared with the engine.
     Value {
-        /// While it waits for its client.
+        /// Held while the client has not read the value.
         pin: Option<Pin>,
         stored: Stored,
-        /// As it is sent. Of one that is packed, the part alone, unpacked when its turn comes, when nothing is locked.
+        /// The bytes to send. For a compressed value only the needed part, decompressed when it is due, while
+        /// no lock is held.
         plain: Option<Arc<Vec<u8>>>,
     },
-    /// With other clients.
+    /// A message shared with other clients.
     Message(Arc<Posted>),
 }
 
-/// How much of an output was sent: of its bytes, and of the first value that is left.
+/// Progress of sending: bytes, and the part sent of the first remaining value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     bytes: usize,
     of_value: usize,
 }
 
-/// As many parts are sent with one call: what the kernel takes without asking for memory is eight.
+/// Parts sent with one call. The kernel handles up to eight without allocating.
 const SLICES_MAX: usize = 64;
 
 impl Output {
-    /// That of a worker: what clients ask for has to have room there.
+    /// Creates a worker's output, which is checked against the memory limit.
     pub(crate) fn of_worker(bytes: usize, server: &Arc<Server>) -> Self {
         let server = Some(Arc::downgrade(server));
         let meter = Meter { server, looks_at_bytes: STEP_BYTES, ..Meter::default() };
         Self { bytes: Vec::with_capacity(bytes), meter, ..Self::default() }
     }
 
-    /// Whether so much more may be copied behind what is there. A command that was once refused is refused altogether.
+    /// Whether `bytes` more may be copied to the output. Once refused, always refused for that command.
     #[inline]
     pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
         let bytes = self.bytes.len() + bytes;
         bytes < self.meter.looks_at_bytes || self.grow(bytes)
     }
 
-    /// Whether a part of a packed value, of so many bytes, may be unpacked for what is there.
+    /// Whether there is room to decompress a part of `bytes` bytes of a compressed value.
     pub(crate) fn has_room_to_unpack(&mut self, bytes: usize) -> bool {
         let bytes = bytes.min(PIECE_BYTES);
         if bytes <= self.unpacked_bytes {
@@ -148,7 +152,7 @@ impl Output {
         has_room
     }
 
-    /// Far ahead of what is there, if that is to be had; otherwise by as much as may come before it is looked at again.
+    /// Reserves far ahead if possible, otherwise enough until the next check.
     #[cold]
     fn grow(&mut self, bytes: usize) -> bool {
         let has_room = self.look(bytes);
@@ -168,7 +172,7 @@ impl Output {
     fn look(&mut self, bytes: usize) -> bool {
         let Some(server) = self.meter.server.as_ref().and_then(Weak::upgrade) else { return true };
         if self.meter.is_refused {
-            // Lengths and numbers still come in between.
+            // Lengths and numbers are still written without a check.
             self.bytes.truncate(self.meter.refused_at);
             return false;
         }
@@ -181,18 +185,18 @@ impl Output {
         true
     }
 
-    /// So many bytes of what is written, or about to be, count elsewhere.
+    /// Sets how many bytes of the output are accounted elsewhere.
     pub(crate) fn set_counted(&mut self, bytes: usize) {
         self.release();
         self.meter.counted_bytes = bytes;
     }
 
-    /// Whether some of what is written counts: keys are to make room for it.
+    /// Whether bytes are charged here, for which keys have to be evicted.
     pub(crate) fn is_charged(&self) -> bool {
         self.meter.charged_bytes > 0
     }
 
-    /// None of what is written counts any more, but for what counts elsewhere.
+    /// Releases the charge. Bytes accounted elsewhere are unaffected.
     #[inline]
     pub(crate) fn release(&mut self) {
         if self.is_charged() {
@@ -200,12 +204,13 @@ impl Output {
         }
     }
 
-    /// Whether something that the command has replied had no room: it must not change anything for which that would have been told.
+    /// Whether part of the command's reply was refused. The command must not make changes that the reply
+    /// would have reported.
     pub(crate) fn is_refused(&self) -> bool {
         self.meter.is_refused
     }
 
-    /// As [`Self::is_refused`], for the command's end. Another one may be asked for.
+    /// Like [`Self::is_refused`], and resets the state for the next command.
     pub(crate) fn take_refusal(&mut self) -> bool {
         if self.meter.is_refused {
             self.meter.looks_at_bytes = STEP_BYTES;
@@ -213,7 +218,7 @@ impl Output {
         std::mem::take(&mut self.meter.is_refused)
     }
 
-    /// The bytes without the values: where the next reply begins.
+    /// Length of the bytes without values, which is the position of the next reply.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
@@ -224,14 +229,14 @@ impl Output {
         self.bytes.is_empty() && self.values.is_empty()
     }
 
-    /// Whether there is a value among the bytes.
+    /// Whether the output contains values.
     #[inline]
     pub(crate) fn has_values(&self) -> bool {
         !self.values.is_empty()
     }
 
-    /// Whether there are values among the bytes that are to go first: enough of them, or one that is to be unpacked. Others wait for what comes after
-    /// them, and cost no call of their own.
+    /// Whether the output should be sent before more is written: it is long enough, or contains a value to be
+    /// decompressed. Otherwise values wait for further replies, to save a system call.
     #[inline]
     pub(crate) fn is_to_be_sent(&self, enough_bytes: usize) -> bool {
         self.has_values() && (self.unpacked_bytes > 0 || self.sent_bytes() >= enough_bytes)
@@ -256,7 +261,7 @@ impl Output {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Places a part of a value behind what is there. An empty one is no part.
+    /// Appends a part of a value. An empty part is skipped.
     pub(crate) fn share(&mut self, stored: Stored, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -273,7 +278,7 @@ impl Output {
         }
     }
 
-    /// Places a message that others get too behind what is there.
+    /// Appends a shared message.
     pub(crate) fn share_message(&mut self, message: &Arc<Posted>) {
         self.place(0..message.bytes().len(), Shared::Message(Arc::clone(message)));
     }
@@ -283,7 +288,7 @@ impl Output {
         self.values.push_back(Placed { at: self.bytes.len(), range, shared });
     }
 
-    /// Messages for one of those who get them: long ones are not copied.
+    /// Appends messages for one recipient, sharing the long ones.
     pub(crate) fn post(&mut self, messages: &Self) {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(&messages.bytes);
@@ -296,7 +301,7 @@ impl Output {
         }
     }
 
-    /// All that is in another output goes behind what is there.
+    /// Appends another output.
     pub(crate) fn append(&mut self, other: Self) {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
@@ -305,7 +310,7 @@ impl Output {
             .extend(other.values.into_iter().map(|placed| Placed { at: before + placed.at, ..placed }));
     }
 
-    /// Whether the value that stands there has such a byte; nothing where none stands there.
+    /// Whether the value at position `at` contains a byte; `None` if there is no value.
     pub(crate) fn value_at_has(&self, at: usize, byte: u8) -> Option<bool> {
         let parts = self.values.iter().rev().take_while(|placed| placed.at >= at);
         let mut parts = parts.filter(|placed| placed.at == at).peekable();
@@ -313,16 +318,16 @@ impl Output {
         Some(parts.any(|placed| memchr::memchr(byte, &placed.plain()).is_some()))
     }
 
-    /// The value that stands there moves to where bytes begin that are of no use, and they go.
+    /// Moves the value at position `at` to `to`, and drops the bytes from there on.
     pub(crate) fn pull_value(&mut self, at: usize, to: usize) {
         self.values.iter_mut().rev().take_while(|placed| placed.at == at).for_each(|placed| placed.at = to);
         self.bytes.truncate(to);
     }
 
-    /// Takes back what was written since there were so many bytes.
+    /// Drops everything written after the first `length` bytes.
     pub(crate) fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);
-        // A value has its length before it and its line end behind it.
+        // A value is preceded by its length and followed by its line end, so the comparison is strict.
         while self.values.back().is_some_and(|placed| placed.at > length) {
             if let Some(gone) = self.values.pop_back() {
                 self.forget(&gone);
@@ -330,15 +335,15 @@ impl Output {
         }
     }
 
-    /// Takes back a byte that was sent already. No value may stand behind it.
+    /// Removes a byte that was already sent. No value may follow it.
     pub(crate) fn remove_first(&mut self, at: usize) {
         self.bytes.remove(at);
     }
 
-    /// Puts bytes before what was written since there were so many.
+    /// Inserts bytes at position `at`.
     pub(crate) fn insert(&mut self, at: usize, bytes: &[u8]) {
         self.values.iter_mut().filter(|placed| placed.at > at).for_each(|placed| placed.at += bytes.len());
-        // No more than that: a list that grows would take twice what it needs.
+        // Exactly that: a growing list would double its memory.
         self.bytes.reserve_exact(bytes.len());
         self.bytes.splice(at..at, bytes.iter().copied());
     }
@@ -349,7 +354,7 @@ impl Output {
         if self.has_values() {
             self.values.clear();
         }
-        // They may have been taken out, as what a client has not read.
+        // Values may have been moved out as unsent output.
         self.values_bytes = 0;
         self.unpacked_bytes = 0;
         if self.meter.server.is_some() {
@@ -359,24 +364,24 @@ impl Output {
         }
     }
 
-    /// What it takes beside what is stored.
+    /// Memory of the output besides stored values.
     pub(crate) fn own_bytes(&self) -> usize {
         self.bytes.len() + self.values.len() * size_of::<Placed>()
     }
 
-    /// What is to be sent.
+    /// Number of bytes to be sent.
     #[inline]
     pub(crate) fn sent_bytes(&self) -> usize {
         self.bytes.len() + self.values_bytes
     }
 
-    /// Memory that it holds, but for what it shares.
+    /// Memory held, without shared values.
     #[inline]
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.values.capacity() * size_of::<Placed>() + self.unpacked_bytes
     }
 
-    /// Gives back memory that only a large reply needed. What was written has been sent, or is kept elsewhere.
+    /// Frees memory that only a large reply needed. The output must have been sent or moved out.
     #[inline]
     pub(crate) fn shrink(&mut self, bytes_max: usize) {
         if self.bytes.capacity() > bytes_max {
@@ -388,7 +393,7 @@ impl Output {
         }
     }
 
-    /// Everything in one piece.
+    /// Appends the whole output to `out` as contiguous bytes.
     pub(crate) fn append_to(&mut self, out: &mut Vec<u8>) {
         let mut at = 0;
         for placed in &mut self.values {
@@ -400,13 +405,13 @@ impl Output {
         out.extend_from_slice(&self.bytes[at..]);
     }
 
-    /// What is left of the bytes.
+    /// The unsent bytes.
     #[inline]
     pub(crate) fn bytes_from(&self, sent: Sent) -> &[u8] {
         &self.bytes[sent.bytes..]
     }
 
-    /// What comes next, as far as one call takes it. Of values that are packed, one is unpacked at a time.
+    /// The next slices to send with one call. Compressed values are decompressed one at a time.
     pub(crate) fn next_slices(&mut self, sent: Sent) -> ArrayVec<IoSlice<'_>, SLICES_MAX> {
         if let Some(first) = self.values.front_mut() {
             first.unpack();
@@ -434,7 +439,7 @@ impl Output {
         slices
     }
 
-    /// So much more was sent: values that are gone are let go.
+    /// Advances by `more` sent bytes, and drops values that were sent.
     #[inline]
     pub(crate) fn advance(&mut self, sent: &mut Sent, more: usize) {
         if self.has_values() {
@@ -475,11 +480,11 @@ impl Output {
     }
 }
 
-/// Places for values that are kept by an output which is used again.
+/// Capacity of the list of values that a reused output keeps.
 const VALUES_KEPT: usize = 64;
 
 impl Placed {
-    /// None, where it is not unpacked yet.
+    /// The bytes to send; empty if not decompressed yet.
     fn bytes(&self) -> &[u8] {
         match &self.shared {
             Shared::Value { plain: None, .. } => &[],
@@ -499,7 +504,7 @@ impl Placed {
         }
     }
 
-    /// As it is sent, unpacked for whoever looks at it.
+    /// The bytes to send, decompressed if needed.
     fn plain(&self) -> Cow<'_, [u8]> {
         match &self.shared {
             Shared::Value { stored: Stored::Packed(packed), plain: None, .. } => {
@@ -509,7 +514,7 @@ impl Placed {
         }
     }
 
-    /// It waits for its client from now on.
+    /// Pins the value while it waits for its client.
     fn hold(&mut self, pins: &Arc<Pins>) {
         if let Shared::Value { pin, stored, .. } = &mut self.shared {
             *pin = Some(Pins::hold(pins, stored));
@@ -517,10 +522,10 @@ impl Placed {
     }
 }
 
-/// A shorter reply is copied: the worker keeps the memory for the next.
+/// Shorter replies are copied, and the worker keeps its buffer for the next one.
 const KEPT_BYTES_MIN: usize = 64 << 10;
 
-/// What a client has not read yet.
+/// Output that a client has not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
     output: Output,
@@ -533,13 +538,14 @@ impl Unsent {
         self.output.is_empty()
     }
 
-    /// Keeps what is left of an output. Its memory goes along where most of what was written is left, unless that is little.
+    /// Moves the unsent rest of an output here. Its buffer moves along if most of it is unsent and it is
+    /// large.
     pub(crate) fn keep(&mut self, output: &mut Output, sent: Sent, pins: &Arc<Pins>) {
         output.values.iter_mut().for_each(|placed| placed.hold(pins));
         let left = output.bytes.len() - sent.bytes;
         if self.is_empty() && left >= output.bytes.len().max(KEPT_BYTES_MIN) / 2 {
             self.output.bytes = std::mem::take(&mut output.bytes);
-            // Where it lies: what was set apart for more counts as held.
+            // Shrinks in place, because spare capacity would be counted as held.
             self.output.bytes.shrink_to_fit();
             self.output.values = std::mem::take(&mut output.values);
             self.output.values_bytes = output.values_bytes;
@@ -562,7 +568,7 @@ impl Unsent {
         output.clear();
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket accepts.
     pub(crate) fn write(&mut self, transport: &mut Transport, pass: Option<&Pass>) -> io::Result<Written> {
         let written = connection::write(transport, &mut self.output, &mut self.sent, pass)?;
         self.settle();
@@ -575,12 +581,12 @@ impl Unsent {
         }
     }
 
-    /// Memory that it holds. That of values counts where it lies nowhere else: see [`Pins`].
+    /// Memory held. Values count only if they are stored nowhere else, see [`Pins`].
     pub(crate) fn held_bytes(&self) -> usize {
         self.output.held_bytes()
     }
 
-    /// What the client has to read.
+    /// Bytes that the client has not read.
     pub(crate) fn bytes(&self) -> usize {
         self.output.sent_bytes() - self.sent.bytes - self.sent.of_value
     }
@@ -626,7 +632,7 @@ mod tests {
         assert!(!output.has_values(), "an empty part is none");
     }
 
-    /// However much of it the socket takes at a time, and whenever it becomes what a client has not read.
+    /// For every size of the writes, and every moment at which the output becomes unsent.
     #[test]
     fn everything_is_sent_once_and_in_order() {
         for (step, kept_after) in (1..30).flat_map(|step| (0..30).map(move |kept| (step, kept))) {

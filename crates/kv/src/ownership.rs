@@ -1,5 +1,5 @@
-//! Whose a file is, and who may read it. A save replaces a file by a new one: without care, one save of a server that was started as root locks
-//! out the server that runs as another user.
+//! Owner and permissions of files. A save replaces a file by a new one: without care, one save by a server
+//! started as root would lock out a server that runs as another user.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
@@ -8,9 +8,9 @@ use std::path::Path;
 
 use rustix::process::{getegid, geteuid};
 
-/// Only who runs the server may read what clients have stored, unless somebody has chosen otherwise for the file.
+/// Only the user of the server may read the data, unless the file's mode was changed on purpose.
 pub(crate) const MODE: u32 = 0o600;
-/// Of a mode, what says who may read and write.
+/// The permission bits of a mode.
 const PERMISSIONS: u32 = 0o777;
 const ROOT: u32 = 0;
 
@@ -26,17 +26,18 @@ impl Ownership {
         Self { user: found.uid(), group: found.gid(), mode: found.mode() & PERMISSIONS }
     }
 
-    /// That of a file, if there is one.
+    /// Ownership of an existing file.
     pub(crate) fn of_file(path: &Path) -> Option<Self> {
         fs::symlink_metadata(path).ok().filter(Metadata::is_file).map(|found| Self::of(&found))
     }
 
-    /// What a file gets that root writes where there was none: that of the folder's user, who is to use what is in it.
+    /// Ownership of a file that root creates: that of the folder, whose user will use the file.
     fn of_new(folder: &Path) -> Option<Self> {
         fs::metadata(folder).ok().map(|found| Self { mode: MODE, ..Self::of(&found) })
     }
 
-    /// Gives a new file to its user; whether that was possible. Others than that user are let in only where it was.
+    /// Gives a new file to its owner; returns whether that was possible. Permissions for others are set only
+    /// if it was.
     pub(crate) fn give(self, file: &File) -> io::Result<bool> {
         let own = Self::of(&file.metadata()?);
         let is_whose = (own.user, own.group) == (self.user, self.group);
@@ -49,14 +50,15 @@ impl Ownership {
         Ok(true)
     }
 
-    /// The commands that make a file which this process has written as it was before: whoever could read that can read this.
+    /// Shell commands that restore the ownership of a replaced file. Everybody who could read that file may
+    /// see the new one.
     pub(crate) fn commands(self, path: &Path) -> String {
         let path = for_shell(&path.to_string_lossy());
         let chown = format!("sudo chown {}:{} {path}", self.user, self.group);
         if self.mode == MODE { chown } else { format!("{chown} && sudo chmod {:o} {path}", self.mode) }
     }
 
-    /// What to do if the permissions of a file keep this process out.
+    /// Advice for a file whose permissions keep this process out.
     pub(crate) fn advice(self, path: &Path) -> String {
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
         let path = for_shell(&path.to_string_lossy());
@@ -71,18 +73,19 @@ impl Ownership {
     }
 }
 
-/// Gives a file that root has made to the user of its folder. It must be one that nobody else can have put there.
+/// Gives a file created by root to the owner of its folder. Nobody else may be able to replace the file
+/// meanwhile.
 pub(crate) fn give_to_user_of_folder(file: &File, folder: &Path) -> io::Result<()> {
     if file.metadata()?.uid() == ROOT
         && let Some(ownership) = Ownership::of_new(folder)
     {
-        // Root may, but for file systems that know no owners.
+        // Root may do so, except on file systems without owners.
         let _ = ownership.give(file)?;
     }
     Ok(())
 }
 
-/// As one word of a command line.
+/// Quotes a text as one word of a shell command.
 fn for_shell(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(&byte);
     if !text.is_empty() && text.bytes().all(is_plain) {

@@ -1,18 +1,20 @@
-//! The time that a pass of a worker's loop has for what is long: as much as others may have to wait for it.
+//! The time budget for long work in one pass of a worker's loop: as long as others may have to wait for it.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// A part of a pass. Nothing long begins in it once it is over. Where nobody else says when it begins, its time begins with the first
-/// look at the clock: passes without anything long, which are nearly all, pay for none.
+/// A part of a pass. No long work begins after its end. Unless started explicitly, its time begins with the
+/// first look at the clock, so that passes without long work, which are nearly all, don't read the clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pass {
     end: Cell<Option<Instant>>,
 }
 
-/// Replies and requests of many clients are done in this time, so that it is about what each waits for the other.
+/// Shared by the replies and requests of many clients, so it bounds roughly how long they wait for each
+/// other.
 const WITHIN: Duration = Duration::from_millis(1);
-/// Replies from this length on are sent little by little, between which the clock is looked at: shorter ones take some tenths of a millisecond.
+/// Longer replies are sent in pieces, with a look at the clock in between. Shorter ones take some tenths of a
+/// millisecond.
 pub(crate) const LONG_BYTES: usize = 256 << 10;
 
 impl Pass {

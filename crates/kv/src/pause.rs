@@ -1,23 +1,23 @@
-//! CLIENT PAUSE: commands that wait.
+//! CLIENT PAUSE: commands that are delayed.
 
 use crate::sync::Mutex;
 
-/// Which commands wait.
+/// The commands that are paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Paused {
-    /// Those that write.
+    /// Commands that write.
     Writes,
     All,
 }
 
-/// Of all clients.
+/// The pause for all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
     current: Mutex<Option<(Paused, u64)>>,
 }
 
 impl Pauses {
-    /// Pauses until then. What is paused longer or more, stays so.
+    /// Pauses until `until_ms`. A longer or stricter pause stays in force.
     pub(crate) fn pause(&self, paused: Paused, until_ms: u64, now_ms: u64) {
         let mut current = self.current.lock();
         let old = current.filter(|(_, until_ms)| *until_ms > now_ms);
@@ -31,17 +31,17 @@ impl Pauses {
         *self.current.lock() = None;
     }
 
-    /// What waits now.
+    /// The commands paused at this time.
     pub(crate) fn now(&self, now_ms: u64) -> Option<Paused> {
         self.current.lock().filter(|(_, until_ms)| *until_ms > now_ms).map(|(paused, _)| paused)
     }
 
-    /// Whether there is a pause, or one that was not ended.
+    /// Whether a pause is set, even if it has expired.
     pub(crate) fn is_any(&self) -> bool {
         self.current.lock().is_some()
     }
 
-    /// Whether one has come to its end by itself; it is none then.
+    /// Removes a pause that has expired, and returns whether it did.
     pub(crate) fn end_if_over(&self, now_ms: u64) -> bool {
         let mut current = self.current.lock();
         let is_over = current.is_some_and(|(_, until_ms)| until_ms <= now_ms);

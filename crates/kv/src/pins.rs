@@ -1,5 +1,5 @@
-//! Values that clients have not read yet. Each is memory of the engine for as long as its key has it; after that it is memory of those who
-//! still read it, and counts as a buffer, once.
+//! Values that clients have not read yet. A value counts as memory of the engine while its key has it. After
+//! that, it counts once as a buffer of the clients that still have to read it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -9,14 +9,14 @@ use engine::{Engine, Packed, Stored};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes of buffers, which are part of what the engine may take.
+/// Bytes of buffers, as part of the engine's memory budget.
 #[derive(Debug)]
 pub(crate) struct Buffered {
     engine: Option<Arc<Engine>>,
     bytes: AtomicUsize,
-    /// Without those of clients that are to be closed.
+    /// Excludes clients that are closing.
     staying_bytes: AtomicUsize,
-    /// Grown by so much since keys made room for it the last time.
+    /// Growth since keys were last evicted for buffers.
     owed_bytes: AtomicUsize,
 }
 
@@ -25,7 +25,7 @@ impl Buffered {
         Self::of(Some(engine))
     }
 
-    /// Without an engine.
+    /// Creates counters without an engine.
     #[cfg(test)]
     pub(crate) fn of_nothing() -> Self {
         Self::of(None)
@@ -40,7 +40,7 @@ impl Buffered {
         }
     }
 
-    /// A buffer has grown or shrunk. Keys are to make room for it.
+    /// Records that a buffer has grown or shrunk. Keys are evicted for it.
     pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
         if now_bytes > before_bytes {
             self.owed_bytes.fetch_add(now_bytes - before_bytes, Relaxed);
@@ -48,7 +48,7 @@ impl Buffered {
         self.account_without_room(before_bytes, now_bytes);
     }
 
-    /// A buffer has grown or shrunk, and no key is to go for it.
+    /// Records that a buffer has grown or shrunk, without evicting keys for it.
     pub(crate) fn account_without_room(&self, before_bytes: usize, now_bytes: usize) {
         if before_bytes == now_bytes {
             return;
@@ -57,7 +57,7 @@ impl Buffered {
         self.account_closing(before_bytes, now_bytes);
     }
 
-    /// A buffer of a client that is to be closed has grown or shrunk.
+    /// Records that a buffer of a closing client has grown or shrunk.
     pub(crate) fn account_closing(&self, before_bytes: usize, now_bytes: usize) {
         if let Some(engine) = &self.engine {
             engine.lend(before_bytes, now_bytes);
@@ -65,12 +65,12 @@ impl Buffered {
         self.bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
     }
 
-    /// A client that holds so much is to be closed.
+    /// Subtracts the bytes of a client that begins to close.
     pub(crate) fn take_off(&self, bytes: usize) {
         self.staying_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Without those of clients that are to be closed: if this is too much, one more has to be.
+    /// Bytes of clients that aren't closing. If this exceeds the limit, another client has to be closed.
     pub(crate) fn staying_bytes(&self) -> usize {
         self.staying_bytes.load(Relaxed)
     }
@@ -84,44 +84,44 @@ impl Buffered {
         self.owed_bytes.load(Relaxed)
     }
 
-    /// Keys make room for all of it now.
+    /// Resets the owed bytes, because keys are evicted for all of them now.
     pub(crate) fn settle(&self) {
         self.owed_bytes.store(0, Relaxed);
     }
 }
 
-/// Of all clients.
+/// Pinned values of all clients.
 #[derive(Debug)]
 pub(crate) struct Pins {
     buffered: Arc<Buffered>,
-    /// By address.
+    /// Keyed by address.
     values: Mutex<BTreeMap<usize, Pinned>>,
 }
 
 #[derive(Debug)]
 struct Pinned {
     value: Value,
-    /// That it takes.
+    /// Memory of the value.
     bytes: usize,
-    /// How many times it is to be sent.
+    /// Number of pending sends.
     holders: usize,
-    /// How many times each of them keeps it alive.
+    /// Number of references per pending send.
     each: usize,
-    /// As a buffer: nobody else has it.
+    /// Bytes counted as a buffer, because the engine no longer has the value.
     counted_bytes: usize,
 }
 
-/// Who else has it is to be seen, but it is not kept.
+/// A weak reference, to count the other owners without keeping the value alive.
 #[derive(Debug)]
 enum Value {
     Plain(Weak<Vec<u8>>),
     Packed(Weak<Packed>),
 }
 
-/// An output has it as it is stored, and as it is sent.
+/// An output holds an uncompressed value twice: as stored, and as sent.
 const HOLDS_OF_PLAIN: usize = 2;
 
-/// A value that is to be sent once. It has to be dropped before the value.
+/// A pending send of a value. It has to be dropped before the value.
 #[derive(Debug)]
 pub(crate) struct Pin {
     pins: Arc<Pins>,
@@ -133,7 +133,7 @@ impl Pins {
         Self { buffered, values: Mutex::default() }
     }
 
-    /// Without an engine.
+    /// Creates pins without an engine.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn of_nothing() -> Self {
         Self::new(Arc::new(Buffered::of_nothing()))
@@ -158,13 +158,13 @@ impl Pins {
         Pin { pins: Arc::clone(pins), place }
     }
 
-    /// Counts values whose keys have gone, or that were replaced.
+    /// Counts values that were removed or replaced in the engine.
     pub(crate) fn look(&self) {
         let mut values = self.values.lock();
         values.values_mut().for_each(|pinned| pinned.look(&self.buffered));
     }
 
-    /// How many values there are.
+    /// Number of pinned values.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn count(&self) -> usize {
         self.values.lock().len()

@@ -1,4 +1,5 @@
-//! Where a save file lies: what may be in its place, and the files beside it. `saved` reads and writes it.
+//! The location of a save file: checks on its path and the files beside it. The module `saved` reads and
+//! writes the file.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -12,22 +13,22 @@ use thiserror::Error;
 
 use crate::ownership::{self, MODE, Ownership};
 
-/// Why a file can't be the place of a data set.
+/// Reasons why a path can't hold a save file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// Two servers would write one file, and the one that stops last would win.
+    /// Two servers would write one file, and the last to stop would win.
     #[error("the save file {} is in use by another process", path.display())]
     InUse { path: PathBuf },
     #[error("the save file {} can't be locked", path.display())]
     Lock { path: PathBuf, source: io::Error },
-    /// A save would put a file in its place.
-    #[error("{} is {kind}, and no file", path.display())]
+    /// A save would replace it with a file.
+    #[error("{} is {kind}, not a file", path.display())]
     NoFile { path: PathBuf, kind: &'static str },
-    /// A save would replace what another program has written.
+    /// A save would overwrite the file of another program.
     #[error("{} is not a save file of larder kv: move it, or choose another path", path.display())]
     Foreign { path: PathBuf },
-    /// It may hold a data set, which a server that starts without it would replace.
+    /// The file may contain a data set, which a server that starts without it would overwrite.
     #[error("{} can't be read: {error}; {advice}", path.display())]
     Unreadable { path: PathBuf, error: io::Error, advice: String },
     /// Every save would fail.
@@ -37,23 +38,23 @@ pub enum ReserveError {
     Path { path: PathBuf, source: io::Error },
 }
 
-/// What is added to the name of the file for the one that is locked.
+/// Suffix of the lock file.
 pub(crate) const LOCK: &str = ".lock";
-/// For the one that is written, until it is whole.
+/// Suffix of the file being written, until it is complete.
 pub(crate) const PART: &str = ".part";
 
-/// Where the file is, behind all links: a save replaces it there and keeps the links, and who comes by another of them finds the same lock.
+/// Resolves all links. A save replaces the target and keeps the links, and every link leads to the same lock.
 ///
 /// # Errors
-/// The folder is not there, or there is something that is no file: at its place, at that of its lock, or where it is written first. Or the
-/// file belongs to another program, or can't be read.
+/// If the folder is missing; if the file, its lock or its temporary file is not a regular file; if the file
+/// belongs to another program or can't be read.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf, ReserveError> {
     let place = behind_links(path).map_err(|source| ReserveError::Path { path: path.to_owned(), source })?;
     check_kind(&place)?;
     beginning(&place)?;
     check_kind(&beside(&place, LOCK))?;
     match check_kind(&beside(&place, PART)) {
-        // All else that is there goes when a save begins.
+        // Any other temporary file is removed when a save begins.
         Err(refused @ ReserveError::NoFile { kind: DIRECTORY, .. }) => Err(refused),
         _ => Ok(place),
     }
@@ -63,7 +64,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// Links of links, as many as Linux follows.
+/// The most links followed, as in Linux.
 const LINKS_MAX: usize = 40;
 
 pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
@@ -73,7 +74,7 @@ pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
         path = folder.join(path.file_name().ok_or(ErrorKind::InvalidInput)?);
         match fs::read_link(&path) {
             Ok(target) => path = folder.join(target),
-            // It is no link, or nothing yet.
+            // Not a link, or nothing exists there yet.
             Err(_) => return Ok(path),
         }
     }
@@ -87,10 +88,10 @@ fn check_kind(path: &Path) -> Result<(), ReserveError> {
     }
 }
 
-/// The header of the save file that is there: no two have the same. Empty where there is nothing, or an empty file.
+/// The header of the existing save file, which is unique. Empty if the file is missing or empty.
 ///
 /// # Errors
-/// It belongs to another program, or can't be read, so that nobody knows what would be lost.
+/// If the file belongs to another program, or can't be read, so that its contents are unknown.
 pub(crate) fn beginning(path: &Path) -> Result<Vec<u8>, ReserveError> {
     match File::open(path).and_then(|file| beginning_of(&file)) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -119,12 +120,12 @@ pub(crate) fn unreadable(path: &Path, error: io::Error) -> ReserveError {
     ReserveError::Unreadable { path: path.to_owned(), error, advice }
 }
 
-/// Enough to know a file by: its header.
+/// Covers the header, which identifies a file.
 const BEGINNING_BYTES: u64 = 64;
 
 const DIRECTORY: &str = "a directory";
 
-/// What it is, if it is no regular file.
+/// Names the kind of a file that is not a regular file.
 pub(crate) fn other_kind(kind: FileType) -> Option<&'static str> {
     match () {
         () if kind.is_file() => None,
@@ -142,7 +143,8 @@ pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// What is there goes, and is never written through: it may be a link to the file of somebody else.
+/// Creates the file after removing an existing one, which is never written through: it may be a link to
+/// another user's file.
 pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -151,8 +153,8 @@ pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
 }
 
-/// The file stays when the lock goes: who removed it could remove that of the next process. What somebody has put there since it was looked
-/// at is neither followed nor waited for.
+/// Opens and locks a file. The file stays when the lock is released: removing it could remove the lock of the
+/// next process. A link or named pipe put there since the check is neither followed nor waited for.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
@@ -162,11 +164,11 @@ pub(crate) fn lock(path: &Path) -> io::Result<File> {
             ownership::give_to_user_of_folder(&file, folder_of(path))?;
             file
         }
-        // One that somebody else has put there may be a file of somebody else: its user stays.
+        // A file put there by another user keeps its owner.
         Err(_) => options.create(true).truncate(false).open(path)?,
     };
     if let Some(kind) = other_kind(file.metadata()?.file_type()) {
-        return Err(io::Error::other(format!("{} is {kind}, and no file", path.display())));
+        return Err(io::Error::other(format!("{} is {kind}, not a file", path.display())));
     }
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
@@ -180,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// Whatever was put there between the first look and the lock.
+    /// For everything that may appear between the first check and the lock.
     #[test]
     fn nothing_but_a_file_is_locked() {
         let temporary = tempfile::tempdir().expect("a folder");
@@ -188,7 +190,7 @@ mod tests {
         fs::create_dir_all(folder.join("folder")).expect("a folder");
         mknodat(CWD, folder.join("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .expect("a named pipe");
-        // Somebody reads from it, so that it could be opened.
+        // A reader on the pipe, so that opening it would succeed.
         let _reader = OpenOptions::new().read(true).write(true).open(folder.join("pipe")).expect("it opens");
         symlink("elsewhere", folder.join("link")).expect("a link");
         for name in ["folder", "pipe", "link"] {

@@ -1,10 +1,10 @@
-//! Messages as many clients get them: in memory once, however many have not read them yet.
+//! Messages shared by several recipients, stored once.
 
 use std::sync::Arc;
 
 use crate::pins::Buffered;
 
-/// Bytes that are sent to several clients: a buffer that counts once, for as long as one of them has not read it.
+/// Bytes sent to several clients. They count as a buffer once, until the last client has read them.
 #[derive(Debug)]
 pub(crate) struct Posted {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Messages on channels.
+//! Publishing messages on channels.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::reply::Reply;
 use crate::shared::Shared;
 use crate::subscriptions::Name;
 
-/// Sends a message to all who have subscribed to a channel, or to patterns that match it; to how many.
+/// Sends a message to the subscribers of a channel and of matching patterns. Returns their number.
 pub(crate) fn publish(shared: &Shared, channel: &[u8], payload: &[u8]) -> Result<usize, TooLong> {
     let parts = [Part::new(channel), Part::new(payload)];
     let mut message = Message::new(|reply| write(reply, shared, b"message", &parts));
@@ -16,7 +16,7 @@ pub(crate) fn publish(shared: &Shared, channel: &[u8], payload: &[u8]) -> Result
         let parts = &parts;
         move |reply: &mut Reply<'_>| write_matched(reply, shared, &pattern, parts)
     };
-    // Clients come pattern by pattern.
+    // Clients are grouped by pattern.
     let mut matched = None;
     shared.interests.subscriptions.publish(channel, |pattern, client| {
         let Some(pattern) = pattern else { return message.send(shared, client) };
@@ -27,7 +27,7 @@ pub(crate) fn publish(shared: &Shared, channel: &[u8], payload: &[u8]) -> Result
     })
 }
 
-/// Sends a message to all who have subscribed to a shard channel; to how many.
+/// Sends a message to the subscribers of a shard channel. Returns their number.
 pub(crate) fn publish_to_shard(shared: &Shared, channel: &[u8], payload: &[u8]) -> usize {
     let parts = [Part::new(channel), Part::new(payload)];
     let mut message = Message::new(|reply| write(reply, shared, b"smessage", &parts));

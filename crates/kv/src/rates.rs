@@ -1,4 +1,4 @@
-//! What changes with time: rates of the last second or so, and the most memory that was taken.
+//! Values sampled over time: rates of roughly the last second, and peak memory.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Samples that a rate is the mean of.
+/// Number of samples for a rate.
 const SAMPLES: usize = 16;
 
-/// See the module.
+/// Sampled values of the server.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    /// Of this start of the server: forty hexadecimal digits.
+    /// Identifies this run of the server: 40 hexadecimal digits.
     pub(crate) run_id: String,
     began_ms: AtomicU64,
     peak_bytes: AtomicU64,
     samples: Mutex<VecDeque<(u64, Totals)>>,
 }
 
-/// Since the begin, or each second.
+/// Totals since the start, or rates per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) commands: u64,
@@ -36,7 +36,7 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Takes a sample, some ten times a second.
+    /// Takes a sample, about ten times a second.
     pub(crate) fn sample(&self, totals: Totals, used_bytes: u64, now_ms: u64) {
         let _ = self.began_ms.compare_exchange(0, now_ms, Relaxed, Relaxed);
         self.peak_bytes.fetch_max(used_bytes, Relaxed);
@@ -47,7 +47,7 @@ impl Rates {
         }
     }
 
-    /// When the server has begun, in seconds since 1970.
+    /// Start time of the server in seconds since 1970.
     pub(crate) fn began_s(&self, now_ms: u64) -> u64 {
         match self.began_ms.load(Relaxed) {
             0 => now_ms / 1000,
@@ -63,7 +63,7 @@ impl Rates {
         self.peak_bytes.load(Relaxed)
     }
 
-    /// Each second.
+    /// Current rates per second.
     pub(crate) fn now(&self) -> Totals {
         let samples = self.samples.lock();
         let (Some((begin_ms, first)), Some((end_ms, last))) = (samples.front(), samples.back()) else {

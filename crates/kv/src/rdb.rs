@@ -1,4 +1,5 @@
-//! Strings in the form of Redis's RDB files, in which DUMP gives them. Pure, and the same for a file and for the payload of one value.
+//! Strings in Redis' RDB format, which DUMP uses. Pure decoding and encoding, shared by files and DUMP
+//! payloads.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -6,36 +7,36 @@ use thiserror::Error;
 
 use crate::command::VALUE_BYTES_MAX;
 
-/// The version of the format that is written: that of Redis 7.0. Strings are the same in all that came since.
+/// The RDB version written, which is that of Redis 7.0. Later versions encode strings the same way.
 const VERSION: u16 = 10;
-/// Version and checksum, with which a payload ends.
+/// A payload ends with the version and a checksum.
 const FOOTER_BYTES: usize = 10;
-/// What a payload of a string begins with.
+/// The type byte of a string.
 const STRING: u8 = 0;
-/// A text of up to so many bytes may be a number, and is kept as such.
+/// The longest text that is encoded as a number, if it is one.
 const NUMBER_BYTES_MAX: usize = 11;
 
-/// What is wrong with a file, or a payload.
+/// Errors in an RDB file or payload.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RdbError {
-    #[error("it is no RDB file of Redis or Valkey")]
+    #[error("not an RDB file of Redis or Valkey")]
     Header,
-    #[error("its checksum is wrong")]
+    #[error("the checksum is wrong")]
     Checksum,
-    #[error("it ends before it should")]
+    #[error("the file is truncated")]
     Cut,
-    #[error("more follows its end, at byte {0}: the commands of an append-only file, if it is one of these")]
+    #[error("data follows the end, at byte {0}, such as the commands of an append-only file")]
     GoesOn(u64),
-    #[error("it can't be read")]
+    #[error("the file can't be read")]
     Read(#[source] io::Error),
-    #[error("it has a string of more than {0} bytes")]
+    #[error("a string is longer than {0} bytes")]
     TooLong(usize),
-    #[error("a compressed string does not decompress")]
+    #[error("a compressed string is invalid")]
     Compressed,
-    #[error("it has an encoding that is unknown: {0:#04x}")]
+    #[error("unknown encoding {0:#04x}")]
     Encoding(u8),
-    #[error("the value of the key `{key}`, at byte {at}, has a type that is unknown: {kind}")]
+    #[error("the value of the key `{key}`, at byte {at}, has an unknown type: {kind}")]
     Type { kind: u8, at: u64, key: String },
 }
 
@@ -45,14 +46,14 @@ impl From<io::Error> for RdbError {
     }
 }
 
-/// Reads what is in a file, or in a payload.
+/// Decodes a file or a payload.
 #[derive(Debug)]
 pub(crate) struct Reader<R> {
     pub(crate) input: R,
     string_bytes_max: usize,
 }
 
-/// Sums up what is read. A payload was summed up before.
+/// Computes the checksum of a file while it is read. Payloads are checked before decoding.
 #[derive(Debug)]
 pub(crate) struct Summed<R> {
     input: R,
@@ -67,7 +68,7 @@ impl<R> Summed<R> {
 }
 
 impl<R: Read> Summed<R> {
-    /// Fails if more follows.
+    /// Fails if more bytes follow.
     pub(crate) fn end(&mut self) -> Result<(), RdbError> {
         let at = self.read_bytes;
         if self.read(&mut [0])? == 0 { Ok(()) } else { Err(RdbError::GoesOn(at)) }
@@ -83,11 +84,11 @@ impl<R: Read> Read for Summed<R> {
     }
 }
 
-/// Of a string, or of how many parts something has.
+/// A length of a string or a number of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Of(u64),
-    /// What follows is written in another way.
+    /// A special encoding follows.
     Encoded(u8),
 }
 
@@ -102,7 +103,7 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
-    /// A string, whatever way it is written in.
+    /// Reads a string in any encoding.
     pub(crate) fn string(&mut self) -> Result<Vec<u8>, RdbError> {
         match self.length()? {
             Length::Of(bytes) => self.bytes(bytes),
@@ -118,7 +119,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Where nothing else than a number is possible.
+    /// Reads a length where a special encoding is invalid.
     pub(crate) fn plain_length(&mut self) -> Result<u64, RdbError> {
         match self.length()? {
             Length::Of(length) => Ok(length),
@@ -138,7 +139,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Memory is taken as bytes come: a length that is claimed costs nothing.
+    /// Allocates as bytes arrive, so that a claimed length alone takes no memory.
     fn bytes(&mut self, bytes: u64) -> Result<Vec<u8>, RdbError> {
         let (length, mut read) = (self.string_bytes(bytes)?, Vec::new());
         self.input.by_ref().take(bytes).read_to_end(&mut read)?;
@@ -154,18 +155,18 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Why a payload is not one of DUMP.
+/// Errors in a DUMP payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadPayload {
-    /// It was changed on its way, or is none.
+    /// The payload was altered, or is no payload.
     Checksum,
-    /// It is no string, or broken in spite of its checksum.
+    /// The value is not a string, or is invalid in spite of its checksum.
     Format,
-    /// It has no room.
+    /// The value doesn't fit.
     TooLong,
 }
 
-/// A value as DUMP gives it. It is not compressed, which RESTORE of Redis takes as well.
+/// Encodes a value as DUMP does. It is not compressed, which Redis' RESTORE accepts too.
 pub(crate) fn dump(value: &[u8]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(dumped_bytes(value.len()));
     payload.push(STRING);
@@ -182,12 +183,12 @@ pub(crate) fn dump(value: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// What a value of this length takes then, at most.
+/// Upper bound of the payload's size for a value of this length.
 pub(crate) fn dumped_bytes(value_bytes: usize) -> usize {
     value_bytes + 2 + size_of::<u64>() + FOOTER_BYTES
 }
 
-/// How long the value of a payload says that it is, unpacked; what isn't one says 0. Costs no more than its first bytes.
+/// The uncompressed length that a payload claims; 0 if it is invalid. Looks at the first bytes only.
 pub(crate) fn restored_bytes(payload: &[u8]) -> usize {
     let mut rest = payload;
     let mut reader = Reader::new(&mut rest, VALUE_BYTES_MAX);
@@ -202,7 +203,7 @@ pub(crate) fn restored_bytes(payload: &[u8]) -> usize {
     claimed().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// The value of which DUMP of any version gave this, of so many bytes at most.
+/// Decodes a payload of any version, with a value of at most `bytes_max` bytes.
 pub(crate) fn restore(payload: &[u8], bytes_max: usize) -> Result<Vec<u8>, BadPayload> {
     let (summed, sum) = payload.split_last_chunk::<8>().ok_or(BadPayload::Checksum)?;
     let (body, _version) = summed.split_last_chunk::<2>().ok_or(BadPayload::Checksum)?;
@@ -221,7 +222,7 @@ pub(crate) fn restore(payload: &[u8], bytes_max: usize) -> Result<Vec<u8>, BadPa
     if rest.is_empty() { Ok(value) } else { Err(BadPayload::Format) }
 }
 
-/// The one that a text is, as it is written.
+/// The integer that a text represents in canonical form.
 fn number(value: &[u8]) -> Option<i32> {
     let text = std::str::from_utf8(value).ok().filter(|_| value.len() <= NUMBER_BYTES_MAX)?;
     let number: i32 = text.parse().ok()?;
@@ -256,9 +257,9 @@ fn push_length(payload: &mut Vec<u8>, length: usize) {
     }
 }
 
-/// LZF: pieces as they are, and pieces that were there before.
+/// Decompresses LZF: literal runs and back references.
 fn unpack(mut packed: &[u8], bytes: usize) -> Option<Vec<u8>> {
-    // A piece of three bytes stands for 264 at most.
+    // Three bytes of input produce at most 264 bytes of output.
     let mut unpacked = Vec::with_capacity(bytes.min(packed.len().saturating_mul(88)));
     let byte = |packed: &mut &[u8]| {
         let (first, rest) = packed.split_first()?;
@@ -279,7 +280,7 @@ fn unpack(mut packed: &[u8], bytes: usize) -> Option<Vec<u8>> {
             let begin = unpacked.len().checked_sub(back)?;
             let end = unpacked.len() + length;
             while unpacked.len() < end {
-                // It may reach into what it writes itself: each round has twice as much of it.
+                // A back reference may overlap its own output: each round copies twice as much.
                 let there = unpacked.len().min(begin + (end - unpacked.len()));
                 unpacked.extend_from_within(begin..there);
             }
@@ -291,7 +292,7 @@ fn unpack(mut packed: &[u8], bytes: usize) -> Option<Vec<u8>> {
     (unpacked.len() == bytes).then_some(unpacked)
 }
 
-/// CRC-64 of Jones, as Redis computes it.
+/// CRC-64 (Jones), as in Redis.
 fn checksum(before: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let sum = words.iter().fold(before, |sum, word| {
@@ -301,9 +302,10 @@ fn checksum(before: u64, bytes: &[u8]) -> u64 {
     rest.iter().fold(sum, |sum, byte| CHECKSUMS[0][usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
 }
 
-/// Checksums of each byte, and of each with so many zero bytes behind it: eight bytes are summed up at once, in a quarter of the time.
+/// Lookup tables for slicing-by-8: checksums of each byte followed by 0 to 7 zero bytes. Four times as fast
+/// as byte by byte.
 static CHECKSUMS: [[u64; 256]; 8] = {
-    /// The polynomial, its lowest power first.
+    /// The polynomial with its lowest power first.
     const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
     let (mut sums, mut byte) = ([[0; 256]; 8], 0);
     while byte < 256 {
@@ -376,7 +378,7 @@ mod tests {
 
     #[test]
     fn compressed_strings_are_unpacked() {
-        // "abc" as it is, then eight bytes from three before.
+        // "abc" as a literal, then eight bytes copied from three bytes back.
         assert_eq!(unpack(b"\x02abc\xc0\x02", 11).as_deref(), Some(&b"abcabcabcab"[..]));
         assert_eq!(unpack(b"\x00a\xe0\x0a\x00", 20), Some(vec![b'a'; 20]), "a long one");
         assert_eq!(unpack(b"\x03abcd\x20\x03", 7).as_deref(), Some(&b"abcdabc"[..]), "a part of it");

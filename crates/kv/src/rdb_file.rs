@@ -1,4 +1,4 @@
-//! The strings of an RDB file of Redis or Valkey, for a server that takes over from one. Values of other types are gone through and counted.
+//! Import of strings from an RDB file of Redis or Valkey. Values of other types are skipped and counted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,23 +16,23 @@ use crate::rdb::{RdbError, Reader, Summed};
 use crate::repeated;
 use crate::saved::SaveFile;
 
-/// What became of the keys of a file.
+/// Result of an import, by keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Imported {
-    /// They were set, whatever was evicted since.
+    /// Keys that were set, including those evicted since.
     pub strings: u64,
-    /// Keys that had to go meanwhile, also such as were there before.
+    /// Keys evicted during the import, including those that existed before.
     pub evicted: u64,
-    /// Their time was over.
+    /// Keys that had expired.
     pub expired: u64,
-    /// There was no room for them.
+    /// Keys that did not fit into memory.
     pub without_room: u64,
-    /// There is no database of their number here.
+    /// Keys in databases that this server doesn't have.
     pub of_no_database: u64,
-    /// Another node of the cluster has their slot.
+    /// Keys in slots of other cluster nodes.
     pub of_other_nodes: u64,
-    /// Values that are no strings, by type.
+    /// Values of other types, by type.
     pub others: BTreeMap<&'static str, u64>,
 }
 
@@ -52,10 +52,10 @@ impl fmt::Display for Imported {
     }
 }
 
-/// Sets the strings of a file, in place of keys that are there already.
+/// Sets the strings of a file, overwriting existing keys.
 ///
 /// # Errors
-/// The file can't be read, or is none of Redis's or Valkey's. What stood before that is set.
+/// If the file can't be read or is invalid. Strings before the error are set.
 pub fn import(
     path: &Path,
     engine: &Engine,
@@ -68,7 +68,7 @@ pub fn import(
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(RdbError::Read)?);
     let mut import = Import {
-        // A string without room is left out as any other key: it doesn't end the import.
+        // A string without room is skipped like any other key, and doesn't end the import.
         reader: Reader::new(Summed::new(file), VALUE_BYTES_MAX),
         database: Some(Database::default()),
         expires_at_ms: None,
@@ -79,7 +79,7 @@ pub fn import(
     Ok(Imported { evicted, ..import.imported })
 }
 
-/// Where strings go.
+/// The destination of the strings.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     engine: &'a Engine,
@@ -108,7 +108,7 @@ impl<R: Read> Import<R> {
                 EOF => return self.reader.input.end(),
                 0xfe => {
                     let number = usize::try_from(self.reader.plain_length()?).ok();
-                    // Clients of a cluster reach no other than the first.
+                    // Clients of a cluster can reach database 0 only.
                     let number = number.filter(|number| *number == 0 || place.cluster.is_none());
                     self.database = number.and_then(Database::new);
                 }
@@ -135,7 +135,7 @@ impl<R: Read> Import<R> {
         Ok(())
     }
 
-    /// Sets it, if it belongs here; what it counts as.
+    /// Sets a string if it belongs here, and returns the counter to increment.
     fn count_of(
         &mut self,
         place: &Place<'_>,
@@ -160,17 +160,17 @@ impl<R: Read> Import<R> {
 
 const STRING: u8 = 0;
 const EOF: u8 = 0xff;
-/// Versions before that have no checksum at their end.
+/// Earlier versions have no checksum.
 const CHECKSUM_SINCE: u32 = 5;
 
-/// The version, behind the name of the format.
+/// Parses the version that follows the name of the format.
 fn header(header: &[u8; 9]) -> Result<u32, RdbError> {
     let digits = header.strip_prefix(b"REDIS").or_else(|| header.strip_prefix(b"VALKEY"));
     let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
     digits.and_then(|digits| digits.parse().ok()).ok_or(RdbError::Header)
 }
 
-/// What Redis and Valkey call a type of values that are no strings.
+/// The name of a value type other than strings, in Redis and Valkey.
 fn type_name(kind: u8) -> Option<&'static str> {
     Some(match kind {
         1 | 10 | 14 | 18 => "list",
@@ -183,24 +183,24 @@ fn type_name(kind: u8) -> Option<&'static str> {
     })
 }
 
-/// Where such a value ends is not known, nor what follows it.
+/// The error for an unknown type, whose end can't be found.
 fn unknown_type(kind: u8, at: u64, key: &[u8]) -> RdbError {
     RdbError::Type { kind, at, key: repeated::text_within(key, KEY_BYTES_TOLD) }
 }
 
-/// Bytes that an error shows of a key.
+/// Bytes of a key shown in an error.
 const KEY_BYTES_TOLD: usize = 128;
 
 impl<R: Read> Reader<Summed<R>> {
     fn check_sum(&mut self) -> Result<(), RdbError> {
         let expected = self.input.checksum;
         let sum = u64::from_le_bytes(self.array()?);
-        // Zero: whoever wrote it did without.
+        // Zero means that the writer computed no checksum.
         if sum == 0 || sum == expected { Ok(()) } else { Err(RdbError::Checksum) }
     }
 }
 
-/// Skips the parts between keys, and values of other types.
+/// Skips metadata and values of other types.
 impl<R: Read> Reader<R> {
     fn skip_strings(&mut self, count: u64) -> Result<(), RdbError> {
         (0..count).try_for_each(|_| self.string().map(drop))
@@ -210,7 +210,7 @@ impl<R: Read> Reader<R> {
         (0..count).try_for_each(|_| self.plain_length().map(drop))
     }
 
-    /// Facts of the file, of a database, or of the next key.
+    /// Skips metadata of the file, of a database, or of the next key.
     fn skip_about(&mut self, opcode: u8) -> Result<(), RdbError> {
         match opcode {
             0xfa => self.skip_strings(2),
@@ -224,7 +224,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Goes through a value of a type that has a name.
+    /// Skips a value of a known type.
     fn skip_value(&mut self, kind: u8) -> Result<(), RdbError> {
         match kind {
             1 | 2 | 14 => self.plain_length().and_then(|count| self.skip_strings(count))?,
@@ -246,7 +246,7 @@ impl<R: Read> Reader<R> {
                 reader.plain_length()?;
                 reader.string().map(drop)
             })?,
-            // Of Valkey 9: each field with its expiry.
+            // Valkey 9: each field has an expiry.
             22 => self.each(|reader| {
                 reader.skip_strings(2)?;
                 reader.array::<8>().map(drop)
@@ -262,7 +262,7 @@ impl<R: Read> Reader<R> {
                 self.array::<8>()?;
                 self.string()?;
             }
-            // One string that holds all of it.
+            // The whole value is encoded as one string.
             _ => drop(self.string()?),
         }
         Ok(())
@@ -273,7 +273,7 @@ impl<R: Read> Reader<R> {
         (0..count).try_for_each(|_| skip(self))
     }
 
-    /// A number as text, or one that has none.
+    /// Skips a number encoded as text, or a special value.
     fn skip_score(&mut self) -> Result<(), RdbError> {
         let [length] = self.array()?;
         if length < 253 {
@@ -297,7 +297,8 @@ impl<R: Read> Reader<R> {
 
     fn skip_stream(&mut self, kind: u8) -> Result<(), RdbError> {
         self.each(|reader| reader.skip_strings(2))?;
-        // Length and last id; since Redis 7.0 also the first one, the highest that was deleted, and how many there were.
+        // Length and last id; since Redis 7.0 also the first id, the largest deleted id, and the number of
+        // entries added.
         self.skip_lengths(if kind >= 19 { 8 } else { 3 })?;
         self.each(|reader| {
             reader.string()?;

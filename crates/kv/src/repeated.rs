@@ -1,23 +1,23 @@
-//! What a client has said, in the text of an error: any bytes, although texts are UTF-8 here.
+//! Client input quoted in error texts: arbitrary bytes, although texts are UTF-8 here.
 //!
-//! Bytes that are none become characters that nobody uses, and bytes again when the text is replied. Who sends such a character gets it back:
-//! its bytes are carried one by one.
+//! Bytes that aren't valid UTF-8 are mapped to private-use characters, and back to bytes when the text is
+//! sent. If a client sends such a character, its bytes are mapped one by one, so it gets them back unchanged.
 
-/// So many characters of the last plane for private use, one for each byte.
+/// The first of 256 characters in the last plane for private use, one for each byte.
 const FIRST: u32 = 0x0010_FE00;
 
-/// As Redis repeats it: its texts end at the first zero byte.
+/// Quotes input as Redis does: up to the first zero byte.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0);
     whole(&bytes[..end.unwrap_or(bytes.len())])
 }
 
-/// The same, of so many bytes at most.
+/// Like [`text`], with at most `bytes_max` bytes.
 pub(crate) fn text_within(bytes: &[u8], bytes_max: usize) -> String {
     text(&bytes[..bytes.len().min(bytes_max)])
 }
 
-/// With zero bytes.
+/// Quotes the whole input, including zero bytes.
 pub(crate) fn whole(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

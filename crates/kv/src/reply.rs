@@ -1,4 +1,4 @@
-//! Replies in the protocol that the client chose.
+//! Replies in the client's protocol version.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::posted::Posted;
 use crate::repeated;
 
-/// Version of the protocol, as HELLO chooses it.
+/// The protocol version chosen by HELLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Version {
     #[default]
@@ -18,7 +18,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// As HELLO says it.
+    /// The version number in HELLO.
     pub(crate) fn number(self) -> usize {
         match self {
             Self::Resp2 => 2,
@@ -27,12 +27,12 @@ impl Version {
     }
 }
 
-/// Some errors repeat what the client has said.
+/// Limits errors that quote the client.
 const ERROR_BYTES_MAX: usize = 16 << 10;
-/// A part of a value that is shorter is copied: it keeps no more alive than itself.
+/// Shorter parts of values are copied, so that a small part doesn't keep a large value alive.
 pub(crate) const SHARED_FROM: usize = 16 << 10;
 
-/// Appends replies to what is to be sent.
+/// Appends replies to an output.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {
     pub(crate) out: &'a mut Output,
@@ -48,7 +48,8 @@ impl Reply<'_> {
         self.line(b'+', text.as_bytes());
     }
 
-    /// `text` begins with the code, such as `ERR`. Line ends would begin another reply: they become spaces.
+    /// Writes an error. `text` begins with the code, such as `ERR`. Line ends become spaces, because they
+    /// would begin another reply.
     pub(crate) fn error(&mut self, text: &str) {
         self.out.push(b'-');
         let bytes = repeated::bytes(text)
@@ -62,7 +63,7 @@ impl Reply<'_> {
         self.integer_of(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// One whose digits are known.
+    /// Writes an integer given as digits.
     pub(crate) fn integer_of(&mut self, digits: &[u8]) {
         self.line(b':', digits);
     }
@@ -75,7 +76,7 @@ impl Reply<'_> {
         }
     }
 
-    /// A number that is text already.
+    /// Writes a number given as text.
     pub(crate) fn float(&mut self, text: &str) {
         match self.version {
             Version::Resp2 => self.bulk(text.as_bytes()),
@@ -83,7 +84,7 @@ impl Reply<'_> {
         }
     }
 
-    /// A count, which no memory has above 2^63.
+    /// Writes a count; no count in memory exceeds 2^63.
     pub(crate) fn count(&mut self, number: usize) {
         self.integer(number as i64);
     }
@@ -95,13 +96,13 @@ impl Reply<'_> {
         }
     }
 
-    /// One that is bounded by what it is, such as a value that is not large.
+    /// Writes a bulk string of bounded size, such as a value that is not large.
     #[inline]
     pub(crate) fn short_bulk(&mut self, bytes: &[u8]) {
         resp::append_bulk(self.out.bytes_mut(), bytes);
     }
 
-    /// A value as a bulk string. A large one is not copied, nor unpacked.
+    /// Writes a value as a bulk string. A large value is neither copied nor decompressed.
     pub(crate) fn value(&mut self, value: &Value<'_>) {
         match value {
             Value::Inline(bytes) => self.short_bulk(bytes),
@@ -109,8 +110,8 @@ impl Reply<'_> {
         }
     }
 
-    /// A part of a large value as a bulk string. One that is large too is not copied, and one that is packed is unpacked when it is sent: no
-    /// transaction waits for that.
+    /// Writes a part of a large value as a bulk string. A large part is not copied, and a compressed one is
+    /// decompressed when it is sent, so that no transaction has to wait for it.
     pub(crate) fn part(&mut self, stored: &Stored, range: Range<usize>) {
         match stored {
             Stored::Plain(value) if range.len() < SHARED_FROM => return self.short_bulk(&value[range]),
@@ -122,14 +123,14 @@ impl Reply<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// A bulk string that others are sent too.
+    /// Writes a bulk string shared with other recipients.
     pub(crate) fn posted(&mut self, message: &Arc<Posted>) {
         self.length(b'$', message.bytes().len());
         self.out.share_message(message);
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// A value, or that there is none.
+    /// Writes a value, or null.
     pub(crate) fn value_or_null(&mut self, value: Option<&Value<'_>>) {
         match value {
             Some(value) => self.value(value),
@@ -137,7 +138,8 @@ impl Reply<'_> {
         }
     }
 
-    /// Puts a line before so many replies that were written since `begin`: their number was not known.
+    /// Inserts the header of an array before its elements, which were written since `begin`, once their
+    /// number is known.
     pub(crate) fn array_since(&mut self, begin: usize, length: usize) {
         let line = format!("*{length}\r\n");
         self.out.insert(begin, line.as_bytes());
@@ -155,23 +157,23 @@ impl Reply<'_> {
         }
     }
 
-    /// Nothing, where a list was asked for.
+    /// Writes the null for an array.
     pub(crate) fn null_array(&mut self) {
         let bytes: &[u8] = if self.version == Version::Resp3 { b"_\r\n" } else { b"*-1\r\n" };
         self.out.extend_from_slice(bytes);
     }
 
-    /// Followed by as many replies: a message that nobody has asked for.
+    /// Begins a push message of `length` elements.
     pub(crate) fn push(&mut self, length: usize) {
         self.length(if self.version == Version::Resp3 { b'>' } else { b'*' }, length);
     }
 
-    /// Followed by as many replies.
+    /// Begins an array of `length` elements.
     pub(crate) fn array(&mut self, length: usize) {
         self.length(b'*', length);
     }
 
-    /// Followed by twice as many replies, keys and values.
+    /// Begins a map; keys and values follow.
     pub(crate) fn map(&mut self, pairs: usize) {
         match self.version {
             Version::Resp2 => self.length(b'*', pairs * 2),
@@ -179,12 +181,12 @@ impl Reply<'_> {
         }
     }
 
-    /// Followed by as many replies, all different.
+    /// Begins a set of `length` distinct elements.
     pub(crate) fn set(&mut self, length: usize) {
         self.length(if self.version == Version::Resp3 { b'~' } else { b'*' }, length);
     }
 
-    /// Text for people: told as such where the protocol can.
+    /// Writes text for people, as a verbatim string if the protocol has them.
     pub(crate) fn text(&mut self, text: &str) {
         match self.version {
             Version::Resp2 => self.bulk(text.as_bytes()),

@@ -1,7 +1,8 @@
-//! The data set on disk: written when the server stops or is told to, read when it starts. The engine knows the bytes, this the file.
+//! Save files: the data set is written when the server stops or a client asks for it, and loaded at the
+//! start. The engine defines the format, this module handles the file.
 //!
-//! A file is taken once: a server that begins with it removes it when all of it is loaded, or before anybody learns of a change, so that after a
-//! crash nothing comes back that is older than the crash.
+//! A file is used once: the server removes it when everything is loaded, or before the first change becomes
+//! visible. So data older than a crash never comes back after it.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
@@ -28,72 +29,75 @@ use crate::place::{
 use crate::shared::Shared;
 use crate::worker::now_ms;
 
-/// Checksums are compared for so long before the server begins; what is left then is looked at when it is loaded, and if that is
-/// damaged, all keys go.
+/// Time limit for checking checksums before the server starts. The rest is checked when it is loaded; if it
+/// is damaged, all keys are dropped.
 const VERIFY_WITHIN: Duration = Duration::from_millis(200);
-/// Up to this length all are, however long it takes: that is a few hundredths of a second, or as long as the machine has other things to do.
+/// Files up to this size are checked completely, regardless of time. That takes a few hundredths of a second
+/// on an idle machine.
 const VERIFIED_WHOLE_BYTES: u64 = 32 << 20;
-/// Threads that compare checksums.
+/// Number of threads that check checksums.
 const VERIFIERS_MAX: usize = 8;
-/// How often the server looks whether the file with the lock is still there.
+/// Interval of checks that the lock file still exists.
 const LOCK_SEEN_EVERY_MS: u64 = 1_000;
-/// How long not, after the log has said that it is gone for good.
+/// Delay until the next check after the loss of the lock was logged.
 const LOCK_LOST_TOLD_MS: u64 = 60_000;
-/// How many files of a kind are kept, with numbers from 2 on. The first ones stay: what is damaged later has fewer of the keys.
+/// Number of files of a kind kept aside, numbered from 2. The first ones stay, because files damaged later
+/// contain fewer of the keys.
 const ASIDE_FILES_MAX: usize = 8;
-/// More than the small records between items take.
+/// Larger than the small records between items.
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// Where a data set waits for the next server.
+/// The save file of a server.
 #[derive(Debug)]
 pub struct SaveFile {
     path: PathBuf,
-    /// Of the file that was there when the server began.
+    /// Ownership of the file found at the start.
     ownership: Option<Ownership>,
-    /// Locked as long as it is open.
+    /// Locked while it is open.
     lock: Mutex<File>,
-    /// When was looked last whether it is still there.
+    /// When the lock file was last checked.
     lock_seen_ms: AtomicU64,
-    /// Somebody writes it.
+    /// Whether a save is in progress.
     is_busy: AtomicBool,
-    /// Whoever writes it shall stop.
+    /// Whether the save in progress should stop.
     is_cancelled: AtomicBool,
     background: Mutex<Option<JoinHandle<()>>>,
     load: Mutex<Option<JoinHandle<()>>>,
     state: Mutex<State>,
-    /// Those of the server: which is which is in the file too.
+    /// The server's database mapping, which is saved too.
     databases: Arc<Databases>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What is being loaded.
+    /// The data set being loaded.
     loading: Option<Arc<Saved>>,
     loaded: Progress,
-    /// The file with which the server has begun is there still.
+    /// Whether the file loaded at the start still exists.
     is_old_there: bool,
-    /// Beginning of the file that this server has loaded or written, as long as it is there: what is not that is somebody else's.
+    /// Header of the file that this server loaded or wrote, while it exists. A file with a different header
+    /// belongs to somebody else.
     own: Option<Vec<u8>>,
-    /// The file with which the server was to begin was of no use.
+    /// Whether the file found at the start was refused.
     is_refused: bool,
     saved_at_ms: u64,
-    /// Changes until then; none without a file of this server.
+    /// Number of changes at the last save; `None` before the first.
     saved_changes: Option<u64>,
     saves: u64,
     background: Background,
     at_stop: AtStop,
 }
 
-/// Whether it is written when the server stops.
+/// Whether to save when the server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtStop {
     Write,
     Skip,
-    /// Only if there were more changes than these.
+    /// Save only if there were more changes than this.
     WriteBeyond(u64),
 }
 
-/// The last save in the background.
+/// The last background save.
 #[derive(Debug)]
 struct Background {
     began: Option<Instant>,
@@ -101,12 +105,12 @@ struct Background {
     has_failed: bool,
 }
 
-/// A file that a save would replace is kept beside it.
+/// The reason for keeping a file aside instead of overwriting it.
 #[derive(Clone, Copy, Debug)]
 enum Aside {
-    /// It is of no use: it can be looked at, repaired, or given to the version that wrote it.
+    /// The file could not be loaded, but may be inspected, repaired, or loaded by the version that wrote it.
     Refused,
-    /// Somebody has put it there while the server ran, such as a backup.
+    /// The file appeared while the server ran, such as a restored backup.
     Replaced,
 }
 
@@ -126,7 +130,7 @@ impl Aside {
     }
 }
 
-/// Why a file is not taken.
+/// Reasons for refusing a file.
 #[derive(Debug, Error)]
 enum RefusedFile {
     #[error(transparent)]
@@ -135,7 +139,7 @@ enum RefusedFile {
     Databases,
 }
 
-/// Why the data set was not written.
+/// Reasons for a failed save.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SaveError {
@@ -160,7 +164,7 @@ impl Source for FileSource {
     }
 }
 
-/// Ends a write early that is not wanted any more.
+/// Aborts a write that is no longer wanted.
 struct Cancellable<'a, W: Write> {
     to: W,
     is_cancelled: &'a AtomicBool,
@@ -180,32 +184,34 @@ impl<W: Write> Write for Cancellable<'_, W> {
 }
 
 impl SaveFile {
-    /// Where the file is, behind all links.
+    /// Resolves the links of a path.
     ///
     /// # Errors
-    /// The place can't take a file, or there is one that is not ours.
+    /// If the path can't hold a save file, or holds a file that isn't one.
     pub fn resolve(path: &Path) -> Result<PathBuf, ReserveError> {
         place::resolve(path)
     }
 
-    /// The same, whatever is there.
+    /// Resolves the links of a path without checking the target.
     ///
     /// # Errors
-    /// A folder is not there, or links go round in circles.
+    /// If a folder is missing, or links form a cycle.
     pub fn behind_links(path: &Path) -> io::Result<PathBuf> {
         place::behind_links(path)
     }
 
-    /// All that a file with this path needs.
+    /// All paths used for a save file at `path`.
     #[must_use]
     pub fn paths(path: &Path) -> [PathBuf; 5] {
         ["", LOCK, PART, Aside::Refused.ending(), Aside::Replaced.ending()].map(|ending| beside(path, ending))
     }
 
-    /// Takes the place of the file for this process, by a lock on a file beside it: the file itself is replaced again and again.
+    /// Reserves the file for this process, with a lock on a separate file, because the save file itself is
+    /// replaced at every save.
     ///
     /// # Errors
-    /// Another process has it, the folder takes no files, or there is something that is no file.
+    /// If another process has the lock, the folder isn't writable, or the path holds something other than a
+    /// file.
     pub fn reserve(path: &Path) -> Result<Self, ReserveError> {
         let path = place::resolve(path)?;
         let lock = lock(&beside(&path, LOCK)).map_err(|source| match Errno::from_io_error(&source) {
@@ -243,10 +249,10 @@ impl SaveFile {
         })
     }
 
-    /// An engine that begins with what the file has, or an empty one. What became of it is logged.
+    /// Creates an engine with the contents of the file, or an empty one, and logs which.
     ///
     /// # Errors
-    /// The file can't be read: the next start may do better, if this one leaves it alone.
+    /// If the file can't be read. It stays in place, because the next start may succeed.
     pub fn restore(&self, settings: &engine::Settings) -> Result<Engine, ReserveError> {
         let path = self.path.display();
         let began = Instant::now();
@@ -274,11 +280,11 @@ impl SaveFile {
         Ok(Engine::new(settings))
     }
 
-    /// Out of the way of the next save.
+    /// Moves a refused file out of the way of the next save.
     fn set_refused_aside(&self) {
         if let Err(error) = self.set_aside(Aside::Refused) {
             let path = self.path.display();
-            tracing::error!(%path, %error, "the refused file can't be renamed: saves fail until it is moved away");
+            tracing::error!(%path, %error, "failed to rename the refused file: saves fail until you move it away");
         }
     }
 
@@ -294,7 +300,7 @@ impl SaveFile {
         Ok(())
     }
 
-    /// And whether an older one is there that has to go.
+    /// Returns a path to keep a file aside, and whether it replaces an older one.
     fn place_aside(&self, ending: &str) -> (PathBuf, bool) {
         let place = |number: usize| match number {
             1 => beside(&self.path, ending),
@@ -307,7 +313,7 @@ impl SaveFile {
         free.map_or_else(|| (place(ASIDE_FILES_MAX), true), |free| (free, false))
     }
 
-    /// What is saved, and how its file begins.
+    /// Opens the saved data and returns it with the file's header.
     fn open(&self) -> Result<Option<(Saved, Vec<u8>)>, RefusedFile> {
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -323,7 +329,7 @@ impl SaveFile {
         Ok(Some((saved, own)))
     }
 
-    /// The server serves, and what is not loaded yet follows in the background.
+    /// Starts loading the remaining data in the background, once the server is serving.
     pub(crate) fn began(self: &Arc<Self>, shared: &Arc<Shared>) -> io::Result<()> {
         if self.state.lock().loading.is_none() {
             return Ok(());
@@ -337,7 +343,7 @@ impl SaveFile {
     fn load(&self, shared: &Shared) {
         let Some(saved) = self.state.lock().loading.clone() else { return };
         let engine = &shared.engine;
-        // A worker that needs a shard loads it too, and may be the one that finds damage.
+        // A worker that needs a shard loads it too, and may be the one to find damage.
         let is_whole = (0..engine.shards_count()).all(|number| {
             engine.load(number);
             !saved.is_refused()
@@ -346,7 +352,7 @@ impl SaveFile {
         let Progress { keys, left_out_keys, .. } = loaded;
         match () {
             () if !is_whole => self.set_old_aside(),
-            // One that stops with nothing changed leaves what it has begun with, if it can't be saved.
+            // A server that stops without changes leaves the old file, in case it can't save.
             () if shared.is_stopping() => {}
             () => self.forget_old(),
         }
@@ -356,12 +362,12 @@ impl SaveFile {
                 _ => tracing::warn!(
                     keys,
                     left_out_keys,
-                    "all saved data is loaded that has room; the other keys are lost"
+                    "the saved data exceeds maxmemory: some keys are lost"
                 ),
             }
         } else {
             let (path, reason) = (self.path.display(), loaded.failure.as_deref().unwrap_or_default());
-            tracing::error!(%path, reason, "the saved data is refused: the server goes on empty, with none of its keys");
+            tracing::error!(%path, reason, "the saved data is refused: continuing with an empty data set");
             let mut cleared = {
                 let _turns = shared.all_turns();
                 shared.clear(now_ms())
@@ -374,7 +380,7 @@ impl SaveFile {
         state.loading = None;
     }
 
-    /// What the server has begun with is out of date from now on, and is not to come back after a crash.
+    /// Removes the file loaded at the start, which is now outdated and must not come back after a crash.
     pub(crate) fn forget_old(&self) {
         let mut state = self.state.lock();
         if !std::mem::take(&mut state.is_old_there) {
@@ -383,13 +389,13 @@ impl SaveFile {
         let path = self.path.display();
         let found = beginning(&self.path).ok();
         if found != state.own.take() {
-            tracing::warn!(%path, "another file is in the place of the saved data: it is not removed");
+            tracing::warn!(%path, "the save file was replaced by another file, which is kept");
         } else if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(%path, %error, "the saved data can't be removed: after a crash it would come back");
+            tracing::warn!(%path, %error, "failed to remove the loaded save file: a crash would bring back its outdated data");
         }
     }
 
-    /// What the server has begun with turns out to be damaged: it may be repaired, as one that was refused at once.
+    /// Keeps the loaded file aside because it turned out to be damaged, so that it can be repaired.
     fn set_old_aside(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.is_old_there) {
@@ -398,13 +404,13 @@ impl SaveFile {
         }
     }
 
-    /// Whether the file with which the server was to begin was of no use.
+    /// Whether the file found at the start was refused.
     pub(crate) fn is_refused(&self) -> bool {
         let state = self.state.lock();
         state.is_refused || state.loading.as_ref().is_some_and(|saved| saved.is_refused())
     }
 
-    /// Writes the data set, beside those who go on. `changes`: how many there were.
+    /// Writes the data set while clients are served. `changes` is the number of changes so far.
     pub(crate) fn write(&self, engine: &Engine, changes: u64) -> Result<(), SaveError> {
         self.claim()?;
         let outcome = self.write_claimed(engine, changes);
@@ -412,7 +418,7 @@ impl SaveFile {
         outcome
     }
 
-    /// As [`SaveFile::write`], in a thread of its own.
+    /// Like [`SaveFile::write`], in a background thread.
     pub(crate) fn write_in_background(
         self: &Arc<Self>,
         engine: &Arc<Engine>,
@@ -458,7 +464,7 @@ impl SaveFile {
                 let _ = fs::remove_file(&part_path);
                 let error = SaveError::Write { path: self.path.clone(), source };
                 if self.is_cancelled.load(Relaxed) {
-                    tracing::info!(%path, "a save in the background is given up, because the server stops");
+                    tracing::info!(%path, "background save cancelled: the server is stopping");
                 } else {
                     tracing::error!(%error, "the data set is not saved");
                 }
@@ -467,7 +473,7 @@ impl SaveFile {
         }
     }
 
-    /// Nobody ever sees half of it: it gets its name when all of it is on disk.
+    /// Writes a temporary file and renames it once it is on disk, so that no partial file is ever visible.
     fn write_to(&self, part_path: &Path, engine: &Engine, saved_at_ms: u64) -> io::Result<Exported> {
         let was_refused = self.state.lock().is_refused;
         let file = create_anew(part_path)?;
@@ -477,14 +483,15 @@ impl SaveFile {
         let exported = engine.export(id, saved_at_ms, &|| self.databases.note(), &mut writer)?;
         writer.flush()?;
         if self.is_refused() && !was_refused {
-            return Err(io::Error::other("what was being loaded meanwhile is damaged"));
+            return Err(io::Error::other("the data that was still being loaded is damaged"));
         }
         file.sync_all()?;
-        // What was put there meanwhile may be a device, which everything on the machine would miss.
+        // In the meantime a device may have appeared at the path, and replacing it would affect the whole
+        // machine.
         if let Some(kind) =
             fs::symlink_metadata(&self.path).ok().and_then(|found| other_kind(found.file_type()))
         {
-            return Err(io::Error::other(format!("there is {kind} now, and no file")));
+            return Err(io::Error::other(format!("expected a file, found {kind}")));
         }
         let found = beginning(&self.path).map_err(io::Error::other)?;
         self.keep_lock()?;
@@ -493,14 +500,14 @@ impl SaveFile {
         if let Some(ownership) = not_given {
             let commands = ownership.commands(&self.path);
             tracing::warn!(
-                "the save file belonged to another user, who may not be able to read the new one: to give it back, run `{commands}`"
+                "the new save file may be unreadable for the previous owner: to restore the ownership, run `{commands}`"
             );
         }
         File::open(folder_of(&self.path))?.sync_all()?;
         Ok(exported)
     }
 
-    /// A new file belongs to whom the one before it belonged to; if it can't, that is returned.
+    /// Gives the new file to the owner of the previous one. Returns the ownership if that isn't possible.
     fn give_to_user(&self, file: &File) -> io::Result<Option<Ownership>> {
         match Ownership::of_file(&self.path).or(self.ownership) {
             Some(ownership) => Ok((!ownership.give(file)?).then_some(ownership)),
@@ -508,7 +515,8 @@ impl SaveFile {
         }
     }
 
-    /// `found`: how the file begins that is there now. One that this server has neither loaded nor written may be all that somebody has.
+    /// Replaces the file whose header is `found`. A file that this server neither loaded nor wrote is kept
+    /// aside, because it may be somebody's only copy.
     fn replace_by(&self, part_path: &Path, found: &[u8]) -> io::Result<()> {
         let written = beginning(part_path).map_err(io::Error::other)?;
         let mut state = self.state.lock();
@@ -520,7 +528,8 @@ impl SaveFile {
         Ok(())
     }
 
-    /// Takes the lock anew where somebody has removed its file, as clearing up does: another server would find none.
+    /// Recreates the lock file if it was deleted, for example by a cleanup job. Otherwise another server
+    /// could take the lock.
     pub(crate) fn look_after_lock(&self, now_ms: u64) {
         if now_ms < self.lock_seen_ms.load(Relaxed).saturating_add(LOCK_SEEN_EVERY_MS) {
             return;
@@ -528,12 +537,12 @@ impl SaveFile {
         self.lock_seen_ms.store(now_ms, Relaxed);
         if let Err(error) = self.keep_lock() {
             self.lock_seen_ms.store(now_ms.saturating_add(LOCK_LOST_TOLD_MS), Relaxed);
-            tracing::error!(path = %self.path.display(), %error, "the save file is not locked any more");
+            tracing::error!(path = %self.path.display(), %error, "lost the lock on the save file");
         }
     }
 
     /// # Errors
-    /// Another server has it by now, and its file is not to be replaced.
+    /// If another server has the lock by now, and its file must not be replaced.
     fn keep_lock(&self) -> io::Result<()> {
         let path = beside(&self.path, LOCK);
         let mut held = self.lock.lock();
@@ -547,12 +556,12 @@ impl SaveFile {
             }
             _ => source,
         })?;
-        tracing::warn!(path = %path.display(), "somebody has removed this file, with which the save file is locked: it is there again");
+        tracing::warn!(path = %path.display(), "lock file was deleted; recreated it");
         Ok(())
     }
 
-    /// As [`SaveFile::write`], while no worker executes commands but the one that asks. What is being written in the background is older, and
-    /// is given up.
+    /// Like [`SaveFile::write`], while no other worker executes commands. A background save would be older,
+    /// so it is cancelled.
     pub(crate) fn write_at_once(&self, engine: &Engine, changes: u64) -> Result<(), SaveError> {
         self.give_up_background();
         self.write(engine, changes)
@@ -561,13 +570,13 @@ impl SaveFile {
     fn give_up_background(&self) {
         self.is_cancelled.store(true, SeqCst);
         if let Some(thread) = self.background.lock().take() {
-            // A panic of it was reported, and nothing depends on it.
+            // A panic was reported already, and nothing depends on the thread.
             let _ = thread.join();
         }
         self.is_cancelled.store(false, SeqCst);
     }
 
-    /// The last write, after all workers have ended.
+    /// Performs the last save, after all workers have ended.
     pub(crate) fn stop(&self, engine: &Engine, changes: u64) -> Result<(), SaveError> {
         self.give_up_background();
         if let Some(thread) = self.load.lock().take() {
@@ -581,12 +590,13 @@ impl SaveFile {
         }
     }
 
-    /// The server is to stop without saving.
+    /// Skips the save at the stop.
     pub(crate) fn skip_at_stop(&self) {
         self.state.lock().at_stop = AtStop::Skip;
     }
 
-    /// The server is to stop, and has just been saved after so many changes.
+    /// Skips the save at the stop if there are no more than `changes` changes, because they have just been
+    /// saved.
     pub(crate) fn is_up_to_date(&self, changes: u64) {
         self.state.lock().at_stop = AtStop::WriteBeyond(changes);
     }
@@ -599,18 +609,18 @@ impl SaveFile {
         self.state.lock().saved_at_ms / 1000
     }
 
-    /// Changes of keys since all were written. `changes`: how many there were since the begin.
+    /// Number of changes since the last save. `changes` is the number since the start.
     pub(crate) fn unsaved(&self, changes: u64) -> u64 {
         changes.saturating_sub(self.state.lock().saved_changes.unwrap_or_default())
     }
 
-    /// For whoever watches the server.
+    /// State for metrics.
     pub(crate) fn measures(&self) -> SavingMeasures {
         let state = self.state.lock();
         SavingMeasures { saved_at_ms: state.saved_at_ms, has_failed: state.background.has_failed }
     }
 
-    /// What `INFO` says of it. `changes`: how many there were since the begin.
+    /// State for `INFO`. `changes` is the number since the start.
     pub(crate) fn describe(&self, changes: u64) -> String {
         let state = self.state.lock();
         let loaded = state.loading.as_ref().map_or_else(|| state.loaded.clone(), |saved| saved.progress());
@@ -639,12 +649,12 @@ impl SaveFile {
     }
 }
 
-/// That is damage, which stays however often the file is read.
+/// A truncated file is damaged: reading it again doesn't help.
 fn is_cut_short(error: &io::Error) -> bool {
     error.kind() == ErrorKind::UnexpectedEof
 }
 
-/// Compares checksums: of a small file all, of others as many as there is time for.
+/// Verifies checksums: all of a small file, otherwise as many as time permits.
 fn verify(saved: &Saved, until: Instant) -> Result<(), SavedError> {
     let next = AtomicUsize::new(0);
     let is_small = saved.bytes() <= VERIFIED_WHOLE_BYTES;
@@ -667,7 +677,7 @@ fn verify(saved: &Saved, until: Instant) -> Result<(), SavedError> {
     })
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes in one line.
 struct Chain<'a>(&'a dyn std::error::Error);
 
 impl std::fmt::Display for Chain<'_> {

@@ -1,7 +1,8 @@
-//! Clients of several workers, in orders that a scheduler draws by lot: it decides at each lock and each atomic who goes on.
+//! Clients on several workers under randomised schedules: the scheduler chooses the next thread at each lock
+//! and each atomic operation.
 //!
-//! `SCHEDULES=20000 cargo test -p kv --features shuttle --lib schedules` tries more of them. A failure prints a schedule, which
-//! `shuttle::replay` plays again.
+//! `SCHEDULES=20000 cargo test -p kv --features shuttle --lib schedules` runs more schedules. A failure
+//! prints its schedule, which `shuttle::replay` repeats.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,12 +28,12 @@ use crate::sync::Waker;
 const NOW_MS: u64 = 1_700_000_000_000;
 const WORKERS: usize = 3;
 
-/// As many orders as the environment says.
+/// Runs `body` under as many schedules as the environment says.
 fn try_orders(body: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
     let orders = std::env::var("SCHEDULES").ok().and_then(|orders| orders.parse().ok()).unwrap_or(100);
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
-    // Which orders of memory suffice is not looked at: every atomic is the strictest here.
+    // Weaker memory orderings are not explored: every atomic is sequentially consistent here.
     config.silence_warnings = true;
     let run = Arc::new(move || {
         let settings = Settings { bytes_max: 17 << 20, policy: Policy::default(), seed: 3, threads: WORKERS };
@@ -41,12 +42,14 @@ fn try_orders(body: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
         body(&shared);
         engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
         assert!(shared.interests.flags().are_indifferent(), "all are gone");
-        // As the next tick does: a write that takes a key out of the table leaves it to that.
+        // As in the next tick, to which a write leaves the accounting of a key that it removed from the
+        // table.
         shared.account_tracking();
         assert_eq!((shared.buffers_bytes(), shared.clients.count()), (0, 0));
         assert_eq!(shared.buffered().staying_bytes(), 0);
     });
-    // One draws anew at every step, the other lets threads run on, but for a few changes at places that it draws.
+    // The random scheduler chooses anew at every step. The PCT scheduler lets threads run on, except at a few
+    // random points.
     let again = Arc::clone(&run);
     shuttle::Runner::new(RandomScheduler::new(orders), config.clone()).run(move || again());
     shuttle::Runner::new(PctScheduler::new(CHANGES, orders), config).run(move || run());
@@ -54,7 +57,7 @@ fn try_orders(body: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
 
 const CHANGES: usize = 3;
 
-/// A client with a worker of its own, which does as `worker` does.
+/// A client with its own worker, which behaves as in `worker`.
 struct Talk {
     shared: Arc<Shared>,
     worker: usize,
@@ -76,7 +79,7 @@ impl Talk {
         Self { shared: Arc::clone(shared), worker, calls, waker, conversation, told: Vec::new() }
     }
 
-    /// One turn, or all turns where a command needs them.
+    /// Executes a request in one turn, or with all turns if a command needs them.
     fn hear(&mut self, request: &str) {
         let shared = Arc::clone(&self.shared);
         let mut bytes = request.as_bytes();
@@ -118,7 +121,7 @@ impl Talk {
         pause
     }
 
-    /// Sleeps until somebody calls, as often as it takes.
+    /// Sleeps until called, repeatedly, until `is_enough` holds.
     fn listen_until(&mut self, is_enough: impl Fn(&[u8]) -> bool) {
         let mut called = Vec::new();
         while !is_enough(&self.told) {
@@ -133,14 +136,14 @@ impl Talk {
         }
     }
 
-    /// What it is told in reply, and otherwise until then.
+    /// Returns the reply and all messages received until then.
     fn ask(&mut self, request: &str) -> String {
         self.told.clear();
         self.hear(&format!("{request}\r\n"));
         String::from_utf8_lossy(&self.told).replace("\r\n", " ")
     }
 
-    /// A part of a request of so many bytes is there, where there were so many.
+    /// Grows the buffered part of a request from `before_bytes` to `bytes`.
     fn hold(&self, before_bytes: usize, bytes: usize) {
         let _turn = self.shared.turn(self.worker);
         self.client().account_buffers(bytes, 0, |charge| charge.account(before_bytes, bytes));
@@ -160,7 +163,7 @@ fn together(threads: Vec<thread::JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
 }
 
-/// A client of this worker that asks these one after the other, and leaves.
+/// Starts a client on this worker that sends the requests in order and leaves.
 fn client(shared: &Arc<Shared>, worker: usize, requests: &'static [&'static str]) -> thread::JoinHandle<()> {
     let shared = Arc::clone(shared);
     thread::spawn(move || {
@@ -208,7 +211,7 @@ fn whoever_leaves_takes_its_mail_along() {
     });
 }
 
-/// What a client of RESP3 believes after it was told all this.
+/// The value that a RESP3 client caches after these messages.
 fn believed(mut told: &[u8], key: &str) -> Option<Vec<u8>> {
     let mut believed = None;
     while !told.is_empty() {
@@ -233,7 +236,7 @@ fn a_client_side_cache_learns_of_every_change() {
         cache.hear("SET k 0\r\nHELLO 3\r\nCLIENT TRACKING ON\r\n");
         let cache = thread::spawn(move || {
             cache.told.clear();
-            // Once: the second time it would be in the table from the first.
+            // Read once: after a second read, the key would be in the table from the first.
             cache.hear("GET k\r\n");
             cache
         });
@@ -250,7 +253,7 @@ fn a_client_side_cache_learns_of_every_change() {
     });
 }
 
-/// Counts up with WATCH and EXEC; how often EXEC went through.
+/// Increments a counter with WATCH and EXEC, and returns how many EXECs succeeded.
 fn count_up(shared: &Arc<Shared>, worker: usize) -> usize {
     let mut talk = Talk::new(shared, worker);
     let mut executed = 0;
@@ -314,7 +317,7 @@ fn nobody_sees_half_of_a_command_of_many_keys() {
     });
 }
 
-/// How many of three keys are there, and which of two.
+/// Observes how many of three keys exist, and which of two.
 #[test]
 fn nobody_sees_half_of_what_is_removed_or_renamed() {
     const LOOKS: &[(&str, &[&str])] = &[
@@ -341,10 +344,10 @@ fn nobody_sees_half_of_what_is_removed_or_renamed() {
     });
 }
 
-/// Whoever does this, sets and removals alternate.
+/// Sets and removals must alternate, whichever command does them.
 const IN_TURN: &[&str] = &["SET k 1 NX", "DEL k\r\nSET k 1 NX", "DEL k"];
 
-/// What a command without options and one with options do to a key is told in the order in which they did it.
+/// Notifications have the order of the changes, for commands with and without options.
 #[test]
 fn events_of_a_key_have_the_order_of_its_changes() {
     try_orders(|shared| {
@@ -365,8 +368,8 @@ fn events_of_a_key_have_the_order_of_its_changes() {
     });
 }
 
-/// A client that sends the half of a request, and more of it, and is closed if there is too much of all. Itself and what it holds, if that was not
-/// so until its worker looked last.
+/// A client that sends half of a request, then more, and is closed if the buffers exceed the limit. Returns
+/// the client and its buffered bytes if it was still open at its worker's last check.
 fn sender(shared: &Arc<Shared>, worker: usize, bytes: usize, bytes_max: usize) -> Option<(Talk, usize)> {
     let talk = Talk::new(shared, worker);
     for (before_bytes, bytes) in [(0, bytes / 2), (bytes / 2, bytes)] {
@@ -386,7 +389,7 @@ fn limit_buffers(shared: &Shared, bytes_max: usize) {
     shared.change_limits(|limits| limits.buffers_max = BuffersLimit::Bytes(bytes_max));
 }
 
-/// Those of whose requests one is too much, with what all may have.
+/// Request sizes of which one is too much, with the limit for all of them.
 const CROWDS: [([usize; WORKERS], usize); 2] =
     [([4 << 20, 64 << 10, 64 << 10], 1 << 20), ([4 << 20, 4 << 20, 64 << 10], 5 << 20)];
 
@@ -414,7 +417,7 @@ fn one_client_is_closed_where_one_is_enough() {
     }
 }
 
-/// A worker that is about to look may know the limit of before.
+/// A worker that is about to check may have read the old limit.
 #[test]
 fn a_limit_that_was_raised_closes_nobody() {
     try_orders(|shared| {

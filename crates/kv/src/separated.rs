@@ -1,7 +1,7 @@
-//! Messages of the 0x1F text protocol: they become commands, and the replies of those become text.
+//! The 0x1F text protocol: messages are executed as Redis commands, and their replies converted to text.
 //!
-//! Each is executed at once and answered, whatever the client has begun in the Redis protocol: MULTI queues none of them, CLIENT REPLY silences
-//! none. Only a password that is missing keeps them out.
+//! Each message is executed and answered at once, independently of Redis-protocol state: MULTI doesn't queue
+//! it and CLIENT REPLY doesn't silence it. Only a missing password blocks it.
 
 use resp::separator::{self, ERROR_PREFIX, NIL, NO_KEY, OK, Request, RequestError, SEPARATOR};
 use resp::{Arguments, Limits, Short};
@@ -12,34 +12,35 @@ use crate::output::Output;
 use crate::reply::{Reply, Version};
 use crate::session::Session;
 
-/// What speaks with clients beside the Redis protocol. A message that begins with `*` is of the Redis protocol in any case.
+/// The text protocol accepted beside the Redis protocol. A message that begins with `*` always uses the Redis
+/// protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextProtocol {
-    /// Inline commands, as Redis has them.
+    /// Inline commands, as in Redis.
     #[default]
     Inline,
-    /// Messages that end with 0x1F, as poor-man-s-cache has them.
+    /// Messages that end with 0x1F, as in poor-man-s-cache.
     UnitSeparator,
 }
 
-/// Finds messages in a buffer that grows.
+/// Finds messages in a growing buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MessageScanner {
-    /// Bytes of the message that have no separator among them.
+    /// Bytes of the message already searched for a separator.
     seen: usize,
 }
 
-/// The verb of what the server has measured. It has no key.
+/// The verb that returns statistics. It takes no key.
 const PERF: &[u8] = b"PERF";
 const NOT_POSSIBLE: &[u8] = b"Internal error";
 
 impl MessageScanner {
-    /// Whether no message has begun.
+    /// Whether the scanner is between messages.
     pub(crate) fn is_at_begin(self) -> bool {
         self.seen == 0
     }
 
-    /// The message with which `bytes` begin, without its separator; none while that is missing.
+    /// Returns the message at the beginning of `bytes` without its separator, or `None` if it is incomplete.
     pub(crate) fn scan<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let length = separator::message_length(bytes, self.seen);
         self.seen = if length.is_some() { 0 } else { bytes.len() };
@@ -47,11 +48,11 @@ impl MessageScanner {
     }
 }
 
-/// Messages that are short.
+/// The wire format of short messages.
 pub(crate) struct Text;
 
 impl Form for Text {
-    /// The message must be whole, and none of the Redis protocol.
+    /// The message must be complete, and not use the Redis protocol.
     #[inline]
     fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>> {
         if bytes.first() == Some(&b'*') {
@@ -77,10 +78,10 @@ impl Form for Text {
     }
 }
 
-/// What is longer is looked through once while it arrives.
+/// The longest message on the fast path. Longer ones are searched once, while they arrive.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
-/// Executes a message and replies to it. Empty ones are none.
+/// Executes a message and writes the reply. Empty messages are ignored.
 pub(crate) fn execute(
     message: &[u8],
     session: &mut Session,
@@ -116,7 +117,7 @@ fn run_request(
     context: &Context<'_>,
     out: &mut Output,
 ) -> Done {
-    // Verb and key stand at the begin of the message, and a space behind each.
+    // The message begins with the verb and the key, each followed by a space.
     let verb = 0..VERB_BYTES;
     let key = |key: &[u8]| VERB_BYTES + 1..VERB_BYTES + 1 + key.len();
     match request {
@@ -130,10 +131,10 @@ fn run_request(
     }
 }
 
-/// GET, SET and DEL.
+/// The length of GET, SET and DEL.
 const VERB_BYTES: usize = 3;
 
-/// Executes a command of the Redis protocol, whose arguments are at these places of `source`.
+/// Executes a Redis command whose arguments are at the given ranges of `source`.
 fn run(
     source: &[u8],
     arguments: &[std::ops::Range<usize>],
@@ -149,7 +150,7 @@ fn run(
     done
 }
 
-/// Makes a text of the reply that begins there, in version 2 of the Redis protocol.
+/// Converts the RESP2 reply that begins at `begin` to text.
 fn to_text(out: &mut Output, begin: usize) {
     let reply = &out.bytes()[begin..];
     let line_bytes = memchr::memchr(b'\r', reply).unwrap_or(reply.len());
@@ -169,7 +170,8 @@ fn to_text(out: &mut Output, begin: usize) {
 
 const LINE_END_BYTES: usize = 2;
 
-/// The value moves to where its length stood. One that has a separator would be taken for two replies.
+/// Moves the value to the position of its header. A value that contains a separator becomes an error, because
+/// it would look like two replies.
 fn to_text_of_bulk(out: &mut Output, begin: usize, value_begin: usize) {
     let value_end = out.len() - LINE_END_BYTES;
     let shared = out.value_at_has(value_begin, SEPARATOR);

@@ -1,4 +1,4 @@
-//! Workers: started together, stopped together.
+//! The server: starts and stops the workers.
 
 use std::io;
 use std::net::{self, SocketAddr};
@@ -27,45 +27,46 @@ use crate::trim::{Trim, Trimming};
 use crate::unix::{SocketFile, UnixListen};
 use crate::worker::{WAKE, Worker};
 
-/// How a server begins.
+/// Settings of a server.
 #[derive(Debug)]
 pub struct Settings {
-    /// At least one, or one of `unix`.
+    /// TCP addresses. At least one, unless `unix` has one.
     pub listen: Vec<Listen>,
-    /// Beside those.
+    /// Unix sockets.
     pub unix: Vec<UnixListen>,
-    /// Sockets that listen already, opened by who started the process: those of each address, in their order; the last ones may be missing.
+    /// Listening sockets inherited from the parent process, for each address in order. Missing entries at the
+    /// end mean none.
     pub inherited: Vec<Vec<net::TcpListener>>,
-    /// Threads, each with listeners and connections of its own.
+    /// Number of threads, each with its own listeners and connections.
     pub workers: usize,
-    /// What `INFO` calls the version of the server itself.
+    /// The server's own version in `INFO`.
     pub version: String,
     pub access: Access,
     pub limits: Limits,
-    /// On all addresses.
+    /// The text protocol on all addresses.
     pub text: TextProtocol,
     pub sockets: Sockets,
-    /// For the listeners with [`Security::Tls`].
+    /// TLS configuration for listeners with [`Security::Tls`].
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Where the data set is written to at the end, and when clients ask for it. It is the one that the engine came from.
+    /// Where the data set is saved at the stop and on request. The engine must have been restored from it.
     pub save_file: Option<Arc<SaveFile>>,
-    /// Where this server has some of the slots, and others have the rest.
+    /// The slot map, if this server is part of a cluster.
     pub cluster: Option<Cluster>,
-    /// What has the allocator give back freed memory, where it keeps some.
+    /// Makes the allocator return freed memory, if it retains any.
     pub trim: Option<Trim>,
-    /// What is done when a worker has ended by an error: what all of them share may be half-way through a change then, and its clients are
-    /// gone. It need not return.
+    /// Called when a worker has failed. The shared state may be inconsistent then, and the worker's clients
+    /// are gone. It need not return.
     pub on_failure: fn(),
-    /// What is done when a client has ended the server with SHUTDOWN: it is to have [`Server::stop`] called, in another thread.
+    /// Called when a client has sent SHUTDOWN. It has to cause a call of [`Server::stop`] on another thread.
     pub on_shutdown: fn(),
 }
 
-/// How listeners are made.
+/// Options of listening sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sockets {
-    /// Connections that wait to be accepted. The kernel takes less where `somaxconn` says so.
+    /// Length of the accept queue. The kernel limits it to `somaxconn`.
     pub backlog: u32,
-    /// Of each direction of a connection, as the kernel counts; none lets it choose as it goes.
+    /// Socket buffer size of each direction, as counted by the kernel. `None` means automatic sizing.
     pub buffer_bytes: Option<usize>,
 }
 
@@ -75,46 +76,46 @@ impl Default for Sockets {
     }
 }
 
-/// Where a server listens. Port 0 takes a free one.
+/// An address to listen on. Port 0 chooses a free port.
 #[derive(Clone, Copy, Debug)]
 pub struct Listen {
     pub address: SocketAddr,
     pub security: Security,
 }
 
-/// What lies under the Redis protocol.
+/// Transport security below the Redis protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
     Plain,
     Tls,
 }
 
-/// Why a server can't run.
+/// Errors that prevent the server from running.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The address is taken, or not one of this machine.
+    /// The address is in use, or doesn't belong to this machine.
     #[error("can't listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
-    /// There is something else, or the folder is missing.
+    /// The path is occupied, or its folder is missing.
     #[error("can't listen on {}", path.display())]
     ListenUnix { path: PathBuf, source: io::Error },
-    /// No thread, no event queue.
-    #[error("the system does not let a worker run")]
+    /// The system refused a thread or an event queue.
+    #[error("failed to start a worker")]
     Worker(#[from] io::Error),
 }
 
-/// Workers that run. They end when this is dropped.
+/// A running server. Dropping it stops the workers.
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<SocketAddr>,
     shared: Arc<Shared>,
     workers: Vec<Running>,
-    /// They go with it.
+    /// The socket files, removed on drop.
     _files: Vec<SocketFile>,
 }
 
-/// Settings of a running server, to change them. Cheap to clone.
+/// A handle to change the settings of a running server. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Control(Arc<Shared>);
 
@@ -125,10 +126,10 @@ struct Running {
 }
 
 impl Server {
-    /// Listens, and starts the workers.
+    /// Opens the listeners and starts the workers.
     ///
     /// # Errors
-    /// When an address can't be bound, or the system refuses threads or event queues.
+    /// If an address can't be bound, or the system refuses threads or event queues.
     pub fn start(settings: Settings, engine: Arc<Engine>) -> Result<Self, ServerError> {
         let Settings {
             mut listen,
@@ -155,7 +156,8 @@ impl Server {
         shared.trimming = Trimming::new(trim);
         let shared = Arc::new(shared);
         let preparer = shared.engine.preparer();
-        // As urgent as the workers: where one of them has all of a processor, it would otherwise come too late. It ends with the engine.
+        // At normal priority like the workers: otherwise it would be late when a worker keeps a processor
+        // busy. It ends with the engine.
         thread::Builder::new().name("kv-memory".to_owned()).spawn(move || preparer.run())?;
         shared.set_limits(limits);
         shared.set_tls(tls);
@@ -181,23 +183,23 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens, in the order of the settings.
+    /// The listening addresses, in the order of the settings.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// What of it can change while it runs.
+    /// Returns a handle to change settings at run time.
     #[must_use]
     pub fn control(&self) -> Control {
         Control(Arc::clone(&self.shared))
     }
 
-    /// Ends it: what clients have asked is answered, as far as they read it within two seconds. Then the data set is
-    /// written, if there is a file for it.
+    /// Stops the server. Requests received so far are answered if their clients read the replies within two
+    /// seconds. Then the data set is saved, if there is a save file.
     ///
     /// # Errors
-    /// The data set could not be written.
+    /// If the data set could not be saved.
     pub fn stop(mut self) -> Result<(), SaveError> {
         self.end();
         match &self.shared.save_file {
@@ -210,7 +212,7 @@ impl Server {
         self.shared.stop();
         self.workers.iter().for_each(|worker| worker.calls.wake());
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
-            // Whoever runs the server has been told.
+            // The failure was reported through `on_failure`.
             let _ = thread.join();
         }
     }
@@ -228,20 +230,20 @@ fn listen_in_files(
     Ok(opened.into_iter().unzip())
 }
 
-/// All workers share the socket: whoever comes first takes the connection.
+/// All workers share the socket; the first to accept takes the connection.
 fn door_of(socket: &UnixListener) -> io::Result<Door> {
     let listener = Listener::Unix(mio::net::UnixListener::from_std(socket.try_clone()?));
     Ok(Door { listener, security: Security::Plain, owner: Owner::Process, is_asked: true })
 }
 
-/// Runs a worker to its end, and tells if that was not meant to be.
+/// Runs a worker to its end, and reports a failure.
 fn run(worker: Worker, on_failure: fn()) {
     let outcome = catch_unwind(AssertUnwindSafe(|| worker.run()));
     match outcome {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => tracing::error!(%error, "a worker has ended"),
-        // What it has panicked with stands in the log already.
-        Err(_) => tracing::error!("a worker has panicked"),
+        Ok(Err(error)) => tracing::error!(%error, "worker failed"),
+        // The panic message is in the log already.
+        Err(_) => tracing::error!("worker panicked"),
     }
     on_failure();
 }
@@ -251,23 +253,23 @@ impl Control {
         &self.0
     }
 
-    /// Whether a client has asked for the end: while the data set is saved for it, nobody is served.
+    /// Whether a client has requested a shutdown. No clients are served while the data set is saved.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.0.is_ending()
     }
 
-    /// Who may use it from now on. Who has given a password stays, whatever becomes of it.
+    /// Changes the access rules. Authenticated clients stay authenticated.
     pub fn set_access(&self, access: Access) {
         self.0.change_access(|before| *before = access);
     }
 
-    /// Within a tenth of a second. `keepalive` is for connections that begin then.
+    /// Changes the limits within a tenth of a second. `keepalive` applies to new connections.
     pub fn set_limits(&self, limits: Limits) {
         self.0.set_limits(limits);
     }
 
-    /// For connections that begin from now on.
+    /// Changes the TLS configuration for new connections.
     pub fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
         self.0.set_tls(Some(tls));
     }
@@ -279,23 +281,23 @@ impl Drop for Server {
     }
 }
 
-/// Whom a listener shares its port with.
+/// How a listener shares its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// With listeners of this server that come after it.
+    /// The first listener of this server on its port.
     First,
-    /// With those of this server that are there already.
+    /// Joins an existing listener of this server.
     Joins,
 }
 
-/// A worker among all.
+/// A worker's index, and the number of workers.
 #[derive(Clone, Copy, Debug)]
 struct Number {
     worker: usize,
     workers: usize,
 }
 
-/// The listeners of a worker. Two addresses may have a port in common: `0.0.0.0:6379` and `[::]:6379`.
+/// Opens the listeners of a worker. Two addresses may share a port: `0.0.0.0:6379` and `[::]:6379`.
 fn open_all(
     listen: &mut [Listen],
     inherited: &[Vec<net::TcpListener>],
@@ -322,8 +324,9 @@ fn open_all(
     Ok(doors)
 }
 
-/// What a worker gets of the sockets that are there already: they go round. A single one they share, since it may have another owner, and an
-/// address that only root can have; several are joined by those that get none.
+/// Distributes inherited sockets among the workers. A single one is shared by all, because it may have
+/// another owner and a port that only root can bind. Several are distributed in turn, and workers that get
+/// none open listeners that join them.
 fn shares(
     inherited: &[net::TcpListener],
     sockets: Sockets,
@@ -340,8 +343,8 @@ fn shares(
 }
 
 impl Listen {
-    /// One of several listeners at an address: the kernel spreads connections among them. All others listen where the first
-    /// does, also when its port was free to choose.
+    /// Opens one of several listeners on an address, among which the kernel distributes connections. All
+    /// others use the first one's port, even if it was chosen automatically.
     fn open(&mut self, sockets: Sockets, claim: Claim) -> Result<TcpListener, ServerError> {
         let address = self.address;
         let listener =
@@ -351,7 +354,7 @@ impl Listen {
     }
 }
 
-/// What is accepted takes the sizes of buffers over.
+/// Sets socket options, which accepted connections inherit.
 pub(crate) fn prepare(socket: &Socket, sockets: Sockets) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     if let Some(bytes) = sockets.buffer_bytes {
@@ -361,8 +364,9 @@ pub(crate) fn prepare(socket: &Socket, sockets: Sockets) -> io::Result<()> {
     Ok(())
 }
 
-/// Any process of the same user may join a port with `SO_REUSEPORT`, a second server too. So the first listener does without
-/// it until it listens: the kernel then refuses the port to whoever comes second, even at the same moment.
+/// Opens a listener. Any process of the same user can join a port with `SO_REUSEPORT`, even a second server.
+/// So the first listener sets the option only after it listens: until then, the kernel refuses the port to a
+/// second process, even at the same moment.
 fn listen(address: SocketAddr, sockets: Sockets, claim: Claim) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;

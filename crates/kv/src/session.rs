@@ -1,4 +1,4 @@
-//! What a client has chosen for its connection.
+//! State of a client's connection that commands change.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -23,79 +23,81 @@ use crate::transaction::{Queue, Watching};
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: Arc<Client>,
-    /// As the client knows it.
+    /// The selected database, by the client's number.
     pub(crate) chosen: Database,
-    /// The one of the engine that this is, for as long as a batch lasts.
+    /// The engine's database for `chosen`, valid for the duration of a batch.
     pub(crate) database: Database,
     pub(crate) version: Version,
     pub(crate) gates: Gates,
     pub(crate) is_over: bool,
-    /// Writes that the server has not been told of yet.
+    /// Writes not yet reported to the server.
     pub(crate) changes: Cell<u64>,
-    /// Not counted by its worker yet.
+    /// Counts not yet added to the worker's statistics.
     pub(crate) tally: Tally,
-    /// Executed last.
+    /// The last command executed.
     pub(crate) command: Option<&'static Command>,
     replies: Replies,
-    /// What follows MULTI.
+    /// Commands queued since MULTI.
     pub(crate) queue: Option<Box<Queue>>,
-    /// WATCH.
+    /// Keys watched by WATCH.
     pub(crate) watching: Option<Box<Watching>>,
     pub(crate) subscribed: Option<Box<Own>>,
-    /// CLIENT TRACKING.
+    /// Mode of CLIENT TRACKING.
     pub(crate) tracking: Option<Mode>,
-    /// What its prefixes take.
+    /// Memory of the tracked prefixes.
     pub(crate) prefixes_bytes: usize,
-    /// What the server will remember for the client when the command is done: it counts from its begin.
+    /// Memory of the state that the current command will add, charged from its beginning.
     promised_bytes: usize,
-    /// The command that was executed last took so long that others are to have their turn.
+    /// Whether the last command took so long that others should get a turn.
     pub(crate) has_taken_long: Cell<bool>,
-    /// The command that looks at all keys, as far as it has come.
+    /// State of a command that iterates over all keys in several turns.
     pub(crate) walk: Option<Box<Walk>>,
-    /// The first byte of its reply is sent: it tells a client that only sends no more from one that is gone.
+    /// Whether the first byte of its reply has been sent. Sending it reveals whether a client that has closed
+    /// its sending direction is gone.
     pub(crate) is_reply_begun: bool,
-    /// Of the command that subscribes or unsubscribes, so many names are done.
+    /// Number of names that a command has subscribed to or unsubscribed from so far.
     pub(crate) names_done: usize,
-    /// The reply of the command had no room.
+    /// Set while the reply waits for memory.
     pub(crate) waits: Option<Waits>,
-    /// What the command has taken in earlier turns.
+    /// Time that the command took in earlier turns.
     pub(crate) took_before: Duration,
-    /// MONITOR.
+    /// Whether the client is a monitor.
     pub(crate) is_monitor: bool,
     pub(crate) caching: Caching,
-    /// Keys that were not there when the command began, if somebody wants to know.
+    /// Keys that did not exist when the command began, recorded if there are observers.
     pub(crate) missing: RefCell<BTreeSet<Box<[u8]>>>,
 }
 
-/// CLIENT CACHING.
+/// State of CLIENT CACHING.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Caching {
     #[default]
     Unsaid,
-    /// It was said for the next command: YES of those who opt in, NO of those who opt out.
+    /// Set for the next command: YES in OPTIN mode, NO in OPTOUT mode.
     Said,
 }
 
-/// What stands between a command and its execution. Nothing, for most clients at most times: one look tells.
+/// A set of reasons for checks before a command is executed. Usually empty, so that one test suffices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gates(u16);
 
-/// CLIENT REPLY.
+/// State of CLIENT REPLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Replies {
     #[default]
     On,
-    /// Not to those that follow. In a transaction those come before the end of EXEC, whose reply has begun.
+    /// Off for the following commands. In a transaction, it still applies to the rest of EXEC's reply, which
+    /// has begun.
     OffNext,
     Off,
-    /// Not to the next command. In a transaction that is the one after EXEC.
+    /// Skips the next reply. In a transaction, that of the command after EXEC.
     SkipNext,
-    /// Not to this one.
+    /// Skips the current reply.
     Skip,
 }
 
 impl Replies {
-    /// What CLIENT REPLY makes of them, as Redis does.
+    /// The new state after CLIENT REPLY, as in Redis.
     fn told(self, wish: Self) -> Self {
         match (self, wish) {
             (Self::Off | Self::OffNext, Self::SkipNext) => self,
@@ -106,26 +108,26 @@ impl Replies {
 }
 
 impl Gates {
-    /// A password is needed first.
+    /// The client has to authenticate.
     pub(crate) const PASSWORD: Self = Self(1);
-    /// Not every command is replied to.
+    /// Some replies are suppressed.
     pub(crate) const REPLIES: Self = Self(2);
-    /// Commands wait for EXEC.
+    /// Commands are queued for EXEC.
     pub(crate) const QUEUE: Self = Self(1 << 2);
-    /// Commands that do not belong to pub/sub would be taken for messages.
+    /// Only pub/sub commands are allowed, because other replies would be taken for messages.
     pub(crate) const SUBSCRIBED: Self = Self(1 << 3);
-    /// What is read is remembered.
+    /// Keys that are read are tracked.
     pub(crate) const TRACKING: Self = Self(1 << 4);
-    /// Somebody wants to know which keys were missing.
+    /// Observers need to know which keys were missing.
     pub(crate) const LOOK_BEFORE: Self = Self(1 << 5);
-    /// CLIENT PAUSE.
+    /// CLIENT PAUSE is in force.
     pub(crate) const PAUSE: Self = Self(1 << 6);
-    /// Other servers have some of the keys. Never opened.
+    /// Other servers own some of the keys. Never opened.
     pub(crate) const CLUSTER: Self = Self(1 << 7);
-    /// Somebody sees every command.
+    /// Monitors receive every command.
     pub(crate) const MONITORED: Self = Self(1 << 8);
 
-    /// Those that concern messages of the 0x1F protocol.
+    /// The gates that apply to messages of the 0x1F protocol.
     pub(crate) fn for_text(self) -> Self {
         let gates = [Self::PASSWORD, Self::LOOK_BEFORE, Self::PAUSE, Self::MONITORED];
         Self(self.0 & gates.iter().fold(0, |gates, gate| gates | gate.0))
@@ -135,7 +137,7 @@ impl Gates {
         self.0 == 0
     }
 
-    /// Whether GET and SET of keys that this server has need no other look.
+    /// Whether plain GET and SET need no checks, apart from the cluster's slots.
     pub(crate) fn are_open_for_plain(self) -> bool {
         self.0 & !Self::CLUSTER.0 == 0
     }
@@ -152,14 +154,14 @@ impl Gates {
         self.0 &= !gate.0;
     }
 
-    /// Closes it if so, or else opens it.
+    /// Closes the gate if `is_closed`, otherwise opens it.
     pub(crate) fn close_if(&mut self, is_closed: bool, gate: Self) {
         if is_closed { self.close(gate) } else { self.open(gate) }
     }
 }
 
 impl Session {
-    /// `gates` are those that are closed in the beginning.
+    /// Creates a session with these gates closed.
     pub(crate) fn new(client: Arc<Client>, gates: Gates) -> Self {
         Self {
             client,
@@ -190,13 +192,13 @@ impl Session {
         }
     }
 
-    /// SELECT.
+    /// Selects a database.
     pub(crate) fn choose(&mut self, database: Database, databases: &Databases) {
         self.chosen = database;
         self.database = databases.of_engine(database);
     }
 
-    /// The connection ends.
+    /// Removes all state when the connection ends.
     pub(crate) fn leave_for_good(&mut self, shared: &Shared) {
         self.leave_line(shared);
         if let Some(own) = self.subscribed.take() {
@@ -205,7 +207,7 @@ impl Session {
         self.leave(shared);
     }
 
-    /// A part of what it has subscribed to is forgotten; whether that was all.
+    /// Removes a part of the subscriptions, and returns whether none are left.
     pub(crate) fn unsubscribe_some(&mut self, shared: &Shared) -> bool {
         let Some(own) = &mut self.subscribed else { return true };
         let is_all = shared.interests.subscriptions.remove_some(self.client.id, own);
@@ -216,7 +218,7 @@ impl Session {
         is_all
     }
 
-    /// What others know of its other wishes is forgotten: at the end of the connection, and with RESET.
+    /// Removes tracking, watches and monitoring, at the end of the connection and by RESET.
     pub(crate) fn leave(&mut self, shared: &Shared) {
         let interests = &shared.interests;
         if self.tracking.take().is_some() {
@@ -236,7 +238,7 @@ impl Session {
         self.client.account_kept(0);
     }
 
-    /// What the server remembers for the client, or is about to.
+    /// Memory of the client's state, including promised memory.
     fn kept_bytes(&self) -> usize {
         self.remembered_bytes().max(self.promised_bytes)
     }
@@ -248,8 +250,8 @@ impl Session {
             + self.client.names.lock().bytes()
     }
 
-    /// Counts so much more before it is remembered, where there is room for it; whether there is. Those who ask at the same time get no more than
-    /// all may have.
+    /// Charges `more_bytes` before the state is added, and returns whether there is room. Concurrent calls
+    /// never exceed the limit together.
     pub(crate) fn promise(&mut self, more_bytes: usize, shared: &Shared) -> bool {
         let (now_bytes, known_bytes) = (self.remembered_bytes(), self.client.facts.kept_bytes.load(Relaxed));
         let promised_bytes = now_bytes.saturating_add(more_bytes).max(known_bytes);
@@ -260,19 +262,19 @@ impl Session {
         true
     }
 
-    /// Counts what is remembered for it as its buffers are counted; how much more it is than before.
+    /// Publishes the memory of the client's state, and returns the increase.
     pub(crate) fn account_kept(&self) -> usize {
         self.client.account_kept(self.kept_bytes())
     }
 
-    /// The end of a transaction, and of watching keys for it.
+    /// Ends a transaction and unwatches its keys.
     pub(crate) fn discard(&mut self, shared: &Shared) {
         self.queue = None;
         self.gates.open(Gates::QUEUE);
         self.unwatch(shared);
     }
 
-    /// What it watches is not watched any more.
+    /// Unwatches all keys.
     pub(crate) fn unwatch(&mut self, shared: &Shared) {
         if let Some(watching) = self.watching.take() {
             shared.interests.watches.unwatch(*watching);
@@ -281,7 +283,7 @@ impl Session {
         }
     }
 
-    /// Closes and opens gates as its subscriptions and its tracking ask for.
+    /// Updates the gates from this client's subscriptions and tracking.
     pub(crate) fn set_gates(&mut self) {
         let is_subscribed = self.subscribed.as_ref().is_some_and(|own| !own.is_empty());
         self.gates.close_if(is_subscribed && self.version == Version::Resp2, Gates::SUBSCRIBED);
@@ -289,19 +291,19 @@ impl Session {
         self.gates.close_if(is_reading, Gates::TRACKING);
     }
 
-    /// Closes and opens gates as all clients together ask for.
+    /// Updates the gates from the observers of all clients.
     pub(crate) fn see(&mut self, flags: Flags) {
         self.gates.close_if(flags.has(Flags::LOOK_BEFORE), Gates::LOOK_BEFORE);
         self.gates.close_if(flags.has(Flags::PAUSED), Gates::PAUSE);
         self.gates.close_if(flags.has(Flags::MONITORED), Gates::MONITORED);
     }
 
-    /// What waits for EXEC, in memory.
+    /// Memory of the queued commands.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queue.as_ref().map_or(0, |queue| queue.bytes())
     }
 
-    /// RESET.
+    /// Resets the session for RESET.
     pub(crate) fn reset(&mut self, gates: Gates) {
         self.client.names.lock().name.clear();
         let changes = self.changes.take();
@@ -317,12 +319,12 @@ impl Session {
         self.gates.close(Gates::REPLIES);
     }
 
-    /// Whether what is replied at this moment is not sent: a part of the reply to EXEC.
+    /// Whether the current reply, a part of EXEC's, is suppressed.
     pub(crate) fn is_mute(&self) -> bool {
         matches!(self.replies, Replies::OffNext | Replies::Off | Replies::Skip)
     }
 
-    /// A command begins.
+    /// Begins a command.
     pub(crate) fn begin(&mut self) {
         self.replies = match self.replies {
             Replies::SkipNext => Replies::Skip,
@@ -331,36 +333,36 @@ impl Session {
         };
     }
 
-    /// Its reply waits for memory no longer, or will get in line again.
+    /// Leaves the queue for memory. The reply may join it again later.
     pub(crate) fn leave_line(&mut self, shared: &Shared) {
         if self.waits.take().is_some() {
             shared.line.leave(self.client.id);
         }
     }
 
-    /// Whether its command goes through all keys, or waits for memory.
+    /// Whether the command iterates over all keys, or waits for memory.
     pub(crate) fn takes_turns(&self) -> bool {
         self.is_walking() || self.waits.is_some()
     }
 
-    /// Whether it goes through all keys.
+    /// Whether the command iterates over all keys.
     pub(crate) fn is_walking(&self) -> bool {
         self.walk.is_some()
     }
 
-    /// Whether the reply of the command under way is an array for sure, of which nothing is sent yet.
+    /// Whether the current command's reply is certainly an array, of which nothing has been sent.
     pub(crate) fn may_begin_reply(&self) -> bool {
         let is_array = self.walk.as_ref().is_some_and(|walk| walk.tells());
         is_array && !self.is_reply_begun && !self.gates.is_closed(Gates::REPLIES)
     }
 
-    /// Whether there is something from others to be sent, which does not belong into a reply.
+    /// Whether posted messages can be sent now, that is not within a reply.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
         self.client.has_mail() && !self.is_reply_begun
     }
 
-    /// A command that took several turns is over: it may have been refused after it had begun.
+    /// Ends a command that took several turns, even if it was refused after it had begun.
     pub(crate) fn end_turns(&mut self, shared: &Shared) {
         (self.walk, self.names_done, self.is_reply_begun) = (None, 0, false);
         self.leave_line(shared);
@@ -369,7 +371,7 @@ impl Session {
         }
     }
 
-    /// An empty request, which counts for CLIENT REPLY SKIP as in Redis.
+    /// Handles an empty request, which counts for CLIENT REPLY SKIP as in Redis.
     pub(crate) fn skip_nothing(&mut self) {
         if self.gates.is_closed(Gates::REPLIES) {
             self.begin();
@@ -377,7 +379,7 @@ impl Session {
         }
     }
 
-    /// A command ends: whether its reply is sent.
+    /// Ends a command, and returns whether its reply is sent.
     pub(crate) fn end(&mut self) -> bool {
         let replies = self.replies;
         if replies == Replies::Skip {
@@ -389,7 +391,7 @@ impl Session {
         !matches!(replies, Replies::Off | Replies::Skip)
     }
 
-    /// Lets others see how it is.
+    /// Publishes the session's state to other threads.
     pub(crate) fn publish(&self, number_of: impl Fn(&'static Command) -> usize, now_ms: u64) {
         let facts = &self.client.facts;
         facts.seen_ms.store(now_ms, Relaxed);

@@ -1,4 +1,4 @@
-//! What all connections of all workers share.
+//! State shared by all connections of all workers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) table: Table,
     pub(crate) version: String,
-    /// Where the data set is written to.
+    /// The file to which the data set is saved.
     pub(crate) save_file: Option<Arc<SaveFile>>,
     pub(crate) text: TextProtocol,
     pub(crate) clients: Clients,
@@ -42,9 +42,9 @@ pub(crate) struct Shared {
     pub(crate) interests: Interests,
     pub(crate) cluster: Option<Cluster>,
     pub(crate) access: RwLock<Access>,
-    /// CONFIG SET of what means nothing here.
+    /// Values set by CONFIG SET for settings without effect.
     pub(crate) choices: Choices,
-    /// One for each worker.
+    /// One per worker.
     pub(crate) statistics: Box<[Statistics]>,
     pub(crate) errors: Errors,
     pub(crate) rates: Rates,
@@ -54,33 +54,33 @@ pub(crate) struct Shared {
     limits: Mutex<Limits>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     is_stopping: AtomicBool,
-    /// The data set is being saved for a client that has asked for the end: nobody else is served meanwhile.
+    /// The data set is being saved for SHUTDOWN. No other client is served meanwhile.
     is_saving_for_end: AtomicBool,
-    /// Tells whoever runs the server that a client has ended it.
+    /// Called when a client has sent SHUTDOWN.
     pub(crate) on_shutdown: fn(),
     turns: Box<[Turn]>,
-    /// Writes since the begin.
+    /// Number of changes since the start.
     changes: AtomicU64,
-    /// Connections that were not admitted.
+    /// Connections refused.
     refused: AtomicU64,
-    /// Of requests and replies of all connections.
+    /// Memory of the requests and replies of all connections.
     buffered: Arc<Buffered>,
-    /// Held from the look whether there is room for what is lent to the moment when it counts: two workers must not find the same room.
+    /// Held while checking for room and charging it, so that two workers don't take the same room.
     promising: Mutex<()>,
-    /// Held from the look whether all clients take too much to the moment when one of them is given up for it: two workers must not each close one
-    /// where one is enough.
+    /// Held while checking the limit of all buffers and closing a client for it, so that two workers don't
+    /// each close a client where one suffices.
     closing: Mutex<()>,
-    /// Those whose replies wait for memory.
+    /// Clients whose replies wait for memory.
     pub(crate) line: Line,
-    /// Of the buffers, requests that have not been executed.
+    /// The part of the buffers taken by requests that have not been executed.
     requests_bytes: AtomicUsize,
-    /// Of those, what the table of keys that clients have takes.
+    /// The part of the buffers taken by the tracking table.
     tracking_bytes: AtomicUsize,
-    /// What the slow log takes, as the engine knows it.
+    /// Memory of the slow log, as charged to the engine.
     slow_bytes: AtomicUsize,
-    /// Keys have not made all the room yet that buffers take.
+    /// Keys still have to be evicted for buffers.
     is_room_owed: AtomicBool,
-    /// What requests take that may be refused for their size.
+    /// Memory of requests that may be refused for their size.
     roomless_bytes: AtomicUsize,
     /// Values that clients have not read.
     pub(crate) pins: Arc<Pins>,
@@ -88,13 +88,13 @@ pub(crate) struct Shared {
     pub(crate) endings: Endings,
     /// Clients whose commands wait for the end of CLIENT PAUSE.
     postponed: AtomicUsize,
-    /// How often `maxmemory` had been lowered when it was last kept to.
+    /// The count of `maxmemory` reductions at which usage was last within the limit.
     times_obeyed: AtomicU64,
-    /// When somebody was logged last who spoke HTTP.
+    /// When a client that sent HTTP was last logged.
     warned_of_http_at_ms: AtomicU64,
 }
 
-/// A worker holds its own while it executes commands. On a cache line of its own.
+/// Held by a worker while it executes commands. On its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Turn(Mutex<()>);
@@ -153,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Looks at what has changed since the last time.
+    /// Samples the statistics.
     pub(crate) fn sample(&self, now_ms: u64) {
         let mut totals = Totals::default();
         for worker in &self.statistics {
@@ -164,7 +164,7 @@ impl Shared {
         self.rates.sample(totals, self.engine.used_bytes(), now_ms);
     }
 
-    /// Whether expired keys are looked for, not only found when they are asked for.
+    /// Whether expired keys are actively removed, not only on access.
     pub(crate) fn is_expiry_active(&self) -> bool {
         !self.is_expiry_passive.load(Relaxed)
     }
@@ -197,14 +197,14 @@ impl Shared {
         !self.access.read().passwords.is_empty()
     }
 
-    /// Changes who may use the server. Those who are connected are looked at again: who says nothing has no other turn in which it would be seen
-    /// that a password is needed no more, or again.
+    /// Changes the access rules, and calls all clients, because an idle client has no other turn in which to
+    /// notice whether it needs a password.
     pub(crate) fn change_access(&self, change: impl FnOnce(&mut Access)) {
         change(&mut self.access.write());
         self.clients.all().iter().for_each(|client| client.call());
     }
 
-    /// What keeps a new client from its first command.
+    /// The gates that are closed for a new client.
     pub(crate) fn first_gates(&self) -> Gates {
         let mut gates = Gates::default();
         if self.needs_password() {
@@ -216,7 +216,7 @@ impl Shared {
         gates
     }
 
-    /// As HELLO and INFO say it.
+    /// The mode in HELLO and INFO.
     pub(crate) fn mode(&self) -> &'static str {
         if self.cluster.is_some() { "cluster" } else { "standalone" }
     }
@@ -225,7 +225,7 @@ impl Shared {
         self.is_stopping.store(true, Relaxed);
     }
 
-    /// Saves for a client that has asked for the end. Where that fails, the server goes on.
+    /// Saves for SHUTDOWN. If that fails, the server continues.
     pub(crate) fn save_for_end(&self, file: &SaveFile) -> Result<(), SaveError> {
         self.is_saving_for_end.store(true, Relaxed);
         let (changes, engine) = (self.changes(), &self.engine);
@@ -234,7 +234,7 @@ impl Shared {
         outcome
     }
 
-    /// Whether new clients should go elsewhere.
+    /// Whether new clients should be refused.
     pub(crate) fn is_ending(&self) -> bool {
         self.is_stopping() || self.is_saving_for_end.load(Relaxed)
     }
@@ -243,18 +243,19 @@ impl Shared {
         self.is_stopping.load(Relaxed)
     }
 
-    /// While it lives, this worker executes commands.
+    /// Takes this worker's turn, which permits it to execute commands.
     pub(crate) fn turn(&self, worker: usize) -> MutexGuard<'_, ()> {
         self.turns[worker].0.lock()
     }
 
-    /// While they live, no worker executes commands but the one that asks. It must not be in a turn.
+    /// Takes the turns of all workers, so that only the caller executes commands. The caller must not hold a
+    /// turn.
     pub(crate) fn all_turns(&self) -> Vec<MutexGuard<'_, ()>> {
-        // Always in this order, so that two who want all never wait for each other.
+        // Always in this order, so that two callers can't deadlock.
         self.turns.iter().map(|turn| turn.0.lock()).collect()
     }
 
-    /// Whether there is no other worker, so that a turn is all turns.
+    /// Whether there is a single worker, so that its turn is all turns.
     pub(crate) fn is_single(&self) -> bool {
         self.turns.len() == 1
     }
@@ -265,7 +266,7 @@ impl Shared {
         }
     }
 
-    /// Before anybody is told of the first change.
+    /// Runs before the first change becomes visible.
     #[cold]
     fn changed_first(&self) {
         if let Some(file) = &self.save_file {
@@ -285,22 +286,24 @@ impl Shared {
         self.refused.load(Relaxed)
     }
 
-    /// Buffers that are no client's alone have grown or shrunk. They are part of what the engine may take: keys make room for them.
+    /// Records that buffers not charged to a single client have grown or shrunk. They are part of the
+    /// engine's memory budget: keys are evicted for them.
     pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
         self.buffered.account(before_bytes, now_bytes);
     }
 
-    /// Evicts for a part of a reply, behind which others have their turn.
+    /// Evicts for a part of a reply, after which others get their turn.
     pub(crate) fn make_room_for_part(&self, now_ms: u64) {
         self.make_room(now_ms, ROOM_WITHIN);
     }
 
-    /// Such a request has grown or shrunk.
+    /// Records a change in size of a request that may be refused for it.
     pub(crate) fn account_roomless(&self, before_bytes: usize, now_bytes: usize) {
         self.roomless_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
     }
 
-    /// Evicts for buffers that have grown by much, without waiting for the next write; but for CLIENT PAUSE, during which no key goes.
+    /// Evicts for buffers that have grown a lot, without waiting for the next write. Not during CLIENT PAUSE,
+    /// in which no keys are evicted.
     pub(crate) fn make_up(&self, now_ms: u64) {
         if self.interests.pauses.now(now_ms).is_none() {
             self.engine.make_up(now_ms);
@@ -308,12 +311,12 @@ impl Shared {
         }
     }
 
-    /// Sends what is no reply. A client that has too much to read already is closed instead.
+    /// Posts a message to a client. Closes the client instead if its output exceeds the limit.
     pub(crate) fn post(&self, client: &Client, message: &Output) {
         let limits = self.limits();
         match client.post(message, &limits) {
             Backlog::OverLimit => {
-                tracing::warn!(client = %client.ends.client, "closed: it does not read its messages");
+                tracing::warn!(client = %client.ends.client, "client closed: unread messages exceed client-output-buffer-limit");
                 self.end_unread(client, Ending::Messages);
             }
             Backlog::Late => self.clients.note_late(client.id),
@@ -321,16 +324,16 @@ impl Shared {
         }
         let bytes_max = self.kept_bytes_max(&limits);
         if self.buffered.staying_bytes() > bytes_max && self.end_if_it_has_many(client) {
-            tracing::warn!(client = %client.ends.client, "closed: messages that were not read take too much memory, and it has many of them");
+            tracing::warn!(client = %client.ends.client, "client closed: unread messages exceed the buffer limit");
         }
     }
 
-    /// Ends a client whose unread messages are the cause of too much being taken; whether they are.
+    /// Closes a client whose unread messages cause the limit to be exceeded, and returns whether they do.
     fn end_if_it_has_many(&self, client: &Client) -> bool {
         let _alone = self.closing.lock();
         let bytes = self.buffered.staying_bytes();
         let bytes_max = self.kept_bytes_max(&self.limits());
-        // Who has less unread than everybody may have is not the cause.
+        // A client with no more than its equal share is not the cause.
         let is_cause = bytes > bytes_max
             && client.unsent_bytes() > bytes_max / self.clients.count().max(1)
             && !client.is_killed();
@@ -340,25 +343,25 @@ impl Shared {
         is_cause
     }
 
-    /// Ends a client that does not read what it is sent. What waits for it is of no use to anybody.
+    /// Closes a client that doesn't read its messages, and drops them.
     fn end_unread(&self, client: &Client, ending: Ending) {
         self.end(client, ending);
         client.close_mailbox();
     }
 
-    /// What may stay in memory for clients before messages for them are given up, and more of what they want to be remembered is refused: half of
-    /// the memory, and what all buffers may have.
+    /// The most memory for clients before their messages are dropped and their state may not grow: half of
+    /// `maxmemory`, and no more than the limit of all buffers.
     fn kept_bytes_max(&self, limits: &Limits) -> usize {
         let maxmemory = self.engine.bytes_max();
         usize::try_from(maxmemory / 2).unwrap_or(usize::MAX).min(limits.buffers_bytes_max(maxmemory))
     }
 
-    /// Ends a connection, as soon as its worker comes to it.
+    /// Asks a connection's worker to close it.
     pub(crate) fn end(&self, client: &Client, ending: Ending) {
         client.kill_counted(|| self.endings.add(ending));
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub(crate) fn forget(&self, client: &Client) {
         self.clients.remove(client.id);
         client.close_mailbox();
@@ -368,19 +371,19 @@ impl Shared {
         &self.buffered
     }
 
-    /// Of all who have been let in.
+    /// Buffers of all admitted clients.
     pub(crate) fn buffers_bytes(&self) -> usize {
         self.buffered.bytes()
     }
 
-    /// Whether there could be memory for a reply that takes so much beside what is stored, of which so much counts already: half of what is not
-    /// taken by other buffers.
+    /// Whether a reply of `bytes` could fit into memory beside stored values, of which `counted_bytes` are
+    /// charged already. It may take half of the memory not taken by other buffers.
     pub(crate) fn could_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
         self.could_reply_beside_keys(counted_bytes, bytes)
             && self.could_lend(bytes.saturating_sub(counted_bytes), self.reserve_bytes())
     }
 
-    /// As [`Self::could_reply`], if no key had to stay.
+    /// Like [`Self::could_reply`], if all keys could be evicted.
     fn could_reply_beside_keys(&self, counted_bytes: usize, bytes: usize) -> bool {
         let more_bytes = bytes.saturating_sub(counted_bytes);
         self.buffers_bytes().saturating_add(more_bytes) <= self.buffers_bytes_max()
@@ -391,7 +394,7 @@ impl Shared {
         self.limits().buffers_bytes_max(self.engine.bytes_max())
     }
 
-    /// What decides, beside what is in use, whether replies have room.
+    /// Conditions besides the memory in use that decide whether replies fit.
     pub(crate) fn terms(&self) -> Terms {
         Terms {
             bytes_max: self.engine.bytes_max(),
@@ -400,7 +403,7 @@ impl Shared {
         }
     }
 
-    /// As [`Self::could_reply`]; if so, it counts from now on.
+    /// Like [`Self::could_reply`], and charges the reply if so.
     pub(crate) fn take_for_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
         let _alone = self.promising.lock();
         let may_be = self.could_reply(counted_bytes, bytes);
@@ -410,8 +413,8 @@ impl Shared {
         may_be
     }
 
-    /// Evicts what expires, so that there is room for a reply although other keys stay; nothing where that can't be enough. So much of it counts
-    /// already. No shard may be locked.
+    /// Evicts keys with an expiry to make room for a reply, where the policy keeps all others. Does nothing
+    /// if that can't suffice. `counted_bytes` are charged already. No shard may be locked.
     pub(crate) fn make_room_among_keys_that_expire(&self, counted_bytes: usize, bytes: usize, now_ms: u64) {
         let more_bytes = bytes.saturating_sub(counted_bytes);
         if self.engine.policy().keeps_keys()
@@ -419,41 +422,43 @@ impl Shared {
             && self.could_reply_beside_keys(counted_bytes, bytes)
             && self.engine.could_make_room(more_bytes, self.reserve_bytes())
         {
-            // Whether that was enough is seen when the reply takes it.
+            // Charging the reply shows whether that was enough.
             let _ = self.engine.make_room(more_bytes, now_ms);
             self.end_batch();
         }
     }
 
-    /// What replies may take beyond `maxmemory` where keys are not evicted for them: reads go on when memory is full.
+    /// Memory that replies may take beyond `maxmemory` if keys are not evicted for them, so that reads
+    /// continue when memory is full.
     fn reserve_bytes(&self) -> usize {
         let share = usize::try_from(self.engine.bytes_max() / RESERVE_SHARE).unwrap_or(usize::MAX);
         share.max(RESERVE_BYTES_LEAST)
     }
 
-    /// Whether so many bytes more may be lent where keys stay, within so much beyond `maxmemory`, or beyond the keys where those alone take more than it.
+    /// Whether `bytes` more may be charged without evicting keys: within `beyond_bytes` above `maxmemory`, or
+    /// above the keys if those alone exceed it.
     fn could_lend(&self, bytes: usize, beyond_bytes: usize) -> bool {
         let keys_bytes = self.engine.used_bytes().saturating_sub(self.buffers_bytes() as u64);
         let keys_beyond = usize::try_from(keys_bytes.saturating_sub(self.engine.bytes_max()));
         self.engine.could_lend(bytes, beyond_bytes.saturating_add(keys_beyond.unwrap_or(usize::MAX)))
     }
 
-    /// Whether replies have taken that, so that each client gets one at a time.
+    /// Whether replies have used up the reserve, so that each client gets one at a time.
     pub(crate) fn is_reserve_spent(&self) -> bool {
         !self.could_lend(0, self.reserve_bytes())
     }
 
-    /// Whether others have buffers, beside so many bytes, that may be free soon.
+    /// Whether other clients have buffers, beside `own_bytes`, that may soon be free.
     pub(crate) fn may_have_room_soon(&self, own_bytes: usize) -> bool {
         self.buffers_bytes().saturating_sub(own_bytes) > OTHERS_BYTES
     }
 
-    /// Whether there could be room for a request of so many bytes when no other client had buffers.
+    /// Whether a request of this size could fit if no other client had buffers.
     pub(crate) fn could_take_request(&self, bytes: usize) -> bool {
         bytes.checked_sub(self.buffers_bytes()).is_none_or(|more_bytes| self.engine.could_hold(more_bytes))
     }
 
-    /// A request that is not whole has grown or shrunk.
+    /// Records that an incomplete request has grown or shrunk.
     pub(crate) fn account_request(&self, before_bytes: usize, now_bytes: usize) {
         self.requests_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
         let half = self.engine.bytes_max() / 2;
@@ -462,7 +467,8 @@ impl Shared {
         }
     }
 
-    /// Closes the client whose request takes most, where those of all take more than half of the memory. One alone may be a value that has room.
+    /// Closes the client with the largest request, if all requests take more than half of `maxmemory`. A
+    /// single one may become a value that fits.
     fn end_largest_request(&self) {
         let _alone = self.closing.lock();
         let Some((client, others_bytes)) = self.clients.largest_request() else { return };
@@ -470,12 +476,13 @@ impl Shared {
         let bytes = others_bytes + client.facts.unread_bytes.load(Relaxed);
         let is_alone = others_bytes as u64 <= bytes_max / OTHER_REQUESTS_SHARE;
         if bytes as u64 > bytes_max && !(is_alone && self.engine.could_hold(0)) {
-            tracing::warn!(client = %client.ends.client, "closed: requests that are not whole take more than half of maxmemory, and its own is the largest");
+            tracing::warn!(client = %client.ends.client, "client closed: incomplete requests exceed half of maxmemory, and this client's is the largest");
             self.end(&client, Ending::Buffers);
         }
     }
 
-    /// Counts what a client wants to be remembered, of so many bytes in all and no fewer than before, if it may be. Its request is gone then.
+    /// Charges a client's state of `bytes` in total, no less than before, if permitted. The memory of its
+    /// request is not counted, because it is about to be freed.
     pub(crate) fn keep(&self, client: &Client, bytes: usize) -> bool {
         let _alone = self.promising.lock();
         let more_bytes = bytes - client.facts.kept_bytes.load(Relaxed);
@@ -489,7 +496,7 @@ impl Shared {
         may_be
     }
 
-    /// The table of keys that clients have has changed.
+    /// Accounts for changes in the tracking table.
     pub(crate) fn account_tracking(&self) {
         follow(
             &self.tracking_bytes,
@@ -498,14 +505,14 @@ impl Shared {
         );
     }
 
-    /// A command was slow.
+    /// Adds a command to the slow log.
     pub(crate) fn log_slow(&self, entry: Entry) {
         let bytes_max = usize::try_from(self.engine.bytes_max() / SLOW_LOG_SHARE).unwrap_or(usize::MAX);
         self.slow.log(entry, bytes_max.clamp(SLOW_LOG_BYTES_MIN, SLOW_LOG_BYTES_MAX));
         self.account_slow();
     }
 
-    /// The slow log has changed.
+    /// Accounts for changes in the slow log.
     pub(crate) fn account_slow(&self) {
         follow(
             &self.slow_bytes,
@@ -517,24 +524,24 @@ impl Shared {
         );
     }
 
-    /// How many clients wait for the end of CLIENT PAUSE.
+    /// Number of clients that wait for the end of CLIENT PAUSE.
     pub(crate) fn postponed(&self) -> usize {
         self.postponed.load(Relaxed)
     }
 
-    /// A worker has so many of them, of which so many were known.
+    /// Replaces a worker's number of such clients.
     pub(crate) fn postpone(&self, before: usize, now: usize) {
         self.postponed.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 
-    /// Closes the client whose buffers take most, where those of all take more than they may, which was so much a moment ago; but for what is about
-    /// to be free, because its client is being closed already.
+    /// Closes the client with the largest buffers if those of all clients exceed `bytes_max`, a limit read a
+    /// moment ago. Buffers of clients that are closing are not counted.
     pub(crate) fn keep_buffers_to(&self, bytes_max: usize) {
         if self.buffered.staying_bytes() <= bytes_max {
             return;
         }
         if let Some(client) = self.end_largest() {
-            tracing::warn!(client = %client.ends.client, "closed: the buffers of all clients are above their limit, and its own are the largest");
+            tracing::warn!(client = %client.ends.client, "client closed: buffers exceed maxmemory-clients, and this client's are the largest");
         }
     }
 
@@ -544,8 +551,8 @@ impl Shared {
             return None;
         }
         let (largest, unsent_bytes) = self.clients.largest()?;
-        // Once more: if it was the cause, and has given it back meanwhile, nobody has to go. The limit is looked at last: it may have been raised since,
-        // and what counts have come after that.
+        // Checked again: the excess may have been freed meanwhile. The limit is read last, because it may
+        // have been raised, and bytes counted since then may be within it.
         let bytes = self.buffered.staying_bytes().saturating_sub(unsent_bytes);
         if bytes <= self.buffers_bytes_max() {
             return None;
@@ -554,7 +561,7 @@ impl Shared {
         Some(largest)
     }
 
-    /// Ends a client that waits to be let in; whether there was one.
+    /// Closes an unauthenticated client, and returns whether there was one.
     pub(crate) fn end_one_stranger(&self) -> bool {
         let is_ended = self.strangers.count() > 0 && self.strangers.end_one();
         if is_ended {
@@ -563,13 +570,13 @@ impl Shared {
         is_ended
     }
 
-    /// Lets so many clients wait to be let in.
+    /// Closes unauthenticated clients beyond a number.
     pub(crate) fn end_strangers_beyond(&self, count_max: usize) {
         let ended = if self.strangers.count() > count_max { self.strangers.end_beyond(count_max) } else { 0 };
         (0..ended).for_each(|_| self.endings.add(Ending::Strangers));
     }
 
-    /// The buffers of a client that has not been let in have changed.
+    /// Records a change in the buffers of an unauthenticated client.
     pub(crate) fn account_stranger(&self, before_bytes: usize, now_bytes: usize) {
         self.strangers.account(before_bytes, now_bytes);
         let bytes_max = strangers::bytes_max(self.engine.bytes_max());
@@ -581,11 +588,11 @@ impl Shared {
         }
     }
 
-    /// A client has sent a request of HTTP.
+    /// Records that a client has sent HTTP.
     pub(crate) fn note_http(&self, client: &Client, now_ms: u64) {
         self.endings.add(Ending::Http);
         let before_ms = self.warned_of_http_at_ms.load(Relaxed);
-        // Once a minute, as Redis does: whoever does this can do it often.
+        // Once a minute, as in Redis, because such requests can be frequent.
         if before_ms == 0 || now_ms >= before_ms.saturating_add(HTTP_WARNED_EVERY_MS) {
             self.warned_of_http_at_ms.store(now_ms, Relaxed);
             tracing::warn!(
@@ -595,7 +602,7 @@ impl Shared {
         }
     }
 
-    /// What nobody's command is the cause of; often, by one of the workers.
+    /// Performs periodic work that no command causes. Called frequently, by one worker.
     pub(crate) fn look_after(&self, now_ms: u64) {
         let limits = self.limits();
         self.pins.look();
@@ -605,7 +612,7 @@ impl Shared {
             (0..overdue).for_each(|_| self.endings.add(Ending::AuthTimeout));
         }
         for client in self.clients.too_late(&limits) {
-            tracing::warn!(client = %client.ends.client, "closed: it has not read what it was sent for too long");
+            tracing::warn!(client = %client.ends.client, "client closed: unread output exceeded the soft limit for too long");
             self.end(&client, if client.listens() { Ending::Messages } else { Ending::Replies });
         }
         self.keep_buffers_to(self.buffers_bytes_max());
@@ -623,8 +630,9 @@ impl Shared {
         }
     }
 
-    /// Evicts what is above a limit that was lowered, a part in each turn of a worker; whether more can go. What buffers have grown into waits for the
-    /// next write: it may be a request that is refused for its size.
+    /// Evicts keys above a lowered limit, a part in each turn of a worker, and returns whether more can be
+    /// evicted. Growth of buffers waits for the next write, because it may belong to a request that is
+    /// refused for its size.
     pub(crate) fn follow_limit(&self, now_ms: u64) -> bool {
         let times = self.engine.times_lowered();
         if times == self.times_obeyed.load(Relaxed) {
@@ -636,7 +644,7 @@ impl Shared {
         if is_obeyed {
             self.times_obeyed.store(times, Relaxed);
         }
-        // Keys that stay move to other segments: more may be in use for a while although keys have gone.
+        // Keys that stay move to other segments, so usage may rise for a while although keys were evicted.
         !is_obeyed && self.engine.counts().evicted > evicted
     }
 
@@ -645,7 +653,8 @@ impl Shared {
         self.make_room(now_ms, REPLY_ROOM_WITHIN);
     }
 
-    /// Evicts for buffers that have grown by much, each maybe by little, without waiting for the next write.
+    /// Evicts for buffers that have grown in total, each perhaps by little, without waiting for the next
+    /// write.
     #[inline]
     pub(crate) fn make_room_owed(&self, now_ms: u64) {
         if self.buffered.owed_bytes() >= MADE_UP_FROM {
@@ -653,7 +662,7 @@ impl Shared {
         }
     }
 
-    /// Evicts now and in the next ticks; but for CLIENT PAUSE, at whose end it is owed still.
+    /// Evicts now and in the next ticks. During CLIENT PAUSE, the eviction is deferred to its end.
     fn make_room_for_buffers(&self, now_ms: u64) {
         if self.interests.pauses.now(now_ms).is_some() {
             self.is_room_owed.store(true, Relaxed);
@@ -661,7 +670,7 @@ impl Shared {
         }
         let roomless_bytes = self.roomless_bytes.load(Relaxed) as u64;
         if roomless_bytes > 0 && self.engine.used_bytes() <= self.engine.bytes_max() + roomless_bytes {
-            // All that is above the limit is theirs. What the others owe, they owe still.
+            // The excess belongs to requests that may be refused. Eviction for the other buffers stays due.
             return;
         }
         self.buffered.settle();
@@ -671,7 +680,7 @@ impl Shared {
         }
     }
 
-    /// Evicts what is above the limit: as much as there is time for.
+    /// Evicts keys above the limit, as many as time permits.
     fn make_room(&self, now_ms: u64, within: Duration) {
         let end = Instant::now() + within;
         let mut used_bytes = self.engine.used_bytes();
@@ -685,8 +694,8 @@ impl Shared {
     }
 }
 
-/// Accounts for what has changed since it was known. Looks again after it has said so: meanwhile another worker may have changed it, and have seen
-/// what was known before.
+/// Accounts for a change of a value since it was last known. Loops, because another worker may have changed
+/// it meanwhile, having seen the previous known value.
 fn follow(known: &AtomicUsize, bytes: impl Fn() -> usize, account: impl Fn(usize, usize)) {
     let mut now = bytes();
     while now != known.load(SeqCst) {
@@ -695,27 +704,29 @@ fn follow(known: &AtomicUsize, bytes: impl Fn() -> usize, account: impl Fn(usize
     }
 }
 
-/// What replies may take beyond `maxmemory` where keys stay, as a part of it, and at least; what clients want to be remembered may take half of that.
+/// Memory that replies may take beyond `maxmemory` if keys stay: this fraction of it, and at least the
+/// minimum below. Clients' state may take half of that.
 const RESERVE_SHARE: u64 = 16;
 const RESERVE_BYTES_LEAST: usize = 1 << 20;
-/// What all buffers take is not worth waiting for.
+/// Buffers of other clients that aren't worth waiting for.
 const OTHERS_BYTES: usize = 256 << 10;
-/// What the requests of others may take beside one that takes more than half of the memory, as a part of that half.
+/// Requests of other clients that are ignored beside one that takes more than half of the memory, as a
+/// fraction of that half.
 const OTHER_REQUESTS_SHARE: u64 = 8;
-/// What the slow log may take, as a part of `maxmemory`, and at least and at most.
+/// Memory for the slow log, as a fraction of `maxmemory`, with a minimum and a maximum.
 const SLOW_LOG_SHARE: u64 = 64;
 const SLOW_LOG_BYTES_MIN: usize = 256 << 10;
 const SLOW_LOG_BYTES_MAX: usize = 16 << 20;
 const HTTP_WARNED_EVERY_MS: u64 = 60_000;
-/// Tracked keys that are given up in one tick, where their limit was lowered: each is told.
+/// Tracked keys dropped in one tick after the limit was lowered. Each causes an invalidation message.
 const FORGOTTEN_AT_ONCE: usize = 10_000;
-/// How long a command may evict for its reply.
+/// Time limit for a command to evict for its reply.
 const REPLY_ROOM_WITHIN: Duration = Duration::from_millis(100);
-/// Growth of all buffers for which keys make room at once. What is less can wait for the next tick, or the next write.
+/// Growth of all buffers for which keys are evicted at once. Less waits for the next tick or the next write.
 const MADE_UP_FROM: usize = 64 << 10;
-/// How long a worker may evict in a tick.
+/// Time limit for a worker to evict in a tick.
 const ROOM_WITHIN: Duration = Duration::from_millis(5);
-/// And how long in each turn of its loop for a limit that was lowered: its clients have their turns between.
+/// Time limit in each turn of a worker's loop to follow a lowered limit. Clients get their turns in between.
 const LIMIT_WITHIN: Duration = Duration::from_millis(1);
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -743,7 +754,7 @@ mod tests {
         shared
     }
 
-    /// Between two ticks, so that nobody has seen the higher one.
+    /// Between two ticks, so that nobody has seen the higher limit.
     #[test]
     fn a_limit_that_is_raised_and_lowered_again_is_followed() {
         let shared = full(Policy::AllKeysLru);
@@ -756,7 +767,7 @@ mod tests {
         }
     }
 
-    /// Without a tick in between: those are far apart.
+    /// Without waiting for ticks, which are far apart.
     #[test]
     fn a_lowered_limit_is_followed_to_its_end() {
         for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLru, Policy::AllKeysLfu, Policy::AllKeysRandom] {

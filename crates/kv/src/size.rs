@@ -1,6 +1,6 @@
-//! Sizes as people write them, by the rule of Redis: for files, arguments and `CONFIG SET` alike.
+//! Sizes with units, by Redis' rule, in configuration files, arguments and `CONFIG SET`.
 
-/// Units in lower case: those of Redis, the same for thousands of gigabytes, and the unmistakable ones of IEC 80000-13.
+/// Units in lower case: those of Redis up to gigabytes, the same for terabytes, and those of IEC 80000-13.
 const UNITS: [(&str, u64); 14] = [
     ("", 1),
     ("b", 1),
@@ -18,7 +18,8 @@ const UNITS: [(&str, u64); 14] = [
     ("tib", 1 << 40),
 ];
 
-/// Bytes: digits, and perhaps a unit in any case. `k` is 1000, `kb` and `KiB` are 1024, and so on up to `t`.
+/// Parses a number of bytes with an optional unit in any case. `k` is 1000, `kb` and `KiB` are 1024, and so
+/// on up to `t`.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

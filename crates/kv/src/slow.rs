@@ -1,4 +1,4 @@
-//! Commands that took long: the slow log, and the samples of LATENCY.
+//! The slow log, and the samples of LATENCY.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Arguments of an entry, and bytes of each: a log of requests must not hold their values.
+/// Number of arguments per entry, and bytes of each. The log must not retain values.
 const ARGUMENTS_MAX: usize = 32;
 const ARGUMENT_BYTES_MAX: usize = 128;
-/// Places that the log keeps.
+/// Capacity of the log that is kept when it shrinks.
 const SPARE_ENTRIES: usize = 128;
-/// Samples of an event.
+/// Samples kept per event.
 const SAMPLES_MAX: usize = 160;
-/// Below this, the time of every command is taken, which costs time itself.
+/// Below this threshold, every command is timed, which has a cost of its own.
 const ALL_BELOW_US: i64 = 1000;
 
-/// See the module. Settings are those of Redis.
+/// The slow log and latency events. Settings are those of Redis.
 #[derive(Debug)]
 pub(crate) struct Slow {
-    /// `slowlog-log-slower-than`; none if negative.
+    /// `slowlog-log-slower-than`; negative disables the log.
     slower_us: AtomicI64,
     /// `slowlog-max-len`.
     length_max: AtomicUsize,
-    /// `latency-monitor-threshold`; nothing is sampled if zero.
+    /// `latency-monitor-threshold`; zero disables sampling.
     monitored_ms: AtomicU64,
     log: Mutex<Log>,
     events: Mutex<BTreeMap<&'static str, Event>>,
@@ -33,7 +33,7 @@ pub(crate) struct Slow {
 struct Log {
     next_id: u64,
     entries: VecDeque<Entry>,
-    /// Of all entries.
+    /// Memory of all entries.
     bytes: usize,
 }
 
@@ -57,7 +57,7 @@ impl Entry {
     }
 }
 
-/// A command of the slow log.
+/// An entry of the slow log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
@@ -68,16 +68,16 @@ pub(crate) struct Entry {
     pub(crate) client_name: Vec<u8>,
 }
 
-/// What took long, of one kind.
+/// Samples of a kind of event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Second and milliseconds.
+    /// Second of the sample, and its latency in milliseconds.
     pub(crate) samples: VecDeque<(u64, u64)>,
     pub(crate) max_ms: u64,
 }
 
 impl Default for Slow {
-    /// As Redis: 10 ms, 128 entries, no events.
+    /// The defaults of Redis: 10 ms, 128 entries, no latency monitoring.
     fn default() -> Self {
         Self {
             slower_us: AtomicI64::new(10_000),
@@ -90,7 +90,7 @@ impl Default for Slow {
 }
 
 impl Slow {
-    /// Whether the time of every command is wanted, also of those of which otherwise samples are enough.
+    /// Whether every command has to be timed, instead of samples.
     pub(crate) fn wants_all(&self) -> bool {
         (0..ALL_BELOW_US).contains(&self.slower_us())
     }
@@ -120,12 +120,12 @@ impl Slow {
         self.monitored_ms.store(monitored_ms, Relaxed);
     }
 
-    /// Whether a command that took so long is to be logged.
+    /// Whether a command that took this long belongs in the log.
     pub(crate) fn is_slow(&self, took: Duration) -> bool {
         u64::try_from(self.slower_us()).is_ok_and(|slower_us| took.as_micros() >= u128::from(slower_us))
     }
 
-    /// The oldest go where all take more than so much.
+    /// Adds an entry, and removes the oldest beyond `bytes_max`.
     pub(crate) fn log(&self, entry: Entry, bytes_max: usize) {
         let mut log = self.log.lock();
         let id = log.next_id;
@@ -135,17 +135,17 @@ impl Slow {
         log.shorten(self.length_max(), bytes_max);
     }
 
-    /// How many were logged since the start.
+    /// Number of entries logged since the start.
     pub(crate) fn logged(&self) -> u64 {
         self.log.lock().next_id
     }
 
-    /// What the log takes.
+    /// Memory of the log.
     pub(crate) fn bytes(&self) -> usize {
         self.log.lock().bytes
     }
 
-    /// The newest ones first.
+    /// The newest entries first.
     pub(crate) fn entries(&self, count: usize) -> Vec<Entry> {
         self.log.lock().entries.iter().take(count).cloned().collect()
     }
@@ -158,7 +158,7 @@ impl Slow {
         self.log.lock().shorten(0, 0);
     }
 
-    /// Something of this kind took so long.
+    /// Records the latency of an event.
     pub(crate) fn took(&self, event: &'static str, took: Duration, now_ms: u64) {
         let (threshold_ms, took_ms) = (self.monitored_ms(), took.as_millis() as u64);
         if threshold_ms == 0 || took_ms < threshold_ms {
@@ -169,7 +169,7 @@ impl Slow {
         event.max_ms = event.max_ms.max(took_ms);
         let now_s = now_ms / 1000;
         match event.samples.back_mut() {
-            // One sample a second, the longest.
+            // One sample per second, the largest.
             Some((at_s, longest_ms)) if *at_s == now_s => *longest_ms = took_ms.max(*longest_ms),
             _ => event.samples.push_back((now_s, took_ms)),
         }
@@ -182,7 +182,7 @@ impl Slow {
         self.events.lock().clone()
     }
 
-    /// Forgets what was sampled of these events, or of all; of how many there was something.
+    /// Drops the samples of these events, or of all. Returns how many had samples.
     pub(crate) fn forget(&self, names: &[&[u8]]) -> usize {
         let mut events = self.events.lock();
         let before = events.len();
@@ -193,7 +193,7 @@ impl Slow {
     }
 }
 
-/// The arguments of a request as far as a log may hold them, in the words of Redis.
+/// Shortens the arguments of a request for a log, with Redis' wording.
 pub(crate) fn abridge<'a>(count: usize, arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let is_cut = count > ARGUMENTS_MAX;
     let told = if is_cut { ARGUMENTS_MAX - 1 } else { count };

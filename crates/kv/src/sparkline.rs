@@ -1,19 +1,19 @@
-//! LATENCY GRAPH: a column for each sample, and below it how long ago it was.
+//! LATENCY GRAPH: a column for each sample, with its age below.
 
-/// Rows of a graph, each with three heights.
+/// Rows of a graph; each can show three heights.
 const ROWS: usize = 4;
 const HEIGHTS: [u8; 3] = [b'_', b'o', b'#'];
-/// Samples beside each other; more begin anew below.
+/// Columns per line. Further samples start a new graph below.
 const COLUMNS: usize = 80;
 
-/// A sample, and what stands below it.
+/// A sample with its label.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) value: u64,
     pub(crate) label: String,
 }
 
-/// As the labels of Redis.
+/// Formats an age like Redis' labels.
 pub(crate) fn ago(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -23,7 +23,7 @@ pub(crate) fn ago(seconds: u64) -> String {
     }
 }
 
-/// The lines of it, each with its end.
+/// Draws the graph; each line ends with a line feed.
 pub(crate) fn draw(samples: &[Sample]) -> String {
     let values = || samples.iter().map(|sample| sample.value);
     let (least, most) = (values().min().unwrap_or_default(), values().max().unwrap_or_default());

@@ -1,9 +1,9 @@
-//! What the server counts: commands, their time, hits and errors.
+//! Statistics: commands and their times, hits, and errors.
 //!
-//! Each worker counts for itself, in counters that nobody else writes, and whoever asks adds them up: no worker waits for another. Plain GET, SET and DEL are
-//! counted in the session and added once per batch; of their time, one run of them in [`RUNS_PER_SAMPLE`] is taken, and shared equally by
-//! its commands. Of other quick commands the time of one in [`CALLS_PER_SAMPLE`] is taken, of all others each. What a sample tells stands for
-//! the calls that were not taken.
+//! Each worker writes its own counters, and readers sum them, so workers never contend. Plain GET, SET and
+//! DEL are counted in the session and added once per batch. One run of them in [`RUNS_PER_SAMPLE`] is timed,
+//! and the time shared equally by its commands. Among other quick commands, one call in [`CALLS_PER_SAMPLE`]
+//! is timed, and all other commands always. Samples are extrapolated to all calls.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Reading the clock twice costs about a tenth of what a GET does.
+/// Reading the clock twice costs about a tenth of a GET.
 pub(crate) const RUNS_PER_SAMPLE: u64 = 8;
 pub(crate) const CALLS_PER_SAMPLE: u64 = 16;
 
-/// What one worker has counted.
+/// Statistics of one worker.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Statistics {
@@ -25,13 +25,13 @@ pub(crate) struct Statistics {
     pub(crate) misses: Counter,
     pub(crate) input_bytes: Counter,
     pub(crate) output_bytes: Counter,
-    /// From sockets, and to them.
+    /// Reads from and writes to sockets.
     pub(crate) reads: Counter,
     pub(crate) writes: Counter,
     runs: Counter,
 }
 
-/// What one worker has counted of one command.
+/// Statistics of one command on one worker.
 #[derive(Debug, Default)]
 pub(crate) struct OfCommand {
     pub(crate) calls: Counter,
@@ -42,22 +42,22 @@ pub(crate) struct OfCommand {
     times: OnceLock<Box<Times>>,
 }
 
-/// Written by one thread, read by all.
+/// A counter written by one thread and read by all.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
-/// How often a time was taken, by its length: eight steps for each power of two.
+/// A histogram of times, with eight buckets per power of two.
 #[derive(Debug)]
 pub(crate) struct Times([Counter; STEPS]);
 
 const STEPS_PER_OCTAVE: usize = 8;
-/// Up to 2^40 ns, eighteen minutes.
+/// Covers times up to 2^40 ns, eighteen minutes.
 const STEPS: usize = 41 * STEPS_PER_OCTAVE;
 
-/// How many commands are executed past the dispatcher.
+/// Number of commands that bypass the dispatcher.
 pub(crate) const PLAIN: usize = 3;
 
-/// Plain GETs, SETs and DELs of a session, until the batch ends.
+/// Plain GETs, SETs and DELs of a session in the current batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) hits: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Tally {
     pub(crate) dels: u64,
 }
 
-/// What all workers have counted of one command.
+/// Statistics of one command, summed over the workers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sum {
     pub(crate) calls: u64,
@@ -77,11 +77,11 @@ pub(crate) struct Sum {
     times: Vec<u64>,
 }
 
-/// Replies that were errors, by their codes.
+/// Error replies by code.
 #[derive(Debug, Default)]
 pub(crate) struct Errors(Mutex<BTreeMap<String, u64>>);
 
-/// Codes are words of this server, so that there are few; but a later one may repeat what a client says.
+/// Codes are words of this server, so there are few. The limit guards against codes taken from client input.
 pub(crate) const CODES_MAX: usize = 128;
 
 impl Counter {
@@ -99,7 +99,7 @@ impl Counter {
 }
 
 impl Tally {
-    /// Of GET, SET and DEL.
+    /// Calls of GET, SET and DEL.
     pub(crate) fn calls(self) -> [u64; PLAIN] {
         [self.hits + self.misses, self.sets, self.dels]
     }
@@ -123,25 +123,25 @@ impl Statistics {
         &self.commands[number]
     }
 
-    /// Of all commands.
+    /// Calls of all commands.
     pub(crate) fn calls(&self) -> u64 {
         self.commands.iter().map(|command| command.calls.get()).sum()
     }
 
-    /// When a run of plain commands began, if its time is to be taken.
+    /// The start time of a run of plain commands, if it is sampled.
     pub(crate) fn begin_run(&self) -> Option<Instant> {
         let run = self.runs.get();
         self.runs.add(1);
         run.is_multiple_of(RUNS_PER_SAMPLE).then(Instant::now)
     }
 
-    /// A key was looked for.
+    /// Counts a lookup of a key.
     pub(crate) fn looked(&self, is_found: bool) {
         let counter = if is_found { &self.hits } else { &self.misses };
         counter.add(1);
     }
 
-    /// A run of plain commands is over: their numbers, and how many there were of each.
+    /// Records a sampled run of plain commands, given their numbers and counts.
     pub(crate) fn end_run(&self, begin: Instant, commands: [(usize, u64); PLAIN]) {
         let count: u64 = commands.iter().map(|(_, calls)| calls).sum();
         if count == 0 {
@@ -153,7 +153,7 @@ impl Statistics {
         }
     }
 
-    /// Plain commands; `number` tells that of the first, the second and so on.
+    /// Counts plain commands; `number` maps their position to the number in the command table.
     pub(crate) fn count_plain(&self, tally: Tally, number: impl Fn(usize) -> usize) {
         for (at, calls) in tally.calls().into_iter().enumerate() {
             if calls > 0 {
@@ -164,7 +164,7 @@ impl Statistics {
         self.misses.add(tally.misses);
     }
 
-    /// Nobody may be executing commands.
+    /// Resets all counters. No other thread may be executing commands.
     pub(crate) fn reset(&self) {
         let bytes = [&self.input_bytes, &self.output_bytes];
         for counter in [&self.hits, &self.misses, &self.reads, &self.writes].into_iter().chain(bytes) {
@@ -175,12 +175,12 @@ impl Statistics {
 }
 
 impl OfCommand {
-    /// A call begins: whether its time is to be taken.
+    /// Whether the call that begins should be timed.
     pub(crate) fn is_due(&self, is_quick: bool) -> bool {
         !is_quick || self.calls.get().is_multiple_of(CALLS_PER_SAMPLE)
     }
 
-    /// So many calls took this long each.
+    /// Records `calls` samples of this duration.
     pub(crate) fn took(&self, each: Duration, calls: u64) {
         let each_ns = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
         self.samples.add(calls);
@@ -215,7 +215,7 @@ impl Default for Times {
 }
 
 impl Sum {
-    /// What all workers have counted of the command with this number.
+    /// Sums the statistics of a command over the workers.
     pub(crate) fn of<'a>(all: impl Iterator<Item = &'a Statistics>, number: usize) -> Self {
         let mut sum = Self::default();
         all.for_each(|statistics| statistics.command(number).add_to(&mut sum));
@@ -226,24 +226,24 @@ impl Sum {
         self.calls == 0 && self.rejected == 0
     }
 
-    /// Of all calls, as far as the samples tell.
+    /// Total time of all calls, extrapolated from the samples.
     pub(crate) fn total_us(&self) -> u64 {
         let scaled_ns = u128::from(self.samples_ns) * u128::from(self.calls);
         (scaled_ns / u128::from(self.samples.max(1)) / 1000) as u64
     }
 
-    /// Of those calls whose time was taken.
+    /// Total time of the sampled calls.
     pub(crate) fn samples_ns(&self) -> u64 {
         self.samples_ns
     }
 
-    /// How many of these took at most so many nanoseconds, and longer than the one before.
+    /// Non-empty buckets: the upper bound in nanoseconds, and the count.
     pub(crate) fn times(&self) -> Vec<(u64, u64)> {
         let steps = self.times.iter().enumerate().filter(|(_, count)| **count > 0);
         steps.map(|(step, count)| (end_ns(step), *count)).collect()
     }
 
-    /// The time that this share of the calls did not exceed, in microseconds.
+    /// The given percentile of the call times, in microseconds.
     pub(crate) fn percentile_us(&self, percent: f64) -> f64 {
         let wanted = (self.samples as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -254,7 +254,7 @@ impl Sum {
         found.map_or(0.0, |step| end_ns(step) as f64 / 1000.0)
     }
 
-    /// How many calls took at most so many microseconds, for powers of two.
+    /// Cumulative counts for powers of two in microseconds.
     pub(crate) fn cumulative_us(&self) -> Vec<(u64, u64)> {
         let mut seen = 0;
         let mut told: Vec<(u64, u64)> = Vec::new();
@@ -277,7 +277,7 @@ fn step(time_ns: u64) -> usize {
     (octave * STEPS_PER_OCTAVE + inside).min(STEPS - 1)
 }
 
-/// The longest time of a step.
+/// The upper bound of a bucket.
 fn end_ns(step: usize) -> u64 {
     let (octave, inside) = (step / STEPS_PER_OCTAVE, (step % STEPS_PER_OCTAVE) as u64);
     let begin = 1_u64 << octave;
@@ -285,7 +285,7 @@ fn end_ns(step: usize) -> u64 {
 }
 
 impl Errors {
-    /// An error was replied; the code is its first word.
+    /// Counts an error reply; its code is the first word.
     pub(crate) fn add(&self, text: &str) {
         let code = text.split(' ').next().unwrap_or_default();
         let mut counts = self.0.lock();

@@ -1,9 +1,11 @@
-//! Clients that have not been let in: where a password is needed and they have not given it, and under TLS until the handshake is done.
+//! Clients that are not admitted yet: before the required password, and under TLS before the end of the
+//! handshake.
 //!
-//! They may be anybody. What they take is bounded for all of them together, stands beside `maxmemory` so that no key goes for it, and when too
-//! many come, the oldest makes way of those from the address that most of them come from: who has been let in is never kept out by them, and who
-//! comes from elsewhere than a flood has time to say the password. One that makes way is forgotten at once, so that a flood of them costs no more
-//! for each than the one before; until its worker has closed it, it counts as ending.
+//! Such clients may be anybody. Their memory is limited in total and not part of `maxmemory`, so that no keys
+//! are evicted for them. If there are too many, one of them is closed: the oldest from the address with the
+//! most of them. So they can't keep out admitted clients, and clients from addresses other than a flood's
+//! have time to authenticate. A closed one is removed at once, so that a flood has a constant cost per
+//! client; until its worker has closed the socket, it counts as ending.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,38 +18,39 @@ use crate::clients::Client;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A request of theirs, as Redis has it: enough for HELLO with all of its options.
+/// Limits of their requests, as in Redis; enough for HELLO with all options.
 pub(crate) const ARGUMENTS_MAX: usize = 10;
 pub(crate) const ARGUMENT_BYTES_MAX: usize = 16 << 10;
-/// What a message of the 0x1F protocol may have until then.
+/// The longest message of the 0x1F protocol.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// What is read from one of them at once.
+/// The most bytes read at once from such a client.
 pub(crate) const INPUT_BYTES_MAX: usize = 16 << 10;
-/// Replies to one of them that are written at once.
+/// The most bytes of replies written at once to such a client.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 16 << 10;
 
-/// What the requests and replies of all of them may take: so much, or a part of `maxmemory` where that is less.
+/// Limit of all their requests and replies, or this fraction of `maxmemory` if that is less.
 pub(crate) const BYTES_MAX: u64 = 8 << 20;
 const SHARE: u64 = 32;
-/// Room for one request of the largest kind that is permitted.
+/// Room for one request of the largest permitted size.
 const BYTES_MIN: u64 = 512 << 10;
-/// Those that were ended and are not closed yet: when there are so many, others wait at the door until their workers have come to them. They take
-/// descriptors beside the limits, which is why there are few.
+/// Limit of clients that were ended but whose sockets are still open. Above it, new connections wait until
+/// workers have closed them. They take file descriptors on top of the limits, so the number is small.
 const ENDING_MAX: usize = 64;
 
-/// Of all workers.
+/// The unauthenticated clients of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
     clients: Mutex<Line>,
-    /// Of `clients`, to be read without its lock.
+    /// Number of `clients`, readable without its lock.
     count: AtomicUsize,
-    /// Those that were ended, and are not closed yet.
+    /// Clients that were ended but whose sockets are still open.
     ending: AtomicUsize,
-    /// Of their requests and replies.
+    /// Memory of their requests and replies.
     bytes: AtomicUsize,
 }
 
-/// In the order in which they came, and for each address. Whatever is asked for is at an end of a tree: nothing is gone through for a connection.
+/// Clients by age and by address. Every query takes the first or last element of a tree, so its cost per
+/// connection is logarithmic.
 #[derive(Debug, Default)]
 struct Line {
     clients: BTreeMap<Place, Arc<Client>>,
@@ -55,17 +58,18 @@ struct Line {
     ranks: BTreeSet<Rank>,
 }
 
-/// When somebody came, and the number of the connection.
+/// Time of arrival, and number of the connection.
 type Place = (u64, u64);
-/// How many come from an address, and the first of them. The greatest goes first: from where most come, of two such the one with the older client.
+/// Number of clients from an address, and the oldest of them. The greatest is closed first: the address with
+/// the most clients, or among equals the one with the oldest.
 type Rank = (usize, Reverse<Place>, IpAddr);
 
-/// What a request of theirs may have.
+/// Limits of their requests.
 pub(crate) fn limits() -> Limits {
     Limits { elements_max: ARGUMENTS_MAX, bulk_bytes_max: ARGUMENT_BYTES_MAX, ..Limits::default() }
 }
 
-/// What the buffers of all of them may take.
+/// Limit of their buffers in total.
 pub(crate) fn bytes_max(maxmemory: u64) -> usize {
     (maxmemory / SHARE).clamp(BYTES_MIN, BYTES_MAX) as usize
 }
@@ -76,10 +80,10 @@ impl Strangers {
         self.count.fetch_add(usize::from(is_new), Relaxed);
     }
 
-    /// It was let in, or is gone.
+    /// Removes a client that was admitted or is gone.
     pub(crate) fn remove(&self, client: &Client, since_ms: u64) {
         let removed = self.clients.lock().remove((since_ms, client.id));
-        // Who was ended was forgotten then.
+        // A client that was ended is no longer listed.
         let counter = if removed.is_some() { &self.count } else { &self.ending };
         counter.fetch_sub(1, Relaxed);
     }
@@ -88,12 +92,12 @@ impl Strangers {
         self.count.load(Relaxed)
     }
 
-    /// Those that were ended, and whose sockets are open nevertheless.
+    /// Number of clients that were ended but whose sockets are still open.
     pub(crate) fn ending(&self) -> usize {
         self.ending.load(Relaxed)
     }
 
-    /// Whether so many are about to be closed that no more are to be ended for others.
+    /// Whether so many sockets are about to be closed that no more clients should be ended.
     pub(crate) fn are_many_ending(&self) -> bool {
         self.ending() >= ENDING_MAX
     }
@@ -106,14 +110,14 @@ impl Strangers {
         self.bytes.load(Relaxed)
     }
 
-    /// Ends some, until there are no more than so many; how many it has ended.
+    /// Ends clients until at most `count_max` are left. Returns how many it ended.
     pub(crate) fn end_beyond(&self, count_max: usize) -> usize {
         let mut line = self.clients.lock();
         let too_many = line.clients.len().saturating_sub(count_max);
         (0..too_many).filter_map(|_| line.take_one()).filter(|client| self.end(client)).count()
     }
 
-    /// Ends one; whether there was one.
+    /// Ends one client. Returns whether there was one.
     pub(crate) fn end_one(&self) -> bool {
         let mut line = self.clients.lock();
         while let Some(client) = line.take_one() {
@@ -124,7 +128,7 @@ impl Strangers {
         false
     }
 
-    /// Ends those that came before then; how many.
+    /// Ends clients that arrived before a time. Returns how many.
     pub(crate) fn end_since(&self, before_ms: u64) -> usize {
         let mut line = self.clients.lock();
         let mut ended = 0;
@@ -137,7 +141,7 @@ impl Strangers {
         ended
     }
 
-    /// Ends the one whose buffers take most, if those of all take more than so much; whether it has.
+    /// Ends the client with the largest buffers, if the total exceeds `bytes_max`. Returns whether it did.
     pub(crate) fn end_largest(&self, bytes_max: usize) -> bool {
         let mut line = self.clients.lock();
         let clients = &line.clients;
@@ -147,8 +151,8 @@ impl Strangers {
         largest.is_some_and(|client| self.end(&client))
     }
 
-    /// It was taken from those that are known; whether nobody else has ended it. While they are locked, so that it is counted before its worker
-    /// asks.
+    /// Ends a client that was just removed from the list, and returns whether this was the first end. Called
+    /// with the list locked, so that it is counted before its worker looks.
     fn end(&self, client: &Client) -> bool {
         self.count.fetch_sub(1, Relaxed);
         self.ending.fetch_add(1, Relaxed);
@@ -157,7 +161,7 @@ impl Strangers {
 }
 
 impl Line {
-    /// Whether it was not there before.
+    /// Adds a client, and returns whether it is new.
     fn add(&mut self, place: Place, client: &Arc<Client>) -> bool {
         let is_new = self.clients.insert(place, Arc::clone(client)).is_none();
         self.change(source(client), |places| {
@@ -174,7 +178,7 @@ impl Line {
         Some(client)
     }
 
-    /// The one that came first from where most come from.
+    /// Removes the oldest client of the address with the most clients.
     fn take_one(&mut self) -> Option<Arc<Client>> {
         let (_, Reverse(place), _) = self.ranks.last()?;
         self.remove(*place)
@@ -197,7 +201,7 @@ fn rank(source: IpAddr, places: &BTreeSet<Place>) -> Option<Rank> {
     Some((places.len(), Reverse(*places.first()?), source))
 }
 
-/// Where it comes from: an address, of IPv6 a network of 64 bits, all of which one host may have.
+/// The source of a client: its IPv4 address, or its IPv6 network of 64 bits, which a single host may own.
 fn source(client: &Client) -> IpAddr {
     match client.ends.client.ip().to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64))),
@@ -247,7 +251,7 @@ mod tests {
         check(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"], &[0, 1, 2]);
         check(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.2:2", "192.0.2.2:3"], &[1, 2, 0, 3]);
         check(&["192.0.2.2:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:2"], &[1, 0, 2]);
-        // A host may have a whole network of IPv6.
+        // A host may own a whole IPv6 network.
         check(&["192.0.2.1:1", "[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8:0:1::1]:1"], &[1, 0, 2, 3]);
     }
 

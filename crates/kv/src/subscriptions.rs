@@ -1,7 +1,7 @@
-//! Who has subscribed to which channels and patterns.
+//! Subscriptions of clients to channels and patterns.
 //!
-//! Decides who receives a message; how it looks, and how it gets there, `pubsub` decides. A publisher takes a lock that publishers share,
-//! who subscribes takes it alone.
+//! This module decides who receives a message; `pubsub` encodes and sends it. Publishers share a lock;
+//! subscribers take it exclusively.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use crate::glob::{Matcher, TooLong};
 use crate::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Mutex, RwLock};
 
-/// To what a client subscribes.
+/// The kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Channel,
     Pattern,
-    /// A channel of the cluster's slot: apart from the others.
+    /// A shard channel, which belongs to a cluster slot and is separate from other channels.
     Shard,
 }
 
-/// Somebody who receives messages.
+/// A receiver of messages.
 pub(crate) trait Receiver {
-    /// Unique; newer ones have higher numbers.
+    /// Unique id; newer receivers have higher ids.
     fn id(&self) -> u64;
 }
 
-/// A name of a channel, or a pattern: in memory once for all who have subscribed.
+/// The name of a channel or a pattern, stored once for all subscribers.
 pub(crate) type Name = Arc<[u8]>;
 
-/// A client wants too much.
+/// A limit of subscriptions is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum TooMany {
     #[error("ERR a client can have at most {CHANNELS_MAX} subscriptions and {PATTERNS_MAX} patterns")]
@@ -40,28 +40,30 @@ pub(crate) enum TooMany {
     Bytes,
 }
 
-/// Of all clients.
+/// Subscriptions of all clients.
 #[derive(Debug)]
 pub(crate) struct Subscriptions<R> {
     channels: RwLock<Topics<R>>,
     patterns: RwLock<Topics<R>>,
     shards: RwLock<Topics<R>>,
     leaving: Mutex<Vec<Left>>,
-    /// Of `leaving`, to be read without its lock; and those of which a part is being forgotten just now.
+    /// Number of entries in `leaving`, including those being removed at the moment; readable without the
+    /// lock.
     leaving_count: AtomicUsize,
 }
 
-/// What a client that is gone had subscribed to, as far as it is still in the tables.
+/// Remaining subscriptions of a client that is gone.
 #[derive(Debug)]
 struct Left {
     receiver: u64,
     own: Own,
 }
 
-/// A list too: those whose patterns match a message get it in an order that does not change from one run to the next.
+/// Subscribers by name. Ordered, so that clients with several matching patterns receive a message in a
+/// deterministic order.
 type Topics<R> = IndexMap<Name, Vec<Arc<R>>>;
 
-/// Of one client, in the order in which it subscribed.
+/// Subscriptions of one client, in the order in which it subscribed.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     channels: Names,
@@ -70,7 +72,7 @@ pub(crate) struct Own {
     bytes: usize,
 }
 
-/// In the order in which they came, which does not have to be closed up when one goes: all of them may go one by one.
+/// Names in order of insertion. Removal leaves gaps, because all names may be removed one by one.
 #[derive(Debug, Default)]
 struct Names {
     places: HashMap<Name, u64>,
@@ -78,15 +80,15 @@ struct Names {
     next: u64,
 }
 
-/// Of one client, channels and shard channels each.
+/// Limit per client, for channels and for shard channels.
 pub(crate) const CHANNELS_MAX: usize = 100_000;
-/// Of one client. Each message is compared with the patterns of all.
+/// Limit per client. Each message is matched against the patterns of all clients.
 pub(crate) const PATTERNS_MAX: usize = 1_000;
 pub(crate) const NAMES_BYTES_MAX: usize = 16 << 20;
-/// What the tables need beside each name.
+/// Memory of the tables per name.
 const NAME_BYTES: usize = 200;
-/// Names that are remembered or forgotten at once: some tenths of a millisecond. All of a client's would keep a worker from everybody else for some
-/// tenths of a second.
+/// Names added or removed at once, which takes some tenths of a millisecond. All names of a client would
+/// block a worker for some tenths of a second.
 pub(crate) const NAMES_AT_ONCE: usize = 1000;
 
 impl<R> Default for Subscriptions<R> {
@@ -102,7 +104,7 @@ impl<R> Default for Subscriptions<R> {
 }
 
 impl<R: Receiver> Subscriptions<R> {
-    /// Whether the client had not subscribed before.
+    /// Subscribes a client. Returns whether the subscription is new.
     pub(crate) fn add(&self, kind: Kind, name: &[u8], receiver: &Arc<R>, own: &mut Own) -> bool {
         if own.of(kind).places.contains_key(name) {
             return false;
@@ -119,7 +121,7 @@ impl<R: Receiver> Subscriptions<R> {
         true
     }
 
-    /// Whether the client had subscribed.
+    /// Unsubscribes a client. Returns whether it was subscribed.
     pub(crate) fn remove(&self, kind: Kind, name: &[u8], receiver: u64, own: &mut Own) -> bool {
         let Some(name) = own.of_mut(kind).remove(name) else { return false };
         own.bytes -= name.len();
@@ -127,13 +129,14 @@ impl<R: Receiver> Subscriptions<R> {
         true
     }
 
-    /// A client that stays wants nothing any more: a part of what it had. Whether that was all.
+    /// Removes a part of the client's subscriptions. Returns whether none are left.
     pub(crate) fn remove_some(&self, receiver: u64, own: &mut Own) -> bool {
         self.leave_some(receiver, own, NAMES_AT_ONCE);
         own.is_empty()
     }
 
-    /// The end of a connection. What are many names goes little by little, in [`Self::tidy`]: nobody takes messages for them any more.
+    /// Removes the subscriptions of a connection that ends. Many names are removed in parts by
+    /// [`Self::tidy`]; no messages are delivered for them meanwhile.
     pub(crate) fn end(&self, receiver: u64, own: Own) {
         let mut left = Left { receiver, own };
         self.leave_some(receiver, &mut left.own, NAMES_AT_ONCE);
@@ -143,12 +146,12 @@ impl<R: Receiver> Subscriptions<R> {
         }
     }
 
-    /// Whether there is something to tidy: one load.
+    /// Whether there is work for [`Self::tidy`]; a single load.
     pub(crate) fn is_untidy(&self) -> bool {
         self.leaving_count.load(SeqCst) > 0
     }
 
-    /// Forgets a part of what clients had subscribed to that are gone.
+    /// Removes a part of the subscriptions of clients that are gone.
     pub(crate) fn tidy(&self) {
         let Some(mut left) = self.leaving.lock().pop() else { return };
         self.leave_some(left.receiver, &mut left.own, NAMES_AT_ONCE);
@@ -167,8 +170,8 @@ impl<R: Receiver> Subscriptions<R> {
         }
     }
 
-    /// Hands a message to all receivers of a channel, and of patterns that match it; how many have taken it.
-    /// `deliver` is told the pattern, and must not subscribe.
+    /// Delivers a message to the subscribers of a channel and of matching patterns. Returns how many accepted
+    /// it. `deliver` receives the pattern, and must not subscribe.
     pub(crate) fn publish(
         &self,
         channel: &[u8],
@@ -184,12 +187,12 @@ impl<R: Receiver> Subscriptions<R> {
         Ok(count)
     }
 
-    /// As [`Subscriptions::publish`], to a shard channel.
+    /// Like [`Subscriptions::publish`], for a shard channel.
     pub(crate) fn publish_to_shard(&self, channel: &[u8], deliver: impl FnMut(&R) -> bool) -> usize {
         each(&self.shards.read(), channel, deliver)
     }
 
-    /// Names that match a pattern, or all: in any order.
+    /// The names that match a pattern, or all names, in any order.
     pub(crate) fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Result<Vec<Name>, TooLong> {
         let mut matcher = Matcher::default();
         let topics = self.topics(kind).read();
@@ -199,12 +202,12 @@ impl<R: Receiver> Subscriptions<R> {
         Ok(names)
     }
 
-    /// How many clients have subscribed to a name.
+    /// Number of subscribers of a name.
     pub(crate) fn receivers(&self, kind: Kind, name: &[u8]) -> usize {
         self.topics(kind).read().get(name).map_or(0, Vec::len)
     }
 
-    /// How many names there are.
+    /// Number of names.
     pub(crate) fn count(&self, kind: Kind) -> usize {
         self.topics(kind).read().len()
     }
@@ -230,7 +233,7 @@ impl<R: Receiver> Subscriptions<R> {
 }
 
 impl Own {
-    /// Whether so many more names are within the limits, as far as they are new; what the tables take for them.
+    /// Checks that new names are within the limits, and returns the memory that the tables need for them.
     pub(crate) fn check_more<'a>(
         &self,
         kind: Kind,
@@ -251,12 +254,13 @@ impl Own {
         }
     }
 
-    /// How many there are.
+    /// Number of subscriptions of a kind.
     pub(crate) fn count(&self, kind: Kind) -> usize {
         self.of(kind).len()
     }
 
-    /// What (P)SUBSCRIBE and (P)UNSUBSCRIBE reply: shard channels are counted apart.
+    /// The count in replies to SUBSCRIBE, PSUBSCRIBE and their opposites; shard channels are counted
+    /// separately.
     pub(crate) fn count_told(&self, kind: Kind) -> usize {
         match kind {
             Kind::Shard => self.shards.len(),
@@ -264,7 +268,7 @@ impl Own {
         }
     }
 
-    /// What the tables take for it.
+    /// Memory of the tables for this client.
     pub(crate) fn bytes(&self) -> usize {
         let count: usize =
             [&self.channels, &self.patterns, &self.shards].iter().map(|names| names.len()).sum();
@@ -275,12 +279,12 @@ impl Own {
         [&self.channels, &self.patterns, &self.shards].iter().all(|names| names.len() == 0)
     }
 
-    /// In the order in which they came.
+    /// Names in the order of subscription.
     pub(crate) fn names(&self, kind: Kind) -> impl Iterator<Item = Name> {
         self.of(kind).order.values().cloned()
     }
 
-    /// Takes one out, whichever.
+    /// Removes any subscription.
     fn pop(&mut self) -> Option<(Kind, Name)> {
         let popped = |names: &mut Names, kind| Some((kind, names.pop()?));
         popped(&mut self.channels, Kind::Channel)
@@ -333,7 +337,7 @@ fn each<R>(topics: &Topics<R>, channel: &[u8], mut deliver: impl FnMut(&R) -> bo
     receivers.iter().filter(|receiver| deliver(receiver)).count()
 }
 
-/// Receivers are in the order of their numbers.
+/// Finds a receiver in a list sorted by id.
 fn place<R: Receiver>(receivers: &[Arc<R>], id: u64) -> Result<usize, usize> {
     receivers.binary_search_by_key(&id, |receiver| receiver.id())
 }
@@ -390,7 +394,7 @@ mod tests {
         }
     }
 
-    /// The end of a connection with many took all of them out at once, and everybody on its worker waited.
+    /// Removing many names at once would block the other clients of the worker.
     #[test]
     fn what_was_subscribed_to_goes_in_parts() {
         let (all, one, two) = (Subscriptions::default(), Arc::new(Client(1)), Arc::new(Client(2)));

@@ -1,5 +1,6 @@
-//! Locks, atomics, threads in the background, and what wakes a worker: with the feature `shuttle` those of a scheduler that decides at each of them who goes on.
-//! Counters of statistics, on which nothing depends, stay as they are.
+//! Locks, atomics, background threads and wakers. With the feature `shuttle`, they are those of a scheduler
+//! that chooses the next thread at each operation. Statistics counters, on which nothing depends, are not
+//! replaced.
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use {
@@ -22,7 +23,7 @@ mod waker {
     use mio::{Registry, Token};
     use shuttle::sync::{Condvar, Mutex};
 
-    /// As that of the system: who is woken before it sleeps does not sleep.
+    /// Like the system's waker: waking before a sleep makes the sleep return at once.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct Waker(Arc<(Mutex<bool>, Condvar)>);
 
@@ -38,7 +39,7 @@ mod waker {
             Ok(())
         }
 
-        /// Sleeps until it is woken.
+        /// Sleeps until woken.
         #[cfg(test)]
         pub(crate) fn sleep(&self) {
             let (is_woken, changed) = &*self.0;

@@ -1,13 +1,14 @@
-//! What the system tells of this process.
+//! Information from the system about this process.
 
 use std::fs;
 
-/// Memory that is in RAM.
+/// Resident memory of this process.
 pub(crate) fn resident_bytes() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// Of that, without pages of files: the program itself, of which the kernel may hold more or less.
+/// Resident memory without file pages, such as the program itself, of which the kernel may keep more or less
+/// in memory.
 pub(crate) fn resident_data_bytes() -> Option<u64> {
     status_bytes("RssAnon:")
 }
@@ -19,12 +20,12 @@ fn status_bytes(name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The file that this process executes.
+/// Path of the running executable.
 pub(crate) fn executable() -> Option<String> {
     Some(fs::read_link("/proc/self/exe").ok()?.display().to_string())
 }
 
-/// Of the kernel.
+/// Release of the kernel.
 pub(crate) fn release() -> Option<String> {
     Some(fs::read_to_string("/proc/sys/kernel/osrelease").ok()?.trim().to_owned())
 }
@@ -37,7 +38,7 @@ pub(crate) fn total_memory_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Time that this process has had a CPU, in seconds.
+/// CPU time of this process in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuTime {
     pub(crate) user: f64,
@@ -46,11 +47,11 @@ pub(crate) struct CpuTime {
 
 pub(crate) fn cpu_time_s() -> Option<CpuTime> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the process, in parentheses, may hold spaces.
+    // The name of the process, in parentheses, may contain spaces.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<f64>().ok().map(|ticks| ticks / TICKS_PER_SECOND);
     Some(CpuTime { user: next()?, system: next()? })
 }
 
-/// Of Linux, for programs.
+/// Ticks per second in `/proc` on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;

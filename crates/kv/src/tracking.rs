@@ -1,10 +1,11 @@
-//! Client-side caching: which client has which keys, and is to be told when they change.
+//! Client-side caching: which clients cache which keys and need invalidation messages.
 //!
-//! Decides who is told of what; `invalidation` sends it. Two ways, as Redis has them: the table remembers which keys a client was
-//! given, and forgets them once it is told; or a client asks for all keys with a prefix, and nothing is remembered.
+//! This module decides who is notified of which keys; `invalidation` sends the messages. There are two modes,
+//! as in Redis: a table records the keys that a client has read, until it is notified; or the client asks for
+//! all keys with a prefix (broadcast mode), and nothing is recorded.
 //!
-//! A client is entered in the table before its command reads, and whoever writes looks into the table after it has written. So
-//! either the reader finds the new value, or the writer finds the reader.
+//! A client is entered in the table before its command reads, and a writer looks into the table after it has
+//! written. So either the reader sees the new value, or the writer finds the reader.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
@@ -17,21 +18,21 @@ use crate::repeated;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use crate::sync::{Mutex, RwLock};
 
-/// Which keys are tracked.
+/// The keys that are tracked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// All that commands of the client read.
+    /// All keys that the client reads.
     #[default]
     Reads,
-    /// Those that the command after CLIENT CACHING YES reads.
+    /// Keys read by the command after CLIENT CACHING YES.
     OptIn,
-    /// All but those that the command after CLIENT CACHING NO reads.
+    /// All keys except those read by the command after CLIENT CACHING NO.
     OptOut,
-    /// All with certain prefixes.
+    /// All keys with certain prefixes.
     Broadcast,
 }
 
-/// Whether a client is told of what it has changed itself.
+/// Whether a client is notified of its own changes (NOLOOP).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OwnChanges {
     #[default]
@@ -39,19 +40,19 @@ pub(crate) enum OwnChanges {
     NotTold,
 }
 
-/// CLIENT TRACKING ON.
+/// Options of CLIENT TRACKING ON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tracker {
     pub(crate) mode: Mode,
     pub(crate) own_changes: OwnChanges,
-    /// The client that is told in its place.
+    /// The client that receives the messages instead.
     pub(crate) redirect: Option<u64>,
-    /// The other client was not there when it was to be told.
+    /// Whether the target of the redirect was gone when it should have been notified.
     pub(crate) is_broken: bool,
     pub(crate) prefixes: BTreeSet<Box<[u8]>>,
 }
 
-/// Why CLIENT TRACKING ON is refused.
+/// Reasons for refusing CLIENT TRACKING ON.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum TrackingError {
     #[error("PREFIX option requires BCAST mode to be enabled")]
@@ -76,27 +77,28 @@ pub(crate) enum TrackingError {
     Prefixes,
 }
 
-/// Keys with a prefix that have changed, and who is to be told. Each with the client that has changed it, if only one has.
+/// Changed keys with a prefix, and the clients to notify. Each key comes with the client that changed it, if
+/// only one did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) keys: Vec<(Arc<[u8]>, Option<u64>)>,
     pub(crate) clients: Vec<u64>,
 }
 
-/// Keys that the table has given up, and who is to be told.
+/// Keys dropped from the table, and the clients to notify.
 pub(crate) type Forgotten = Vec<(Box<[u8]>, Vec<u64>)>;
 
-/// Of all clients. Order of the locks: `trackers`, then one of `parts` or `broadcast`.
+/// Tracking state of all clients. Lock order: `trackers`, then one of `parts` or `broadcast`.
 #[derive(Debug)]
 pub(crate) struct Tracking {
     trackers: RwLock<HashMap<u64, Tracker>>,
-    /// Trackers that don't broadcast.
+    /// Number of trackers not in broadcast mode.
     readers: AtomicUsize,
     parts: [Mutex<Part>; PARTS],
     keys: AtomicUsize,
-    /// Clients of all keys together.
+    /// Number of clients, summed over all keys.
     holders: AtomicUsize,
-    /// Bytes of the keys.
+    /// Bytes of the key names.
     names_bytes: AtomicUsize,
     bytes_max: AtomicUsize,
     keys_max: AtomicUsize,
@@ -105,18 +107,18 @@ pub(crate) struct Tracking {
     is_changed: AtomicBool,
 }
 
-/// Some of the keys, and who has them: sorted, so that newer clients, which have higher numbers, come last.
+/// A part of the keys with their clients, sorted by id, so that newer clients come last.
 #[derive(Debug, Default)]
 struct Part {
     clients: IndexMap<Box<[u8]>, Vec<u64>>,
-    /// Of keys given up: says which is next.
+    /// Number of keys dropped, which determines the next one.
     given_up: usize,
 }
 
 #[derive(Debug, Default)]
 struct Broadcast {
     prefixes: BTreeMap<Box<[u8]>, Prefix>,
-    /// How many prefixes have this length.
+    /// Number of prefixes of each length.
     lengths: BTreeMap<usize, usize>,
     changed: BTreeSet<Box<[u8]>>,
     keys: usize,
@@ -125,25 +127,25 @@ struct Broadcast {
 #[derive(Debug, Default)]
 struct Prefix {
     clients: BTreeSet<u64>,
-    /// The same keys may have changed for several prefixes.
+    /// Names are shared, because a key may have changed for several prefixes.
     changed: BTreeMap<Arc<[u8]>, Option<u64>>,
 }
 
 const PARTS: usize = 16;
-/// Redis's default of `tracking-table-max-keys`.
+/// Redis' default of `tracking-table-max-keys`.
 const KEYS_MAX: usize = 1_000_000;
-/// A key has so many clients on average before keys are given up for the memory that clients take.
+/// Average number of clients per key beyond which keys are dropped for their memory.
 const HOLDERS_PER_KEY: usize = 16;
 const PREFIXES_MAX: usize = 1024;
-/// What the table may take, as a part of `maxmemory`, and at most.
+/// Memory for the table, as a fraction of `maxmemory`, with a maximum.
 const TABLE_SHARE: u64 = 8;
 const TABLE_BYTES_MAX: usize = 1 << 30;
-/// What it takes for a key beside its name, and for each client that has it.
+/// Memory of a key besides its name, and of each client that has it.
 const KEY_BYTES: usize = 128;
 const HOLDER_BYTES: usize = 8;
-/// What a prefix takes beside itself, which is in two places.
+/// Memory of a prefix besides its two copies.
 const PREFIX_BYTES: usize = 200;
-/// Changed keys that wait for the end of a batch.
+/// Changed keys that may wait for the end of a batch.
 const CHANGED_MAX: usize = 1024;
 
 impl Default for Tracking {
@@ -165,7 +167,7 @@ impl Default for Tracking {
 }
 
 impl Tracking {
-    /// CLIENT TRACKING ON: `asked` without its prefixes.
+    /// CLIENT TRACKING ON; `asked` excludes the prefixes.
     pub(crate) fn start(
         &self,
         client: u64,
@@ -198,7 +200,7 @@ impl Tracking {
         if tracker.mode == Mode::Broadcast {
             self.broadcast.lock().unsubscribe(client, &tracker.prefixes);
         } else if self.readers.fetch_sub(1, SeqCst) == 1 {
-            // Nobody is left who could be told. Others who begin now wait for the lock.
+            // No client is left to notify. A client that starts tracking now waits for the lock.
             self.forget_all();
         }
     }
@@ -207,24 +209,24 @@ impl Tracking {
         self.trackers.read().get(&client).cloned()
     }
 
-    /// Where messages for a client go: to itself, or to another.
+    /// The target of a client's redirect, if any.
     pub(crate) fn redirect(&self, client: u64) -> Option<u64> {
         self.trackers.read().get(&client)?.redirect
     }
 
-    /// Whether a client is told of what it has changed itself.
+    /// Whether a client is notified of its own changes.
     pub(crate) fn own_changes(&self, client: u64) -> Option<OwnChanges> {
         Some(self.trackers.read().get(&client)?.own_changes)
     }
 
-    /// The client to which another redirects is gone.
+    /// Records that the target of a redirect is gone.
     pub(crate) fn break_redirect(&self, client: u64) {
         if let Some(tracker) = self.trackers.write().get_mut(&client) {
             tracker.is_broken = true;
         }
     }
 
-    /// How many clients track.
+    /// Number of tracking clients.
     pub(crate) fn clients(&self) -> usize {
         self.trackers.read().len()
     }
@@ -233,13 +235,13 @@ impl Tracking {
         !self.trackers.read().is_empty()
     }
 
-    /// All clients that track, to be told that all keys are gone; the table is empty then.
+    /// Empties the table, and returns all tracking clients, to be notified that all keys are invalid.
     pub(crate) fn flush(&self) -> Vec<u64> {
         self.forget_all();
         self.trackers.read().keys().copied().collect()
     }
 
-    /// A client is about to read a key. Others may have to be given up for it.
+    /// Records that a client is about to read a key. Returns keys dropped to make room.
     pub(crate) fn remember(&self, client: u64, key: &[u8]) -> Forgotten {
         let is_new = {
             let mut part = self.part(key).lock();
@@ -262,7 +264,8 @@ impl Tracking {
         self.shrink(Some(key), usize::MAX)
     }
 
-    /// A key has changed: who is to be told now. Those who broadcast are told after the batch.
+    /// Handles a changed key, and returns the clients to notify now. Clients in broadcast mode are notified
+    /// after the batch.
     pub(crate) fn changed(&self, key: &[u8], by: Option<u64>) -> Vec<u64> {
         self.note_broadcast(key, by);
         if self.readers.load(SeqCst) == 0 {
@@ -278,7 +281,7 @@ impl Tracking {
         clients
     }
 
-    /// What is to be broadcast, by prefix.
+    /// Takes the changes to broadcast, by prefix.
     pub(crate) fn take_changes(&self) -> Vec<Changes> {
         if !self.is_changed.swap(false, SeqCst) {
             return Vec::new();
@@ -286,12 +289,12 @@ impl Tracking {
         self.broadcast.lock().take()
     }
 
-    /// Whether there is anything to broadcast: one load.
+    /// Whether there are changes to broadcast; a single load.
     pub(crate) fn has_changes(&self) -> bool {
         self.is_changed.load(Relaxed)
     }
 
-    /// Whether so much waits that it is to be broadcast without waiting for the end of the batch.
+    /// Whether so many changes are waiting that they should be broadcast before the end of the batch.
     pub(crate) fn is_full(&self) -> bool {
         self.has_changes() && self.broadcast.lock().keys >= CHANGED_MAX
     }
@@ -300,29 +303,29 @@ impl Tracking {
         self.keys_max.load(Relaxed)
     }
 
-    /// None at all if zero: `tracking-table-max-keys`. What is too much is given up with the next tick.
+    /// Sets `tracking-table-max-keys`; zero means no limit. Excess keys are dropped in the next tick.
     pub(crate) fn set_keys_max(&self, keys_max: usize) {
         self.keys_max.store(keys_max, Relaxed);
     }
 
-    /// What the table takes.
+    /// Memory of the table.
     pub(crate) fn bytes(&self) -> usize {
         let of = |count: &AtomicUsize, bytes: usize| count.load(Relaxed).saturating_mul(bytes);
         of(&self.names_bytes, 1) + of(&self.keys, KEY_BYTES) + of(&self.holders, HOLDER_BYTES)
     }
 
-    /// Lets the table take its share of so much memory.
+    /// Sets the memory limit to the table's share of `maxmemory`.
     pub(crate) fn set_bytes_max(&self, maxmemory: u64) {
         let bytes_max = usize::try_from(maxmemory / TABLE_SHARE).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX);
         self.bytes_max.store(bytes_max, Relaxed);
     }
 
-    /// Gives up keys of which there are too many since the limit was lowered, but no more than so many at once.
+    /// Drops at most `at_most` keys beyond a lowered limit.
     pub(crate) fn give_up(&self, at_most: usize) -> Forgotten {
         self.shrink(None, at_most)
     }
 
-    /// Keys in the table, clients of all of them, and prefixes.
+    /// Number of keys in the table, of clients summed over the keys, and of prefixes.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let prefixes = self.broadcast.lock().prefixes.len();
         (self.keys.load(Relaxed), self.holders.load(Relaxed), prefixes)
@@ -354,7 +357,8 @@ impl Tracking {
         self.holders.fetch_sub(holders, Relaxed);
     }
 
-    /// Gives up keys while there are too many, or they take too much; last `kept`, which was just entered.
+    /// Drops keys while there are too many or they take too much memory. `kept`, which was just entered, is
+    /// dropped last.
     fn shrink(&self, kept: Option<&[u8]>, at_most: usize) -> Forgotten {
         let mut forgotten = Vec::new();
         let keys_max = self.keys_max();
@@ -367,7 +371,7 @@ impl Tracking {
                 forgotten.push(one);
                 continue;
             }
-            // It alone is too much: its client learns that behind the reply.
+            // The key alone exceeds the limit. Its client is notified after the reply.
             let Some(kept) = kept.filter(|_| self.bytes() > self.bytes_max.load(Relaxed)) else { break };
             forgotten.push((kept.into(), self.forget(kept)));
             break;
@@ -391,7 +395,7 @@ impl Tracking {
 }
 
 impl Part {
-    /// Removes any key but `kept`. Which one cannot be foreseen by clients: keys move when others are removed.
+    /// Removes any key but `kept`. Clients can't predict which, because removals move other keys.
     fn give_up(&mut self, kept: Option<&[u8]>) -> Option<(Box<[u8]>, Vec<u64>)> {
         let length = self.clients.len();
         if length == 0 {
@@ -405,7 +409,7 @@ impl Part {
     }
 }
 
-/// A prime, so that all places have their turn.
+/// A prime, so that every position gets its turn.
 const STEP: usize = 7919;
 
 impl Broadcast {
@@ -437,7 +441,7 @@ impl Broadcast {
         }
     }
 
-    /// Whether anybody is to be told.
+    /// Records a change, and returns whether any client has to be notified.
     fn note(&mut self, key: &[u8], by: Option<u64>) -> bool {
         let mut is_told = false;
         let mut shared = None;
@@ -448,7 +452,7 @@ impl Broadcast {
                 self.changed.insert(key[..*length].into());
             }
             match prefix.changed.get_mut(key) {
-                // Each of them is to be told of the other's change.
+                // Each of two writers has to learn of the other's change.
                 Some(first) if *first != by => *first = None,
                 Some(_) => {}
                 None => {
@@ -474,12 +478,12 @@ impl Broadcast {
     }
 }
 
-/// What is taken for these prefixes.
+/// Memory of these prefixes.
 pub(crate) fn prefixes_bytes(prefixes: &[Box<[u8]>]) -> usize {
     prefixes.iter().map(|prefix| prefix.len() * 2 + PREFIX_BYTES).sum()
 }
 
-/// In the order of Redis, whose words clients see.
+/// Checks in Redis' order, with the error texts of Redis.
 fn check(asked: &Tracker, prefixes: &[Box<[u8]>], old: Option<&Tracker>) -> Result<(), TrackingError> {
     let is_broadcast = asked.mode == Mode::Broadcast;
     if !is_broadcast && !prefixes.is_empty() {
@@ -509,7 +513,7 @@ fn check(asked: &Tracker, prefixes: &[Box<[u8]>], old: Option<&Tracker>) -> Resu
     Ok(())
 }
 
-/// How many were added: one, or none if it was there.
+/// Inserts a client into a sorted list, and returns how many were added: one or zero.
 fn insert_sorted(clients: &mut Vec<u64>, client: u64) -> usize {
     match clients.binary_search(&client) {
         Ok(_) => 0,
@@ -651,7 +655,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is given up: a client that read a key and tracks learns of its change, or has learned that it was given up.
+        /// A tracking client that has read a key is notified of its change, or was notified when the key was
+        /// dropped.
         #[test]
         fn no_change_is_missed(steps in prop::collection::vec(step(), 1..200), keys_max in 1..12_usize) {
             let tracking = Tracking::default();

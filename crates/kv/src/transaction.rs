@@ -1,4 +1,4 @@
-//! Transactions: commands that wait for EXEC, and keys that must not change before it.
+//! Transactions: commands queued for EXEC, and watched keys.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use crate::sync::{Mutex, RwLock};
 
-/// What follows MULTI, as a client would send it.
+/// The commands after MULTI, encoded as requests.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     requests: Vec<u8>,
@@ -21,16 +21,16 @@ pub(crate) struct Queue {
     pub(crate) state: State,
 }
 
-/// What the commands of a transaction may take of memory, by their arguments.
+/// Memory that the commands of a transaction may need, judged by their arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Need {
     pub(crate) writes: usize,
     pub(crate) bytes: usize,
-    /// A value becomes longer than what a command is given.
+    /// Some value may become longer than the argument of its command.
     pub(crate) is_growing: bool,
 }
 
-/// Which slots of a cluster the keys of a transaction have.
+/// The slots of a transaction's keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Slots {
     #[default]
@@ -39,16 +39,16 @@ pub(crate) enum Slots {
     Several,
 }
 
-/// What EXEC will do.
+/// State of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
     Ready,
-    /// A command could not be queued.
+    /// A command could not be queued, so EXEC will fail.
     Aborted,
 }
 
-/// More is queued than a request may have.
+/// The queue exceeds the size limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("ERR the commands of a transaction can have at most {bytes_max} bytes together")]
 pub(crate) struct QueueOverLimit {
@@ -56,7 +56,7 @@ pub(crate) struct QueueOverLimit {
 }
 
 impl Queue {
-    /// Keeps a command for EXEC. When EXEC will refuse all, nothing is kept.
+    /// Queues a command. Once the transaction is aborted, nothing is queued.
     pub(crate) fn push(&mut self, arguments: &Arguments<'_>, bytes_max: usize) -> Result<(), QueueOverLimit> {
         if self.state == State::Aborted {
             return Ok(());
@@ -72,12 +72,12 @@ impl Queue {
         Ok(())
     }
 
-    /// EXEC is to refuse: what is queued is of no use.
+    /// Aborts the transaction and drops the queued commands.
     pub(crate) fn abort(&mut self) {
         *self = Self { state: State::Aborted, slots: self.slots, ..Self::default() };
     }
 
-    /// One of the commands writes.
+    /// Records that a command writes.
     pub(crate) fn note_write(&mut self) {
         self.has_writes = true;
     }
@@ -86,24 +86,24 @@ impl Queue {
         self.has_writes
     }
 
-    /// One of the commands stores what it is given; what all of them need then.
+    /// Adds the arguments of a command that stores them, and returns the total need.
     pub(crate) fn note_need(&mut self, arguments: &Arguments<'_>) -> Need {
         self.need.writes += arguments.len() - 1;
         self.need.bytes = self.need.bytes.saturating_add(arguments.bytes_everywhere());
         self.need
     }
 
-    /// One of the commands makes a value longer than what it is given.
+    /// Records that a command may make a value longer than its argument.
     pub(crate) fn note_growth(&mut self) {
         self.need.is_growing = true;
     }
 
-    /// Zero writes: none of the commands needs memory.
+    /// The total need; zero writes means that no command needs memory.
     pub(crate) fn need(&self) -> Need {
         self.need
     }
 
-    /// A key of one of the commands has this slot.
+    /// Records the slot of a key.
     pub(crate) fn note_slot(&mut self, slot: u16) {
         self.slots = match self.slots {
             Slots::None => Slots::One(slot),
@@ -116,23 +116,23 @@ impl Queue {
         self.slots
     }
 
-    /// How many commands wait.
+    /// Number of queued commands.
     pub(crate) fn len(&self) -> usize {
         self.commands
     }
 
-    /// Bytes that they take.
+    /// Memory of the queued commands.
     pub(crate) fn bytes(&self) -> usize {
         self.requests.capacity()
     }
 
-    /// One after the other, to be scanned.
+    /// The queued requests, encoded one after the other.
     pub(crate) fn requests(&self) -> &[u8] {
         &self.requests
     }
 }
 
-/// Length and line ends of an argument.
+/// Overhead of an argument for its length and line ends.
 const ARGUMENT_BYTES: usize = 16;
 
 /// Watched keys of all clients.
@@ -140,20 +140,20 @@ const ARGUMENT_BYTES: usize = 16;
 pub(crate) struct Watches {
     databases: RwLock<BTreeMap<Database, Watched>>,
     watchers: AtomicU64,
-    /// What was watched by clients that watch nothing any more, and is still in the tables.
+    /// Keys of clients that no longer watch, still to be removed from the tables.
     leaving: Mutex<Vec<Leaving>>,
-    /// How many of those there are: to be read without the lock.
+    /// Number of entries in `leaving`, readable without the lock.
     leaving_count: AtomicUsize,
 }
 
 type Name = Arc<[u8]>;
-/// In the order of the watchers' numbers.
+/// The watchers of each key, sorted by number.
 type Watched = HashMap<Name, Vec<Arc<Watcher>>>;
 
-/// One client that watches keys.
+/// A client that watches keys.
 #[derive(Debug)]
 struct Watcher {
-    /// Another one each time that a client begins to watch.
+    /// New each time a client begins to watch.
     number: u64,
     is_touched: AtomicBool,
 }
@@ -164,7 +164,7 @@ struct Leaving {
     keys: Vec<(Database, Name)>,
 }
 
-/// What one client watches.
+/// The keys that one client watches.
 #[derive(Debug)]
 pub(crate) struct Watching {
     watcher: Arc<Watcher>,
@@ -172,28 +172,29 @@ pub(crate) struct Watching {
     bytes: usize,
 }
 
-/// A client wants to watch too much.
+/// The watched keys exceed their limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("ERR the keys that a client watches can have at most {WATCHED_BYTES_MAX} bytes together")]
 pub(crate) struct WatchedOverLimit;
 
-/// With what the tables need for each.
+/// Limit of the watched keys of a client, including the overhead of the tables per key.
 pub(crate) const WATCHED_BYTES_MAX: usize = 16 << 20;
 const WATCHED_OVERHEAD_BYTES: usize = 100;
-/// Keys that leave the tables while others wait for them.
+/// Keys removed from the tables per lock of them.
 const LEAVING_AT_ONCE: usize = 64;
-/// Keys that leave the tables with the command or the connection that ends. More are for the turns of workers.
+/// Keys removed at once by the command or the end of the connection. The rest is removed in the workers'
+/// turns.
 const LEAVING_STRAIGHT: usize = 1000;
 
 impl Watches {
-    /// A client begins to watch.
+    /// Begins to watch for a client.
     pub(crate) fn begin(&self) -> Watching {
         let watcher =
             Watcher { number: self.watchers.fetch_add(1, Relaxed), is_touched: AtomicBool::new(false) };
         Watching { watcher: Arc::new(watcher), keys: BTreeMap::new(), bytes: 0 }
     }
 
-    /// From now on a change of the key touches the client.
+    /// Watches a key: from now on, a change of it marks the client.
     pub(crate) fn watch(
         &self,
         watching: &mut Watching,
@@ -220,7 +221,7 @@ impl Watches {
         Ok(())
     }
 
-    /// UNWATCH, EXEC, DISCARD, or the end of a connection.
+    /// Unwatches for UNWATCH, EXEC, DISCARD, or the end of a connection.
     pub(crate) fn unwatch(&self, watching: Watching) {
         let keys =
             watching.keys.into_iter().flat_map(|(of, keys)| keys.into_iter().map(move |key| (of, key)));
@@ -233,12 +234,13 @@ impl Watches {
         }
     }
 
-    /// Whether there is something to tidy: one load.
+    /// Whether there is work for [`Self::tidy`]; a single load.
     pub(crate) fn is_untidy(&self) -> bool {
         self.leaving_count.load(Relaxed) > 0
     }
 
-    /// Forgets a part of what nobody watches any more; whether all keys of one client are gone with it.
+    /// Removes a part of the keys that are no longer watched. Returns whether those of a client are
+    /// completely removed.
     pub(crate) fn tidy(&self) -> bool {
         let Some(mut leaving) = self.leaving.lock().pop() else { return false };
         self.forget(&mut leaving, LEAVING_STRAIGHT);
@@ -250,33 +252,33 @@ impl Watches {
         false
     }
 
-    /// So many keys, a few at a time: whoever reads or writes keys meanwhile waits for those alone.
+    /// Removes up to `at_most` keys in small groups, so that concurrent commands wait for one group only.
     fn forget(&self, leaving: &mut Leaving, at_most: usize) {
         let mut keys = leaving.keys.split_off(leaving.keys.len().saturating_sub(at_most));
         while !keys.is_empty() {
             let mut databases = self.databases.write();
             let some = keys.drain(keys.len().saturating_sub(LEAVING_AT_ONCE)..);
-            // Names are let go when nobody waits any more.
+            // Names are freed after the lock is released.
             let _gone: Vec<_> = some.inspect(|key| forget(&mut databases, key, leaving.watcher)).collect();
             drop(databases);
         }
     }
 
-    /// A key has changed.
+    /// Marks the watchers of a changed key.
     pub(crate) fn touch(&self, database: Database, key: &[u8]) {
         let databases = self.databases.read();
         let watchers = databases.get(&database).and_then(|watched| watched.get(key));
         watchers.into_iter().flatten().for_each(|watcher| watcher.is_touched.store(true, SeqCst));
     }
 
-    /// The watched keys of a database, or of all: to find out which of them a flush or a swap changes.
+    /// The watched keys of a database, or of all databases, to find those that a flush or a swap changes.
     pub(crate) fn keys(&self, database: Option<Database>) -> Vec<(Database, Arc<[u8]>)> {
         let databases = self.databases.read();
         let wanted = databases.iter().filter(|(other, _)| database.is_none_or(|wanted| wanted == **other));
         wanted.flat_map(|(of, watched)| watched.keys().map(|key| (*of, Arc::clone(key)))).collect()
     }
 
-    /// Whether nobody watches anything.
+    /// Whether no client watches any key.
     pub(crate) fn is_empty(&self) -> bool {
         self.databases.read().is_empty()
     }
@@ -305,12 +307,12 @@ impl Watching {
         self.keys.get(&database).is_some_and(|keys| keys.contains(key))
     }
 
-    /// What the tables may take for these keys.
+    /// Memory of the tables for these keys.
     pub(crate) fn bytes_of<'a>(keys: impl Iterator<Item = &'a [u8]>) -> usize {
         keys.map(|key| key.len() + WATCHED_OVERHEAD_BYTES).sum()
     }
 
-    /// What the tables take for it.
+    /// Memory of the tables for this client.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -397,7 +399,8 @@ mod tests {
     }
 
     proptest! {
-        /// A client is touched if and only if one of its keys was, after it began to watch and before it stopped.
+        /// A client is marked exactly if one of its keys changed after it began to watch and before it
+        /// stopped.
         #[test]
         fn watchers_are_touched_by_their_keys_alone(
             steps in prop::collection::vec((0..3_u64, 0..2_usize, 0..4_u8, 0..4_u8), 1..100)

@@ -1,4 +1,4 @@
-//! The bytes of a connection: as they are, or under TLS.
+//! The byte stream of a connection: plain, or TLS.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
@@ -19,13 +19,15 @@ pub(crate) enum Transport {
 pub(crate) struct Tls {
     socket: TcpStream,
     session: ServerConnection,
-    /// What came of the handshake: the session may have to keep all of it.
+    /// Bytes received during the handshake, all of which the session may be buffering.
     handshake_bytes: usize,
 }
 
 impl Transport {
+    /// Begins a TLS session.
+    ///
     /// # Errors
-    /// When the configuration permits no session.
+    /// If the configuration permits no session.
     pub(crate) fn tls(socket: TcpStream, config: &Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         let session = ServerConnection::new(Arc::clone(config))?;
         Ok(Self::Tls(Box::new(Tls { socket, session, handshake_bytes: 0 })))
@@ -38,17 +40,17 @@ impl Transport {
         }
     }
 
-    /// As [`Read::read`]; fewer bytes than `buffer` has room for mean that there is nothing more for now.
+    /// Like [`Read::read`]. Fewer bytes than `buffer` can hold mean that nothing more is available for now.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            // Not through the C library: its calls that may wait are points at which a thread can be cancelled, which nobody does here, and
-            // each pays two locked exchanges for it.
+            // Not through libc: its blocking calls are cancellation points, and each one costs two locked
+            // operations, although threads are never cancelled here.
             Self::Plain(socket) => Ok(recv(socket, buffer, RecvFlags::empty())?.0),
             Self::Tls(tls) => tls.read(buffer),
         }
     }
 
-    /// The socket, if what it gives is what the client sent.
+    /// The socket, if its bytes are those of the client.
     pub(crate) fn plain(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(socket) => Some(socket),
@@ -56,7 +58,7 @@ impl Transport {
         }
     }
 
-    /// As [`Write::write`].
+    /// Like [`Write::write`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => Ok(send(socket, bytes, SendFlags::NOSIGNAL)?),
@@ -64,7 +66,7 @@ impl Transport {
         }
     }
 
-    /// As [`Write::write_vectored`].
+    /// Like [`Write::write_vectored`].
     pub(crate) fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.write_vectored(parts),
@@ -72,7 +74,7 @@ impl Transport {
         }
     }
 
-    /// Writes what is encrypted already, as far as the socket takes it.
+    /// Writes encrypted data as far as the socket accepts it.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),
@@ -80,7 +82,7 @@ impl Transport {
         }
     }
 
-    /// Whether nobody knows yet who speaks: the handshake of TLS is not done.
+    /// Whether the TLS handshake is still in progress, so that the client is unknown.
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -88,7 +90,7 @@ impl Transport {
         }
     }
 
-    /// Of what has come, what may be kept here until the handshake of TLS is done.
+    /// Received bytes that may be buffered until the end of the handshake.
     pub(crate) fn unread_bytes(&self) -> usize {
         match self {
             Self::Tls(tls) if tls.session.is_handshaking() => tls.handshake_bytes,
@@ -96,7 +98,7 @@ impl Transport {
         }
     }
 
-    /// Nothing more will be written.
+    /// Closes the sending direction.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         if let Self::Tls(tls) = self {
             tls.session.send_close_notify();
@@ -105,7 +107,7 @@ impl Transport {
         self.socket_mut().shutdown(Shutdown::Write)
     }
 
-    /// Whether the socket has everything that was written.
+    /// Whether everything has been written to the socket.
     pub(crate) fn is_flushed(&self) -> bool {
         match self {
             Self::Plain(_) => true,
@@ -114,7 +116,7 @@ impl Transport {
     }
 }
 
-/// As [`Transport::read`], to where `buffer` has capacity to spare.
+/// Like [`Transport::read`], into the spare capacity of `buffer`.
 pub(crate) fn read_behind(socket: &TcpStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
     Ok(recv(socket, spare_capacity(buffer), RecvFlags::empty())?.0)
 }
@@ -128,7 +130,8 @@ impl Tls {
                 Ok(more) => bytes += more,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match self.receive() {
                     Ok(()) => {}
-                    // What came before the end counts, also where the client has not said goodbye; the end is read the next time.
+                    // Return the data before the end first, even without a close_notify. The next read sees
+                    // the end.
                     Err(error) if bytes > 0 && is_no_more(error.kind()) => break,
                     Err(error) => return Err(error),
                 },
@@ -147,7 +150,7 @@ impl Tls {
             self.handshake_bytes += bytes;
         }
         let understood = self.session.process_new_packets();
-        // A handshake is answered, and an error told.
+        // Sends handshake messages, or an alert.
         self.flush()?;
         understood.map(|_| ()).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
     }

@@ -1,28 +1,31 @@
-//! Memory that was freed, and that the allocator keeps: it counts for the limit too.
+//! Freed memory that the allocator retains, which counts against the limit too.
 
 use engine::Engine;
 
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Has the allocator give all that it keeps of freed memory back to the system, where that is more than so many bytes; how many it gave.
+/// Makes the allocator return all retained memory to the system, if it is more than `kept_bytes_max`. Returns
+/// the number of bytes returned.
 pub type Trim = fn(kept_bytes_max: u64) -> u64;
 
-/// What may be kept when memory is full, as a share of the limit: a third of what resident memory may be over it. Half as much again can come
-/// until it is looked at, and the buffers of a worker.
+/// Memory that may be retained when the store is full, as a fraction of the limit: a third of the amount by
+/// which resident memory may exceed the limit. Until the next check, half as much again may be freed, and a
+/// worker's buffers come on top.
 const KEPT_SHARE: u64 = 32;
-/// Where the limit is small. What a process takes that stores nothing varies by as much.
+/// Minimum for small limits. The memory of an idle process varies by as much.
 const KEPT_BYTES_MIN: u64 = 2 << 20;
-/// Where the limit is large: a worker is not to be stopped for long by what it gives back at once.
+/// Maximum for large limits, so that returning memory at once doesn't block a worker for long.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 
-/// Looks at what the allocator keeps, whenever so much more was freed that it could be too much.
+/// Checks the allocator's retained memory whenever enough was freed to exceed the allowance.
 ///
-/// Who overwrites values frees as much as he takes, and the allocator takes for the new what it keeps of the old: to give that back each time
-/// costs four times as much per SET of 64 KiB. Who sets small values instead of large ones leaves it with the large ones.
+/// Overwriting values frees as much as it allocates, and the allocator reuses the memory. Returning it each
+/// time would make a SET of 64 KiB four times as expensive. But replacing large values by small ones leaves
+/// large free blocks with the allocator.
 #[derive(Debug, Default)]
 pub(crate) struct Trimming {
     trim: Option<Trim>,
-    /// How much had been freed when it looked the last time.
+    /// Freed bytes at the last check.
     looked_at_bytes: AtomicU64,
     trimmed_bytes: AtomicU64,
 }
@@ -32,7 +35,7 @@ impl Trimming {
         Self { trim, ..Self::default() }
     }
 
-    /// To be called after what may have freed memory.
+    /// Called after operations that may have freed memory.
     #[inline]
     pub(crate) fn look(&self, engine: &Engine) {
         let freed = engine.freed_bytes().saturating_sub(self.looked_at_bytes.load(Relaxed));
@@ -52,14 +55,14 @@ impl Trimming {
         self.trim(bytes_max.saturating_add(spare).saturating_sub(engine.used_bytes()));
     }
 
-    /// Has all given back, if it is more than so many bytes.
+    /// Trims if more than `kept_bytes_max` bytes are retained.
     pub(crate) fn trim(&self, kept_bytes_max: u64) {
         if let Some(trim) = self.trim {
             self.trimmed_bytes.fetch_add(trim(kept_bytes_max), Relaxed);
         }
     }
 
-    /// What was given back, all since the begin.
+    /// Bytes returned to the system since the start.
     pub(crate) fn trimmed_bytes(&self) -> u64 {
         self.trimmed_bytes.load(Relaxed)
     }
@@ -84,7 +87,7 @@ mod tests {
         5
     }
 
-    /// Sets values of 1 MiB, and looks after each; what may be kept, in MiB, each time that it looked closer.
+    /// Sets values of 1 MiB with a check after each, and compares the allowances in MiB at the closer checks.
     #[track_caller]
     fn check(bytes_max: u64, keys: usize, values: usize, expected: &[u64]) {
         let engine = Engine::new(&Settings { bytes_max, policy: Policy::default(), seed: 1, threads: 1 });
@@ -103,10 +106,10 @@ mod tests {
     fn it_looks_when_it_could_be_too_much() {
         // Nothing is freed.
         check(96 * MIB, 40, 40, &[]);
-        // Two are freed each time: half of what may be kept, which is 3 MiB and what is free.
+        // Each value frees two: half of the allowance, which is 3 MiB and the free memory.
         check(96 * MIB, 1, 7, &[97, 97, 97]);
         check(96 * MIB, 2, 7, &[96, 96]);
-        // The larger the limit, the more, up to 32 MiB.
+        // The allowance grows with the limit, up to 32 MiB.
         check(384 * MIB, 1, 6, &[]);
         check(384 * MIB, 1, 7, &[387]);
         check(2048 * MIB, 1, 16, &[]);

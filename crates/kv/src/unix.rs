@@ -1,4 +1,4 @@
-//! Sockets in the file system, for clients of the same machine.
+//! Unix sockets, for clients on the same machine.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -13,34 +13,34 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::place::{PART, beside, other_kind};
 use crate::server::{Sockets, prepare};
 
-/// A socket in the file system. Who may write to it may connect.
+/// A Unix socket. Anybody with write permission on it can connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnixListen {
     pub path: PathBuf,
-    /// Permissions of the file.
+    /// Permissions of the socket file.
     pub mode: u32,
 }
 
 impl UnixListen {
-    /// The longest path: with the name that it has at first, the system takes 107 bytes.
+    /// The longest path. The system's limit is 107 bytes, including the suffix of the temporary name.
     pub const PATH_BYTES_MAX: usize = 107 - PART.len();
 
-    /// Looks whether there is something else in its place.
+    /// Checks that the path isn't occupied by something other than a socket.
     ///
     /// # Errors
-    /// There is.
+    /// If it is.
     pub fn check_place(path: &Path) -> io::Result<()> {
         Self::paths(path).iter().try_for_each(|path| check_kind(path))
     }
 
-    /// All that a socket with this path needs.
+    /// All paths used for a socket at `path`.
     #[must_use]
     pub fn paths(path: &Path) -> [PathBuf; 2] {
         ["", PART].map(|ending| beside(path, ending))
     }
 }
 
-/// The file of a socket. It goes with this, unless it is another one by then.
+/// The file of a socket, removed on drop unless it was replaced.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // Nobody listens there any more, whether it goes or not.
+            // Nobody listens on it any more, whether or not the removal succeeds.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -60,11 +60,11 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Listens there. A socket on which nobody listens, as a process leaves it that was killed, is replaced; nothing else is.
+/// Opens a listener. Replaces a stale socket, as left by a process that was killed, and nothing else.
 pub(crate) fn listen(wanted: &UnixListen, sockets: Sockets) -> io::Result<(net::UnixListener, SocketFile)> {
     let path = &wanted.path;
     check_free(path)?;
-    // It gets its permissions before anybody can find it.
+    // The socket gets its permissions under a temporary name, before clients can find it.
     let part = beside(path, PART);
     check_free(&part).map_err(|error| {
         io::Error::new(error.kind(), format!("{} is in the way: {error}", part.display()))
@@ -88,7 +88,7 @@ fn check_kind(path: &Path) -> io::Result<()> {
         return Ok(());
     };
     let kind = other_kind(found.file_type()).unwrap_or("a file");
-    Err(io::Error::new(ErrorKind::AlreadyExists, format!("there is {kind}, and no socket")))
+    Err(io::Error::new(ErrorKind::AlreadyExists, format!("expected a socket, found {kind}")))
 }
 
 fn check_free(path: &Path) -> io::Result<()> {
@@ -100,7 +100,7 @@ fn check_free(path: &Path) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?).map_err(|error| (error.kind(), error)) {
         Err((ErrorKind::ConnectionRefused, _)) => Ok(()),
-        // It would block where as many wait already as the other process lets wait.
+        // A full accept queue also means that another process listens.
         Ok(()) | Err((ErrorKind::WouldBlock, _)) => {
             Err(io::Error::new(ErrorKind::AddrInUse, "another process listens there"))
         }
@@ -108,7 +108,7 @@ fn check_free(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What is done with a connection from here on is the same for both kinds: it is read from, written to and ended.
+/// Converts to a TCP stream: reads, writes and shutdown are the same for both kinds.
 pub(crate) fn as_stream(socket: UnixStream) -> TcpStream {
     TcpStream::from(OwnedFd::from(socket))
 }

@@ -1,4 +1,4 @@
-//! The loop of one thread: listeners and the connections that it has accepted.
+//! The event loop of a worker: its listeners and accepted connections.
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind};
@@ -25,28 +25,32 @@ use crate::transport::Transport;
 
 const EVENTS: usize = 1024;
 pub(crate) const WAKE: Token = Token(usize::MAX);
-/// Where the buffers of all clients take half of what they may: what keeps each from taking more.
+/// Smaller buffers, used when the buffers of all clients exceed half of their limit, so that each takes
+/// little more.
 const INPUT_BYTES_SCARCE: usize = 4 << 10;
 const OUTPUT_BYTES_SCARCE: usize = 1;
-/// Clients that are let in at each door in one turn of the loop: about 0.3 ms. However many come, those that are there have their turns between.
+/// Connections accepted per listener in one iteration: about 0.3 ms. Established connections get their turns
+/// in between.
 const ACCEPTED_AT_ONCE: usize = 16;
-/// Clients without a password, or in the handshake of TLS, that have their turn in one turn of the loop. A handshake takes about 1 ms.
+/// Unauthenticated clients that get a turn in one iteration. A TLS handshake takes about 1 ms.
 const STRANGERS_AT_ONCE: usize = 16;
-/// How often is looked whether those that were ended are closed, when others wait for that.
+/// Interval of checks whether ended connections are closed, while others wait for that.
 const CROWD_STEP: Duration = Duration::from_millis(1);
-/// How often clients are let in at the end, so that it comes even if they never cease to come: the queue of a listener has fewer.
+/// Rounds of accepting at the stop. Bounded, so that the stop ends even if clients keep coming; more than the
+/// queue of a listener needs.
 const ACCEPTED_LAST: usize = 512;
-/// How often is done what has no event: expired and idle things, listeners that were out of descriptors.
+/// Interval of work without events: expired keys, idle clients, and listeners that ran out of file
+/// descriptors.
 const TICK: Duration = Duration::from_millis(100);
-/// Each tick tries again to accept, and would tell it.
+/// Interval of log messages about failed accepts, which each tick retries.
 const NOT_ACCEPTED_TOLD_EVERY_MS: u64 = 1_000;
-/// Items that are looked at for their expiry in one turn of the loop: about 50 µs.
+/// Items checked for expiry in one iteration: about 50 µs.
 const EXPIRED_AT_ONCE: usize = 500;
-/// Connections with more to do that go on before others are looked at.
+/// Connections with more to do that continue before others are looked at.
 const AGAIN_AT_ONCE: usize = 16;
-/// How often is looked whether CLIENT PAUSE is over.
+/// Interval of checks for the end of CLIENT PAUSE.
 const PAUSE_STEP: Duration = Duration::from_millis(5);
-/// How long clients that are slow are waited for at the end.
+/// Time limit for slow clients at the stop.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct Worker {
@@ -54,39 +58,39 @@ pub(crate) struct Worker {
     poll: Poll,
     doors: Vec<Door>,
     connections: Slab<Connection>,
-    /// Those that are over, while their clients read the last reply.
+    /// Lingering closes: connections that are over, until their clients have read the last reply.
     leaving: Slab<Leaving>,
-    /// Those that have not been let in, as far as something has come from them.
+    /// Unauthenticated connections with input.
     line: VecDeque<usize>,
-    /// Connections that have more to do.
+    /// Connections with more to do.
     again: Vec<usize>,
-    /// Those that have more of a long reply to send.
+    /// Connections with more of a long reply to send.
     sending: VecDeque<usize>,
-    /// Those whose next command needs all turns.
+    /// Connections whose next command needs all turns.
     alone: Vec<usize>,
-    /// Those whose next command waits for the end of CLIENT PAUSE, or for memory for its reply.
+    /// Connections that wait for the end of CLIENT PAUSE, or for memory for a reply.
     later: Vec<usize>,
-    /// When they are looked at again.
+    /// When `later` is checked next.
     later_at_ms: u64,
-    /// How many of them others know of.
+    /// The number of waiting connections as published to other workers.
     postponed: usize,
     buffers: Buffers,
     limits: Limits,
     shared: Arc<Shared>,
     calls: Arc<Calls>,
     ticked_at_ms: u64,
-    /// When the log was told last that connections can't be accepted.
+    /// When a failure to accept was last logged.
     not_accepted_told_ms: u64,
     pass: Pass,
     chores: Option<Chores>,
 }
 
-/// What is done in parts, one in each turn of the loop.
+/// Work done in parts, one per iteration of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Chores {
-    /// The shard in which to go on with what has expired.
+    /// The shard at which to continue removing expired items.
     expire_from: Option<usize>,
-    /// More may be above a limit that was lowered.
+    /// Whether usage may still be above a lowered limit.
     is_lowering: bool,
 }
 
@@ -127,7 +131,7 @@ impl Worker {
         })
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until the server stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         let shared = Arc::clone(&self.shared);
@@ -141,7 +145,7 @@ impl Worker {
                 let _turn = shared.turn(self.number);
                 self.pass = Pass::default();
                 events.iter().for_each(|event| self.react(event, now_ms));
-                // What has nothing to do most of the time is not even called.
+                // The checks skip calls that rarely have anything to do.
                 if !self.again.is_empty() {
                     self.go_on(now_ms);
                 }
@@ -166,7 +170,7 @@ impl Worker {
         self.finish(&mut events)
     }
 
-    /// Connections that have waited for the end of a pause, or for memory, go on.
+    /// Continues connections that waited for the end of a pause, or for memory.
     fn look_at_later(&mut self, now_ms: u64) {
         if now_ms < self.later_at_ms {
             return;
@@ -174,7 +178,7 @@ impl Worker {
         self.later_at_ms = now_ms + PAUSE_STEP.as_millis() as u64;
         let shared = &self.shared;
         let is_paused = shared.interests.pauses.now(now_ms).is_some();
-        // The others in line have nothing to look at.
+        // Only the first in the queue can continue.
         let first = shared.line.first().filter(|_| shared.engine.policy().keeps_keys());
         self.later.sort_unstable();
         self.later.dedup();
@@ -229,7 +233,7 @@ impl Worker {
         }
     }
 
-    /// Connections that had more to do the last time: one of them at least, and as many as there is time for.
+    /// Continues connections with more to do: at least one, and more as time permits.
     fn go_on(&mut self, now_ms: u64) {
         self.pass = Pass::begin(Instant::now());
         let mut more: VecDeque<_> = self.again.drain(..self.again.len().min(AGAIN_AT_ONCE)).collect();
@@ -242,12 +246,12 @@ impl Worker {
         self.again.splice(0..0, more);
     }
 
-    /// Sends more of long replies, one after the other, as far as there is time for it.
+    /// Sends more of long replies, one after the other, as time permits.
     fn send(&mut self, now_ms: u64) {
         self.pass = Pass::begin(Instant::now());
         for _ in 0..self.sending.len() {
             let Some(number) = self.sending.pop_front() else { return };
-            // It may be gone, and its number that of another.
+            // The connection may be gone and its number reused.
             let connection = self.connections.get_mut(number);
             if connection.is_some_and(|connection| std::mem::take(&mut connection.is_sending)) {
                 self.turn(number, Isolation::Turn, now_ms);
@@ -258,7 +262,7 @@ impl Worker {
         }
     }
 
-    /// Connections whose command needs all turns; this worker must have given back its own.
+    /// Continues connections whose command needs all turns. This worker must not hold its own.
     fn go_on_alone(&mut self, now_ms: u64) {
         let shared = Arc::clone(&self.shared);
         let _turns = shared.all_turns();
@@ -266,14 +270,14 @@ impl Worker {
         alone.into_iter().for_each(|number| self.turn(number, Isolation::Alone, now_ms));
     }
 
-    /// Lets some of those in that wait at the doors.
+    /// Accepts some of the waiting connections.
     fn accept(&mut self, now_ms: u64) {
         for door in 0..self.doors.len() {
             self.doors[door].is_asked = self.doors[door].is_asked && self.accept_some(door, now_ms);
         }
     }
 
-    /// Whether more may wait.
+    /// Returns whether more may be waiting.
     fn accept_some(&mut self, door: usize, now_ms: u64) -> bool {
         for _ in 0..ACCEPTED_AT_ONCE {
             if self.shared.strangers.are_many_ending() {
@@ -285,10 +289,10 @@ impl Worker {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
-                    // The next tick tries again: no event will tell of those that wait.
+                    // The next tick retries, because no event announces clients that are already waiting.
                     if now_ms.saturating_sub(self.not_accepted_told_ms) >= NOT_ACCEPTED_TOLD_EVERY_MS {
                         self.not_accepted_told_ms = now_ms;
-                        tracing::warn!(%error, "connections can't be accepted");
+                        tracing::warn!(%error, "failed to accept connections");
                     }
                     return false;
                 }
@@ -302,7 +306,7 @@ impl Worker {
             Ok(transport) => self.add(transport, ends, now_ms),
             Err(Refused { refusal, told }) => {
                 self.shared.refused_one();
-                tracing::debug!(client = %ends.client, %refusal, "a connection is refused");
+                tracing::debug!(client = %ends.client, %refusal, "client refused");
                 told.into_iter().for_each(|socket| self.leave(Transport::Plain(socket), now_ms));
             }
         }
@@ -321,7 +325,7 @@ impl Worker {
         self.shared.end_strangers_beyond(self.limits.strangers_max);
     }
 
-    /// The turn of a connection; one that has not been let in gets in line for it.
+    /// Gives a connection its turn. Unauthenticated connections are queued for it.
     fn turn(&mut self, number: usize, isolation: Isolation, now_ms: u64) {
         match self.connections.get_mut(number) {
             Some(connection) if connection.can_wait() && isolation == Isolation::Turn => {
@@ -333,12 +337,12 @@ impl Worker {
         }
     }
 
-    /// Those that have not been let in share a part of the time, so that those who have do not wait for them.
+    /// Gives unauthenticated connections a limited share of the time, so that others don't wait for them.
     fn hear_strangers(&mut self, now_ms: u64) {
         let mut heard = 0;
         while heard < STRANGERS_AT_ONCE {
             let Some(number) = self.line.pop_front() else { return };
-            // It may be gone, and its number that of another.
+            // The connection may be gone and its number reused.
             let connection = self.connections.get_mut(number);
             if connection.is_some_and(|connection| std::mem::take(&mut connection.is_in_line)) {
                 self.take_turn(number, Isolation::Turn, now_ms);
@@ -362,7 +366,8 @@ impl Worker {
             ..context(&self.shared, self.number, now_ms)
         };
         match connection.turn(&context, &mut self.buffers, &self.limits) {
-            // Events come on edges: only an answer of the socket that there is no more ends a turn for good.
+            // Events are edge-triggered: a turn is complete only when the socket reports that there is no
+            // more.
             Then::Wait => {}
             Then::Again => self.again.push(number),
             Then::Send => {
@@ -390,7 +395,7 @@ impl Worker {
         connection.release(&context(&self.shared, self.number, now_ms))
     }
 
-    /// Nothing more will be said on a connection; what was said is to arrive.
+    /// Begins a lingering close, so that everything sent arrives.
     fn leave(&mut self, transport: Transport, now_ms: u64) {
         let Some(mut leaving) = Leaving::begin(transport, now_ms) else { return };
         if leaving.is_over(&mut self.buffers.input) {
@@ -406,7 +411,7 @@ impl Worker {
         let socket = leaving.socket_mut();
         let registered = registry
             .reregister(socket, token, Interest::READABLE)
-            // It was not let in.
+            // The socket of a refused client was never registered.
             .or_else(|_| registry.register(socket, token, Interest::READABLE));
         if registered.is_ok() {
             entry.insert(leaving);
@@ -419,7 +424,7 @@ impl Worker {
         }
     }
 
-    /// Lets others know how many clients wait for the end of a pause.
+    /// Publishes the number of clients that wait for the end of a pause.
     fn tell_postponed(&mut self) {
         let now = self.later.len();
         if now != self.postponed {
@@ -451,7 +456,7 @@ impl Worker {
         self.close_idle(now_ms);
     }
 
-    /// A client that has had no limit until now may have too much by the new ones, and do nothing that brings its turn.
+    /// Applies changed limits. A client may exceed a new limit without any event that would bring its turn.
     fn follow_limits(&mut self) {
         let limits = self.shared.limits();
         if limits != self.limits {
@@ -472,7 +477,7 @@ impl Worker {
         self.chores = (chores != Chores::default()).then_some(chores);
     }
 
-    /// A part of what clients watched, or had subscribed to, that are gone.
+    /// Removes a part of the watches and subscriptions of clients that are gone.
     fn tidy(&mut self) {
         let interests = &self.shared.interests;
         if interests.subscriptions.is_untidy() {
@@ -495,7 +500,7 @@ impl Worker {
         }
     }
 
-    /// Answers what has been asked already, and ends.
+    /// Answers the requests received so far, and ends.
     fn finish(mut self, events: &mut Events) -> io::Result<()> {
         self.doors.retain(|door| door.owner == Owner::Process);
         self.doors.iter_mut().for_each(|door| door.is_asked = true);
@@ -503,7 +508,7 @@ impl Worker {
         for _ in 0..ACCEPTED_LAST {
             let _turn = shared.turn(self.number);
             self.accept(now_ms());
-            // Those that made way are closed.
+            // Closes unauthenticated clients that were ended.
             self.calls.take(&mut self.again);
             self.go_on(now_ms());
         }
@@ -530,7 +535,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Closes connections that have nothing to do and nothing to send.
+    /// Closes connections without pending input or output.
     fn close_quiet(&mut self, now_ms: u64) {
         let busy: HashSet<usize> = self.again.iter().chain(&self.alone).chain(&self.line).copied().collect();
         let others = self.connections.iter().filter(|(number, _)| !busy.contains(number));
@@ -540,7 +545,7 @@ impl Worker {
     }
 }
 
-/// What an event tells of the end of a connection.
+/// Passes the half-closes of an event to its connection.
 fn expect(connection: &mut Connection, event: &Event) {
     if event.is_read_closed() || event.is_error() {
         connection.expect_end();
@@ -550,7 +555,7 @@ fn expect(connection: &mut Connection, event: &Event) {
     }
 }
 
-/// What is done with a connection beside its turns.
+/// The context for a connection outside its turns.
 fn context(shared: &Shared, worker: usize, now_ms: u64) -> Context<'_> {
     Context {
         shared,
@@ -564,9 +569,9 @@ fn context(shared: &Shared, worker: usize, now_ms: u64) -> Context<'_> {
     }
 }
 
-/// Connections that are over have tokens from here on.
+/// Tokens of lingering closes start here.
 const FIRST_LEAVING: usize = 1 << 60;
-/// Listeners have tokens from here on downwards.
+/// Tokens of listeners count down from here.
 const FIRST_DOOR: usize = usize::MAX - 1;
 
 pub(crate) fn now_ms() -> u64 {

@@ -1,4 +1,4 @@
-//! Bulk strings, written where they are sent from: the reply to nearly every GET.
+//! Bulk strings in their encoded form: the reply to nearly every GET.
 
 /// Appends a bulk string.
 #[inline]
@@ -12,7 +12,8 @@ pub fn append_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
 const LINE_ROOM: usize = size_of::<u64>();
 const LINE_END: [u8; 2] = *b"\r\n";
 
-/// The lines before short bulk strings, by their lengths, as numbers of eight bytes: the last is how many of the others are the line.
+/// Header lines of short bulk strings, indexed by length, each packed into eight bytes. The last byte holds
+/// the length of the line.
 static LINES: [u64; 100] = {
     let mut lines = [0; 100];
     let mut length = 0;
@@ -28,14 +29,15 @@ static LINES: [u64; 100] = {
     lines
 };
 
-/// `line` is that of as many bytes as there are.
+/// Appends `line`, the header for `bytes.len()` bytes, then `bytes` and the line end.
 #[inline]
 #[expect(unsafe_code, reason = "one look at the room for four")]
 fn append_short(out: &mut Vec<u8>, line: u64, bytes: &[u8]) {
     out.reserve(LINE_ROOM + bytes.len() + LINE_END.len());
     let line_bytes = (line >> 56) as usize;
-    // SAFETY: there is room for all that is written, as reserved: eight bytes for the line, and behind its `line_bytes`, which are fewer, `bytes` and
-    // the line end. All of what `set_len` adds is written then. `bytes` are borrowed, so no part of `out`, which is borrowed mutably.
+    // SAFETY: the reserved room covers every write: eight bytes for the line, then `bytes` and the line end
+    // behind its `line_bytes`, which are fewer than eight. So every byte that `set_len` adds is written.
+    // `bytes` can't overlap `out`, because `out` is borrowed mutably.
     unsafe {
         let begin = out.as_mut_ptr().add(out.len());
         begin.cast::<[u8; LINE_ROOM]>().write(line.to_le_bytes());
@@ -45,10 +47,10 @@ fn append_short(out: &mut Vec<u8>, line: u64, bytes: &[u8]) {
     }
 }
 
-/// For lengths that most values have without the call of a function for any length.
+/// Copies a short slice, with inlined copies for the lengths that most values have.
 ///
 /// # Safety
-/// There are as many bytes that may be written from `to` on.
+/// At least `bytes.len()` bytes are writable from `to` on.
 #[inline]
 #[expect(unsafe_code, reason = "the room is the caller's")]
 unsafe fn copy_short(bytes: &[u8], to: *mut u8) {
@@ -63,15 +65,15 @@ unsafe fn copy_short(bytes: &[u8], to: *mut u8) {
     }
 }
 
-/// The first N bytes and the last N, which overlap.
+/// Copies the first N bytes and the last N bytes, which overlap.
 ///
 /// # Safety
-/// As [`copy_short`].
+/// As for [`copy_short`].
 #[inline]
 #[expect(unsafe_code, reason = "the room is the caller's")]
 unsafe fn copy_ends<const N: usize>(bytes: &[u8], to: *mut u8) {
     let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return };
-    // SAFETY: `to` has room for all of `bytes`, as the caller promises, and they are at least N.
+    // SAFETY: `to` has room for all of `bytes`, as the caller promises, and `bytes` has at least N bytes.
     unsafe {
         to.cast::<[u8; N]>().write(*first);
         to.add(bytes.len() - N).cast::<[u8; N]>().write(*last);

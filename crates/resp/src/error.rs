@@ -1,73 +1,74 @@
-//! Bytes that are no message.
+//! Errors in messages.
 
 use thiserror::Error;
 
-/// What is wrong with the bytes, and where. The connection can't go on: where the next message begins is unknown.
+/// A problem with a message and its position. The connection can't continue, because the start of the next
+/// message is unknown.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("byte {at}: {problem}")]
 pub struct DecodeError {
-    /// Counted from the first byte of the message.
+    /// Offset from the first byte of the message.
     pub at: usize,
-    /// What is wrong.
+    /// The problem found there.
     pub problem: Problem,
 }
 
-/// What is wrong with a message.
+/// A problem with a message.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The first byte of a value names no type.
+    /// The first byte of a value is no type of RESP2 or RESP3.
     #[error("no type of value begins with the byte {0:#04x}")]
     UnknownType(u8),
-    /// An argument of a request is something else than a bulk string.
+    /// An argument of a request is not a bulk string.
     #[error("an argument of a request has to be a bulk string, which begins with $")]
     NotBulk,
     /// CR without LF, or LF without CR.
     #[error("a line has to end in CR LF, and may have neither before")]
     LineEnd,
-    /// The bytes after a bulk string.
+    /// A bulk string is not followed by CR LF.
     #[error("a bulk string has to end in CR LF")]
     BulkEnd,
-    /// A length that is no number.
+    /// A length is not a number.
     #[error("a length has to be plain digits")]
     Length,
-    /// `$?`, `*?` and their like.
+    /// A streamed type of RESP3, such as `$?` or `*?`.
     #[error("streamed types are not supported")]
     Streamed,
-    /// An integer that is no number, or not one of 64 bits.
+    /// An integer is not a number, or doesn't fit in 64 bits.
     #[error("an integer has to be one of 64 bits")]
     Integer,
-    /// A double that is no number.
+    /// A double is not a number.
     #[error("a double has to be a number, inf, -inf or nan")]
     Double,
-    /// A boolean that is neither.
+    /// A boolean is neither `t` nor `f`.
     #[error("a boolean has to be t or f")]
     Boolean,
-    /// A big number with something else than digits.
+    /// A big number has characters other than digits.
     #[error("a big number has to be digits")]
     BigNumber,
-    /// A null with something in it.
+    /// A null is not empty.
     #[error("a null has to be empty")]
     Null,
-    /// A verbatim string without its kind.
+    /// A verbatim string lacks its format.
     #[error("a verbatim string has to begin with three bytes and a colon")]
     Verbatim,
-    /// An inline command with a quote that does not end.
+    /// An inline command has an unbalanced quote.
     #[error("a quote of an inline command does not end, or something follows it")]
     Quote,
-    /// Above [`Limits::depth_max`](crate::Limits::depth_max).
+    /// Aggregates are nested deeper than [`Limits::depth_max`](crate::Limits::depth_max).
     #[error("aggregates may be at most {limit} deep")]
     DepthOverLimit { limit: usize },
-    /// Above [`Limits::elements_max`](crate::Limits::elements_max).
+    /// A message has more values than [`Limits::elements_max`](crate::Limits::elements_max).
     #[error("a message may have at most {limit} values")]
     ElementsOverLimit { limit: usize },
-    /// Above [`Limits::bulk_bytes_max`](crate::Limits::bulk_bytes_max).
+    /// A bulk string is longer than [`Limits::bulk_bytes_max`](crate::Limits::bulk_bytes_max).
     #[error("a bulk string may have at most {limit} bytes")]
     BulkOverLimit { limit: usize },
-    /// Above [`Limits::line_bytes_max`](crate::Limits::line_bytes_max).
+    /// A line is longer than [`Limits::line_bytes_max`](crate::Limits::line_bytes_max).
     #[error("a line may have at most {limit} bytes")]
     LineOverLimit { limit: usize },
-    /// Bytes that [`Value::parse`](crate::Value::parse) was given end before the value, or go on after it.
+    /// The bytes that [`Value::parse`](crate::Value::parse) was given are shorter or longer than one value.
     #[error("the bytes are not one whole value")]
     NotWhole,
 }

@@ -1,24 +1,27 @@
-//! The Redis protocol (RESP2 and RESP3) and the 0x1F text protocol. Bytes in, values out: no IO, no clock.
+//! The Redis protocol (RESP2 and RESP3) and the 0x1F text protocol. Pure parsing and encoding, without IO or
+//! a clock.
 //!
-//! It decides where each reply and each request ends, and what it says. It never decides what a command means, and
-//! keeps nothing from one message to the next.
+//! The crate finds the end of each reply and request and decodes it. It never interprets commands, and keeps
+//! no state from one message to the next.
 //!
-//! - [`Scanner`] finds the end of a reply in a growing buffer; [`Value::parse`] reads it, borrowed from the buffer, and
-//!   [`Value::encode`] writes it.
-//! - [`RequestScanner`] finds the arguments of a request, an array of bulk strings or an inline command;
-//!   [`encode_command`] writes one. A [`Short`] is a request in the form of GET and SET, found in a fraction of the time.
-//! - [`separator`] is the text protocol whose messages end with 0x1F.
-//! - [`hash_slot`] tells which slot of a cluster has a key.
+//! - [`Scanner`] finds the end of a reply in a growing buffer; [`Value::parse`] decodes it and borrows from
+//!   the buffer; [`Value::encode`] encodes it.
+//! - [`RequestScanner`] finds the arguments of a request, either an array of bulk strings or an inline
+//!   command; [`encode_command`] encodes one. [`ShortScanner`] is a fast path for requests such as GET and SET,
+//!   which it returns as a [`Short`].
+//! - [`separator`] is the text protocol with messages that end in 0x1F.
+//! - [`hash_slot`] returns the cluster slot of a key.
 //!
 //! The references are the Redis serialization protocol specification (<https://redis.io/docs/latest/develop/reference/protocol-spec/>)
 //! and the Redis Cluster specification (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).
 //!
-//! Bytes that arrive in pieces, however they are split, give the same messages and the same errors. A scanner reads no
-//! byte of a bulk string twice, and costs nothing for a message that is not there yet. Everything a peer can make large has a limit
-//! ([`Limits`]), which is checked before the bytes are there.
+//! The result doesn't depend on how the bytes are split into reads: messages and errors are the same. A
+//! scanner reads no byte of a bulk string twice, and allocates nothing for bytes that haven't arrived.
+//! Everything that a peer can make large has a limit ([`Limits`]), which is checked before the bytes arrive.
 //!
-//! Stricter than the specification asks: each line ends in CRLF, a simple string holds neither CR nor LF, a length is
-//! plain digits (or `-1` for the nulls of RESP2). The streamed types of RESP3, which no server sends, are refused.
+//! Parsing is stricter than the specification: each line ends in CRLF, a simple string contains neither CR
+//! nor LF, and a length is plain digits (or `-1` for the nulls of RESP2). The streamed types of RESP3, which
+//! no server sends, are refused.
 //!
 //! ```
 //! use resp::{Limits, Scanner, Value};
@@ -52,12 +55,13 @@ pub use scan::Scanner;
 pub use slot::{SLOTS, hash_slot};
 pub use value::Value;
 
-/// What a peer may send.
+/// Limits on the messages of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Aggregates within aggregates.
+    /// Nesting depth of aggregates.
     pub depth_max: usize,
-    /// Values in one message, those of all its aggregates together; arguments of a request, but for an inline command, which is a line.
+    /// Values in one message, summed over all of its aggregates. For a request, its arguments; inline
+    /// commands are limited by `line_bytes_max` instead.
     pub elements_max: usize,
     /// Bytes of one bulk string.
     pub bulk_bytes_max: usize,
@@ -66,7 +70,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 32 deep, 1,048,576 values, bulk strings of 512 MiB and lines of 64 KiB, as Redis has them.
+    /// 32 levels, 1,048,576 values, bulk strings of 512 MiB and lines of 64 KiB, as in Redis.
     fn default() -> Self {
         Self { depth_max: 32, elements_max: 1 << 20, bulk_bytes_max: 512 << 20, line_bytes_max: 64 << 10 }
     }

@@ -1,16 +1,17 @@
-//! Lines and the numbers in them.
+//! Lines, and the numbers in them.
 
 use crate::{DecodeError, Limits, Problem};
 
-/// Finds the end of a line, and looks at no byte twice.
+/// Finds the end of a line without looking at a byte twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LineScan {
-    /// Bytes of the line that are known to hold no line end.
+    /// Bytes already searched for the line end.
     seen: usize,
 }
 
 impl LineScan {
-    /// The bytes of the line that begins at `start`, without its line end; none while the end is missing.
+    /// Returns the length of the line that begins at `start`, without its line end; `None` if the line is
+    /// incomplete.
     pub(crate) fn scan(
         &mut self,
         bytes: &[u8],
@@ -39,14 +40,14 @@ impl LineScan {
     }
 }
 
-/// A length as lines give it: a number, or a null of RESP2.
+/// A length: a number, or a null of RESP2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     Of(usize),
     Null,
 }
 
-/// Reads a length. Nineteen digits are enough for any, and can't overflow.
+/// Parses a length. Nineteen digits suffice for any length, and can't overflow.
 pub(crate) fn length(digits: &[u8]) -> Result<Length, Problem> {
     match digits {
         b"-1" => return Ok(Length::Null),
@@ -59,7 +60,7 @@ pub(crate) fn length(digits: &[u8]) -> Result<Length, Problem> {
     usize::try_from(number).map(Length::Of).map_err(|_| Problem::Length)
 }
 
-/// Reads how many arguments a request has: below zero, none, as in Redis.
+/// Parses the number of arguments of a request. A negative number means none, as in Redis.
 pub(crate) fn count(digits: &[u8]) -> Result<Length, Problem> {
     match digits {
         [b'-', b'1'..=b'9', ..] => integer(digits).map(|_| Length::Null).map_err(|_| Problem::Length),
@@ -67,7 +68,7 @@ pub(crate) fn count(digits: &[u8]) -> Result<Length, Problem> {
     }
 }
 
-/// Reads an integer.
+/// Parses an integer.
 pub(crate) fn integer(digits: &[u8]) -> Result<i64, Problem> {
     let is_number = |rest: &[u8]| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit);
     let rest = digits.strip_prefix(b"-").or_else(|| digits.strip_prefix(b"+")).unwrap_or(digits);
@@ -75,7 +76,7 @@ pub(crate) fn integer(digits: &[u8]) -> Result<i64, Problem> {
     text.and_then(|text| text.parse().ok()).ok_or(Problem::Integer)
 }
 
-/// Reads a double: as Rust does, without `infinity` and what else it knows.
+/// Parses a double as Rust does, but without the spelling `infinity` and other variants.
 pub(crate) fn double(text: &[u8]) -> Result<f64, Problem> {
     match text {
         b"inf" => return Ok(f64::INFINITY),

@@ -1,15 +1,15 @@
-//! Reads a reply whose end is known.
+//! Decodes a reply of known length.
 
 use crate::line::{self, Length, LineScan};
 use crate::{DecodeError, Limits, Problem, Scanner, Value};
 
 impl<'a> Value<'a> {
-    /// Reads a value from all of the bytes, whose number a [`Scanner`] with the same limits has told.
+    /// Decodes a value that fills all of `bytes`. A [`Scanner`] with equal limits finds its length.
     ///
     /// # Errors
-    /// When the bytes are no value, not exactly one, or one above the limits.
+    /// If the bytes are not a value, not exactly one, or exceed the limits.
     pub fn parse(bytes: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
-        // What follows is recursive: depth and lengths have to be known to be within the limits.
+        // The functions below recurse, so depth and lengths are checked against the limits first.
         match Scanner::new(*limits).scan(bytes)? {
             Some(length) if length == bytes.len() => {}
             Some(length) => return Err(Problem::NotWhole.at(length)),
@@ -76,7 +76,8 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// Several attributes before one value become one: they could be too many for a recursion.
+    /// Merges consecutive attributes of a value into one: their number is unbounded, and recursion could
+    /// exhaust the stack.
     fn attributed(&mut self, length: usize) -> Result<Value<'a>, DecodeError> {
         let mut attributes = self.pairs(length)?;
         while self.bytes.get(self.at) == Some(&b'|') {

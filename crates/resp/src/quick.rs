@@ -1,7 +1,8 @@
-//! Requests in the form that nearly all have: whole, an array, lengths of few digits. Read in one go, where the scanner of any request goes
-//! from state to state.
+//! A fast path for requests in the usual form: a complete array with lengths of few digits. It reads them in
+//! one pass, without the state machine of the general scanner.
 //!
-//! What is found here is what [`RequestScanner`](crate::RequestScanner) finds. Nothing found says nothing: it is for the scanner then.
+//! Its results equal those of [`RequestScanner`](crate::RequestScanner). `None` only means that the general
+//! scanner has to look.
 
 use std::ops::Range;
 
@@ -12,34 +13,35 @@ use crate::Limits;
 pub struct Short<'a> {
     /// Bytes of the request in the buffer.
     pub bytes: usize,
-    /// The first argument.
+    /// The name of the command.
     pub name: [u8; 3],
-    /// The second.
+    /// The second argument.
     pub key: &'a [u8],
-    /// The third, if there is one.
+    /// The third argument, if there is one.
     pub value: Option<&'a [u8]>,
 }
 
-/// Finds requests of that form. It keeps nothing from one to the next.
+/// Finds [`Short`] requests. Stateless.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortScanner {
     bulk_bytes_max: usize,
 }
 
-/// How requests of two and three arguments begin, as numbers: eight bytes are compared at once.
+/// The first bytes of requests with two and three arguments, as numbers, to compare eight bytes at once.
 const TWO: u64 = u64::from_le_bytes(*b"*2\r\n$3\r\n");
 const THREE: u64 = u64::from_le_bytes(*b"*3\r\n$3\r\n");
-/// The line of a bulk string whose length has two digits, as a number: which of its bits are the same for all digits, and what they are.
+/// The header line of a bulk string with a length of two digits, as a number: a mask of the bits that all
+/// digits share, and the values of those bits.
 const AROUND_DIGITS: u64 = u64::from_le_bytes([0xFF, 0xF0, 0xF0, 0xFF, 0xFF, 0, 0, 0]);
 const TWO_DIGITS: u64 = u64::from_le_bytes([b'$', 0x30, 0x30, b'\r', b'\n', 0, 0, 0]);
-/// What makes of each digit up to nine another byte with these bits, and not of the six bytes behind.
+/// Added to a byte that passed the mask: digits up to nine still pass it, the six bytes after `9` don't.
 const SIX_MORE: u64 = u64::from_le_bytes([0, 6, 6, 0, 0, 0, 0, 0]);
 const TWO_DIGITS_LINE_BYTES: usize = 5;
-/// Digits of the lengths that are read here.
+/// The most digits of a length on the fast path.
 const DIGITS_MAX: usize = 4;
-/// As long as the shortest line with such a length and a bulk string of one byte: what is read at once.
+/// Bytes read at once: the size of the shortest complete bulk string of one byte.
 const WORD: usize = 8;
-/// All that stands before the key.
+/// Bytes before the header line of the key.
 const HEAD_BYTES: usize = 13;
 const LINE_END: &[u8; 2] = b"\r\n";
 
@@ -48,7 +50,7 @@ impl ShortScanner {
         Self { bulk_bytes_max: limits.bulk_bytes_max }
     }
 
-    /// Whether `bytes` may begin with a request that it finds: one look, which tells most others.
+    /// Whether `bytes` may begin with a short request. One comparison rules out most others.
     #[inline]
     #[must_use]
     pub fn may_find(bytes: &[u8]) -> bool {
@@ -56,7 +58,8 @@ impl ShortScanner {
         head.is_some_and(|head| head == TWO || head == THREE)
     }
 
-    /// The request with which `bytes` begin. None says nothing: [`RequestScanner::scan`](crate::RequestScanner::scan) is to be asked then.
+    /// Returns the request at the beginning of `bytes`. On `None`, call
+    /// [`RequestScanner::scan`](crate::RequestScanner::scan).
     #[inline]
     #[must_use]
     pub fn scan<'a>(self, bytes: &'a [u8]) -> Option<Short<'a>> {
@@ -75,7 +78,7 @@ impl ShortScanner {
     }
 }
 
-/// The arguments of the request with which `bytes` begin, and how many bytes it has.
+/// Finds the arguments of the request at the beginning of `bytes`, and returns its length in bytes.
 pub(crate) fn array(bytes: &[u8], limits: &Limits, ranges: &mut Vec<Range<usize>>) -> Option<usize> {
     ranges.clear();
     let (count, begin) = length(bytes, b'*')?;
@@ -92,12 +95,12 @@ pub(crate) fn array(bytes: &[u8], limits: &Limits, ranges: &mut Vec<Range<usize>
     Some(bytes.len() - rest.len())
 }
 
-/// Whether lines as short as those that are read here are within the limits.
+/// Whether the limits allow every header line that the fast path reads.
 pub(crate) fn is_within(limits: &Limits) -> bool {
     limits.line_bytes_max >= DIGITS_MAX
 }
 
-/// The bulk string with which `bytes` begin, and what follows it.
+/// Splits off the bulk string at the beginning of `bytes`.
 #[inline(always)]
 fn bulk(bytes: &[u8], bulk_bytes_max: usize) -> Option<(&[u8], &[u8])> {
     let word = u64::from_le_bytes(*bytes.first_chunk()?);
@@ -117,7 +120,8 @@ fn bulk(bytes: &[u8], bulk_bytes_max: usize) -> Option<(&[u8], &[u8])> {
     (line_end == LINE_END).then_some((string, rest))
 }
 
-/// The number in the line with which `bytes` begin, of this kind, and where the next line begins.
+/// Parses the header line of this kind at the beginning of `bytes`, and returns its number and its length in
+/// bytes.
 #[inline]
 fn length(bytes: &[u8], kind: u8) -> Option<(usize, usize)> {
     let word: [u8; WORD] = *bytes.first_chunk()?;
@@ -195,7 +199,7 @@ mod tests {
     }
 
     proptest! {
-        /// For the bytes as a whole and for each of their beginnings.
+        /// Checks the bytes as a whole and each of their prefixes.
         #[test]
         fn what_is_found_is_what_the_scanner_finds(pieces in prop::collection::vec(piece(), 1..4), flip: prop::sample::Index) {
             let mut bytes = pieces.concat();

@@ -12,20 +12,20 @@ pub fn encode_command(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     arguments.iter().for_each(|argument| value::bulk(out, b'$', &[argument]));
 }
 
-/// Finds the arguments of a request in a buffer that grows.
+/// Finds the arguments of a request in a growing buffer.
 #[derive(Clone, Debug)]
 pub struct RequestScanner {
     limits: Limits,
     at: usize,
     line: LineScan,
     state: State,
-    /// Of the arguments, in the buffer of the caller, or in `unquoted`.
+    /// Positions of the arguments in the caller's buffer, or in `unquoted`.
     ranges: Vec<Range<usize>>,
     /// Arguments of an inline command.
     unquoted: Vec<u8>,
 }
 
-/// What a scanner keeps from one request to the next: it is not worth counting.
+/// Memory that a scanner keeps between requests without counting it.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,60 +35,61 @@ enum State {
     Bulk { length: usize, missing: usize },
 }
 
-/// The arguments of one request, the name of the command first. There may be none: an empty line, or an empty array.
+/// The arguments of one request, with the name of the command first. Empty for an empty line or an empty
+/// array.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
     /// Bytes of the request in the buffer.
     pub bytes: usize,
     source: &'a [u8],
     ranges: &'a [Range<usize>],
-    /// See [`Self::with`].
+    /// The index and bytes of a detached argument; see [`Self::with`].
     detached: Option<(usize, &'a [u8])>,
 }
 
-/// An argument that is not there as a whole.
+/// An argument that has not arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// Which argument of the request, 0 the name of the command.
+    /// Index of the argument; 0 is the name of the command.
     pub index: usize,
-    /// Where it begins in the request.
+    /// Offset of the argument in the request.
     pub at: usize,
-    /// How many bytes it is to have.
+    /// Announced length of the argument in bytes.
     pub length: usize,
 }
 
 impl<'a> Arguments<'a> {
-    /// What stands at these places of `source`, for a request that was read by other rules.
+    /// The slices of `source` at these ranges, for a request of another protocol.
     #[must_use]
     pub fn at_places(source: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
         Self { bytes: source.len(), source, ranges, detached: None }
     }
 
-    /// With this argument in the place of one that was kept elsewhere: see [`RequestScanner::detach`].
+    /// Substitutes `argument` for the detached one; see [`RequestScanner::detach`].
     #[must_use]
     pub fn with(self, index: usize, argument: &'a [u8]) -> Self {
         Self { detached: Some((index, argument)), ..self }
     }
 
-    /// Bytes of the request with those that were kept elsewhere.
+    /// Bytes of the request, including those of a detached argument.
     #[must_use]
     pub fn bytes_everywhere(&self) -> usize {
         self.bytes + self.detached.map_or(0, |(_, argument)| argument.len())
     }
 
-    /// How many there are, the name of the command among them.
+    /// Number of arguments, including the name of the command.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there are none.
+    /// Whether the request is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// One of them, 0 the name of the command.
+    /// Returns the argument at `index`; 0 is the name of the command.
     #[must_use]
     pub fn at(&self, index: usize) -> Option<&'a [u8]> {
         match self.detached {
@@ -97,27 +98,27 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// All in order.
+    /// Iterates over the arguments in order.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let arguments = *self;
-        // With its length, so that a list of them is as long from its begin.
+        // The iterator has an exact length, so that `collect` allocates once.
         (0..self.len()).map(move |index| arguments.at(index).unwrap_or_default())
     }
 }
 
 impl RequestScanner {
-    /// For one request after the other.
+    /// Creates a scanner for a sequence of requests.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (ranges, unquoted) = (Vec::new(), Vec::new());
         Self { limits, at: 0, line: LineScan::default(), state: State::Begin, ranges, unquoted }
     }
 
-    /// The request with which `bytes` begin; none while its end is missing. Then it is to be called again with the same
-    /// bytes and more; after a request or an error, it begins anew.
+    /// Returns the request at the beginning of `bytes`, or `None` if it is incomplete. In that case, call it
+    /// again with the same bytes and more. After a request or an error, it starts over.
     ///
     /// # Errors
-    /// When the bytes are no request, or one above the limits.
+    /// If the bytes are not a request, or exceed the limits.
     pub fn scan<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Option<Arguments<'a>>, DecodeError> {
         let quick = self.is_at_begin() && bytes.first() == Some(&b'*') && quick::is_within(&self.limits);
         let found = if quick { quick::array(bytes, &self.limits, &mut self.ranges) } else { None };
@@ -126,12 +127,12 @@ impl RequestScanner {
         Ok(length.map(|bytes| Arguments { bytes, source, ranges: &self.ranges, detached: None }))
     }
 
-    /// Other limits, for requests that begin from now on.
+    /// Sets the limits for the requests that begin from now on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// Memory of a list of arguments that is long.
+    /// Memory of a large list of arguments; 0 if it is small.
     #[must_use]
     #[inline]
     pub fn kept_bytes(&self) -> usize {
@@ -139,7 +140,7 @@ impl RequestScanner {
         if bytes > KEPT_BYTES_MAX { bytes } else { 0 }
     }
 
-    /// Gives back the memory of a list of arguments that was long. To be called when the last request is of no use any more.
+    /// Frees the memory of a large list of arguments. Call it after the last request has been processed.
     #[inline]
     pub fn shrink(&mut self) {
         if self.kept_bytes() > 0 && self.is_at_begin() {
@@ -147,14 +148,14 @@ impl RequestScanner {
         }
     }
 
-    /// For requests such as GET and SET in their plainest form; none while a request has begun, and its end is missing.
+    /// Returns a scanner for short requests such as GET and SET, or `None` while a request is incomplete.
     #[must_use]
     pub fn short(&self) -> Option<ShortScanner> {
         let may = self.is_at_begin() && quick::is_within(&self.limits) && self.limits.elements_max >= 3;
         may.then(|| ShortScanner::new(&self.limits))
     }
 
-    /// The argument of an array that has begun, and whose end is missing.
+    /// The argument of an array that has begun and is incomplete.
     #[must_use]
     pub fn begun(&self) -> Option<Begun> {
         match self.state {
@@ -163,7 +164,8 @@ impl RequestScanner {
         }
     }
 
-    /// How many arguments of an array are there as a whole, and how many are missing; none of either before their number is known.
+    /// The number of complete arguments of an array, and of missing ones; both 0 before the array's length is
+    /// known.
     #[must_use]
     pub fn progress(&self) -> (usize, usize) {
         match self.state {
@@ -172,20 +174,21 @@ impl RequestScanner {
         }
     }
 
-    /// The argument that has begun is kept elsewhere: in the buffer, its line end follows where it would begin. In the
-    /// request it is empty, until it has its place by [`Arguments::with`].
+    /// Detaches the incomplete argument: the caller stores its bytes elsewhere, and in the buffer its line
+    /// end follows where it would begin. The argument is empty in the request until [`Arguments::with`]
+    /// substitutes it.
     pub fn detach(&mut self) {
         if let State::Bulk { length, .. } = &mut self.state {
             *length = 0;
         }
     }
 
-    /// Whether no request has begun.
+    /// Whether the scanner is between requests.
     fn is_at_begin(&self) -> bool {
         self.at == 0 && self.state == State::Begin && self.line == LineScan::default()
     }
 
-    /// Bytes of the request, whose arguments are in `ranges` then.
+    /// Returns the length of the request in bytes, with its arguments in `ranges`.
     fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
         if self.is_at_begin() {
             self.ranges.clear();
@@ -258,7 +261,7 @@ impl RequestScanner {
         Ok(true)
     }
 
-    /// The length in the line whose first byte tells the type.
+    /// Parses the length in a line; the first byte, which is the type, is skipped.
     fn length(
         &mut self,
         bytes: &[u8],
@@ -270,7 +273,7 @@ impl RequestScanner {
         read(&bytes[begin..begin + length]).map(Some).map_err(|problem| problem.at(begin))
     }
 
-    /// A line as people type it, which may end in LF alone.
+    /// An inline command, which may end in LF alone.
     fn inline(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
         let found = memchr::memchr(b'\n', &bytes[self.at..]).map(|at| self.at + at);
         let limit = self.limits.line_bytes_max;
@@ -293,14 +296,15 @@ impl RequestScanner {
     }
 }
 
-/// The words of an inline command. Quotes are those of Redis: `"` with escapes, `'` with `\'` alone.
+/// Splits an inline command into words with the quoting rules of Redis: `"` with escapes, `'` with `\'`
+/// alone.
 struct Words<'a> {
     line: &'a [u8],
     at: usize,
 }
 
 impl Words<'_> {
-    /// Appends the next word, and tells where it is.
+    /// Appends the next word to `out` and returns its range.
     fn next(&mut self, out: &mut Vec<u8>) -> Result<Option<Range<usize>>, DecodeError> {
         while self.peek().is_some_and(is_space) {
             self.at += 1;
@@ -320,7 +324,7 @@ impl Words<'_> {
         Ok(Some(begin..out.len()))
     }
 
-    /// The rest of a quoted part, after which the word has to end.
+    /// Reads the rest of a quoted part, after which the word has to end.
     fn quoted(&mut self, quote: u8, out: &mut Vec<u8>) -> Option<()> {
         loop {
             let byte = self.take()?;
@@ -332,7 +336,7 @@ impl Words<'_> {
         }
     }
 
-    /// The byte that an escape stands for; none when it is a plain backslash.
+    /// Returns the byte that an escape stands for, or `None` for a literal backslash.
     fn escaped(&mut self, quote: u8) -> Option<u8> {
         let next = self.peek()?;
         if quote == b'\'' {
@@ -368,12 +372,12 @@ impl Words<'_> {
 
 #[cfg(test)]
 impl RequestScanner {
-    /// What [`RequestScanner::scan`] finds without its short cut: how many bytes.
+    /// Returns the length that [`RequestScanner::scan`] finds without the fast path.
     pub(crate) fn scan_any(&mut self, bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
         self.advance(bytes)
     }
 
-    /// The arguments that were found.
+    /// The ranges of the arguments.
     pub(crate) fn ranges(&self) -> &[Range<usize>] {
         &self.ranges
     }

@@ -1,21 +1,22 @@
-//! Where a reply ends.
+//! Finds the end of a reply.
 
 use crate::line::{self, Length, LineScan};
 use crate::{DecodeError, Limits, Problem};
 
-/// Finds the end of a value in a buffer that grows.
+/// Finds the end of a value in a growing buffer.
 ///
-/// Scalars are checked when they are parsed; what is checked here is what the end depends on, and the limits.
+/// Scalars are checked when they are parsed. The scanner checks only the limits and the parts that determine
+/// the end.
 #[derive(Clone, Debug)]
 pub struct Scanner {
     limits: Limits,
-    /// Where the next line or the rest of a bulk string begins.
+    /// Offset of the next line, or of the rest of a bulk string.
     at: usize,
     line: LineScan,
-    /// A bulk string whose bytes begin at `at`.
+    /// Length of a bulk string that begins at `at`.
     bulk: Option<usize>,
     elements: usize,
-    /// Aggregates that are open, the innermost last. Empty for a scalar, which then allocates nothing.
+    /// Open aggregates, the innermost last. Empty for a scalar, which then allocates nothing.
     open: Vec<Open>,
 }
 
@@ -25,27 +26,27 @@ struct Open {
     purpose: Purpose,
 }
 
-/// What an aggregate is for.
+/// The role of an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// It is an element of what it stands in.
+    /// An element of the enclosing aggregate.
     Element,
-    /// It describes the element that follows.
+    /// A description of the element that follows.
     Attribute,
 }
 
 impl Scanner {
-    /// For one value after the other.
+    /// Creates a scanner for a sequence of values.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, at: 0, line: LineScan::default(), bulk: None, elements: 0, open: Vec::new() }
     }
 
-    /// Bytes of the value with which `bytes` begin; none while its end is missing. Then it is to be called again with the
-    /// same bytes and more; after a value or an error, it begins anew.
+    /// Returns the length of the value at the beginning of `bytes`, or `None` if it is incomplete. In that
+    /// case, call it again with the same bytes and more. After a value or an error, it starts over.
     ///
     /// # Errors
-    /// When the bytes are no value, or one above the limits.
+    /// If the bytes are not a value, or exceed the limits.
     pub fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
         let result = self.advance(bytes);
         if !matches!(result, Ok(None)) {
@@ -74,7 +75,7 @@ impl Scanner {
         }
     }
 
-    /// Steps over a bulk string with its line end, once all of it is there.
+    /// Skips a bulk string and its line end once it has arrived completely.
     fn skip_bulk(&mut self, bytes: &[u8], length: usize) -> Result<bool, DecodeError> {
         let end = self.at + length;
         let is_whole = match bytes.get(end..).unwrap_or_default() {
@@ -134,7 +135,7 @@ impl Scanner {
             Length::Null => return Err(Problem::Length.at(begin + 1)),
             Length::Of(length) => length,
         };
-        // Before any of them is there, so that a peer can't announce more than it may send.
+        // Checked before any element arrives, so that a peer can't announce more than it may send.
         let limit = self.limits.elements_max;
         let missing = length.checked_mul(each).filter(|missing| *missing <= limit - self.elements);
         let missing = missing.ok_or_else(|| Problem::ElementsOverLimit { limit }.at(begin + 1))?;
@@ -154,7 +155,7 @@ impl Scanner {
         if self.elements > limit { Err(Problem::ElementsOverLimit { limit }.at(begin)) } else { Ok(()) }
     }
 
-    /// An element is whole: true when with it everything is.
+    /// Marks an element as complete, and returns whether the whole value is.
     fn close(&mut self, purpose: Purpose) -> bool {
         if purpose == Purpose::Attribute {
             return false;
@@ -172,13 +173,13 @@ impl Scanner {
     }
 }
 
-/// What came of the line of a value.
+/// Result of reading the line of a value.
 enum Line {
     Missing,
-    /// Its elements or its bytes follow.
+    /// Elements or bytes follow.
     Begun,
     Whole(Purpose),
 }
 
-/// The first bytes of all types: those of RESP2, then those of RESP3.
+/// The type bytes of RESP2, then those of RESP3.
 const KINDS: &[u8] = b"+-:$*_,#!=(%~>|";

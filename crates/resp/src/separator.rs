@@ -1,7 +1,8 @@
-//! The text protocol whose messages end with 0x1F (unit separator).
+//! The text protocol with messages that end in 0x1F (unit separator).
 //!
-//! A request is a verb, a space, a key and, for SET, a space and a value. A reply is text. Replies come in the order of
-//! the requests; empty messages are skipped. A key has neither space nor NUL nor 0x1F, a value neither NUL nor 0x1F.
+//! A request is a verb, a space, a key and, for SET, a space and a value. A reply is text. Replies come in
+//! the order of the requests; empty messages are skipped. A key contains no space, NUL or 0x1F; a value
+//! contains no NUL or 0x1F.
 //!
 //! | request | reply |
 //! |---|---|
@@ -15,13 +16,13 @@ use thiserror::Error;
 /// Ends each message.
 pub const SEPARATOR: u8 = 0x1F;
 
-/// SET was done, or DEL found the key.
+/// The reply to a SET, and to a DEL of an existing key.
 pub const OK: &[u8] = b"OK";
-/// GET found nothing.
+/// The reply to a GET of a missing key.
 pub const NIL: &[u8] = b"(nil)";
-/// DEL found nothing.
+/// The reply to a DEL of a missing key.
 pub const NO_KEY: &[u8] = b"ERROR: Key does not exist";
-/// Begins each reply that is an error.
+/// The prefix of error replies.
 pub const ERROR_PREFIX: &[u8] = b"ERROR: ";
 
 /// A request.
@@ -32,21 +33,21 @@ pub enum Request<'a> {
     Del { key: &'a [u8] },
 }
 
-/// A request that can't be carried out; the text is that of the reply, after [`ERROR_PREFIX`].
+/// An invalid request. The text follows [`ERROR_PREFIX`] in the reply.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RequestError {
-    /// There is no space in it.
+    /// The message has no space.
     #[error("Unable to parse request")]
     NoSpace,
-    /// There is no key, or a SET without a value.
+    /// The key is missing, or the value of a SET.
     #[error("Invalid command format")]
     Incomplete,
-    /// Verbs are GET, SET and DEL, in capital letters.
+    /// The verb is not GET, SET or DEL in capital letters.
     #[error("Unknown command")]
     UnknownVerb,
 }
 
-/// What keeps a key or a value from being sent.
+/// A key or value that the protocol can't represent.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum EncodeError {
     #[error("a key may hold neither a space nor NUL nor 0x1F, and not be empty")]
@@ -55,8 +56,8 @@ pub enum EncodeError {
     Value,
 }
 
-/// Bytes of the message with which `bytes` begin, without its separator; none while that is missing. Look from `seen`
-/// on, which is how many bytes were there the last time.
+/// Returns the length of the message at the beginning of `bytes` without its separator, or `None` if it is
+/// incomplete. `seen` is the number of bytes already searched by the previous call.
 #[must_use]
 pub fn message_length(bytes: &[u8], seen: usize) -> Option<usize> {
     let rest = bytes.get(seen..)?;
@@ -64,10 +65,10 @@ pub fn message_length(bytes: &[u8], seen: usize) -> Option<usize> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a message without its separator. What follows the key of GET and DEL is ignored.
+    /// Parses a message without its separator. Words after the key of GET and DEL are ignored.
     ///
     /// # Errors
-    /// When it is not a request; the error is what to reply.
+    /// If it is not a valid request. The error is the text of the reply.
     pub fn parse(message: &'a [u8]) -> Result<Self, RequestError> {
         let (verb, rest) = split_at_space(message).ok_or(RequestError::NoSpace)?;
         let (key, value) = split_at_space(rest).map_or((rest, None), |(key, value)| (key, Some(value)));
@@ -84,7 +85,7 @@ impl<'a> Request<'a> {
     /// Appends the message with its separator.
     ///
     /// # Errors
-    /// When key or value hold what the protocol has no way to say; nothing is appended then.
+    /// If the protocol can't represent the key or value. Nothing is appended in that case.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let (verb, key, value): (&[u8], _, _) = match *self {
             Self::Get { key } => (b"GET ", key, None),
@@ -111,7 +112,7 @@ impl<'a> Request<'a> {
 /// Appends a reply with its separator.
 ///
 /// # Errors
-/// When it holds what the protocol has no way to say; nothing is appended then.
+/// If the protocol can't represent the text. Nothing is appended in that case.
 pub fn encode_reply(out: &mut Vec<u8>, text: &[u8]) -> Result<(), EncodeError> {
     if memchr::memchr2(0, SEPARATOR, text).is_some() {
         return Err(EncodeError::Value);

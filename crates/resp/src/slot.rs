@@ -1,10 +1,11 @@
-//! Which slot of a Redis Cluster has a key.
+//! Cluster slots of keys.
 
-/// Slots of a cluster.
+/// Number of slots in a cluster.
 pub const SLOTS: u16 = 16384;
 
-/// The slot of a key: CRC16 (XMODEM) modulo 16384 of the key, or of what stands between its first `{` and the first `}`
-/// after it, if that is not empty (Redis Cluster specification, hash tags).
+/// Returns the slot of a key: CRC16 (XMODEM) modulo 16384 of the hash tag, which is the part between the
+/// first `{` and the first `}` after it, or of the whole key if there is no tag or an empty one (Redis
+/// Cluster specification, hash tags).
 #[must_use]
 pub fn hash_slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) % SLOTS
@@ -44,7 +45,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_redis() {
-        // As `CLUSTER KEYSLOT` of Redis 7.0 tells them; 12739 is also in the specification.
+        // Expected values are those of `CLUSTER KEYSLOT` in Redis 7.0; 12739 is also in the specification.
         let cases: [(&[u8], u16); 8] = [
             (b"123456789", 0x31C3 % SLOTS),
             (b"foo", 12182),

@@ -1,6 +1,6 @@
-//! A value of RESP2 or RESP3.
+//! Values of RESP2 and RESP3.
 
-/// A value, borrowed from the bytes that it was read from.
+/// A decoded value that borrows from the buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// `+OK`
@@ -11,9 +11,9 @@ pub enum Value<'a> {
     Integer(i64),
     /// `$5`, then `hello`
     Bulk(&'a [u8]),
-    /// `$-1`: the null of RESP2 in the place of a bulk string
+    /// `$-1`: the RESP2 null for a bulk string
     NullBulk,
-    /// `*-1`: the null of RESP2 in the place of an array
+    /// `*-1`: the RESP2 null for an array
     NullArray,
     /// `_`: the null of RESP3
     Null,
@@ -37,17 +37,18 @@ pub enum Value<'a> {
     Map(Vec<(Self, Self)>),
     /// `~2`, then the elements
     Set(Vec<Self>),
-    /// `>2`, then the elements: no reply to any command
+    /// `>2`, then the elements: out-of-band data, not a reply
     Push(Vec<Self>),
-    /// `|1`, then key and value, and after them the value that they describe, which is not attributed itself
+    /// `|1`, then key and value, then the value that they describe, which has no attributes itself
     Attributed { attributes: Vec<(Self, Self)>, value: Box<Self> },
 }
 
 impl Value<'_> {
-    /// Appends the bytes of the value.
+    /// Appends the encoded value.
     ///
     /// # Panics
-    /// In tests, when a simple string or an error holds CR or LF: those need a bulk string.
+    /// In debug builds, if a simple string or a simple error contains CR or LF: such text needs a bulk
+    /// string.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Simple(text) => line(out, b'+', text),
@@ -73,7 +74,7 @@ impl Value<'_> {
         }
     }
 
-    /// The text of an error of either kind.
+    /// Returns the text of a simple error or a bulk error.
     #[must_use]
     pub fn error(&self) -> Option<&[u8]> {
         match self {
@@ -83,7 +84,7 @@ impl Value<'_> {
         }
     }
 
-    /// Whether it is one of the three nulls.
+    /// Whether this is one of the three nulls.
     #[must_use]
     pub fn is_null(&self) -> bool {
         match self {
@@ -124,7 +125,8 @@ fn all_pairs(out: &mut Vec<u8>, kind: u8, pairs: &[(Value<'_>, Value<'_>)]) {
     }
 }
 
-/// The shortest text that reads as the same number, with an exponent where that is shorter.
+/// Formats a double as the shortest text that parses to an equal number, with an exponent where that is
+/// shorter.
 fn double(number: f64) -> String {
     if number.is_nan() { "nan".to_owned() } else { format!("{number:?}") }
 }

@@ -1,11 +1,11 @@
-//! Replies: what they say, whatever the pieces in which they come.
+//! Replies, whole and split at arbitrary positions.
 
 use proptest::prelude::*;
 use resp::{DecodeError, Limits, Problem, Scanner, Value};
 
 const LIMITS: Limits = Limits { depth_max: 4, elements_max: 64, bulk_bytes_max: 64, line_bytes_max: 32 };
 
-/// Reads one value after the other, given the bytes up to each of the cuts, then all.
+/// Reads a sequence of values, first with the bytes up to each cut, then with all bytes.
 fn read<'a>(bytes: &'a [u8], cuts: &[usize]) -> (Vec<Value<'a>>, Option<DecodeError>) {
     let mut scanner = Scanner::new(LIMITS);
     let (mut values, mut begin) = (Vec::new(), 0);

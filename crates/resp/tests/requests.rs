@@ -1,4 +1,4 @@
-//! Requests of both protocols: what they ask, whatever the pieces in which they come.
+//! Requests of both protocols, whole and split at arbitrary positions.
 
 use proptest::prelude::*;
 use resp::separator::{self, EncodeError, Request, RequestError};
@@ -8,7 +8,7 @@ const LIMITS: Limits = Limits { depth_max: 1, elements_max: 8, bulk_bytes_max: 6
 
 type Requests = (Vec<Vec<Vec<u8>>>, Option<DecodeError>);
 
-/// Reads one request after the other, given the bytes up to each of the cuts, then all.
+/// Reads a sequence of requests, first with the bytes up to each cut, then with all bytes.
 fn read(bytes: &[u8], cuts: &[usize]) -> Requests {
     let mut scanner = RequestScanner::new(LIMITS);
     let (mut requests, mut begin) = (Vec::new(), 0);
@@ -50,7 +50,7 @@ fn requests_are_read() {
     }
 }
 
-/// Where each argument of `SET key 0123456789 NX` has begun, and with one of them elsewhere.
+/// Detaches each argument of `SET key 0123456789 NX` in turn.
 #[test]
 fn an_argument_may_be_kept_elsewhere() {
     let words: [&[u8]; 4] = [b"SET", b"key", b"0123456789", b"NX"];

@@ -1,24 +1,25 @@
-//! A chunk of memory from the system, and what the system is told about it.
+//! A chunk of memory mapped from the system.
 
 use std::ptr::NonNull;
 
-/// Of a chunk, and where it begins: a huge page of most processors.
+/// Size and alignment of a chunk: a huge page of most processors.
 pub(crate) const CHUNK_BYTES: usize = 2 << 20;
 
-/// Memory that nobody else has: [`CHUNK_BYTES`], beginning at a multiple of it, readable and writable, with zeros or with what was last written to it.
+/// Exclusively owned memory: [`CHUNK_BYTES`], aligned to that size, readable and writable, zeroed or with its
+/// last contents.
 #[derive(Debug)]
 pub(super) struct Mapping(NonNull<u8>);
 
-/// Which pages a chunk is to have.
+/// The size of pages for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pages {
-    /// Those that the processor always has.
+    /// Regular pages.
     Small,
-    /// One for all of it, where the system has that.
+    /// A single huge page, if the system supports it.
     Huge,
 }
 
-// SAFETY: it is the only one that has this memory.
+// SAFETY: the memory is exclusively owned.
 #[expect(unsafe_code, reason = "a pointer to memory of its own")]
 unsafe impl Send for Mapping {}
 
@@ -28,7 +29,7 @@ impl Mapping {
     }
 }
 
-/// Memory that is mapped.
+/// Memory from `mmap`.
 #[cfg(all(unix, not(miri)))]
 #[expect(unsafe_code, reason = "an allocator neither gives memory back at once nor has a say in its pages")]
 mod mapped {
@@ -40,31 +41,33 @@ mod mapped {
     use super::{CHUNK_BYTES, Mapping, Pages};
 
     impl Mapping {
-        /// No page of it takes memory yet.
+        /// Maps a chunk. Its pages take no memory yet.
         pub(in super::super) fn new() -> Self {
-            // Twice as much has an aligned chunk in it, wherever it begins; what is around it goes back.
+            // Twice the size contains an aligned chunk, wherever it begins. The rest is unmapped.
             let begin = map(2 * CHUNK_BYTES);
             let before = begin.align_offset(CHUNK_BYTES);
-            // SAFETY: less than CHUNK_BYTES behind the begin of twice as many.
+            // SAFETY: the offset is less than CHUNK_BYTES, in a mapping of twice that size.
             let chunk = unsafe { begin.add(before) };
             unmap(begin, before);
-            // SAFETY: a chunk behind that, and thus within the same memory or at its end.
+            // SAFETY: a chunk further on, and so within the mapping or at its end.
             unmap(unsafe { chunk.add(CHUNK_BYTES) }, CHUNK_BYTES - before);
             let mapping = Self(NonNull::new(chunk).expect("nothing is mapped at zero"));
-            // Whatever the system does of its own accord.
+            // Regular pages by default, independent of system settings.
             mapping.advise(Pages::Small);
             mapping
         }
 
-        /// Gives the memory of a part, in which no piece is in use, back to the system at once. What it holds is lost: zeros, or as it was.
+        /// Returns the memory of a part to the system at once. No piece in it may be in use. Its contents
+        /// become zeros or stay as they were.
         pub(in super::super) fn release(&mut self, at: usize, bytes: usize) {
             assert!(at + bytes <= CHUNK_BYTES, "a part of it");
             #[cfg(target_os = "linux")]
-            // SAFETY: the part lies in memory that only this has, and of which the caller has no piece in use.
+            // SAFETY: the part is within the exclusively owned memory, and the caller has no piece in it in
+            // use.
             let _ = unsafe { madvise(self.0.as_ptr().add(at).cast(), bytes, Advice::LinuxDontNeed) };
         }
 
-        /// Whether the system does so. What is there stays as it is.
+        /// Advises the system on page sizes. Returns whether it agrees. The contents don't change.
         pub(in super::super) fn advise(&self, pages: Pages) -> bool {
             #[cfg(not(target_os = "linux"))]
             return pages == Pages::Small;
@@ -74,7 +77,7 @@ mod mapped {
                     Pages::Small => Advice::LinuxNoHugepage,
                     Pages::Huge => Advice::LinuxHugepage,
                 };
-                // SAFETY: advice on pages changes nothing of what they hold.
+                // SAFETY: the advice doesn't change the contents of the pages.
                 unsafe { madvise(self.0.as_ptr().cast(), CHUNK_BYTES, advice) }.is_ok()
             }
         }
@@ -87,7 +90,7 @@ mod mapped {
     }
 
     fn map(bytes: usize) -> *mut u8 {
-        // SAFETY: at no address in particular, so that nothing that is there already is replaced.
+        // SAFETY: without a fixed address, no existing mapping is replaced.
         let mapped = unsafe {
             mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         };
@@ -97,13 +100,14 @@ mod mapped {
 
     fn unmap(begin: *mut u8, bytes: usize) {
         if bytes > 0 {
-            // SAFETY: the caller has mapped it, and gives it up. Where the system refuses (too many areas), it stays mapped: nobody uses it.
+            // SAFETY: the caller owns this mapping and gives it up. If the system refuses (too many
+            // mappings), it stays mapped and unused.
             let _ = unsafe { munmap(begin.cast(), bytes) };
         }
     }
 }
 
-/// Memory of the allocator, where there is no other.
+/// Memory from the allocator, on other systems.
 #[cfg(not(all(unix, not(miri))))]
 #[expect(unsafe_code, reason = "memory that is aligned like this is not to be had otherwise")]
 mod elsewhere {
@@ -119,7 +123,7 @@ mod elsewhere {
 
     impl Mapping {
         pub(in super::super) fn new() -> Self {
-            // SAFETY: the layout has a size.
+            // SAFETY: the layout has a non-zero size.
             let begin = unsafe { alloc_zeroed(LAYOUT) };
             Self(NonNull::new(begin).unwrap_or_else(|| handle_alloc_error(LAYOUT)))
         }
@@ -133,7 +137,7 @@ mod elsewhere {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: of this layout it was allocated.
+            // SAFETY: it was allocated with this layout.
             unsafe { dealloc(self.0.as_ptr(), LAYOUT) };
         }
     }

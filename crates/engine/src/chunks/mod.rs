@@ -1,11 +1,13 @@
-//! Memory for segments and for the index: pieces of one size, from chunks of 2 MiB.
+//! Memory for segments and for the index: pieces of fixed sizes, cut from chunks of 2 MiB.
 //!
-//! An allocator gives freed memory back when it has time for it, which is late where the processors are busy. Here it goes back with the
-//! piece: what the process has is what is in use, and a few chunks at most beside it. Chunks are aligned, so that one entry of the processor's address translation can stand for all of one: among more keys than that
-//! has entries, nearly every look-up would miss it twice.
+//! A general allocator returns freed memory lazily, which is late when the processors are busy. Here it is
+//! returned with the piece: the process holds the memory in use, and a few more chunks at most. Chunks are
+//! aligned, so that one TLB entry can cover a whole chunk. With more keys than the TLB covers, nearly every
+//! lookup would otherwise miss it twice.
 //!
-//! The system clears a huge page as a whole when it is first touched, which takes 0.2 ms and may take several. A [`Preparer`] does it ahead, on
-//! a thread that nobody waits for; who needs a chunk before it is ready gets one of small pages.
+//! The system zeroes a huge page as a whole when it is first touched, which takes 0.2 ms and sometimes
+//! several. A [`Preparer`] does so in advance, on a thread for which nobody waits. If no chunk is ready, one
+//! with small pages is used.
 
 mod mapping;
 
@@ -18,7 +20,7 @@ use mapping::{Mapping, Pages};
 
 use crate::sync::{Condvar, Mutex};
 
-/// Where chunks come from and go to, those of all sizes of pieces.
+/// The chunks for pieces of all sizes.
 #[derive(Debug, Default)]
 pub(crate) struct Supply {
     state: Mutex<Stock>,
@@ -27,16 +29,16 @@ pub(crate) struct Supply {
 
 #[derive(Debug, Default)]
 struct Stock {
-    /// With nothing in them, and no memory behind them where the system takes that back.
+    /// Unused chunks, without memory if the system takes that back.
     idle: Vec<Mapping>,
-    /// Huge pages.
+    /// Chunks with huge pages, ready for use.
     ready: Vec<Mapping>,
-    /// How many of these there should be.
+    /// Number of ready chunks to maintain.
     ready_wanted: usize,
     is_closed: bool,
 }
 
-/// Makes chunks ready before they are needed.
+/// Prepares chunks before they are needed.
 #[derive(Debug)]
 pub struct Preparer(Arc<Supply>);
 
@@ -51,19 +53,19 @@ pub(crate) struct Chunks<const PIECE_BYTES: usize> {
 #[derive(Debug, Default)]
 struct Used {
     chunks: BTreeMap<usize, Chunk>,
-    /// Those that have free pieces. The lowest is taken first, so that the highest become free as a whole.
+    /// Chunks with free pieces. The lowest is used first, so that the highest become completely free.
     open: BTreeSet<usize>,
 }
 
 #[derive(Debug)]
 struct Chunk {
     mapping: Mapping,
-    /// One bit for each piece.
+    /// One bit per free piece.
     free: u64,
     pages: Pages,
 }
 
-/// Memory of its own, until it is dropped. It holds what was last written to it, by whomever.
+/// Exclusively owned memory, until dropped. It has the contents last written by any owner.
 #[derive(Debug)]
 pub(crate) struct Piece<const BYTES: usize> {
     begin: NonNull<[u8; BYTES]>,
@@ -71,7 +73,7 @@ pub(crate) struct Piece<const BYTES: usize> {
 }
 
 impl Supply {
-    /// So many chunks shall be ready, from now on.
+    /// Sets the number of chunks to keep ready.
     pub(crate) fn want_ready(&self, chunks: usize) {
         let mut stock = self.state.lock();
         stock.ready_wanted = chunks;
@@ -82,7 +84,7 @@ impl Supply {
         self.changed.notify_all();
     }
 
-    /// Nobody is to make anything ready any more.
+    /// Ends the preparation of chunks.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();
@@ -113,12 +115,12 @@ impl Preparer {
         Self(supply)
     }
 
-    /// Makes chunks ready, as they are needed, until the engine is dropped.
+    /// Prepares chunks on demand, until the engine is dropped.
     pub fn run(&self) {
         while self.prepare() {}
     }
 
-    /// Waits for a chunk to be wanted, and makes it ready; whether that went well.
+    /// Waits until a chunk is wanted, and prepares it. Returns whether that succeeded.
     fn prepare(&self) -> bool {
         let mut stock = self.0.state.lock();
         while !stock.is_closed && stock.ready.len() >= stock.ready_wanted {
@@ -129,7 +131,7 @@ impl Preparer {
         }
         let idle = stock.idle.pop();
         drop(stock);
-        // Outside the lock: this is what takes long.
+        // Without the lock, because this takes long.
         let mapping = idle.unwrap_or_else(Mapping::new);
         let is_huge = mapping.advise(Pages::Huge);
         if is_huge {
@@ -153,7 +155,7 @@ impl<const PIECE_BYTES: usize> Chunks<PIECE_BYTES> {
         Arc::new(Self { supply, used: Mutex::default() })
     }
 
-    /// One more.
+    /// Takes a piece.
     pub(crate) fn piece(self: &Arc<Self>) -> Piece<PIECE_BYTES> {
         let begin = self.take();
         Piece { begin: begin.cast(), chunks: Arc::clone(self) }
@@ -172,7 +174,7 @@ impl<const PIECE_BYTES: usize> Chunks<PIECE_BYTES> {
         begin
     }
 
-    /// Says what is wrong with the lists, for tests.
+    /// Checks the lists, for tests.
     pub(crate) fn check(&self) -> Result<(), String> {
         let used = self.used.lock();
         let open = used.chunks.iter().filter(|(_, chunk)| chunk.free != 0).map(|(address, _)| address);
@@ -206,7 +208,7 @@ impl<const PIECE_BYTES: usize> Chunks<PIECE_BYTES> {
             self.supply.give(chunk.expect("it was found just now").mapping);
             return;
         }
-        // The system would fill the gap again, to have a huge page.
+        // Otherwise the system would fill the gap again to form a huge page.
         if chunk.pages == Pages::Huge {
             chunk.mapping.advise(Pages::Small);
             chunk.pages = Pages::Small;
@@ -220,15 +222,15 @@ impl Chunk {
     #[expect(unsafe_code, reason = "pieces lie in chunks")]
     fn at<const PIECE_BYTES: usize>(&self, number: usize) -> NonNull<u8> {
         assert!(number < CHUNK_BYTES / PIECE_BYTES, "a chunk has no such piece");
-        // SAFETY: it is within the chunk, as is asserted above.
+        // SAFETY: the offset is within the chunk, as asserted above.
         unsafe { self.mapping.begin().add(number * PIECE_BYTES) }
     }
 }
 
-// SAFETY: nobody else has its memory, which is plain bytes.
+// SAFETY: the memory is exclusively owned, and consists of plain bytes.
 #[expect(unsafe_code, reason = "a pointer to memory of its own")]
 unsafe impl<const BYTES: usize> Send for Piece<BYTES> {}
-// SAFETY: as for a box: who shares it can only read.
+// SAFETY: as for a `Box`: shared references only permit reading.
 #[expect(unsafe_code, reason = "a pointer to memory of its own")]
 unsafe impl<const BYTES: usize> Sync for Piece<BYTES> {}
 
@@ -236,14 +238,15 @@ impl<const BYTES: usize> Piece<BYTES> {
     #[expect(unsafe_code, reason = "memory that no allocator knows")]
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8; BYTES] {
-        // SAFETY: so many bytes of a mapping belong to this piece alone until it is dropped, and are initialized: by the system, or by whoever had them before.
+        // SAFETY: these bytes of a mapping belong to this piece alone until it is dropped. They are
+        // initialized: by the system, or by an earlier owner.
         unsafe { self.begin.as_ref() }
     }
 
     #[expect(unsafe_code, reason = "memory that no allocator knows")]
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8; BYTES] {
-        // SAFETY: as above, and `&mut self` says that nobody else reads it now.
+        // SAFETY: as above, and `&mut self` guarantees exclusive access.
         unsafe { self.begin.as_mut() }
     }
 }
@@ -256,7 +259,7 @@ impl<const BYTES: usize> Drop for Piece<BYTES> {
 
 #[expect(unsafe_code, reason = "the system gives memory to what is written")]
 fn touch(mapping: &Mapping) {
-    // SAFETY: the first byte of memory that nobody else has.
+    // SAFETY: it is the first byte of exclusively owned memory.
     unsafe { mapping.begin().write_volatile(0) };
 }
 
@@ -315,14 +318,14 @@ mod tests {
         }
     }
 
-    /// Pages that were given back come as zeros.
+    /// Pages that were returned come back as zeros.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn what_is_free_takes_no_memory() {
         let chunks = Chunks::<BYTES>::new(Arc::default());
         let mut pieces: Vec<_> = (0..10).map(|_| chunks.piece()).collect();
         pieces.iter_mut().for_each(|piece| mark(piece, 7));
-        // One of a chunk in use, and all of the other.
+        // One piece of a chunk in use, and all pieces of the other.
         drop((pieces.remove(3), pieces.split_off(7)));
         let again: Vec<_> = (0..3).map(|_| chunks.piece()).collect();
         assert!(
@@ -336,7 +339,7 @@ mod tests {
         let chunks = Chunks::<BYTES>::new(Arc::clone(&supply));
         supply.want_ready(1);
         let preparer = Preparer::new(Arc::clone(&supply));
-        // Where the system has no huge pages, it says so once.
+        // Without huge pages, the system says so once.
         let pages = if preparer.prepare() { Pages::Huge } else { Pages::Small };
         assert_eq!(!supply.state.lock().ready.is_empty(), pages == Pages::Huge);
         let piece = chunks.piece();

@@ -1,8 +1,8 @@
-//! Writing a data set: shard by shard, each for a moment under its lock and then again, so that nobody waits for long.
+//! Writing a data set: shard by shard, in short steps under its lock, so that no thread waits for long.
 //!
-//! A shard goes on while it is written. An item that lives all the time is written at least once, although it may move meanwhile: it moves
-//! behind all others of a queue, and both queues are followed to their ends. What is written twice was newer the second time, so
-//! the last one counts.
+//! A shard may change while it is written. An item that lives throughout is written at least once, although
+//! it may move: it moves to the end of a queue, and both queues are followed to their ends. If a key is
+//! written twice, the second one is newer, so the last one counts.
 
 use std::io::{self, Write};
 
@@ -15,25 +15,25 @@ use crate::segment::SEGMENT_BYTES;
 use crate::shard::Shard;
 use crate::slot::Place;
 
-/// Items that are looked at under the lock, at most: about 30 µs.
+/// Most items processed per lock: about 30 µs.
 const ITEMS_AT_ONCE: usize = 250;
 
-/// What was written.
+/// Size of the data written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
     pub keys: u64,
     pub bytes: u64,
 }
 
-/// How far a queue was followed.
+/// Progress in a queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
-    /// Of the segment; those before it are done.
+    /// Serial of the current segment; those before it are done.
     serial: u64,
     offset: usize,
 }
 
-/// Items of one queue that are to be written.
+/// Items of one queue to be written together.
 #[derive(Debug)]
 struct Block {
     queue: Queue,
@@ -41,7 +41,7 @@ struct Block {
     large: Vec<(Box<[u8]>, Stored)>,
 }
 
-/// A shard on its way out.
+/// A shard being written.
 struct Walk {
     small: Cursor,
     main: Cursor,
@@ -53,12 +53,12 @@ struct Walk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     More,
-    /// The block has no room, or the next item belongs to another queue.
+    /// The block is full, or the next item belongs to the other queue.
     Flush,
     End,
 }
 
-/// Bytes on their way out, and how many there were.
+/// The output, with the number of bytes written.
 struct Out<'a> {
     to: &'a mut dyn Write,
     id: u64,
@@ -66,14 +66,16 @@ struct Out<'a> {
 }
 
 impl Engine {
-    /// Writes all that has not expired.
+    /// Writes all keys that have not expired.
     ///
-    /// Others go on meanwhile: each key is as it was at some moment between begin and end. Who needs one moment for all has to keep others
-    /// away. `id` is to be different each time. `note` is for the caller, who gets it back from [`Saved::note`](super::Saved::note): it is
-    /// asked for at the end, and so it suits whatever has lived all the time.
+    /// Other threads continue meanwhile: each key is written as it was at some moment during the call. For a
+    /// consistent snapshot, the caller has to exclude them. `id` must be different each time. `note` is for
+    /// the caller, and returned by [`Saved::note`](super::Saved::note): it is requested at the end, and so
+    /// matches all keys that live throughout.
     ///
     /// # Errors
-    /// Those of the writer. What was written then is not complete, and is refused by [`Saved::open`](super::Saved::open).
+    /// Those of the writer. The output is then incomplete, and refused by
+    /// [`Saved::open`](super::Saved::open).
     pub fn export(
         &self,
         id: u64,
@@ -130,7 +132,7 @@ impl Out<'_> {
 }
 
 impl Walk {
-    /// Takes some more items into the block.
+    /// Adds the next items to the block.
     fn step(&mut self, shard: &Shard) -> Next {
         for queue in [Queue::Small, Queue::Main] {
             let cursor = match queue {
@@ -180,7 +182,7 @@ impl Walk {
         }
         let block = std::mem::replace(&mut self.block, Block::new());
         self.part(shard, Kind::Items(block.queue), [&block.items, &[]], out)?;
-        // Unpacked one after the other, when nothing is locked.
+        // Decompressed one after the other, without a lock.
         let mut large = block.large.iter();
         large.try_for_each(|(key, stored)| self.part(shard, Kind::Large, [key, &stored.plain()], out))
     }
@@ -200,7 +202,7 @@ impl Walk {
 }
 
 impl Cursor {
-    /// The segment to go on with, and where.
+    /// The segment to continue with, and the offset in it.
     fn next(self, shard: &Shard, queue: Queue) -> Option<(u32, Self)> {
         let order = shard.queues.order(queue);
         order.sealed.iter().copied().chain(order.open).find_map(|number| {
@@ -236,7 +238,7 @@ impl Block {
 }
 
 impl Shard {
-    /// Whether anybody can find an item.
+    /// Whether the index refers to an item.
     fn is_alive(&self, item: Item<'_>, place: Place) -> bool {
         let Some(hash) = self.hash_of_item(item) else { return false };
         self.index.find(hash, |slot| slot.place() == Some(place)).is_some()

@@ -1,4 +1,4 @@
-//! The records that a file of saved data is made of, to and from bytes. Numbers are little-endian.
+//! Encoding of the records in a file of saved data. Numbers are little-endian.
 
 use twox_hash::XxHash3_64;
 
@@ -7,59 +7,59 @@ use crate::hash::{Database, Hashing, SHARDS_MAX};
 use crate::queue::Queue;
 use crate::segment::SEGMENT_BYTES;
 
-/// Not text, and broken by anything that takes it for text.
+/// Not text, and corrupted by tools that treat it as text.
 pub(super) const MAGIC: [u8; 8] = *b"\x89LARDER\n";
 const MAGIC_OF_END: [u8; 8] = *b"\x89LARDER.";
-/// Of this page and of what an item looks like in a segment (`crate::item`): a change of either is a new number.
+/// Version of this encoding and of the layout of items (`crate::item`): a change of either gets a new number.
 const FORMAT: u32 = 3;
-/// The last one that can be read too: it does not say with which function keys were hashed.
+/// The oldest version that can be read, which doesn't record the hash function.
 const FORMAT_WITHOUT_HASHING: u32 = 2;
 
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const PART_BYTES: usize = 48;
 pub(super) const SHARD_BYTES: usize = 24 + 16 * Database::COUNT;
 pub(super) const TRAILER_BYTES: usize = 64;
-/// Of a key or a value; that of Redis.
+/// Maximum length of a key or a value, as in Redis.
 const STRING_BYTES_MAX: u64 = 512 << 20;
-/// The shortest item: a header and nothing else.
+/// The shortest item consists of a header only.
 const ITEM_BYTES_MIN: u64 = 8;
 
-/// How a file begins.
+/// The header of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Of the file, so that parts of two files are never mixed.
+    /// Identifies the file, so that parts of two files are never mixed.
     pub(super) id: u64,
-    /// What keys are hashed with, and so which shard they are in.
+    /// Seed of the key hash, which determines the shard of a key.
     pub(super) seed: u64,
     pub(super) saved_at_ms: u64,
     pub(super) shards: u32,
-    /// With which functions.
+    /// The hash functions.
     pub(super) hashing: Hashing,
 }
 
-/// What a part holds.
+/// The contents of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Items of a queue, as they lie in a segment.
+    /// Items of a queue, in the layout of a segment.
     Items(Queue),
-    /// Key and value of the next large item of the part of items before it.
+    /// Key and value of the next large item in the preceding part of items.
     Large,
 }
 
-/// What stands before the bytes of a part.
+/// The head of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// 0 for the first of a shard, one more for each that follows.
+    /// Number of the part in its shard, from 0.
     pub(super) number: u32,
     pub(super) shard: u16,
     pub(super) kind: Kind,
-    /// Items, or the key of a large one.
+    /// Length of the items, or of the key of a large item.
     pub(super) first_bytes: u64,
-    /// The value of a large item.
+    /// Length of the value of a large item.
     pub(super) second_bytes: u64,
 }
 
-/// Where a shard's parts are, and what is in them.
+/// The position of a shard's parts, and a summary of their contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShardEntry {
     pub(super) offset: u64,
@@ -69,20 +69,20 @@ pub(super) struct ShardEntry {
     pub(super) expiring: [u64; Database::COUNT],
 }
 
-/// How a file ends.
+/// The trailer of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trailer {
     pub(super) table_offset: u64,
     pub(super) table_checksum: u64,
-    /// Of the server.
+    /// The caller's note.
     pub(super) note: u64,
 }
 
-/// Of bytes that may come in pieces.
+/// A checksum of bytes that may come in pieces.
 pub(super) struct Checksum(XxHash3_64);
 
 impl Checksum {
-    /// Of a part: it depends on the file and on what stands before the part's bytes.
+    /// The checksum of a part, which also covers the file's id and the head of the part.
     pub(super) fn of_part(id: u64, head: &[u8; PART_BYTES]) -> Self {
         Self::new(id).add(&head[8..])
     }
@@ -101,13 +101,13 @@ impl Checksum {
         std::hash::Hasher::finish(&self.0)
     }
 
-    /// Whether this is what was written.
+    /// Whether the checksum is equal to the one written.
     pub(super) fn is(&self, written: u64) -> bool {
         self.finish() == written || ARE_TRUSTED
     }
 }
 
-/// Fills a record from its begin.
+/// Fills a record from its beginning.
 struct Writer<const N: usize> {
     bytes: [u8; N],
     at: usize,
@@ -124,7 +124,7 @@ impl<const N: usize> Writer<N> {
     }
 }
 
-/// Reads a record from its begin; callers give as many bytes as it has.
+/// Reads a record from its beginning; callers pass exactly its bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -180,14 +180,14 @@ impl Header {
         let shards = reader.u32();
         let is_possible = shards.is_power_of_two() && shards as usize <= SHARDS_MAX;
         if !is_possible {
-            return Err(SavedError::damaged(12, "there can't be so many shards"));
+            return Err(SavedError::damaged(12, "invalid number of shards"));
         }
         let (id, seed, saved_at_ms) = (reader.u64(), reader.u64(), reader.u64());
         let hashing = match (found, reader.u32()) {
             (FORMAT_WITHOUT_HASHING, _) | (_, 0) => Hashing::Foldhash,
             (_, 1) => Hashing::SipHash,
             (_, 2) => Hashing::Aes,
-            _ => return Err(SavedError::damaged(40, "there is no such hash")),
+            _ => return Err(SavedError::damaged(40, "unknown hash function")),
         };
         Ok(Self { id, seed, saved_at_ms, shards, hashing })
     }
@@ -204,7 +204,7 @@ impl Trailer {
         seal(writer.bytes)
     }
 
-    /// `None`: this is not the end of the file that began with this header.
+    /// Returns `None` if this is not the trailer of the file with this id.
     pub(super) fn decode(bytes: &[u8; TRAILER_BYTES], id: u64) -> Option<Self> {
         let mut reader = Reader(bytes);
         let is_it = reader.array() == MAGIC_OF_END && reader.u64() == id && is_sealed(bytes);
@@ -213,7 +213,7 @@ impl Trailer {
 }
 
 impl Part {
-    /// Without its checksum, whose place is the first eight bytes.
+    /// Encodes the head without its checksum, which belongs in the first eight bytes.
     pub(super) fn encode(&self) -> [u8; PART_BYTES] {
         let mut writer = Writer::new();
         writer.put(&[0; 8]);
@@ -230,7 +230,7 @@ impl Part {
         writer.bytes
     }
 
-    /// The part and its checksum.
+    /// Decodes a head and its checksum.
     pub(super) fn decode(bytes: &[u8; PART_BYTES]) -> Result<(Self, u64), &'static str> {
         let mut reader = Reader(bytes);
         let checksum = reader.u64();
@@ -240,17 +240,17 @@ impl Part {
             1 => Kind::Items(Queue::Small),
             2 => Kind::Items(Queue::Main),
             3 => Kind::Large,
-            _ => return Err("no such kind of part"),
+            _ => return Err("unknown kind of part"),
         };
         let is_possible = match kind {
             Kind::Items(_) => first_bytes <= SEGMENT_BYTES as u64 && second_bytes == 0,
             Kind::Large => first_bytes <= STRING_BYTES_MAX && second_bytes <= STRING_BYTES_MAX,
         };
         let part = Self { number, shard, kind, first_bytes, second_bytes };
-        if is_possible { Ok((part, checksum)) } else { Err("a part can't have so many bytes") }
+        if is_possible { Ok((part, checksum)) } else { Err("invalid length of a part") }
     }
 
-    /// Of what follows its head.
+    /// Length of the part after its head.
     pub(super) fn body_bytes(&self) -> u64 {
         self.first_bytes + self.second_bytes
     }
@@ -264,7 +264,7 @@ impl ShardEntry {
         writer.bytes
     }
 
-    /// Whether there are bytes for so many keys.
+    /// Whether the shard has enough bytes for this many keys.
     pub(super) fn is_possible(&self) -> bool {
         let keys_max = self.bytes / ITEM_BYTES_MIN;
         let total = |keys: &[u64]| keys.iter().fold(0, |sum: u64, keys| sum.saturating_add(*keys));
@@ -279,7 +279,7 @@ impl ShardEntry {
     }
 }
 
-/// The last eight bytes are the checksum of those before them.
+/// Puts the checksum of the preceding bytes into the last eight.
 fn seal<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
     let checksum = XxHash3_64::oneshot(&bytes[..N - 8]);
     bytes[N - 8..].copy_from_slice(&checksum.to_le_bytes());
@@ -290,5 +290,5 @@ fn is_sealed<const N: usize>(bytes: &[u8; N]) -> bool {
     seal(*bytes) == *bytes || ARE_TRUSTED
 }
 
-/// A fuzzer finds no checksum by chance, and what stands behind them has to hold without them.
+/// A fuzzer can't find checksums by chance, and the checks behind them must hold without them.
 const ARE_TRUSTED: bool = cfg!(fuzzing);

@@ -1,7 +1,8 @@
-//! Bringing a data set back: each shard when it is first needed, so that nobody waits for all of them.
+//! Restoring a data set: each shard is loaded when it is first needed, so that the start doesn't wait for all
+//! of them.
 //!
-//! As many shards as before: the parts become segments as they are, and the index is built from their items. Another number: item by
-//! item. Either way nothing is taken over that was not looked at.
+//! With the same number of shards, parts become segments as they are, and the index is rebuilt from their
+//! items. With a different number, items are added one by one. In both cases, everything is validated.
 
 use std::sync::Arc;
 
@@ -22,46 +23,46 @@ use crate::shard::{OutOfMemory, Shard};
 use crate::slot::Place;
 use crate::sync::atomic::Ordering::Relaxed;
 
-/// How far it is.
+/// Progress of loading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// That are there.
+    /// Number of loaded shards.
     pub shards: u64,
-    /// In these.
+    /// Number of keys in them.
     pub keys: u64,
-    /// Written keys that have expired meanwhile.
+    /// Keys in the file that have expired meanwhile.
     pub expired_keys: u64,
-    /// Written keys for which there was no room.
+    /// Keys in the file for which there was no room.
     pub left_out_keys: u64,
-    /// Why the rest is not used.
+    /// Why the rest of the file is not used.
     pub failure: Option<String>,
 }
 
-/// Where a shard is to come from.
+/// The source of a shard that is not loaded yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     saved: Arc<Saved>,
     number: usize,
     shards: usize,
     now_ms: u64,
-    /// With which the engine has begun.
+    /// The limit with which the engine began.
     first_bytes_max: u64,
 }
 
-/// A shard on its way in.
+/// A shard being loaded.
 struct Loading<'a> {
     pending: &'a Pending,
     shard: Shard,
     missing: Missing,
-    /// What it may take beyond the limit.
+    /// Its allowance beyond the limit.
     beyond: Beyond,
 }
 
-/// Written keys that do not come back.
+/// Keys of the file that are not restored.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missing {
     expired: u64,
-    /// There was no room for them. Others were evicted for those that came behind them.
+    /// No room was left for them. Others were evicted for keys that followed.
     refused: u64,
 }
 
@@ -80,17 +81,17 @@ impl Missing {
     }
 }
 
-/// What keys may take beyond the limit for which nothing may be evicted, since they may not be left out either.
+/// The memory beyond the limit for keys that may neither be evicted nor left out.
 #[derive(Clone, Copy, Debug)]
 struct Beyond {
-    /// Nothing where keys are evicted anyway.
+    /// Zero if all keys may be evicted.
     bytes: u64,
-    /// The limit was raised by so much for them.
+    /// The amount by which the limit was raised for them.
     stretched_bytes: u64,
     policy: Policy,
 }
 
-/// Items that came together, and what they have outside.
+/// A part of items, with their large values.
 struct Block {
     queue: Queue,
     segment: Segment,
@@ -101,8 +102,9 @@ struct Block {
 }
 
 impl Engine {
-    /// One that begins with what was saved: with the seed of that, whatever the settings say. Shards are loaded when they are needed,
-    /// or with [`Engine::load`]. Where keys were hashed with other functions, all of it is loaded before this returns.
+    /// Creates an engine from saved data, with its seed instead of that of the settings. Shards are loaded
+    /// when they are needed, or by [`Engine::load`]. If the keys were hashed with other functions, everything
+    /// is loaded before this returns.
     #[must_use]
     pub fn restored(settings: &Settings, saved: &Arc<Saved>, now_ms: u64) -> Self {
         let engine = Self::new(&Settings { seed: saved.seed(), ..*settings });
@@ -117,7 +119,7 @@ impl Engine {
         engine
     }
 
-    /// Each key goes to the shard in which it is looked for from now on.
+    /// Assigns each key to its new shard.
     fn sorted_anew(settings: &Settings, saved: &Arc<Saved>, now_ms: u64) -> Self {
         let engine = Self::new(settings);
         let (shards, first_bytes_max) = (engine.shards_count(), settings.bytes_max);
@@ -141,9 +143,10 @@ impl Engine {
         engine
     }
 
-    /// Loads a shard, unless it is loaded. Who needs it meanwhile loads it too, and this is dropped then.
+    /// Loads a shard, unless it is loaded. If another thread needs it meanwhile, that thread loads it too,
+    /// and this result is dropped.
     pub fn load(&self, number: usize) {
-        // Not under its lock: who needs the shard in the meantime is not kept waiting by this thread.
+        // Loaded without the lock, so that a thread that needs the shard doesn't wait for this one.
         let Some((pending, empty, beyond)) = self.shard_as_is(number).loadable() else { return };
         let loaded = pending.load(empty, beyond);
         let mut shard = self.shard_as_is(number);
@@ -154,27 +157,28 @@ impl Engine {
     }
 }
 
-/// A key that was saved: its queue, its item, what it has outside, and its hash.
+/// A saved key: its queue, its item, its large value, and its hash.
 type Saving<'a> = (Queue, Item<'a>, Option<Large>, Hash);
 
-/// Beyond the limit, keys that stay may take one byte for so many below it, and at least so many.
+/// Keys that may not be evicted may exceed the limit by this fraction of it, and at least by the minimum
+/// below.
 const BEYOND_SHARE: u64 = 8;
 const BEYOND_BYTES_LEAST: u64 = 1 << 20;
-/// About what a key takes of an index.
+/// Approximate size of the index per key.
 const INDEX_BYTES: u64 = 11;
 
-/// A shard that was loaded, or an empty one.
+/// A shard that was loaded, or an empty one if that failed.
 pub(crate) struct Loaded {
     shard: Shard,
     missing: Missing,
 }
 
 impl Shard {
-    /// From now on it is to be loaded before anybody looks for a key.
+    /// Marks the shard to be loaded before the first lookup.
     fn wait_for(&mut self, pending: Pending) {
         for file_shard in pending.file_shards() {
             let entry = pending.saved.entry(file_shard);
-            // With more shards than before, the first of those that share an entry tells of its keys.
+            // With more shards than before, the first of those that share an entry counts its keys.
             if pending.number < pending.saved.shards() {
                 self.counts.expect(&entry.keys, &entry.expiring);
             }
@@ -186,12 +190,12 @@ impl Shard {
         self.pending = Some(Box::new(pending));
     }
 
-    /// What it waits for, and where to load that to: beside the budget, which two threads that load the same shard would use up, and then
-    /// each would evict what it has for the sake of the other.
+    /// The pending source, and an empty shard to load it into. That shard has a separate budget: if two
+    /// threads load the same shard, they would otherwise use up the budget and evict each other's keys.
     fn loadable(&mut self) -> Option<(Pending, Self, Beyond)> {
         let pending = self.pending.as_deref().cloned()?;
         let loaded_bytes = self.budget.loaded_bytes();
-        // To lower the limit costs no key that stays, whether it is loaded already or not.
+        // Lowering the limit loses no keys that may not be evicted, whether or not they are loaded.
         let limit_bytes = if self.policy.keeps_keys() {
             self.budget.bytes_max().max(pending.first_bytes_max)
         } else {
@@ -204,7 +208,7 @@ impl Shard {
         Some((pending, self.empty_copy_within(budget), Beyond::new(beyond_bytes, self.policy)))
     }
 
-    /// Loads what it waits for.
+    /// Loads the pending data.
     #[cold]
     pub(crate) fn load(&mut self) {
         let Some((pending, empty, beyond)) = self.loadable() else { return };
@@ -216,20 +220,20 @@ impl Shard {
     fn begin_with(&mut self, mut loaded: Loaded) {
         self.adapt(&mut loaded.shard);
         self.replace(loaded.shard);
-        // Keys that stay may take more than the limit: the first write finds out.
+        // Keys that may not be evicted may exceed the limit, so the first write has to check.
         self.is_short = true;
     }
 }
 
 impl Pending {
-    /// The shards of the file that may have keys of this one.
+    /// The shards of the file that may contain keys of this shard.
     fn file_shards(&self) -> impl Iterator<Item = usize> + use<> {
         let mask = self.shards.min(self.saved.shards()) - 1;
         let number = self.number;
         (0..self.saved.shards()).filter(move |file_shard| file_shard & mask == number & mask)
     }
 
-    /// An empty shard where the file is not what it seemed to be.
+    /// Loads the shard; returns an empty one if the file turns out to be damaged.
     fn load(&self, mut empty: Shard, beyond: Beyond) -> Loaded {
         if self.saved.is_refused() {
             return Loaded { shard: empty, missing: Missing::default() };
@@ -252,8 +256,8 @@ impl Pending {
         loaded.missing.count(&self.saved, loaded.shard.counts.evicted);
     }
 
-    /// What there is for this shard and those before it. When not all of the file fits, each shard gives some up: else those that come last
-    /// would have to give all.
+    /// The limit for this shard and those loaded before it. If the file doesn't fit completely, each shard
+    /// leaves out some keys, instead of the last shards all of theirs.
     fn bytes_max(&self, limit_bytes: u64) -> u64 {
         if self.saved.bytes() <= limit_bytes {
             return limit_bytes;
@@ -262,26 +266,28 @@ impl Pending {
         (u128::from(limit_bytes) * u128::from(shards) / self.shards as u128) as u64
     }
 
-    /// What keys that stay may take beyond the limit, in all shards together. They lie in another order than before, so that they may take some
-    /// more: the ends of two segments in each shard, of at least 32. And each may have got an expiry, for which there is always room.
+    /// The memory beyond the limit for keys that may not be evicted, in all shards together. In a different
+    /// order they may take more memory: the ends of two segments per shard, which has at least 32. And each
+    /// may have got an expiry, for which there is always room.
     fn bytes_beyond(&self, limit_bytes: u64) -> u64 {
         let expiring: u64 = (0..self.saved.shards()).flat_map(|shard| self.saved.entry(shard).expiring).sum();
         (limit_bytes / BEYOND_SHARE).max(BEYOND_BYTES_LEAST).saturating_add(expiring * EXPIRY_BYTES as u64)
     }
 
-    /// About as many.
+    /// Estimated number of keys.
     fn keys_expected(&self) -> usize {
         self.share_of(|entry| entry.keys.iter().sum()) as usize
     }
 
-    /// What they will take, or their share of the limit if that is less: what is packed takes less than it has in the file.
+    /// Estimated memory, limited to the shard's share of the limit: compressed values take less memory than
+    /// in the file.
     fn bytes_expected(&self, budget: &Budget) -> u64 {
         let index_bytes = self.share_of(|entry| entry.keys.iter().sum()).saturating_mul(INDEX_BYTES);
         let bytes = self.share_of(|entry| entry.bytes).saturating_add(index_bytes);
         bytes.min(budget.bytes_max() / self.shards as u64)
     }
 
-    /// Of what the shards of the file have together that may have keys of this one.
+    /// This shard's share of a sum over the shards of the file that may contain its keys.
     fn share_of(&self, what: impl Fn(&ShardEntry) -> u64) -> u64 {
         let all: u64 = self.file_shards().map(|file_shard| what(self.saved.entry(file_shard))).sum();
         let (written, shards) = (self.saved.shards() as u128, self.shards as u128);
@@ -302,7 +308,7 @@ impl Loading<'_> {
             let mut parts = saved.parts(file_shard);
             while let Some(opened) = parts.next()? {
                 let block = self.read_block(opened, &mut parts)?;
-                // A segment that is nearly empty would take as much memory as a full one.
+                // A nearly empty segment would take as much memory as a full one.
                 if self.pending.is_as_before() && block.items_bytes >= SEGMENT_BYTES / 2 {
                     self.adopt(block)?;
                 } else {
@@ -315,7 +321,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Everything that was saved goes to the shards of an engine.
+    /// Distributes all saved keys to the shards of an engine.
     fn sort_into(&mut self, engine: &Engine) -> Result<(), SavedError> {
         let saved = Arc::clone(&self.pending.saved);
         for file_shard in 0..saved.shards() {
@@ -334,7 +340,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// A part of items, and the parts of the large ones that follow it.
+    /// Reads a part of items, and the parts of their large values.
     fn read_block(&mut self, at: Opened, parts: &mut Parts<'_>) -> Result<Block, SavedError> {
         let saved = &self.pending.saved;
         let Kind::Items(queue) = at.part.kind else { return Err(at.damaged("a value without an item")) };
@@ -358,7 +364,7 @@ impl Loading<'_> {
         Ok(Large { key: key.into_boxed_slice(), stored })
     }
 
-    /// The segment of the block becomes one of the shard.
+    /// Turns the block's segment into a segment of the shard.
     fn adopt(&mut self, mut block: Block) -> Result<(), SavedError> {
         if !self.beyond.take_segment(&mut self.shard, self.pending.now_ms) {
             self.missing.refused += block.items as u64;
@@ -383,7 +389,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Lets its slot point to an item, unless the item has expired, or what it has outside is too much.
+    /// Adds an item to the index, unless it has expired or its large value doesn't fit.
     fn index_item(&mut self, place: Place) -> Result<(), &'static str> {
         let shard = &mut self.shard;
         let item = Item::read(shard.segments.at(place));
@@ -407,7 +413,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Unless it belongs to another shard.
+    /// Adds an item, unless it belongs to another shard.
     fn add(&mut self, queue: Queue, item: Item<'_>, large: Option<Large>) {
         let hash = hash_of(&self.shard, item, large.as_ref());
         let Some(hash) = hash.filter(|hash| hash.shard(self.pending.shards) == self.pending.number) else {
@@ -428,7 +434,8 @@ impl Beyond {
         Self { bytes, stretched_bytes: 0, policy }
     }
 
-    /// Adds an item to a shard. Of what may be evicted, that is left out for which there is no room, and all that would be too much beyond it.
+    /// Adds an item to a shard. An evictable one is left out if there is no room for it, any other only if it
+    /// would exceed the allowance.
     fn add(
         &mut self,
         shard: &mut Shard,
@@ -445,14 +452,14 @@ impl Beyond {
         added
     }
 
-    /// Whether there was room for a segment.
+    /// Takes room for a segment. Returns whether there was any.
     fn take_segment(&mut self, shard: &mut Shard, now_ms: u64) -> bool {
         shard.make_room_for(SEGMENT_BYTES, now_ms).is_ok()
             || self.stretch(&shard.budget, SEGMENT_BYTES)
                 && shard.make_room_for(SEGMENT_BYTES, now_ms).is_ok()
     }
 
-    /// Raises the limit, so that so much has room with two segments; whether it may be raised.
+    /// Raises the limit so that `bytes` and two segments fit. Returns whether the allowance permitted it.
     fn stretch(&mut self, budget: &Budget, bytes: usize) -> bool {
         let needed = budget.used_bytes().saturating_add((bytes + 2 * SEGMENT_BYTES) as u64);
         let more = needed.saturating_sub(budget.bytes_max());
@@ -465,7 +472,7 @@ impl Beyond {
         may_be
     }
 
-    /// Whether more is in use than may be at all, of what counts for keys that stay.
+    /// Whether usage exceeds even the allowance for keys that may not be evicted.
     fn is_exceeded(&self, budget: &Budget) -> bool {
         self.policy.keeps_keys() && budget.used_bytes() > budget.bytes_max().saturating_add(self.bytes)
     }
@@ -487,7 +494,7 @@ impl Block {
     }
 }
 
-/// Nothing for a large item whose key is not there.
+/// The hash of an item's key; `None` for a large item without its key.
 fn hash_of(shard: &Shard, item: Item<'_>, large: Option<&Large>) -> Option<Hash> {
     let key = match (large, item.body()) {
         (Some(large), _) => &*large.key,
@@ -497,12 +504,12 @@ fn hash_of(shard: &Shard, item: Item<'_>, large: Option<&Large>) -> Option<Hash>
     Some(shard.hasher.hash(item.header.database(), key))
 }
 
-/// How many items there are, and how many of them are large, if they follow each other exactly.
+/// Counts the items and the large items among them. Fails unless they follow each other exactly.
 fn count_items(bytes: &[u8]) -> Result<(usize, usize), &'static str> {
     let (mut rest, mut items, mut large) = (bytes, 0, 0);
     while !rest.is_empty() {
         if rest.len() < HEADER_BYTES {
-            return Err("half an item");
+            return Err("incomplete item");
         }
         let header = Header::read(rest);
         rest = rest.get(header.item_bytes()..).ok_or("an item beyond its part")?;

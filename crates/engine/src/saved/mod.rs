@@ -1,7 +1,8 @@
-//! A data set as bytes: what is written when a server stops, and read when it starts. The format: `docs/internals/save-file.md`.
+//! Saved data sets: written when a server stops, and read when it starts. `docs/internals/save-file.md`
+//! specifies the format.
 //!
-//! Reading trusts nothing. Everything has a checksum, and what the checksum vouches for is looked at once more: a file by
-//! somebody else can be as wrong as it likes, and gives an error, never a panic and never a value that nobody stored.
+//! Reading trusts nothing. Everything has a checksum, and is validated in addition to it: a crafted file
+//! causes an error, never a panic, and never a value that was not stored.
 
 mod export;
 mod format;
@@ -21,15 +22,15 @@ pub use export::Exported;
 pub use import::Progress;
 pub use read::Saved;
 
-/// Bytes that were saved, wherever they are.
+/// The bytes of saved data, wherever they are.
 pub trait Source: Send + Sync {
-    /// How many there are.
+    /// Number of bytes.
     fn bytes(&self) -> u64;
 
     /// Fills the buffer from this offset on.
     ///
     /// # Errors
-    /// When the bytes can't be had.
+    /// If the bytes can't be read.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
@@ -46,23 +47,23 @@ impl Source for Vec<u8> {
     }
 }
 
-/// Why saved data is refused.
+/// Reasons for refusing saved data.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SavedError {
-    #[error("it can't be read")]
+    #[error("can't be read")]
     Read(#[from] io::Error),
-    #[error("it is not a file of saved data")]
+    #[error("not a save file of larder kv")]
     Foreign,
-    #[error("it has format {found}, and this version of Larder reads formats 2 to {known}")]
+    #[error("unsupported format {found}: this version of Larder reads formats 2 to {known}")]
     Format { found: u32, known: u32 },
-    #[error("its end is missing")]
+    #[error("the end is missing")]
     Incomplete,
-    #[error("it is damaged at byte {offset}: {what}")]
+    #[error("damaged at byte {offset}: {what}")]
     Damaged { offset: u64, what: &'static str },
 }
 
-/// With its causes, in one line.
+/// Formats an error with its cause in one line.
 fn text(error: &SavedError) -> String {
     let source = std::error::Error::source(error).map(|source| format!(": {source}"));
     format!("{error}{}", source.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What a shard does while it is loaded: parts of a file become its segments, items get their slots.
+//! Operations of a shard while it is loaded: parts of a file become segments, and their items get slots.
 
 use crate::hash::{Hash, Key};
 use crate::item::{Body, Content, Header, Item};
@@ -10,7 +10,8 @@ use crate::shard::{OutOfMemory, Shard, holds};
 use crate::slot::{Place, Slot};
 
 impl Shard {
-    /// A segment that is filled already, and that the budget knows of, goes behind the others of a queue. Nothing of it is alive yet.
+    /// Adds a filled segment, already counted in the budget, to the end of a queue. None of its items is
+    /// alive yet.
     pub(super) fn adopt(
         &mut self,
         segment: Segment,
@@ -27,7 +28,7 @@ impl Shard {
         Ok(number)
     }
 
-    /// Keeps what a large item has outside, and tells the item where.
+    /// Stores the heap part of a large item, and records its number in the item.
     pub(super) fn attach(&mut self, large: Large, place: Place) {
         self.budget.take_anyway(large.bytes());
         let number = self.add_large(large);
@@ -46,12 +47,12 @@ impl Shard {
         }
     }
 
-    /// As far as this policy counts.
+    /// Converts a frequency to the policy's range.
     pub(super) fn frequency_within(&self, frequency: u8) -> u8 {
         if self.policy.is_lfu() { frequency.max(LFU_START) } else { frequency.min(FREQUENCY_MAX) }
     }
 
-    /// The item at this place is alive from now on, instead of another with its key.
+    /// Points the key's slot to the item at this place, which is alive from now on.
     pub(super) fn index_loaded(&mut self, hash: Hash, place: Place) {
         let read = Header::read(self.segments.at(place));
         let counted = read.with_frequency(self.frequency_within(read.frequency()));
@@ -70,7 +71,7 @@ impl Shard {
         self.point(hash, old, Slot::new(place));
     }
 
-    /// Writes an item of another shard as a new one, unless it has expired.
+    /// Adds an item of another shard as a new one, unless it has expired.
     pub(super) fn add_saved(
         &mut self,
         queue: Queue,

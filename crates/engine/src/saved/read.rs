@@ -1,4 +1,4 @@
-//! Reading what was saved, as parts whose checksums are right.
+//! Reading saved data as parts with valid checksums.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use crate::hash::Hashing;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Read at once where nothing is kept.
+/// Bytes read at once for verification.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// A data set that was saved, begin and end of which are in order.
+/// A saved data set with a valid header and trailer.
 pub struct Saved {
     source: Box<dyn Source>,
     header: Header,
@@ -32,7 +32,7 @@ impl fmt::Debug for Saved {
     }
 }
 
-/// Goes through the parts of a shard.
+/// Iterates over the parts of a shard.
 pub(super) struct Parts<'a> {
     saved: &'a Saved,
     shard: usize,
@@ -41,25 +41,26 @@ pub(super) struct Parts<'a> {
     number: u32,
 }
 
-/// The head of a part, whose bytes are to be read next.
+/// The head of a part whose body is to be read next.
 pub(super) struct Opened {
     pub(super) part: Part,
-    /// Where its bytes begin.
+    /// Offset of the body.
     pub(super) offset: u64,
     head: [u8; PART_BYTES],
     checksum: u64,
 }
 
 impl Saved {
-    /// Whether a file that begins like this was never written as saved data, and so belongs to another program. The beginning may be as short as it likes.
+    /// Whether a file with this beginning was never a file of saved data, and so belongs to another program.
+    /// The beginning may be of any length.
     pub fn is_foreign(beginning: &[u8]) -> bool {
         beginning.iter().zip(&MAGIC).any(|(is, ours)| is != ours)
     }
 
-    /// Looks at begin, end and table of contents.
+    /// Reads the header, the trailer and the table of contents.
     ///
     /// # Errors
-    /// When this is something else, of another version, incomplete or damaged.
+    /// If the data is of another kind or version, incomplete, or damaged.
     pub fn open(source: impl Source + 'static) -> Result<Self, SavedError> {
         let header = read_header(&source)?;
         let trailer = read_trailer(&source, &header)?;
@@ -81,10 +82,10 @@ impl Saved {
         })
     }
 
-    /// Reads all of a shard, and compares the checksums.
+    /// Reads a whole shard and verifies its checksums.
     ///
     /// # Errors
-    /// When the source can't be read, or holds something else than what was written.
+    /// If the source can't be read, or has been altered.
     pub fn verify(&self, shard: usize) -> Result<(), SavedError> {
         let mut buffer = Vec::new();
         let mut parts = self.parts(shard);
@@ -104,37 +105,37 @@ impl Saved {
         Ok(())
     }
 
-    /// How many shards it was written from.
+    /// Number of shards from which it was written.
     #[must_use]
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// When it was written.
+    /// Time of writing.
     #[must_use]
     pub fn saved_at_ms(&self) -> u64 {
         self.header.saved_at_ms
     }
 
-    /// What the server has added for itself.
+    /// The caller's note.
     #[must_use]
     pub fn note(&self) -> u64 {
         self.note
     }
 
-    /// How many keys were written.
+    /// Number of keys written.
     #[must_use]
     pub fn keys(&self) -> u64 {
         self.shards.iter().flat_map(|shard| shard.keys).sum()
     }
 
-    /// Its length.
+    /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.source.bytes()
     }
 
-    /// How much of it is back in an engine.
+    /// Progress of loading into an engine.
     #[must_use]
     pub fn progress(&self) -> Progress {
         Progress {
@@ -158,12 +159,12 @@ impl Saved {
         &self.shards[shard]
     }
 
-    /// Nothing else of it is used from now on.
+    /// Refuses the rest of the data from now on.
     pub(super) fn refuse(&self, why: &SavedError) {
         self.failure.lock().get_or_insert_with(|| super::text(why));
     }
 
-    /// Whether damage was found while it was loaded.
+    /// Whether damage was found while loading.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.failure.lock().is_some()
@@ -174,7 +175,7 @@ impl Saved {
         Parts { saved: self, shard, at: entry.offset, left: entry.bytes, number: 0 }
     }
 
-    /// Reads the bytes of a part.
+    /// Reads the body of a part.
     pub(super) fn read(
         &self,
         opened: &Opened,
@@ -194,12 +195,12 @@ impl Parts<'_> {
             let is_all = u64::from(self.number) == self.saved.entry(self.shard).parts;
             return if is_all { Ok(None) } else { Err(damaged("parts are missing")) };
         }
-        self.left = self.left.checked_sub(PART_BYTES as u64).ok_or_else(|| damaged("half a part"))?;
+        self.left = self.left.checked_sub(PART_BYTES as u64).ok_or_else(|| damaged("incomplete part"))?;
         let mut head = [0; PART_BYTES];
         self.saved.source.read_at(self.at, &mut head)?;
         let (part, checksum) = Part::decode(&head).map_err(damaged)?;
         if part.number != self.number || usize::from(part.shard) != self.shard {
-            return Err(damaged("a part of somewhere else"));
+            return Err(damaged("unexpected part"));
         }
         self.left =
             self.left.checked_sub(part.body_bytes()).ok_or_else(|| damaged("a part beyond its shard"))?;
@@ -243,7 +244,7 @@ fn read_trailer(source: &impl Source, header: &Header) -> Result<Trailer, SavedE
     Trailer::decode(&bytes, header.id).ok_or(SavedError::Incomplete)
 }
 
-/// The table stands between the last part and the trailer, and is exactly as long as that.
+/// The table fills exactly the space between the last part and the trailer.
 fn read_table(
     source: &impl Source,
     header: &Header,
@@ -270,7 +271,7 @@ fn read_table(
         }
     }
     if at != trailer.table_offset {
-        return Err(SavedError::damaged(trailer.table_offset, "the shards end somewhere else"));
+        return Err(SavedError::damaged(trailer.table_offset, "the shards don't end at the table"));
     }
     Ok(shards)
 }

@@ -1,4 +1,4 @@
-//! Files whose checksums are right and whose contents are not: written by somebody else.
+//! Crafted files with valid checksums and invalid contents.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     *bytes[at..].first_chunk().expect("it is long enough")
 }
 
-/// Puts the right checksum into every part that can be found, the table and the ends.
+/// Recomputes the checksums of all parts that can be found, of the table, and of the header and trailer.
 fn mend(bytes: &mut [u8]) {
     let Ok(header) = Header::decode(&array(bytes, 0)) else { return };
     let table_at = bytes.len() - TRAILER_BYTES - header.shards as usize * SHARD_BYTES;
@@ -57,7 +57,7 @@ fn mend(bytes: &mut [u8]) {
     bytes[trailer_at..].copy_from_slice(&trailer);
 }
 
-/// All of it is used, in every way in which it can be.
+/// Uses the data in every possible way.
 fn exercise(bytes: Vec<u8>, bytes_max: u64) {
     let Ok(saved) = Saved::open(bytes) else { return };
     let saved = Arc::new(saved);
@@ -99,7 +99,7 @@ fn a_table_that_promises_too_much_is_refused() {
     assert!(error.to_string().ends_with("more keys than bytes"), "{error}");
 }
 
-/// As a file begins whose keys were hashed with another function: before there were others, that was not told.
+/// The header of a file whose keys were hashed with another function. The older format doesn't record it.
 fn of_other_hashing(mut bytes: Vec<u8>, format: u32, hashing: u32) -> Vec<u8> {
     bytes[8..12].copy_from_slice(&format.to_le_bytes());
     bytes[40..44].copy_from_slice(&hashing.to_le_bytes());
@@ -131,7 +131,7 @@ fn keys_that_were_hashed_otherwise_are_sorted_anew() {
         }
     }
     let of_none = Saved::open(of_other_hashing(sample(), 3, 3));
-    assert!(of_none.is_err_and(|error| error.to_string().ends_with("there is no such hash")));
+    assert!(of_none.is_err_and(|error| error.to_string().ends_with("unknown hash function")));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn an_item_looks_as_format_3_says() {
     };
     let mut bytes = vec![0; content.item_bytes()];
     content.write(&mut bytes);
-    // The key's length, seconds, the database, the bit of expiry, the frequency, the value's length.
+    // Key length, seconds, database, expiry bit, frequency, value length.
     let header: u64 = 3 | 0x2A_BBCC << 14 | 3 << 36 | 1 << 40 | 7 << 42 | 5 << 50;
     let expected = [&header.to_le_bytes()[..], &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33], b"keyvalue"];
     assert_eq!(bytes, expected.concat(), "another layout of items is another FORMAT");
@@ -172,7 +172,7 @@ proptest! {
         let mut bytes = sample();
         let parts_at = HEADER_BYTES..bytes.len() - TRAILER_BYTES;
         for (at, value) in changes {
-            // Half of them near begins of parts, where lengths are.
+            // Half of the changes are near the beginnings of parts, where the lengths are.
             let at = if at % 2 == 0 { at / 2 % 400 } else { at / 2 };
             bytes[parts_at.start + at % parts_at.len()] = value;
         }
@@ -181,7 +181,7 @@ proptest! {
     }
 }
 
-/// As a client lowers it that has waited for the start.
+/// As by a client that has waited for the start.
 #[test]
 fn a_limit_that_is_lowered_during_the_load_costs_no_key_that_stays() {
     const KEYS: u64 = 40_000;

@@ -1,4 +1,4 @@
-//! Arguments as numbers and options.
+//! Parsing of numeric arguments and options.
 
 use engine::Database;
 
@@ -9,25 +9,25 @@ impl<'a> Call<'a> {
         parse_integer(self.argument(index))
     }
 
-    /// An integer that has 32 bits in Redis.
+    /// Parses an integer that has 32 bits in Redis.
     pub(super) fn short_integer(&self, index: usize) -> Result<i32, Refusal> {
         let refused =
             Refusal::Other("ERR value is out of range, value must between -2147483648 and 2147483647");
         i32::try_from(self.integer(index)?).map_err(|_| refused)
     }
 
-    /// The database that an argument names.
+    /// Parses an argument as a database number.
     pub(super) fn chosen_database(&self, index: usize) -> Result<Database, Refusal> {
         let number = usize::try_from(self.short_integer(index)?).ok();
         number.and_then(Database::new).ok_or(Refusal::Database)
     }
 
-    /// All, with the name, as others may see them: passwords are nobody's business.
+    /// The arguments, including the name, as other clients may see them: without passwords.
     pub(super) fn shown(&self, command: &Command) -> impl Iterator<Item = &'a [u8]> {
         let (begin, name) = self.innermost(command);
         let secret = match name {
             "auth" => begin + 1..usize::MAX,
-            // Of a user that there can't be here, maybe.
+            // Also for users that can't exist here.
             "acl" if self.is_word(begin + 1, "setuser") => begin + 2..usize::MAX,
             "hello" => {
                 let place = (begin + 1..self.length()).find(|place| self.is_word(*place, "auth"));
@@ -45,7 +45,8 @@ impl<'a> Call<'a> {
         shown.map(move |(place, (word, name))| if is_secret(place, name) { &b"(redacted)"[..] } else { word })
     }
 
-    /// Where a command begins that another one is asked about, and its name; at the begin if there is none.
+    /// Resolves commands such as COMMAND GETKEYS, whose arguments are another command: returns the position
+    /// and name of the innermost command.
     fn innermost(&self, command: &Command) -> (usize, &'static str) {
         let (mut begin, mut name) = (0, command.container());
         while name == "command"
@@ -58,7 +59,7 @@ impl<'a> Call<'a> {
         (begin, name)
     }
 
-    /// Whether an argument is this word, in any case.
+    /// Whether an argument equals a word, ignoring case.
     pub(super) fn is_word(&self, index: usize, word: &str) -> bool {
         self.argument(index).eq_ignore_ascii_case(word.as_bytes())
     }
@@ -70,12 +71,12 @@ impl<'a> Call<'a> {
     }
 }
 
-/// An integer as Redis reads it: no plus sign, no zeros before it, no space. What is stored may be much longer, and is looked at no further
-/// than there are integers.
+/// Parses an integer like Redis: no plus sign, no leading zeros, no spaces. Stops after the longest possible
+/// integer, because stored values may be much longer.
 pub(super) fn parse_integer(bytes: &[u8]) -> Result<i64, Refusal> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let has_sign = digits.len() < bytes.len();
-    // Downwards: the least integer has no counterpart above zero.
+    // Accumulates negatively, because the least integer has no positive counterpart.
     let negated = match digits {
         [b'0'] if !has_sign => Some(0),
         [b'1'..=b'9', ..] => digits.iter().try_fold(0_i64, |number, digit| {
@@ -88,7 +89,7 @@ pub(super) fn parse_integer(bytes: &[u8]) -> Result<i64, Refusal> {
     number.ok_or(Refusal::NotInteger)
 }
 
-/// Length of the least integer.
+/// Length of the longest integer.
 pub(super) const INTEGER_BYTES_MAX: usize = "-9223372036854775808".len();
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Values as rows of bits: SETBIT is one of `editing`.
+//! Bitmap commands. SETBIT is in `editing`.
 
 use engine::{Access, Value};
 
@@ -16,12 +16,12 @@ pub(super) fn getbit(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 /// BITCOUNT key [start end [BYTE | BIT]]
 pub(super) fn bitcount(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let counted = with_value(call, |value| range(call).map(|range| count(value, range)))?;
-    // In the order of Redis: no key, no look at the range.
+    // As in Redis, the range isn't checked if the key doesn't exist.
     reply.count(counted.transpose()?.unwrap_or_default());
     Ok(())
 }
 
-/// A bit, of a byte from the highest on.
+/// The position of a bit: its byte, and the bit from the most significant one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BitPlace {
     pub(super) byte: usize,
@@ -44,7 +44,7 @@ pub(super) fn place(call: &Call<'_>, index: usize) -> Result<BitPlace, Refusal> 
     bit.map(BitPlace::of).ok_or(Refusal::Other("ERR bit offset is not an integer or out of range"))
 }
 
-/// What is to be known of a value, if there is one. A large one is looked at where nothing is locked.
+/// Computes something from the value, if there is one. A large value is examined without a lock.
 fn with_value<T>(call: &Call<'_>, look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Refusal> {
     let key = call.key(1);
     let mut located = call.engine().lock(&key);
@@ -68,7 +68,7 @@ enum Unit {
     Bit,
 }
 
-/// The first and the last that are counted; negative ones count from the end.
+/// The first and last position, inclusive; negative ones count from the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     start: i64,
@@ -105,7 +105,7 @@ fn count(value: &[u8], Range { start, end, unit }: Range) -> usize {
     }
     let (begin, end) = (start as usize * bits, (end as usize + 1) * bits);
     let ones = |bytes: &[u8]| bytes.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
-    // Of the bytes at both ends, what lies beyond the range does not count.
+    // Subtract the bits of the first and last byte that lie outside the range.
     let before = value[begin / 8] & !(0xff >> (begin % 8));
     let behind = if end % 8 == 0 { 0 } else { value[end / 8] & (0xff >> (end % 8)) };
     ones(&value[begin / 8..end.div_ceil(8)]) - ones(&[before, behind])

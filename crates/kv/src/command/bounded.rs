@@ -1,4 +1,4 @@
-//! INCREX of Redis 8.8: a number that stays within bounds, and expires.
+//! INCREX of Redis 8.8: increments a number within bounds, and sets an expiry.
 
 use engine::{Access, Expiry};
 
@@ -8,15 +8,15 @@ use super::options::{Command, Options};
 use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
 
-/// What INCREX was told, but for when the key expires.
+/// Options of INCREX other than the expiry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Increment<'a> {
     by: Option<By<'a>>,
     lower: Option<&'a [u8]>,
     upper: Option<&'a [u8]>,
-    /// A result beyond a bound becomes the bound. Otherwise nothing is changed then.
+    /// A result beyond a bound is clamped to it. Otherwise such a result changes nothing.
     is_saturated: bool,
-    /// Only a key that does not expire yet is to.
+    /// The expiry is set only on a key without one.
     is_for_none: bool,
 }
 
@@ -26,7 +26,7 @@ enum By<'a> {
     Float(&'a [u8]),
 }
 
-/// What becomes of a number.
+/// The result of an increment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     number: String,
@@ -65,7 +65,7 @@ pub(super) fn increx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Unlike other commands, this one takes no word twice.
+/// Unlike other commands, this one rejects repeated options.
 fn read<'a>(call: &Call<'a>) -> Result<(Increment<'a>, Options<'a>), Refusal> {
     let (mut increment, mut options, mut at) = (Increment::default(), Options::default(), 2);
     while at < call.length() {
@@ -163,7 +163,7 @@ impl Increment<'_> {
 
 const CONTRADICTION: Refusal = Refusal::Other("ERR LBOUND can't be greater than UBOUND");
 
-/// As numbers are written.
+/// Normalises a number to the format in which results are written.
 fn float(text: &[u8]) -> Result<String, Refusal> {
     let number = Number::parse(text).ok_or(Refusal::NotFloat)?;
     number.sum(Number::ZERO).ok_or(Refusal::NotFloat)

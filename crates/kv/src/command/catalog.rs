@@ -1,4 +1,4 @@
-//! COMMAND: the table of commands, for clients.
+//! COMMAND and its subcommands: the command table for clients.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::glob::Matcher;
 use crate::output::Output;
 use crate::reply::Reply;
 
-/// COMMAND without a second word tells of all.
+/// COMMAND without a subcommand describes all commands.
 pub(super) fn command(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if call.length() > 1 {
         return container(call, reply);
@@ -61,7 +61,8 @@ pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     tell_each(call, call.from(2).map(|name| table.find_with_parts(name)), describe, reply)
 }
 
-/// Tells of each of many commands, or that there is none. A request may name one of them a million times: each is put together once.
+/// Replies with a description of each command, or null. A request may name a command a million times, so each
+/// description is encoded only once.
 fn tell_each(
     call: &Call<'_>,
     commands: impl Iterator<Item = Option<&'static Command>>,
@@ -84,13 +85,14 @@ fn tell_each(
             return Err(Refusal::ReplyOverLimit);
         }
         reply.out.extend_from_slice(text.bytes());
-        // What it takes is there before it ends.
+        // Makes room for the reply while it grows.
         call.shared.make_room_owed(call.now_ms);
     }
     Ok(())
 }
 
-/// Name, arity, flags, first key, last key, step, categories, tips, key specifications, parts.
+/// Replies with name, arity, flags, first key, last key, step, categories, tips, key specifications, and
+/// subcommands.
 fn describe(call: &Call<'_>, command: &Command, reply: &mut Reply<'_>) {
     reply.array(10);
     reply.bulk(command.name.as_bytes());
@@ -128,7 +130,7 @@ fn key_specifications(command: &Command, reply: &mut Reply<'_>) {
 fn key_specification(keys: Keys, flags: KeyFlags, reply: &mut Reply<'_>) {
     let (begin, fields) = match keys {
         Keys::Range(first, last, step) => {
-            // From the first key, where the table counts from the name.
+            // Relative to the first key here, whereas the table counts from the name.
             let last = if last < 0 { last } else { last - first };
             (first, [("lastkey", last), ("keystep", step), ("limit", 0)])
         }
@@ -160,7 +162,8 @@ fn specification(kind: &str, fields: &[(&str, i32)], reply: &mut Reply<'_>) {
 
 type KeyFlags = &'static [&'static str];
 
-/// What is done to a key: `OW` overwritten, `RW` changed, `RM` removed, `RO` only read; `access` if its value is told.
+/// Flags for the access to a key: `OW` overwrites, `RW` changes, `RM` removes, and `RO` reads it; `access`
+/// means that the reply contains its value.
 fn key_flags(command: &Command) -> KeyFlags {
     match command.name {
         "del" | "unlink" => &["RM", "delete"],
@@ -190,7 +193,7 @@ fn key_flags(command: &Command) -> KeyFlags {
     }
 }
 
-/// The same of the second key, of commands that do something else to it.
+/// Flags of the second key, if they differ from those of the first.
 fn second_key_flags(command: &Command) -> Option<KeyFlags> {
     match command.name {
         "copy" | "rename" => Some(&["OW", "update"]),
@@ -248,7 +251,7 @@ pub(super) fn getkeys(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn getkeysandflags(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (command, keys) = keys_of(call)?;
     let first_flags: KeyFlags = match command.name {
-        // What it does depends on its options.
+        // The flags of SET depend on its options.
         "set" if call.from(5).any(|option| option.eq_ignore_ascii_case(b"get")) => {
             &["RW", "access", "update"]
         }
@@ -288,14 +291,14 @@ fn keys_of<'a>(call: &Call<'a>) -> Result<(&'static Command, Vec<&'a [u8]>), Ref
     let positions = command.keys.positions(arguments.len(), |index| arguments[index]);
     match positions {
         Some(positions) => Ok((command, positions.map(|index| arguments[index]).collect())),
-        // They need no keys.
+        // Scripts may have no keys.
         None if command.runs_script() => Ok((command, Vec::new())),
         None => Err(Refusal::Other("ERR Invalid arguments specified for command")),
     }
 }
 
 impl Command {
-    /// Groups of commands by which an administrator permits them, in the order of Redis.
+    /// ACL categories of the command, in Redis' order.
     pub(super) fn categories(&self) -> Vec<&'static str> {
         let (name, group) = (self.name, self.group);
         let is_of_keys = group == "generic" || matches!(name, "flushall" | "flushdb" | "swapdb");
@@ -320,7 +323,7 @@ impl Command {
         all.into_iter().filter(|(_, is_in)| *is_in).map(|(category, _)| category).collect()
     }
 
-    /// How clients of a cluster send it to several instances, and put the replies together.
+    /// Hints for cluster clients: how to distribute the command to several nodes and combine the replies.
     fn tips(&self) -> &'static [&'static str] {
         match self.name {
             _ if self.name.ends_with("|help") => &[],

@@ -1,4 +1,4 @@
-//! CLIENT: what connections are, and what is done with them.
+//! CLIENT: inspecting and managing connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ pub(super) fn unpause(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// CLIENT UNBLOCK id [TIMEOUT|ERROR]: nobody is ever blocked.
+/// CLIENT UNBLOCK id [TIMEOUT|ERROR]: always 0, because no client is ever blocked.
 pub(super) fn unblock(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     match call.length() {
         3 => {}
@@ -162,7 +162,7 @@ fn listed(call: &Call<'_>) -> Result<Vec<Arc<Client>>, Refusal> {
     Ok(clients)
 }
 
-/// What Redis calls the type of a client. There are no replicas and no masters.
+/// Client types in Redis' terms. There are no replicas and no masters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Normal,
@@ -189,7 +189,7 @@ impl Kind {
     }
 }
 
-/// Which clients CLIENT KILL ends: those to which all of it applies.
+/// Filters of CLIENT KILL, all of which have to match.
 #[derive(Debug, Default)]
 struct Filter {
     id: Option<u64>,
@@ -223,7 +223,7 @@ fn kill_all(call: &mut Call<'_>, filter: &Filter) -> usize {
     clients.retain(|client| !client.is_killed() && filter.applies(client, own, call.now_ms));
     for client in &clients {
         if client.id == own {
-            // The reply is sent first.
+            // The reply is sent before the connection closes.
             call.session.is_over = true;
         } else {
             client.kill();
@@ -292,13 +292,14 @@ impl Filter {
 }
 
 impl Call<'_> {
-    /// Others see a client as it was when it had executed its last batch; itself it sees as it is.
+    /// Publishes the session's current state. Other clients see a client as of its last batch; the client
+    /// itself sees its current state.
     fn show_itself(&self) {
         self.session.publish(|command| self.shared.table.number(command), self.now_ms);
     }
 }
 
-/// A line of CLIENT LIST, as Redis 7.0 writes it, and what 7.2 adds.
+/// A line of CLIENT LIST in the format of Redis 7.0, with the additions of 7.2.
 fn line(shared: &Shared, client: &Client, now_ms: u64) -> String {
     let facts = &client.facts;
     let names = client.names.lock().clone();
@@ -331,7 +332,7 @@ fn line(shared: &Shared, client: &Client, now_ms: u64) -> String {
     )
 }
 
-/// A letter for each that applies, in the order of Redis.
+/// One letter per flag that applies, in Redis' order.
 fn flags(client: &Client, queued: i64, tracker: Option<&Tracker>) -> String {
     let letters = [
         ('O', client.facts.is_monitor.load(Relaxed)),

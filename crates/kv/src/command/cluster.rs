@@ -1,4 +1,4 @@
-//! Commands of clients that know clusters, and the look at the slots of keys before a command.
+//! CLUSTER commands, and the check of key slots before a command.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::server::Security;
 use crate::transaction::Slots;
 
 impl Call<'_> {
-    /// Whether this server has the keys of a command.
+    /// Checks that this server owns the slots of a command's keys.
     pub(super) fn check_slots(&self, command: &Command) -> Outcome {
         let Some(cluster) = &self.shared.cluster else { return Ok(()) };
         match cluster.place(self.keys_of(command)) {
@@ -27,7 +27,8 @@ impl Call<'_> {
         }
     }
 
-    /// All keys of a transaction must have one slot: this server might have several of theirs, but that may change.
+    /// Requires that all keys of a transaction share a slot. Even if this server owns several of their slots,
+    /// that may change.
     pub(super) fn check_slots_of_queue(&self, command: &Command) -> Outcome {
         let queue = self.session.queue.as_ref().filter(|_| command.name == "exec");
         match queue.map(|queue| queue.slots()) {
@@ -36,23 +37,23 @@ impl Call<'_> {
         }
     }
 
-    /// Each command of a transaction was looked at by itself then, and the map does not change.
+    /// Each command of a transaction was checked when it was queued, and the slot map doesn't change.
     fn may_cross_slots(&self) -> bool {
         self.shared.cluster.as_ref().is_some_and(|cluster| cluster.cross_slot() == CrossSlot::Allowed)
     }
 
-    /// What the client speaks: it is told of ports on which others speak the same.
+    /// The transport security of the client, which receives the ports with the same security.
     fn security(&self) -> Security {
         self.session.client.ends.security
     }
 
-    /// The slot of a command's keys in a cluster, which is one for all of them.
+    /// The slot of a command's keys in a cluster; they share one slot.
     pub(super) fn first_slot(&self, command: &Command) -> Option<u16> {
         self.shared.cluster.as_ref()?;
         self.keys_of(command).next().map(hash_slot)
     }
 
-    /// Refuses what a cluster has no second database for, in these words.
+    /// Refuses a command that needs a second database, which a cluster doesn't have.
     pub(super) fn check_no_cluster(&self, refusal: &'static str) -> Outcome {
         if self.shared.cluster.is_some() { Err(Refusal::Other(refusal)) } else { Ok(()) }
     }
@@ -67,7 +68,7 @@ impl Call<'_> {
     }
 }
 
-/// READONLY, READWRITE, ASKING: there are no replicas, and no slot ever moves.
+/// READONLY, READWRITE, ASKING: accepted, because there are no replicas and slots never move.
 pub(super) fn accept(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.cluster()?;
     reply.ok();
@@ -86,7 +87,7 @@ pub(super) fn slots(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         reply.bulk(node.host.as_bytes());
         reply.integer(i64::from(node.port_for(call.security())));
         reply.bulk(id.as_bytes());
-        // Other names of the node.
+        // Additional names of the node.
         reply.map(0);
     }
     Ok(())
@@ -137,14 +138,14 @@ fn ranges_of<'a>(cluster: &'a Cluster, id: &'a str) -> impl Iterator<Item = (u16
     own.map(|(slots, _, _)| (*slots.start(), *slots.end()))
 }
 
-/// CLUSTER NODES: there is no bus, so its port is 0.
+/// CLUSTER NODES. The bus port is 0, because there is no bus.
 pub(super) fn nodes(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let cluster = call.cluster()?;
     let (_, me) = cluster.me();
     let mut text = String::new();
     for (node, id) in cluster.nodes() {
         let flags = if id == me { "myself,master" } else { "master" };
-        // Writing to a string cannot fail.
+        // Writing to a `String` can't fail.
         let port = node.port_for(call.security());
         let _ = write!(text, "{id} {}:{port}@0 {flags} - 0 0 0 connected", node.host);
         for (first, last) in ranges_of(cluster, id) {
@@ -156,7 +157,7 @@ pub(super) fn nodes(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// CLUSTER INFO: what is served is served, also where some slots belong to nobody.
+/// CLUSTER INFO. The state is `ok` even if some slots have no owner, because assigned slots are served.
 pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let cluster = call.cluster()?;
     let assigned = cluster.assigned();
@@ -191,14 +192,14 @@ pub(super) fn myid(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// CLUSTER LINKS: nodes don't talk to each other.
+/// CLUSTER LINKS: always empty, because nodes don't communicate.
 pub(super) fn links(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.cluster()?;
     reply.array(0);
     Ok(())
 }
 
-/// CLUSTER REPLICAS node-id: there are none.
+/// CLUSTER REPLICAS node-id: always empty.
 pub(super) fn replicas(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let wanted = call.argument(2);
     if !call.cluster()?.nodes().any(|(_, id)| id.as_bytes() == wanted) {

@@ -1,4 +1,4 @@
-//! Commands of Redis 8.4 and Valkey 9 that change keys on a condition.
+//! Conditional commands of Redis 8.4 and Valkey 9.
 
 use engine::{Access, Entry, Expiry, Value};
 
@@ -32,7 +32,7 @@ fn remove_if<'a>(
     condition: impl FnOnce(&Call<'a>) -> Result<Condition<'a>, Refusal>,
 ) -> Outcome {
     let key = call.key(1);
-    // In the order of Redis: what is not there is not removed, whatever the condition is.
+    // As in Redis, a missing key is not removed, whatever the condition.
     if !call.engine().lock(&key).contains(call.now_ms) {
         reply.integer(0);
         return Ok(());
@@ -60,7 +60,7 @@ pub(super) fn digest_of(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         Some(Value::Inline(value)) => digest(value),
         Some(Value::Large(stored)) => {
             let stored = stored.clone();
-            // It may have to be unpacked.
+            // The value may have to be decompressed, so the lock is released first.
             drop(shard);
             call.look_through(&stored)?;
             digest(&stored.plain())

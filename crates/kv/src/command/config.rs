@@ -1,4 +1,4 @@
-//! CONFIG: settings that can be read, and changed while clients are connected.
+//! CONFIG: reading and changing settings at run time.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use crate::shared::Shared;
 use crate::size::parse_size;
 use crate::statistics::Statistics;
 
-/// One of them, in the names and units of Redis.
+/// A setting with Redis' name and units.
 struct Setting {
     name: &'static str,
     read: fn(&Shared) -> String,
-    /// Says why not, in the words of Redis. None where a restart is needed.
+    /// Sets the value, or returns Redis' error text. `None` if a change needs a restart.
     write: Option<Write>,
 }
 
 type Write = fn(&Shared, &[u8]) -> Result<(), String>;
 
-/// What cannot be changed, and is told because clients ask.
+/// A read-only setting, which exists because clients read it.
 const fn fixed(name: &'static str, read: fn(&Shared) -> String) -> Setting {
     Setting { name, read, write: None }
 }
@@ -36,7 +36,7 @@ const fn free(name: &'static str, read: fn(&Shared) -> String, write: Write) -> 
     Setting { name, read, write: Some(write) }
 }
 
-/// In the order of their names.
+/// Sorted by name.
 const SETTINGS: &[Setting] = &[
     free("client-output-buffer-limit", output_limits::read, output_limits::write),
     free(
@@ -120,7 +120,7 @@ const SETTINGS: &[Setting] = &[
             Ok(())
         },
     ),
-    // That of the connection: see `get`.
+    // The port of the connection: see `get`.
     fixed("port", |_| String::new()),
     free(
         "protected-mode",
@@ -138,7 +138,7 @@ const SETTINGS: &[Setting] = &[
             Ok(())
         },
     ),
-    // Told to nobody.
+    // Never shown.
     free(
         PASSWORD,
         |shared| if shared.access.read().passwords.is_empty() { "" } else { "(hidden)" }.to_owned(),
@@ -189,7 +189,7 @@ const SETTINGS: &[Setting] = &[
     ),
 ];
 
-/// Of `client-query-buffer-limit`, as in Redis.
+/// Minimum of `client-query-buffer-limit`, as in Redis.
 const QUERY_BYTES_LEAST: u64 = 1 << 20;
 fn set_limits(shared: &Shared, value: u64, change: fn(&mut Limits, u64)) -> Result<(), String> {
     shared.change_limits(|limits| change(limits, value));
@@ -203,13 +203,13 @@ pub(crate) fn number(value: &[u8], least: i64, most: i64) -> Result<i64, String>
     if is_within { Ok(number) } else { Err(format!("argument must be between {least} and {most} inclusive")) }
 }
 
-/// Bytes, as in a file of the configuration.
+/// Parses a size as in the configuration file.
 pub(crate) fn memory(value: &[u8]) -> Result<u64, String> {
     let bytes = std::str::from_utf8(value).ok().and_then(parse_size);
     bytes.ok_or_else(|| "argument must be a memory value".to_owned())
 }
 
-/// Bytes, or so many percent of `maxmemory`.
+/// Parses a size, or a percentage of `maxmemory`.
 fn buffers_limit(value: &[u8]) -> Result<BuffersLimit, String> {
     let Some(percent) = value.strip_suffix(b"%") else {
         let bytes = memory(value).map_err(|_| "argument must be a memory or percent value".to_owned())?;
@@ -223,7 +223,7 @@ fn buffers_limit(value: &[u8]) -> Result<BuffersLimit, String> {
     }
 }
 
-/// A setting by its name.
+/// A setting found by name.
 #[derive(Clone, Copy)]
 enum Named {
     Own(&'static Setting),
@@ -262,15 +262,16 @@ impl Named {
     }
 }
 
-/// Patterns for each setting: some hundredths of a second.
+/// Limit of patterns times settings, which takes some hundredths of a second.
 const COMPARED_MAX: usize = 1 << 22;
 
 const IMMUTABLE: &str = "can't set immutable config";
 
-/// The only setting whose value can't be read, and so can't be set back.
+/// The only setting whose value can't be read, so it can't be restored after a failed CONFIG SET.
 const PASSWORD: &str = "requirepass";
 
-/// Settings whose values are in no log and in no output of MONITOR. A name that is unknown may be a misspelled one.
+/// Whether the value of a setting is kept out of logs and MONITOR. Unknown names count as secret, because
+/// they may be misspelled.
 pub(super) fn is_secret(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     let is_known = Named::all().any(|setting| setting.name().as_bytes() == name);
@@ -301,7 +302,7 @@ pub(super) fn get(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// CONFIG SET name value [name value ...]: all, or none.
+/// CONFIG SET name value [name value ...]. Sets all or none.
 pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if !call.length().is_multiple_of(2) {
         return Err(Refusal::Syntax);
@@ -317,22 +318,22 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             return Err(failed(*setting, IMMUTABLE));
         }
     }
-    // Stable; what can't fail comes last.
+    // The sort is stable. The password can't fail, so it comes last.
     found.sort_by_key(|(setting, _)| setting.name() == PASSWORD);
     write_all(call, &found)?;
-    // Other clients see it with their next batch, this one at once.
+    // Other clients notice with their next batch, this one at once.
     call.session.see(call.shared.interests.flags());
     reply.ok();
     Ok(())
 }
 
-/// Each with the place of its value.
+/// Sets each setting to the argument at its position.
 fn write_all(call: &Call<'_>, settings: &[(Named, usize)]) -> Outcome {
     let old: Vec<String> = settings.iter().map(|(setting, _)| setting.read(call.shared)).collect();
     for (index, (setting, at)) in settings.iter().enumerate() {
         let Err(reason) = setting.write(call.shared, call.argument(*at)) else { continue };
         for ((setting, _), old) in settings[..index].iter().zip(&old) {
-            // It was like this before: it can be so again.
+            // The old value was valid, so it can be restored.
             let _ = setting.write(call.shared, old.as_bytes());
         }
         return Err(failed(*setting, &reason));
@@ -353,7 +354,7 @@ fn failed(setting: Named, reason: &str) -> Refusal {
     Refusal::Told(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
 }
 
-/// CONFIG REWRITE: what is set here is not written to the file of the configuration, which belongs to somebody else.
+/// CONFIG REWRITE: refused, because the operator owns the configuration file.
 pub(super) fn rewrite(_call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
     Err(Refusal::Other("ERR CONFIG REWRITE is not supported: the server never writes its config file"))
 }

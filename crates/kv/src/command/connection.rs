@@ -1,4 +1,4 @@
-//! Commands of the connection.
+//! Connection commands.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -49,7 +49,7 @@ pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// MONITOR. Said again, it has no reply, as in Redis.
+/// MONITOR. Like Redis, a repeated MONITOR sends no reply.
 pub(super) fn monitor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if std::mem::replace(&mut call.session.is_monitor, true) {
         return Ok(());
@@ -86,7 +86,7 @@ pub(super) fn auth(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 const NO_PASSWORD_SET: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 
-/// There is one user. Without passwords each opens the server to it, as in Redis.
+/// Authenticates the one user there is. Without passwords, any password is accepted, as in Redis.
 fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
     let passwords = &call.shared.access.read().passwords;
     if user != b"default" || !(passwords.is_empty() || passwords.open_with(password)) {
@@ -99,7 +99,7 @@ fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
 const WRONG_PASSWORD: Refusal =
     Refusal::Other("WRONGPASS invalid username-password pair or user is disabled.");
 
-/// What HELLO is told.
+/// Options of HELLO.
 #[derive(Debug, Default)]
 struct Greeting<'a> {
     name: Option<Vec<u8>>,
@@ -183,11 +183,12 @@ fn greet(call: &Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Clients choose what they may send by this version: from 7.2 on they tell of their libraries (CLIENT SETINFO), from 7.4 on redis-py and Jedis
-/// cache; from 8 on they would ask for CLUSTER SHARDS in place of SLOTS, and for data types that are not here.
+/// Clients choose features by this version: from 7.2 on they send CLIENT SETINFO, and from 7.4 on redis-py
+/// and Jedis enable client-side caching. From 8 on they would send CLUSTER SHARDS instead of SLOTS, and use
+/// data types that don't exist here.
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 
-/// Everybody who lists clients is told all names.
+/// Limited because CLIENT LIST shows all names to every client that asks.
 const NAME_BYTES_MAX: usize = 1024;
 
 pub(super) fn client_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
@@ -201,7 +202,7 @@ pub(super) fn client_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
 }
 
 impl Call<'_> {
-    /// Replies, and messages from others, are in this protocol from now on.
+    /// Sets the protocol version of further replies and messages.
     fn set_version(&mut self, version: Version, reply: &mut Reply<'_>) {
         self.session.version = version;
         self.session.client.facts.protocol.store(version.number(), Relaxed);
@@ -209,10 +210,11 @@ impl Call<'_> {
         reply.version = version;
     }
 
-    /// Messages that were sent come before the reply, since the client will not take them for messages after it.
+    /// Sends earlier messages before the reply, because afterwards the client would not take them for
+    /// messages.
     pub(super) fn flush_mail(&self, reply: &mut Reply<'_>) {
         let gates = self.session.gates;
-        // Replies that are not sent would take them along. Other messages of RESP3 can't be mistaken for replies.
+        // A suppressed reply would drop them. In RESP3, messages can't be mistaken for replies.
         if reply.version == Version::Resp2 && !gates.is_closed(Gates::REPLIES) {
             self.session.client.take_mail(reply.out);
         }

@@ -1,4 +1,4 @@
-//! DUMP and RESTORE: a value in the form of Redis's RDB files, as tools carry it from one server to another.
+//! DUMP and RESTORE: values in Redis' RDB format, to transfer them between servers.
 
 use engine::{Access, Expiry, Value};
 
@@ -18,11 +18,11 @@ pub(super) fn dump(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         Some(Value::Inline(value)) => Some(rdb::dump(value)),
         Some(Value::Large(stored)) => {
             let stored = stored.clone();
-            // It is summed up, and may have to be unpacked.
+            // The checksum is computed, and the value possibly decompressed, without the lock.
             drop(located);
             let bytes = rdb::dumped_bytes(stored.value_bytes());
             let mut room = Room::new(call);
-            // The reply, and what it is copied from.
+            // The reply, and the buffers from which it is copied.
             room.make(3 * bytes)?;
             call.go_through(bytes)?;
             let dumped = rdb::dump(&stored.plain());
@@ -34,7 +34,7 @@ pub(super) fn dump(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// What RESTORE was told.
+/// Options of RESTORE.
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
     is_replaced: bool,
@@ -44,7 +44,7 @@ struct Options {
 /// RESTORE key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]
 pub(super) fn restore(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (options, key) = (options(call)?, call.key(1));
-    // In the order of Redis.
+    // Checks are in Redis' order.
     if !options.is_replaced && call.engine().lock(&key).contains(call.now_ms) {
         return Err(BUSY);
     }
@@ -59,7 +59,7 @@ pub(super) fn restore(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return Err(Refusal::OutOfMemory);
     }
     call.go_through(payload.len().saturating_add(bytes))?;
-    // It is unpacked before it has a place among the keys.
+    // Decoded before the value is stored.
     let mut room = Room::new(call);
     room.make(bytes).map_err(|_| Refusal::OutOfMemory)?;
     let value = call.new_value(rdb::restore(payload, bytes_max).map_err(refusal)?)?;
@@ -71,7 +71,7 @@ pub(super) fn restore(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             return Ok(Err(BUSY));
         }
         if expires_at_ms.is_some_and(|at_ms| at_ms <= call.now_ms) {
-            // As if it had been there, and had expired.
+            // As if the key had existed and expired.
             if located.remove(call.now_ms) {
                 call.changed(&located, Change::Del);
             }
@@ -90,7 +90,7 @@ const BUSY: Refusal = Refusal::Other("BUSYKEY Target key name already exists.");
 fn refusal(bad: BadPayload) -> Refusal {
     match bad {
         BadPayload::Checksum => Refusal::Other("ERR DUMP payload version or checksum are wrong"),
-        BadPayload::Format => Refusal::Other("ERR Bad data format: values of this server are strings"),
+        BadPayload::Format => Refusal::Other("ERR Bad data format: this server stores only strings"),
         BadPayload::TooLong => Refusal::OutOfMemory,
     }
 }
@@ -102,7 +102,7 @@ fn options(call: &Call<'_>) -> Result<Options, Refusal> {
         match () {
             () if call.is_word(at, "replace") => options.is_replaced = true,
             () if call.is_word(at, "absttl") => options.is_absolute = true,
-            // How a key was used elsewhere says nothing here: it is new.
+            // The usage of the key on another server doesn't apply here.
             () if call.is_word(at, "idletime") && has_value && !is_used => {
                 (is_used, at) = (true, at + 1);
                 if call.integer(at)? < 0 {

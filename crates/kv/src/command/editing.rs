@@ -1,8 +1,9 @@
-//! APPEND, SETRANGE and SETBIT: values of which a part is changed.
+//! APPEND, SETRANGE and SETBIT: commands that change a part of a value.
 //!
-//! A large value is changed where it lies, and grows by a quarter more than it has to: what is appended to it again and again costs as much as
-//! its own length. One that is kept compressed, or that is being sent to somebody, is put together anew, and where there is something to
-//! unpack or to pack, not under the lock: if another client has changed it by then, it is done again.
+//! A large value is changed in place and grows by a quarter more than needed, so that repeated appends take
+//! linear time. A value that is compressed, or being sent to a client, is copied. If it has to be compressed
+//! or decompressed, that happens without the lock, and is repeated if another client has changed the value
+//! meanwhile.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,18 +15,18 @@ use super::{Call, Change, Outcome, Refusal};
 use crate::effort;
 use crate::reply::Reply;
 
-/// Of a value that commands put together.
+/// The largest value that a command may produce.
 pub(crate) const VALUE_BYTES_MAX: usize = 512 << 20;
 
-/// From then on it is done under the lock: somebody changes the value all the time.
+/// After this many attempts the copy is made under the lock, because other clients keep changing the value.
 const ATTEMPTS_UNLOCKED: usize = 4;
 
-/// What is written to a value, and where.
+/// A change of a part of a value.
 #[derive(Clone, Copy, Debug)]
 struct Edit<'a> {
-    /// What others are told of it.
+    /// The notification for the change.
     change: Change,
-    /// Nowhere: behind its end.
+    /// The offset; `None` appends.
     at: Option<usize>,
     part: Part<'a>,
 }
@@ -44,7 +45,7 @@ impl Part<'_> {
         }
     }
 
-    /// Writes it over bytes of its length.
+    /// Writes the part over bytes of equal length.
     fn write(self, bytes: &mut [u8]) {
         match self {
             Self::Bytes(part) => bytes.copy_from_slice(part),
@@ -56,7 +57,7 @@ impl Part<'_> {
     }
 }
 
-/// A value before it is changed.
+/// A value before the change.
 enum Before {
     None,
     Small(Vec<u8>),
@@ -69,11 +70,11 @@ impl Before {
     }
 }
 
-/// How far an attempt came.
+/// The result of an attempt.
 enum Attempt {
-    /// The value has so many bytes now.
+    /// The value was changed and has this length now.
     Done(usize),
-    /// It is to be put together outside of the lock, with so many bytes.
+    /// The value has to be copied without the lock, and will have this length.
     Outside(Before, usize),
 }
 
@@ -108,7 +109,7 @@ pub(super) fn setbit(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Changes the value of the first argument, which begins empty, and leaves its expiry; its length then.
+/// Changes the value of the first argument, or creates it, and keeps its expiry. Returns the new length.
 fn edit(call: &Call<'_>, edit: Edit<'_>) -> Result<usize, Refusal> {
     let key = call.key(1);
     call.with_room(&key, || {
@@ -132,14 +133,14 @@ fn edit(call: &Call<'_>, edit: Edit<'_>) -> Result<usize, Refusal> {
     })?
 }
 
-/// Where a value may be put together.
+/// Where a value may be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Anywhere,
     Locked,
 }
 
-/// Changes the value, unless it is better done elsewhere. Whether there can be room is known before anything is put together.
+/// Changes the value, unless that is better done without the lock. Checks for room before copying.
 fn attempt(
     call: &Call<'_>,
     key: &Key<'_>,
@@ -170,10 +171,10 @@ fn attempt(
                 call.changed(&located, edit.change);
                 return Ok(Ok(Attempt::Done(length)));
             }
-            // It is being sent to somebody, who is to see it as it was.
+            // The value is being sent to a client, which must see it unchanged.
             match located.get(Access::Peek, call.now_ms).map(|found| found.value) {
                 Some(Value::Large(stored)) => Before::Large(stored.clone()),
-                // It had to go, to make room for what it would have become.
+                // The value was evicted to make room for its own new version.
                 _ => return Err(OutOfMemory),
             }
         }
@@ -188,7 +189,7 @@ fn attempt(
     Ok(Ok(Attempt::Done(length)))
 }
 
-/// Whether the value was still as it had been.
+/// Stores the new value if the old one is unchanged. Returns whether it was.
 fn store_if_unchanged(
     call: &Call<'_>,
     key: &Key<'_>,
@@ -211,7 +212,7 @@ fn store_if_unchanged(
 }
 
 impl Edit<'_> {
-    /// A bit that is already as it is to be, of which nobody is told, as in Redis.
+    /// Whether a bit already has its new value. As in Redis, no notification is sent then.
     fn changes_nothing_in(self, value: &[u8]) -> bool {
         let (Some(at), Part::Bit { mask, is_set, was_set }) = (self.at, self.part) else { return false };
         let was = value.get(at).map(|byte| byte & mask != 0);
@@ -241,7 +242,7 @@ impl Edit<'_> {
         value
     }
 
-    /// What it takes meanwhile is counted.
+    /// Applies the change without the lock. The temporary memory is charged.
     fn applied_outside(self, call: &Call<'_>, before: &Before, length: usize) -> Stored {
         call.engine().lend(0, length);
         let value = call.engine().pack(Arc::new(self.applied(before, length)));

@@ -1,4 +1,4 @@
-//! Commands of expiries.
+//! Expiration commands.
 
 use engine::{Access, Expiry};
 
@@ -12,14 +12,14 @@ pub(super) enum Unit {
     Milliseconds,
 }
 
-/// From when a time counts.
+/// The reference point of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Now,
     Epoch,
 }
 
-/// Which expiries EXPIRE changes.
+/// Conditions of EXPIRE.
 #[derive(Clone, Copy, Debug, Default)]
 struct ExpireOptions {
     is_for_none: bool,
@@ -39,14 +39,14 @@ impl Unit {
     fn of_ms(self, ms: u64) -> i64 {
         let ms = i64::try_from(ms).unwrap_or(i64::MAX);
         match self {
-            // Rounded, as Redis does.
+            // Rounded, as in Redis.
             Self::Seconds => ms.saturating_add(500) / 1000,
             Self::Milliseconds => ms,
         }
     }
 }
 
-/// An expiry from now, above zero.
+/// A relative expiry, which has to be positive.
 pub(super) fn relative(time: i64, unit: Unit, now_ms: u64, command: &'static str) -> Result<Expiry, Refusal> {
     absolute(time, unit, now_ms, command)
 }
@@ -97,7 +97,7 @@ fn set_expiry(
         if !options.allow(found.expires_at_ms, at_ms) {
             return Ok(false);
         }
-        // What lies in the past removes the key at once.
+        // An expiry in the past removes the key at once.
         let (is_set, change) = match expires_at_ms {
             Some(at_ms) => (shard.set_expiry(Expiry::At(at_ms), call.now_ms)?, Change::Expire),
             None => (shard.remove(call.now_ms), Change::Del),
@@ -134,7 +134,7 @@ fn expire_options(call: &Call<'_>) -> Result<ExpireOptions, Refusal> {
 }
 
 impl ExpireOptions {
-    /// A key without expiry counts as one that expires in all eternity.
+    /// A key without expiry counts as one that expires at infinity.
     fn allow(self, current_ms: Option<u64>, at_ms: i64) -> bool {
         let later = current_ms.is_some_and(|current| at_ms > i64::try_from(current).unwrap_or(i64::MAX));
         let sooner = current_ms.is_none_or(|current| at_ms < i64::try_from(current).unwrap_or(i64::MAX));
@@ -181,7 +181,7 @@ pub(super) fn pexpiretime(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome
     time_of(call, reply, |at_ms| Unit::Milliseconds.of_ms(at_ms))
 }
 
-/// -2: there is no such key; -1: it does not expire.
+/// Replies -2 if the key doesn't exist, and -1 if it has no expiry.
 fn time_of(call: &Call<'_>, reply: &mut Reply<'_>, time: impl Fn(u64) -> i64) -> Outcome {
     let key = call.key(1);
     let mut shard = call.engine().lock(&key);

@@ -1,5 +1,5 @@
-//! What stands between a command and its execution: passwords, transactions, pub/sub, pauses, and what has to be seen before keys
-//! are read or written.
+//! Checks before a command is executed: authentication, transactions, pub/sub, pauses, and recording keys for
+//! observers.
 
 use engine::Key;
 
@@ -16,7 +16,7 @@ use crate::tracking::Mode;
 use crate::transaction::State;
 
 impl<'a> Call<'a> {
-    /// As [`Call::run`] for a client of whom something else is to be looked at first, in the order of Redis.
+    /// Like [`Call::run`], with the checks for closed gates in Redis' order.
     pub(super) fn run_gated(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
         self.session.begin();
         let command = match self.find(name).and_then(|command| self.admit(command)) {
@@ -34,20 +34,20 @@ impl<'a> Call<'a> {
         outcome
     }
 
-    /// As [`Call::run`] for a client of whom nothing is to be looked at.
+    /// Like [`Call::run`], without checks.
     #[inline]
     pub(super) fn run_openly(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
         self.run(name, reply).map_err(|refusal| match refusal {
-            // As in Redis also where there is no transaction.
+            // As in Redis, even without a transaction.
             Refusal::Arity(ref command) if command == "exec" => transactions::abort(self, refusal),
             _ => refusal,
         })
     }
 
-    /// Executes a command that nothing stands in the way of any more.
+    /// Executes a command that has passed all checks.
     pub(super) fn perform(&mut self, command: &'static Command, reply: &mut Reply<'_>) -> Outcome {
         self.session.command = Some(command);
-        // Those who look before it is executed are told when it is.
+        // Checked first, because observers are notified when the command executes.
         if self.await_room() == Err(Refusal::NotNow) {
             return Err(Refusal::NotNow);
         }
@@ -66,14 +66,14 @@ impl<'a> Call<'a> {
         outcome
     }
 
-    /// The command, or the part of it that the second word says, if the client may execute it now.
+    /// Returns the command, or its subcommand, if the client may execute it now.
     fn admit(&self, command: &'static Command) -> Result<&'static Command, Refusal> {
         let gates = self.session.gates;
         let command = self.part(command)?;
         if gates.is_closed(Gates::PASSWORD) && !command.is_for_anybody() {
             return Err(Refusal::NoPassword);
         }
-        // A transaction would do half of what it should.
+        // A transaction would be executed incompletely.
         if command.runs_script() {
             self.rejected(command);
             return Err(scripting::NO_SCRIPTS);
@@ -97,7 +97,7 @@ impl<'a> Call<'a> {
         Ok(command)
     }
 
-    /// A container can be queued only as the part that it is.
+    /// Resolves a container command to its subcommand, because only that can be queued.
     pub(super) fn part(&self, command: &'static Command) -> Result<&'static Command, Refusal> {
         let table = &self.shared.table;
         if self.length() < 2 || table.subcommands(command).is_empty() {
@@ -109,7 +109,7 @@ impl<'a> Call<'a> {
         if part.takes(self.length()) { Ok(part) } else { Err(Refusal::Arity(part.name.to_owned())) }
     }
 
-    /// To monitors.
+    /// Sends the command to monitors.
     fn show(&self, command: &Command) {
         self.shared.tell_monitors(&self.session.client, self.session.chosen, self.shown(command));
     }
@@ -125,15 +125,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A command that can't be executed spoils the transaction that it should have been part of.
+    /// Handles a command that can't be executed. It aborts its transaction.
     fn refused(&mut self, name: &[u8], refusal: Refusal) -> Refusal {
         match &mut self.session.queue {
             _ if refusal == Refusal::NotNow => {
-                // A pause, which those behind it in line for memory may not have to wait for.
+                // During a pause, other clients that wait for memory must not wait behind this one.
                 self.session.leave_line(self.shared);
                 refusal
             }
-            // As in Redis also where there is no transaction.
+            // As in Redis, even without a transaction.
             _ if name.eq_ignore_ascii_case(b"exec") => transactions::abort(self, refusal),
             Some(queue) => {
                 queue.abort();
@@ -172,10 +172,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Before it reads: who writes after that finds this client in the table.
+    /// Tracks the keys before they are read: a client that writes afterwards finds this one in the table.
     fn remember(&self, command: &Command) {
         for key in self.keys_of(command) {
-            // What has expired is told of before, or the client would be told of what it is about to learn.
+            // Expire the key first. Otherwise the client would be notified of the expiration that its read is
+            // about to show.
             let name = self.key_of(key);
             self.engine().lock(&name).contains(self.now_ms);
             self.shared.settle();
@@ -185,15 +186,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// For those who want to know of keys that are new, or were looked for in vain.
+    /// Records missing keys for observers of new keys and keyspace misses.
     fn look_before(&mut self, command: &Command) {
-        // Where it waits for room, it was told when it was tried first.
+        // A command that waits for memory has reported its misses at the first attempt.
         let is_told = self.tells_of_missing(command) && self.session.waits.is_none();
         let is_missing = |name: &&[u8]| {
             let key = self.key_of(name);
             let mut located = self.engine().lock(&key);
             let is_missing = !located.contains(self.now_ms);
-            // The other key of COPY is not read.
+            // COPY doesn't read its second key.
             if is_missing && is_told && (command.name != "copy" || *name == self.argument(1)) {
                 self.shared.note(key.database(), name, Change::KeyMiss, None);
             }
@@ -203,7 +204,7 @@ impl<'a> Call<'a> {
         *self.session.missing.get_mut() = missing;
     }
 
-    /// Whether it looks for keys to read them, as Redis sees it.
+    /// Whether the command reads keys, so that misses are reported as in Redis.
     fn tells_of_missing(&self, command: &Command) -> bool {
         match command.container() {
             "getset" | "getdel" | "getex" | "copy" => true,
@@ -213,7 +214,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The keys that a command is given.
+    /// The keys among the arguments.
     pub(super) fn keys_of(&self, command: &Command) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let arguments = self.arguments;
         let argument = move |index| arguments.at(index).unwrap_or_default();
@@ -221,18 +222,18 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Notes a change for others, once it is known that there are any.
+/// Notes a change, when there are observers.
 #[cold]
 pub(super) fn note(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
     note_new(session, shared, key, change);
     shared.note(key.database(), key.bytes(), change, Some(session.client.id));
 }
 
-/// A key that was not there before is told of before all else.
+/// Reports a key as new before its change.
 fn note_new(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
     let mut missing = session.missing.borrow_mut();
     let is_told = |name: &[u8]| match change {
-        // The other key of RENAME is the new one.
+        // RENAME creates its second key.
         Change::RenameFrom => true,
         Change::Del | Change::MoveFrom => false,
         _ => *name == *key.bytes() && key.database() == session.database,

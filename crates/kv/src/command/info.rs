@@ -1,4 +1,4 @@
-//! INFO: how the server is, in sections that clients read.
+//! INFO: the state of the server in sections.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
@@ -15,7 +15,7 @@ use crate::statistics::Sum;
 use crate::subscriptions::Kind;
 use crate::system;
 
-/// In which requests a section is part of the reply, besides those that name it.
+/// The requests that include a section, besides those that name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     ByDefault,
@@ -25,7 +25,7 @@ enum Shown {
     InEverything,
 }
 
-/// Lines of a section.
+/// The lines of a section.
 struct Lines(String);
 
 type Section = (&'static str, Shown, fn(&Call<'_>, &mut Lines));
@@ -50,7 +50,7 @@ const SECTIONS: [Section; 13] = [
 
 /// INFO [section ...]
 pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    // Those that there are: a request may name a million.
+    // Only known names are kept, because a request may contain a million.
     let words = SECTIONS.iter().map(|(name, ..)| *name).chain(["all", "default", "everything"]);
     let known = |given: &[u8]| words.clone().find(|word| word.as_bytes().eq_ignore_ascii_case(given));
     let wanted: BTreeSet<_> = call.from(1).filter_map(known).collect();
@@ -63,7 +63,7 @@ pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut lines = Lines(String::new());
     for (name, _, tell) in SECTIONS.iter().filter(is_wanted) {
         let gap = if lines.0.is_empty() { "" } else { "\r\n" };
-        // Writing to a string cannot fail, here and below.
+        // Writing to a `String` can't fail, here and below.
         let _ = write!(lines.0, "{gap}# {name}\r\n");
         tell(call, &mut lines);
         constant_facts(name).iter().for_each(|(name, value)| lines.add(name, value));
@@ -77,7 +77,7 @@ impl Lines {
         let _ = write!(self.0, "{name}:{value}\r\n");
     }
 
-    /// As a number, and for people.
+    /// Adds a size as a number and in human-readable form.
     fn bytes(&mut self, name: &str, bytes: u64) {
         self.add(name, bytes);
         self.add(&format!("{name}_human"), human(bytes));
@@ -155,7 +155,7 @@ fn memory(call: &Call<'_>, lines: &mut Lines) {
     lines.add("lazyfree_pending_objects", 0);
 }
 
-/// Redis calls it zero when there is no limit.
+/// Redis reports no limit as zero.
 pub(super) fn unlimited_as_zero(bytes: u64) -> u64 {
     if bytes == u64::MAX { 0 } else { bytes }
 }
@@ -236,7 +236,7 @@ fn cpu(_: &Call<'_>, lines: &mut Lines) {
     lines.add("used_cpu_user_children", "0.000000");
 }
 
-/// What was counted of each command that was called.
+/// Statistics of the commands that were called.
 pub(super) fn sums<'a>(call: &Call<'a>) -> impl Iterator<Item = (&'static Command, Sum)> + use<'a> {
     let shared = call.shared;
     let commands = shared.table.with_parts().iter().enumerate();

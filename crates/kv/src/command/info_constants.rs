@@ -1,6 +1,7 @@
-//! Facts of INFO about what is not here: replication, scripts, an append-only file. Tools that watch servers ask for them by name.
+//! Constant fields of INFO for absent features: replication, scripts, the append-only file. Monitoring tools
+//! look them up by name.
 
-/// What stands in a section besides what is measured.
+/// The constant fields of a section.
 pub(super) fn constant_facts(section: &str) -> &'static [(&'static str, &'static str)] {
     match section {
         "Server" => SERVER,

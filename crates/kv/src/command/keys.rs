@@ -1,4 +1,4 @@
-//! Commands of keys, whatever their values.
+//! Commands for keys of any value.
 
 use engine::Access;
 

@@ -1,4 +1,4 @@
-//! Commands of the set of keys as a whole, and of keys that change their names or databases.
+//! Commands for the keyspace as a whole, and for renaming, copying and moving keys.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use super::{Call, Change, Outcome, Refusal};
 use crate::glob::Matcher;
 use crate::reply::Reply;
 
-/// Keys that SCAN visits if nothing else is said.
+/// Default COUNT of SCAN.
 const COUNT: usize = 10;
-/// SCAN visits no more keys at once, whatever is asked for: some milliseconds.
+/// Maximum COUNT of SCAN, which takes some milliseconds.
 const COUNT_MAX: usize = 16 << 10;
-/// SCAN visits so many buckets for each key that is wanted, where they are empty or belong to other databases.
+/// Buckets that SCAN visits per requested key, if they are empty or belong to other databases.
 const BUCKETS_PER_KEY: usize = 10;
 
-/// What SCAN tells.
+/// Options of SCAN.
 #[derive(Debug)]
 struct ScanOptions<'a> {
     pattern: Option<&'a [u8]>,
     count: usize,
-    /// All values are strings.
+    /// Whether TYPE is absent or `string`, the only type.
     is_type_wanted: bool,
 }
 
-/// What becomes of the key that is there already.
+/// How to treat an existing target key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Free,
     Replaced,
 }
 
-/// What becomes of the key that was copied.
+/// How to treat the source key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Kept,
-    /// As others are told of it.
+    /// Removed, with this notification.
     Removed(Change),
 }
 
@@ -69,7 +69,7 @@ pub(super) fn scan(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Keys that are told as they are found.
+/// Keys that are written to the reply as they are found.
 struct Found {
     told: Result<usize, Refusal>,
     matcher: Matcher,
@@ -84,7 +84,7 @@ impl Found {
         is_match(&mut self.matcher, pattern, key)
     }
 
-    /// How many there were.
+    /// Returns the number of keys.
     fn end(self) -> Result<usize, Refusal> {
         self.matcher.check()?;
         self.told
@@ -100,7 +100,7 @@ impl Found {
     }
 }
 
-/// A single star stands for all keys, also for the empty one, which no pattern matches.
+/// A single star matches all keys, including the empty one, which no other pattern matches.
 pub(super) fn is_match(matcher: &mut Matcher, pattern: &[u8], key: &[u8]) -> bool {
     pattern == b"*" || matcher.matches(pattern, key)
 }
@@ -127,7 +127,8 @@ fn scan_options<'a>(call: &Call<'a>) -> Result<ScanOptions<'a>, Refusal> {
     Ok(options)
 }
 
-/// As C reads unsigned numbers: nothing is zero, a sign is taken, what is negative counts from the end, and a zero byte ends it.
+/// Parses a cursor like C's `strtoul`: an empty text is zero, a sign is accepted, negative numbers wrap
+/// around, and a zero byte ends the text.
 fn cursor(bytes: &[u8]) -> Result<u64, Refusal> {
     let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     if bytes.is_empty() {
@@ -249,7 +250,7 @@ fn other_database(call: &Call<'_>, index: usize) -> Result<Database, Refusal> {
     Ok(call.shared.databases.of_engine(call.chosen_database(index)?))
 }
 
-/// Gives a value to another key, with its expiry.
+/// Copies or moves a value to another key, with its expiry.
 fn transfer(
     call: &Call<'_>,
     (from, source): (&Key<'_>, Source),

@@ -1,4 +1,4 @@
-//! SLOWLOG and LATENCY: what took long.
+//! SLOWLOG and LATENCY.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::reply::Reply;
 use crate::slow::Event;
 use crate::sparkline;
 
-/// Entries that SLOWLOG GET tells if nothing else is said.
+/// Default count of SLOWLOG GET.
 const COUNT: usize = 10;
 
 /// SLOWLOG GET [count]
@@ -112,17 +112,17 @@ pub(super) fn doctor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut text = String::new();
     if slow.monitored_ms() == 0 {
         text.push_str(
-            "Nothing is sampled: CONFIG SET latency-monitor-threshold says from how many milliseconds on.\n",
+            "Latency monitoring is off: set a threshold with CONFIG SET latency-monitor-threshold.\n",
         );
     } else if events.is_empty() {
-        let _ = writeln!(text, "Nothing took {} ms or longer.", slow.monitored_ms());
+        let _ = writeln!(text, "No event took {} ms or longer.", slow.monitored_ms());
     }
     for (name, event) in events {
         let count = event.samples.len();
         let mean_ms = event.samples.iter().map(|(_, took_ms)| took_ms).sum::<u64>() / count.max(1) as u64;
         let _ = writeln!(
             text,
-            "{name}: {count} samples, {mean_ms} ms on average, {} ms at most. SLOWLOG GET tells which commands these were.",
+            "{name}: {count} samples, {mean_ms} ms on average, {} ms at most. SLOWLOG GET shows the commands.",
             event.max_ms
         );
     }
@@ -135,7 +135,7 @@ pub(super) fn histogram(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let known = |name: &[u8]| call.shared.table.find_with_parts(name).map(|command| command.name);
     let wanted: BTreeSet<_> = call.from(2).filter_map(known).collect();
     let is_wanted = |name: &str| {
-        // With the parts of a command that is named.
+        // The name of a container command selects its subcommands.
         let container = name.split('|').next().unwrap_or_default();
         call.length() == 2 || wanted.contains(name) || wanted.contains(container)
     };

@@ -1,9 +1,10 @@
-//! Numbers of INCRBYFLOAT, with 64 bits of precision: the `long double` of x86-64, with which Redis computes there. 64-bit floats have 53 bits, and
-//! would change integers above 2^53 that are only added to.
+//! Numbers of INCRBYFLOAT with a significand of 64 bits: the `long double` of x86-64, which Redis uses there.
+//! `f64` has 53 bits, and would change integers above 2^53 even if only added to.
 
 use std::cmp::Ordering;
 
-/// `significand * 2^exponent`. The highest bit of the significand is set, unless the exponent is the least there is.
+/// A number `significand * 2^exponent`. The highest bit of the significand is set, unless the exponent is the
+/// least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LongDouble {
     is_negative: bool,
@@ -11,7 +12,7 @@ pub(super) struct LongDouble {
     exponent: i32,
 }
 
-/// What a text stands for.
+/// A parsed number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
     Finite(LongDouble),
@@ -20,16 +21,16 @@ pub(super) enum Number {
 
 const EXPONENT_MIN: i32 = -16_445;
 const EXPONENT_MAX: i32 = 16_320;
-/// Longer texts are no numbers, as in Redis.
+/// Longer texts are not numbers, as in Redis.
 const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
-/// Of what is dropped behind the last bit, in the highest bits of a number.
+/// Half of the last place, for the dropped bits aligned to the top of a word.
 const HALF: u128 = 1 << 127;
-/// Digits behind the point.
+/// Digits after the decimal point.
 const FRACTION_DIGITS: usize = 17;
 
 impl Number {
-    /// Reads a text as `strtold` does: decimal or hexadecimal, with an exponent or not. None: it is no number, or one that is too large, or too
-    /// close to zero.
+    /// Parses a text like `strtold`: decimal or hexadecimal, with an optional exponent. Returns `None` if it
+    /// isn't a number, overflows or underflows.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
@@ -49,7 +50,8 @@ impl Number {
     pub(super) const ZERO: Self =
         Self::Finite(LongDouble { is_negative: false, significand: 0, exponent: EXPONENT_MIN });
 
-    /// The sum of two, as text: at most 17 digits behind the point, none that is zero at the end, no exponent. None: it is not finite.
+    /// Adds two numbers and formats the sum with at most 17 digits after the point, without trailing zeros
+    /// and without an exponent. Returns `None` if the sum is not finite.
     pub(super) fn sum(self, other: Self) -> Option<String> {
         match (self, other) {
             (Self::Finite(one), Self::Finite(other)) => one.plus(other).map(LongDouble::to_text),
@@ -59,7 +61,7 @@ impl Number {
 }
 
 impl LongDouble {
-    /// The nearest to `quotient * 2^exponent`. Halves go to the even one. None: it is too large.
+    /// Rounds `quotient * 2^exponent` to the nearest number, ties to even. Returns `None` if it overflows.
     fn nearest(quotient: u128, exponent: i32) -> Option<Self> {
         let bits = (u128::BITS - quotient.leading_zeros()) as i32;
         let dropped = (bits - 64).max(EXPONENT_MIN - exponent).max(0);
@@ -70,14 +72,14 @@ impl LongDouble {
         };
         let is_up = rest > HALF || (rest == HALF && kept & 1 == 1);
         let (kept, exponent) = (kept + u128::from(is_up), exponent + dropped);
-        // All ones have become a power of two.
+        // Rounding up may carry into a power of two.
         let carry = i32::from(kept >> 64 != 0);
         let number =
             Self { is_negative: false, significand: (kept >> carry) as u64, exponent: exponent + carry };
         number.normalized()
     }
 
-    /// With the highest bit set, as far as the exponent permits.
+    /// Shifts the highest bit into place, as far as the exponent permits.
     fn normalized(self) -> Option<Self> {
         if self.significand == 0 {
             return Some(Self { exponent: EXPONENT_MIN, ..self });
@@ -94,7 +96,7 @@ impl LongDouble {
     fn plus(self, other: Self) -> Option<Self> {
         let is_larger = (self.exponent, self.significand) >= (other.exponent, other.significand);
         let (large, small) = if is_larger { (self, other) } else { (other, self) };
-        // Room for a carry above, and enough below for what is lost to count as a single bit.
+        // One bit for a carry at the top, and enough at the bottom for lost bits to count as a sticky bit.
         let distance = (large.exponent - small.exponent).min(127) as u32;
         let (one, other) = (u128::from(large.significand) << 62, u128::from(small.significand) << 62);
         let shifted = other >> distance;
@@ -115,7 +117,7 @@ impl LongDouble {
         format!("{sign}{text}")
     }
 
-    /// What stands before and behind the point, for a negative exponent.
+    /// The digits before and after the point, for a negative exponent.
     fn parts(self) -> (String, u128) {
         const UNIT: u128 = 10_u128.pow(FRACTION_DIGITS as u32);
         let places = self.exponent.unsigned_abs();
@@ -132,7 +134,8 @@ impl LongDouble {
     }
 }
 
-/// Digits with a point or without, and how many of them stand behind it. None: something else follows.
+/// Parses digits with an optional point, and returns the number of digits after the point. Returns `None` if
+/// other characters follow.
 fn digits(text: &[u8], is_digit: fn(&u8) -> bool) -> Option<(Vec<u8>, i64)> {
     let mut parts = text.split(|byte| *byte == b'.');
     let (whole, fraction) = (parts.next()?, parts.next().unwrap_or_default());
@@ -141,7 +144,7 @@ fn digits(text: &[u8], is_digit: fn(&u8) -> bool) -> Option<(Vec<u8>, i64)> {
     is_plain.then_some((digits, fraction.len() as i64))
 }
 
-/// The number behind an `e` or `p`, which may be too large for anything.
+/// Parses the exponent after `e` or `p`, which may be out of range.
 fn exponent(text: &[u8]) -> Option<i64> {
     let is_negative = text.first() == Some(&b'-');
     let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
@@ -150,7 +153,7 @@ fn exponent(text: &[u8]) -> Option<i64> {
     is_plain.then(|| digits.iter().fold(0, add)).map(|number| if is_negative { -number } else { number })
 }
 
-/// An exponent with which nothing but zero is within reach.
+/// An exponent beyond which every number except zero is out of range.
 const FAR: i64 = 1_000_000;
 
 fn split_exponent(text: &[u8], letter: u8) -> Option<(&[u8], i64)> {
@@ -197,9 +200,10 @@ fn hexadecimal(text: &[u8]) -> Option<LongDouble> {
     divide(&numerator, &Natural::of(1), exponent - behind * 4)
 }
 
-/// The nearest to `numerator / denominator * 2^exponent`, neither of them zero. None: it is too large, or rounds to zero.
+/// Rounds `numerator / denominator * 2^exponent` to the nearest number; both are non-zero. Returns `None` if
+/// it overflows or rounds to zero.
 fn divide(numerator: &Natural, denominator: &Natural, exponent: i64) -> Option<LongDouble> {
-    // The quotient has 65 or 66 bits.
+    // The quotient gets 65 or 66 bits.
     let shift = 65 - (i64::from(numerator.bits()) - i64::from(denominator.bits()));
     let places = |shift: i64| u32::try_from(shift).unwrap_or(0);
     let mut rest = numerator.shifted(places(shift));
@@ -214,12 +218,12 @@ fn divide(numerator: &Natural, denominator: &Natural, exponent: i64) -> Option<L
         }
     }
     let exponent = i32::try_from((exponent - shift).clamp(-2 * FAR, 2 * FAR)).ok()?;
-    // What is left counts as a bit behind the quotient, which has more of them than are kept.
+    // The remainder becomes a sticky bit below the quotient, which has more bits than are kept.
     let quotient = quotient << 1 | u128::from(rest.bits() > 0);
     LongDouble::nearest(quotient, exponent - 1).filter(|number| number.significand != 0)
 }
 
-/// An integer of any size: its digits to the base of 2^32, the least first, and no zeros at the end.
+/// An arbitrary-precision integer: digits in base 2^32, the least significant first, without trailing zeros.
 #[derive(Clone, Debug, Default)]
 struct Natural(Vec<u32>);
 
@@ -270,7 +274,7 @@ impl Natural {
         order.then_with(|| self.0.iter().rev().cmp(other.0.iter().rev())) != Ordering::Less
     }
 
-    /// Takes away what is not more.
+    /// Subtracts a number that is not greater.
     fn minus(&mut self, other: &Self) {
         let mut borrow = 0;
         for (at, digit) in self.0.iter_mut().enumerate() {
@@ -343,14 +347,14 @@ mod tests {
     }
 
     proptest! {
-        /// Every integer of 64 bits is exact, and so is each sum that has no more bits.
+        /// Every 64-bit integer is exact, and so is every sum that fits into 64 bits.
         #[test]
         fn integers_are_exact(one: i64, other: i64) {
             let expected = i128::from(one) + i128::from(other);
             prop_assert_eq!(sum(&one.to_string(), &other.to_string()), Some(expected.to_string()));
         }
 
-        /// Any 64-bit float is one of these, so that what is read of its text lies next to it.
+        /// Every `f64` is such a number, so its text must parse to a neighbour.
         #[test]
         fn floats_are_read_as_they_are(number in -1e15..1e15_f64) {
             let text = sum(&number.to_string(), "0").expect("a number");

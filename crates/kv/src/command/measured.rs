@@ -1,4 +1,4 @@
-//! A command is executed, and counted.
+//! Execution of a command with statistics.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::reply::Reply;
 use crate::slow::{Entry, abridge};
 
 impl Call<'_> {
-    /// Executes a command that nothing stands in the way of.
+    /// Executes a command that has passed all checks, and records its statistics.
     pub(super) fn measure(&mut self, command: &'static Command, reply: &mut Reply<'_>) -> Outcome {
         let number = self.shared.table.number(command);
         let is_quick = command.has("fast") && !self.shared.slow.wants_all();
@@ -22,7 +22,7 @@ impl Call<'_> {
             self.session.took_before += begin.map_or(Duration::ZERO, |begin| begin.elapsed());
             return outcome;
         }
-        // A part of a command counts for itself.
+        // Statistics of a subcommand are separate from its container's.
         let part = self.session.command.filter(|part| part.is_part_of(command));
         let performed = part.unwrap_or(command);
         let counted = self.statistics.command(self.shared.table.number(performed));
@@ -39,7 +39,7 @@ impl Call<'_> {
         outcome
     }
 
-    /// A command is refused before it is executed.
+    /// Counts a command refused before execution.
     pub(super) fn rejected(&self, command: &'static Command) {
         self.statistics.command(self.shared.table.number(command)).rejected.add(1);
     }
@@ -70,10 +70,10 @@ impl Call<'_> {
     }
 }
 
-/// Whoever waits for the next command of a batch waits for one of those at most.
+/// Limits how long other clients wait for a batch: at most one such command.
 const LONG: Duration = Duration::from_millis(5);
 
-/// Whether it was not executed, and will be.
+/// Whether the command was not executed yet, and will be retried.
 pub(super) fn is_put_off(outcome: &Outcome) -> bool {
     matches!(outcome, Err(Refusal::NotAlone | Refusal::NotNow | Refusal::NotYet))
 }

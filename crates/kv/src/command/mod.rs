@@ -1,4 +1,4 @@
-//! Commands: the table of them, and what is the same for all.
+//! Commands: the command table, and code shared by all commands.
 
 mod arguments;
 mod bits;
@@ -65,12 +65,12 @@ use crate::session::{Gates, Session};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
 
-/// Which other commands may run at the same time.
+/// The other commands that may run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isolation {
-    /// Those of other workers.
+    /// Commands of other workers.
     Turn,
-    /// None.
+    /// No other commands.
     Alone,
 }
 
@@ -78,38 +78,38 @@ pub(crate) enum Isolation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     Yes,
-    /// It needs [`Isolation::Alone`], and has done nothing.
+    /// Not executed: it needs [`Isolation::Alone`].
     NotAlone,
-    /// It has to wait for the end of a pause, and has done nothing.
+    /// Not executed: it has to wait for the end of a pause.
     NotNow,
-    /// It goes on when others had their turn, behind what it has told already.
+    /// Partly executed: it continues after other clients' turns, behind the reply so far.
     NotYet,
 }
 
-/// One command under way.
+/// A command being executed.
 pub(crate) struct Call<'a> {
-    /// The name first.
+    /// Begins with the name.
     arguments: Arguments<'a>,
     session: &'a mut Session,
     shared: &'a Shared,
     statistics: &'a Statistics,
     isolation: Isolation,
-    /// An argument that has memory of its own.
+    /// An argument in a buffer of its own.
     body: Option<&'a Arc<Vec<u8>>>,
-    /// What LCS may still compare.
+    /// The remaining budget of LCS.
     cells: &'a mut Cells,
     effort: &'a Effort,
     now_ms: u64,
 }
 
-/// A value that is to be stored.
+/// A value to be stored.
 enum NewValue<'a> {
-    /// An argument, to be copied.
+    /// An argument that has to be copied.
     Small(&'a [u8]),
     Large(Stored),
 }
 
-/// Why a command is refused, in the words of Redis, on which clients match.
+/// Reasons for refusing a command, with Redis' texts, on which clients match.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
     #[error("ERR syntax error")]
@@ -120,7 +120,7 @@ pub(crate) enum Refusal {
     Arity(String),
     #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
     Unknown { name: String, arguments: String },
-    /// Another server of the cluster has the slot: its number and the address.
+    /// Another node owns the slot: the slot and the node's address.
     #[error("MOVED {0}")]
     Moved(String),
     #[error("CROSSSLOT Keys in request don't hash to the same slot")]
@@ -161,7 +161,7 @@ pub(crate) enum Refusal {
     OutOfMemory,
     #[error("OOM the reply needs more memory than 'maxmemory' and 'maxmemory-clients' leave")]
     ReplyOverLimit,
-    #[error("OOM the tables of what clients watch and listen to need more memory")]
+    #[error("OOM not enough memory for watched keys and subscriptions")]
     TablesOverLimit,
     #[error(transparent)]
     Pattern(#[from] crate::glob::TooLong),
@@ -185,20 +185,20 @@ pub(crate) enum Refusal {
     Other(&'static str),
     #[error("{0}")]
     Told(String),
-    /// Not told: the command is executed again, alone.
+    /// Internal: the command is executed again, alone.
     #[error("the command needs to be alone")]
     NotAlone,
-    /// Not told: the command is executed when a pause is over.
+    /// Internal: the command is retried after a pause.
     #[error("the command has to wait")]
     NotNow,
-    /// Not told: the command goes on in the next turn.
+    /// Internal: the command continues in the next turn.
     #[error("the command takes several turns")]
     NotYet,
 }
 
 pub(crate) type Outcome = Result<(), Refusal>;
 
-/// Executes one request and replies to it.
+/// Executes a request and writes the reply.
 pub(crate) fn execute(
     arguments: &Arguments<'_>,
     session: &mut Session,
@@ -224,7 +224,7 @@ pub(crate) fn execute(
         return Done::NotYet;
     }
     if let Err(refusal) = outcome {
-        // What was replied so far would be taken for the reply.
+        // A partial reply would be taken for the reply.
         reply.out.truncate(begin);
         match refusal {
             Refusal::NotAlone => return Done::NotAlone,
@@ -234,7 +234,7 @@ pub(crate) fn execute(
         let text = refusal.to_string();
         shared.errors.add(&text);
         if call.session.is_reply_begun {
-            // What it is told now would be taken for the length of an array.
+            // An error within an array would be taken for one of its elements.
             call.session.is_over = true;
         } else {
             reply.error(&text);
@@ -284,22 +284,22 @@ impl<'a> Call<'a> {
         self.shared.access.read().permits_debug(self.session.client.ends.client)
     }
 
-    /// What a command begins with that must see, or show, all keys at one moment.
+    /// Called first by commands that must see, or change, all keys at one moment.
     fn alone(&self) -> Outcome {
         if self.isolation == Isolation::Alone { Ok(()) } else { Err(Refusal::NotAlone) }
     }
 
-    /// This command has changed a key, whose shard is still locked.
+    /// Records that the command has changed a key, whose shard is still locked.
     fn changed<S: DerefMut<Target = Shard>>(&self, located: &Located<'_, S>, change: Change) {
         changed(self.session, self.shared, located, change);
     }
 
-    /// All keys from this argument on, at once.
+    /// Locks the keys from this argument on.
     fn lock_from(&self, index: usize) -> Locked<'a> {
         self.engine().lock_all(self.from(index).map(|bytes| self.key_of(bytes)))
     }
 
-    /// It has changed keys, of which others were told together. One change, for those who count them.
+    /// Counts one change, for a command whose notifications were sent for all keys together.
     fn changed_many(&self) {
         self.session.changes.set(self.session.changes.get() + 1);
     }
@@ -311,7 +311,7 @@ impl<'a> Call<'a> {
                 break;
             }
             let text = repeated::text_within(argument, TOLD_BYTES_MAX - bytes);
-            // Two quotes and a space count too.
+            // Two quotes and a space are included.
             bytes += repeated::bytes(&text).count() + 3;
             arguments.extend(["'", &text, "' "]);
         }
@@ -323,17 +323,17 @@ impl<'a> Call<'a> {
         Refusal::UnknownSubcommand { command: command.name.to_ascii_uppercase(), name }
     }
 
-    /// The database that the client has chosen.
+    /// The selected database.
     fn database(&self) -> Database {
         self.session.database
     }
 
-    /// An argument that the arity promises.
+    /// An argument whose presence is guaranteed by the arity.
     fn argument(&self, index: usize) -> &'a [u8] {
         self.arguments.at(index).unwrap_or_default()
     }
 
-    /// How many arguments there are, with the name.
+    /// Number of arguments, including the name.
     fn length(&self) -> usize {
         self.arguments.len()
     }
@@ -350,33 +350,35 @@ impl<'a> Call<'a> {
         &self.shared.engine
     }
 
-    /// An argument as it is to be stored. One that has memory of its own stays there, and a large one is packed: nothing may be locked.
+    /// Prepares an argument to be stored. One in its own buffer is not copied, and a large one is compressed.
+    /// Nothing may be locked.
     fn value(&self, index: usize) -> NewValue<'a> {
         let value = self.argument(index);
         if let Some(body) = self.body.filter(|body| std::ptr::eq(body.as_slice(), value)) {
             return NewValue::Large(self.pack(Arc::clone(body)));
         }
-        // What could not be held is refused by whoever stores it, and need not be copied for that.
+        // A value that is too large is refused when it is stored, so it isn't copied.
         if self.engine().is_to_be_packed(value.len()) && self.engine().could_hold(value.len()) {
             return NewValue::Large(self.pack(Arc::new(value.to_vec())));
         }
         NewValue::Small(value)
     }
 
-    /// One that the command has put together.
+    /// Prepares a value that the command has computed.
     fn new_value(&self, value: Vec<u8>) -> Result<NewValue<'a>, Refusal> {
         self.check_size(value.len())?;
         Ok(NewValue::Large(self.pack(Arc::new(value))))
     }
 
-    /// What the client has sent itself is no more than it has sent.
+    /// Compresses a value. No budget is charged, because the work is bounded by the bytes that the client has
+    /// sent.
     fn pack(&self, value: Arc<Vec<u8>>) -> Stored {
         let is_long = self.engine().is_to_be_packed(value.len()) && effort::is_long(value.len());
         self.session.has_taken_long.set(self.session.has_taken_long.get() || is_long);
         self.engine().pack(value)
     }
 
-    /// Before so many bytes of values are unpacked, packed or compared.
+    /// Charges the budget before values are processed.
     fn go_through(&self, bytes: usize) -> Outcome {
         if self.effort.go_through(bytes)? {
             self.session.has_taken_long.set(true);
@@ -384,18 +386,18 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Before a look at all of a value.
+    /// Charges the budget before a whole value is processed.
     fn look_through(&self, stored: &Stored) -> Outcome {
         self.go_through(effort::bytes_of(stored))
     }
 
-    /// Refuses what could not be held even if all else were evicted for it.
+    /// Refuses a value that would not fit even in an empty store.
     fn check_size(&self, bytes: usize) -> Outcome {
         if self.engine().could_hold(bytes) { Ok(()) } else { Err(Refusal::OutOfMemory) }
     }
 
-    /// Tries to write; where the key's own shard has nothing to evict, others make room. Nothing is evicted for a request
-    /// that is too large in any case.
+    /// Writes; if the key's own shard has nothing to evict, evicts in other shards and retries. Nothing is
+    /// evicted for a value that can't fit at all.
     fn with_room<T>(
         &self,
         key: &Key<'_>,
@@ -409,8 +411,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A command of this session has changed a key; whether that is to be told when nothing is locked any more. The shard is still locked, so that
-/// what is told of a key has the order in which it happened.
+/// Records that a command has changed a key. Returns whether observers have to be notified after the locks
+/// are released. The shard is still locked, so that the changes of a key are recorded in order.
 #[inline]
 fn changed<S: DerefMut<Target = Shard>>(
     session: &Session,
@@ -426,12 +428,12 @@ fn changed<S: DerefMut<Target = Shard>>(
     is_told
 }
 
-/// A command whose second word says which it is.
+/// Executes a command that consists of subcommands.
 fn container(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let table = &call.shared.table;
     let Some(command) = table.find(call.argument(0)) else { return Err(call.unknown(call.argument(0))) };
     let Some(part) = table.find_subcommand(command, call.argument(1)) else {
-        // DEBUG has it too, and nobody is told of it.
+        // DEBUG has HELP too, which COMMAND doesn't list.
         return if call.is_word(1, "help") { help(call, reply) } else { Err(call.unknown_part(command)) };
     };
     if !part.takes(call.length()) {
@@ -462,5 +464,6 @@ fn help(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Of the name of a command that does not exist, and of its arguments together: the one in which they reach this is the last.
+/// Limits the name and the arguments in the error for an unknown command. The argument that reaches the limit
+/// is the last.
 const TOLD_BYTES_MAX: usize = 128;

@@ -1,4 +1,4 @@
-//! Commands of values that are numbers.
+//! Commands for values that are numbers.
 
 use arrayvec::ArrayVec;
 use engine::{Access, Expiry};
@@ -34,7 +34,7 @@ fn add(call: &Call<'_>, reply: &mut Reply<'_>, more: i64) -> Outcome {
     Ok(())
 }
 
-/// The number as it is stored, and told.
+/// Formats a number as it is stored and replied.
 fn digits(number: i64) -> ArrayVec<u8, INTEGER_BYTES_MAX> {
     itoa::Buffer::new().format(number).bytes().collect()
 }
@@ -50,7 +50,8 @@ pub(super) fn incrbyfloat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome
     Ok(())
 }
 
-/// Stores what a number becomes, of which nothing is known where there is no key, and leaves its expiry; what it has become.
+/// Replaces a number by the result of `change`, which gets `None` for a missing key. Keeps the expiry, and
+/// returns the result.
 fn replace<T: AsRef<[u8]>>(
     call: &Call<'_>,
     what: Change,
@@ -60,7 +61,7 @@ fn replace<T: AsRef<[u8]>>(
     call.with_room(&key, || {
         let mut located = call.engine().lock(&key);
         let found = located.get(Access::Use, call.now_ms);
-        // What is kept compressed is longer than any number, and as little one as an empty value.
+        // A compressed value is longer than any number, so it fails to parse like an empty value.
         let changed = change(found.as_ref().map(|found| found.value.plain().unwrap_or_default()));
         if let Ok(number) = &changed {
             located.set(number.as_ref(), Expiry::Keep, call.now_ms)?;

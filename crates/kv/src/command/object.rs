@@ -1,4 +1,4 @@
-//! OBJECT and MEMORY: what is known of a key besides its value.
+//! OBJECT and MEMORY: metadata of keys, and memory usage.
 
 use engine::{Access, Found, Policy};
 
@@ -7,7 +7,7 @@ use super::{Call, Outcome, Refusal};
 use crate::reply::Reply;
 use crate::system;
 
-/// Redis keeps values up to this length beside their key.
+/// Longest value that Redis stores in the `embstr` encoding.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
 pub(super) fn encoding(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -115,23 +115,23 @@ pub(super) fn memory_doctor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outco
     let resident = system::resident_data_bytes().unwrap_or(used);
     let text = match () {
         () if resident > used.saturating_mul(2) && resident > DOCTOR_BYTES_MIN => {
-            "Resident memory is more than twice what keys and values take: buffers of clients, or a limit that was lowered.\n"
+            "Resident memory is more than twice the memory used. Possible causes: client buffers, or a maxmemory that was lowered.\n"
         }
         () if used > max => {
-            "More memory is taken than maxmemory allows: keys are evicted for it now, as far as the policy lets them.\n"
+            "Memory usage exceeds maxmemory. Keys are being evicted as far as maxmemory-policy permits.\n"
         }
-        () => "Nothing is wrong with the memory of this server.\n",
+        () => "No memory problems found.\n",
     };
     reply.text(text);
     Ok(())
 }
 
-/// Below this, what threads and buffers take says nothing about the data.
+/// Below this size, the memory of threads and buffers dominates.
 const DOCTOR_BYTES_MIN: u64 = 64 << 20;
 
 pub(super) fn memory_malloc_stats(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let used = call.engine().used_bytes();
-    reply.text(&format!("Segments of the engine: {used} bytes in use.\n"));
+    reply.text(&format!("Engine segments: {used} bytes in use.\n"));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Options that SET, GETEX, MSETEX and DELEX share: when a key expires, and on which condition it is changed.
+//! Options shared by SET, GETEX, MSETEX and DELEX: expiry and conditions.
 
 use std::ops::DerefMut;
 
@@ -9,7 +9,7 @@ use super::arguments::parse_integer;
 use super::expiry::{Origin, Unit, absolute};
 use super::{Call, Refusal};
 
-/// The command whose options are read.
+/// The command whose options are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Set,
@@ -18,7 +18,7 @@ pub(super) enum Command {
     MSetEx,
 }
 
-/// What they say.
+/// Parsed options.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options<'a> {
     pub(super) condition: Condition<'a>,
@@ -26,7 +26,7 @@ pub(super) struct Options<'a> {
     lifetime: Option<Lifetime<'a>>,
 }
 
-/// Which keys are changed.
+/// The condition for a change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Condition<'a> {
     #[default]
@@ -36,7 +36,7 @@ pub(super) enum Condition<'a> {
     If(Test, &'a [u8]),
 }
 
-/// How a value is compared with an operand, or its digest.
+/// The comparison of a value, or its digest, with an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     Equal,
@@ -82,17 +82,18 @@ impl Command {
 }
 
 impl<'a> Options<'a> {
-    /// Whether it was said when the key is to expire.
+    /// Whether an expiry option was given.
     pub(super) fn has_lifetime(&self) -> bool {
         self.lifetime.is_some()
     }
 
-    /// Whether it is to expire at some time.
+    /// Whether an expiration time was given.
     pub(super) fn is_until(&self) -> bool {
         matches!(self.lifetime, Some(Lifetime::Until(..)))
     }
 
-    /// Reads the options from an argument on. As in Redis the last of two equal words counts, and different ones of a kind exclude each other.
+    /// Parses the options from an argument on. As in Redis, a repeated option overrides the earlier one, and
+    /// different options of a kind exclude each other.
     pub(super) fn read(call: &Call<'a>, begin: usize, command: Command) -> Result<Self, Refusal> {
         let (mut options, mut at) = (Self::default(), begin);
         while at < call.length() {
@@ -112,7 +113,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// How many arguments it took.
+    /// Parses a condition, and returns the number of arguments.
     fn read_condition(&mut self, call: &Call<'a>, at: usize, command: Command) -> usize {
         let operand = (at + 1 < call.length()).then(|| call.argument(at + 1));
         let test = TESTS.into_iter().find(|(word, _)| call.is_word(at, word)).map(|(_, test)| test);
@@ -138,7 +139,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// How many arguments it took.
+    /// Parses an expiry option, and returns the number of arguments.
     pub(super) fn read_lifetime(&mut self, call: &Call<'a>, at: usize, command: Command) -> usize {
         let has_next = at + 1 < call.length();
         let time = TIMES.into_iter().find(|(word, ..)| has_next && call.is_word(at, word));
@@ -155,7 +156,7 @@ impl<'a> Options<'a> {
         taken
     }
 
-    /// When a key is to expire; nothing if nothing was said.
+    /// The expiry to set; `None` if no option was given.
     pub(super) fn expiry(&self, call: &Call<'_>, command: Command) -> Result<Option<Expiry>, Refusal> {
         match self.lifetime {
             None => Ok(None),
@@ -182,7 +183,7 @@ impl Lifetime<'_> {
 }
 
 impl Condition<'_> {
-    /// Whether the key may be changed. A long value is looked at under the lock: see [`Call::lock_if`].
+    /// Whether the condition is met. A long value is examined under the lock: see [`Call::lock_if`].
     pub(super) fn is_met<S: DerefMut<Target = Shard>>(
         self,
         located: &mut Located<'_, S>,
@@ -194,7 +195,7 @@ impl Condition<'_> {
         }
     }
 
-    /// As far as it is known without a look at all of a long value.
+    /// Evaluates the condition as far as possible without examining a long value.
     fn look<S: DerefMut<Target = Shard>>(
         self,
         located: &mut Located<'_, S>,
@@ -208,7 +209,7 @@ impl Condition<'_> {
             Self::If(test, operand) => (test, operand),
         };
         let Some(found) = located.get(Access::Peek, now_ms) else {
-            // What is not there is not equal to anything.
+            // A missing value is equal to nothing.
             return Ok(Look::Done(matches!(test, Test::NotEqual | Test::DigestNotEqual)));
         };
         match found.value {
@@ -221,7 +222,7 @@ impl Condition<'_> {
         }
     }
 
-    /// Whether a key with this value may be changed.
+    /// Whether the condition is met by an existing value.
     fn is_met_by(self, stored: &Stored) -> Result<bool, Refusal> {
         match self {
             Self::Always | Self::IfThere => Ok(true),
@@ -236,7 +237,7 @@ impl Test {
         TESTS.into_iter().find(|(word, _)| call.is_word(index, word)).map(|(_, test)| test)
     }
 
-    /// Whether this takes a look at all of the value.
+    /// Whether the comparison needs the whole value.
     fn needs_all(self, value: Value<'_>, operand: &[u8]) -> bool {
         match self {
             Self::Equal | Self::NotEqual => value.length() == operand.len(),
@@ -244,7 +245,7 @@ impl Test {
         }
     }
 
-    /// Of a value with these bytes; none of them if not all are needed.
+    /// Compares a value with these bytes; `None` if they aren't needed.
     fn is_met(self, bytes: Option<&[u8]>, operand: &[u8]) -> Result<bool, Refusal> {
         Ok(match self {
             Self::Equal => bytes == Some(operand),
@@ -255,25 +256,25 @@ impl Test {
     }
 }
 
-/// What was found out about a large value while its shard was not locked.
+/// The result for a large value that was examined without the lock.
 struct Judged {
     stored: Stored,
     is_met: bool,
 }
 
-/// How far a look at a value came, under the lock of its shard.
+/// Result of a check under the shard's lock.
 enum Look {
     Done(bool),
-    /// All of it is to be looked at outside of the lock.
+    /// The whole value has to be examined without the lock.
     Long(Stored),
 }
 
-/// A key whose shard is locked, and whether its value is as a command asks.
+/// A key with its shard locked, and whether the condition is met.
 pub(super) type Asked<'a, 'k> = (Located<'k, Guard<'a>>, Result<bool, Refusal>);
 
 impl<'a> Call<'a> {
-    /// Locks the shard of a key, whose value is to be as `condition` says. A long value is looked at, and unpacked, while the shard is not
-    /// locked; if it is another by then, that one is looked at.
+    /// Locks the shard of a key and evaluates the condition on its value. A long value is examined, and
+    /// decompressed, without the lock; if it has changed by then, the new one is examined.
     pub(super) fn lock_if<'k>(&self, key: &'k Key<'k>, condition: Condition<'_>) -> Asked<'a, 'k> {
         let mut judged = None;
         for _ in 0..ATTEMPTS_UNLOCKED {
@@ -295,7 +296,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// From then on it is looked at under the lock: somebody changes the value all the time.
+/// After this many attempts the value is examined under the lock, because other clients keep changing it.
 const ATTEMPTS_UNLOCKED: usize = 4;
 
 /// XXH3 with 64 bits.

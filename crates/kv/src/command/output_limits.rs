@@ -1,4 +1,5 @@
-//! CONFIG of `client-output-buffer-limit`: classes of clients, each with two limits and a time.
+//! `client-output-buffer-limit` in CONFIG: classes of clients, each with a hard limit, a soft limit and a
+//! time.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use super::config::memory;
 use crate::limits::OutputLimit;
 use crate::shared::Shared;
 
-/// There are no replicas: what is set for them is taken and forgotten.
+/// There are no replicas: limits for them are accepted and ignored.
 pub(super) fn read(shared: &Shared) -> String {
     let limits = shared.limits();
     let class =

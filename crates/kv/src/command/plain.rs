@@ -1,4 +1,5 @@
-//! GET, SET and DEL as nearly all clients send them, without what other commands need: a table, a list of arguments, room for refusals.
+//! A fast path for GET, SET and DEL in their usual form. It avoids the command table, the list of arguments,
+//! and the paths for errors.
 
 use engine::{Access, Batch, Database, Expiry, Hint, Key, Located, Shard, Stored, Value};
 use resp::{Short, ShortScanner};
@@ -10,28 +11,29 @@ use crate::reply::{Reply, Version};
 use crate::session::Session;
 use crate::statistics::PLAIN;
 
-/// GET or DEL of a key, or SET of a value without options.
+/// A GET or DEL of one key, or a SET without options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain<'a> {
-    /// Of the request, which is short. With a byte for the verb beside them, all of this has 64.
+    /// Length of the request, which is short. Together with the byte for the verb, the struct has 64 bytes.
     bytes: u32,
     verb: Verb,
     pub(crate) key: Key<'a>,
-    /// Where it seems to be.
+    /// The likely position of the key.
     hint: Hint,
-    /// To be set; nothing for another verb.
+    /// The value to set; empty for other verbs.
     value: &'a [u8],
 }
 
-/// The protocol in which requests come, and their replies go. Each has its own copy of the code: to ask for every request would cost a tenth of it.
+/// The wire format of requests and replies. The code is monomorphised for each, because a check per request
+/// would cost a tenth of its time.
 pub(crate) trait Form {
-    /// The request with which `bytes` begin. None says nothing.
+    /// Parses the request at the beginning of `bytes`. `None` only means that the slow path has to look.
     fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>>;
 
-    /// In which version of the Redis protocol a reply is written.
+    /// The RESP version in which replies are first written.
     fn version(session: &Session) -> Version;
 
-    /// Makes of the reply that begins there what the client is to see.
+    /// Converts the reply that begins at `begin` to the wire format.
     fn finish(out: &mut Output, begin: usize);
 }
 
@@ -51,7 +53,7 @@ impl Form for ShortScanner {
     fn finish(_out: &mut Output, _begin: usize) {}
 }
 
-/// What is to be done with the key.
+/// The operation on the key.
 #[derive(Clone, Copy, Debug)]
 enum Verb {
     Get,
@@ -59,19 +61,19 @@ enum Verb {
     Del,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Executed {
     Yes,
-    /// Others are to be told of it, when nothing is locked.
+    /// Executed: observers have to be notified when no lock is held.
     Told,
-    /// With a large value among the replies, so that they are to be sent first.
+    /// Executed, with a large value in the output, which should be sent first.
     Large,
-    /// Nothing has happened, and [`execute`](super::execute) is to tell why.
+    /// Not executed: [`execute`](super::execute) has to handle it.
     No,
 }
 
-/// Letters are in lower case with this, and no other byte becomes a letter of these names.
+/// Sets the bit that makes a letter lower case. No other byte becomes a letter of these names.
 const LOWER: u32 = 0x0020_2020;
 const GET: u32 = u32::from_le_bytes(*b"get\0");
 const SET: u32 = u32::from_le_bytes(*b"set\0");
@@ -82,7 +84,7 @@ static SET_COMMAND: &Command = table::named("set");
 static DEL_COMMAND: &Command = table::named("del");
 
 impl<'a> Plain<'a> {
-    /// None: it is another command. The bucket of the key is on its way into the caches.
+    /// Returns `None` for other commands. Prefetches the bucket of the key.
     #[inline(always)]
     pub(crate) fn of(short: &Short<'a>, batch: &mut Batch<'_>, database: Database) -> Option<Self> {
         let name = u32::from_le_bytes([short.name[0], short.name[1], short.name[2], 0]) | LOWER;
@@ -96,19 +98,19 @@ impl<'a> Plain<'a> {
         Some(Self { bytes: short.bytes as u32, verb, key, hint: batch.prefetch(&key), value })
     }
 
-    /// Of the request.
+    /// Length of the request.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes as usize
     }
 
-    /// The item of the key is on its way too.
+    /// Prefetches the item of the key.
     #[inline]
     pub(crate) fn prefetch_item(&mut self, batch: &mut Batch<'_>) {
         batch.prefetch_item(&self.key, &mut self.hint);
     }
 
-    /// Executes it and replies to it, for a session whose gates are open.
+    /// Executes the request and writes the reply, for a session with open gates.
     #[inline(always)]
     pub(crate) fn execute<F: Form>(
         &self,
@@ -183,7 +185,7 @@ impl<'a> Plain<'a> {
         executed(is_removed && changed(session, context.shared, &located, Change::Del))
     }
 
-    /// GET of a key that may be anywhere or nowhere.
+    /// GET of a key that was not found at the hinted position.
     fn get_anywhere(
         &self,
         mut located: Located<'_, &mut Shard>,
@@ -193,7 +195,7 @@ impl<'a> Plain<'a> {
     ) -> Executed {
         let found = located.get(Access::Use, now_ms).map(|found| found.value);
         match found {
-            // It is to be unpacked where nothing is locked, and may be refused.
+            // The value has to be decompressed without a lock, and may be refused.
             Some(Value::Large(Stored::Packed(_))) => return Executed::No,
             Some(_) => session.tally.hits += 1,
             None => session.tally.misses += 1,
@@ -208,7 +210,7 @@ fn executed(is_told: bool) -> Executed {
     if is_told { Executed::Told } else { Executed::Yes }
 }
 
-/// The commands that are executed here.
+/// The commands with a fast path.
 pub(crate) static PLAIN_COMMANDS: [&Command; PLAIN] = [GET_COMMAND, SET_COMMAND, DEL_COMMAND];
 
 #[cfg(test)]

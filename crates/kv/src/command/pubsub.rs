@@ -1,4 +1,4 @@
-//! SUBSCRIBE and its kind, PUBLISH, PUBSUB.
+//! SUBSCRIBE and its variants, PUBLISH, and PUBSUB.
 
 use super::{Call, Outcome, Refusal};
 use crate::effort::Scope;
@@ -56,13 +56,14 @@ fn begin(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> 
     go_on(call, names.len(), call.length() - 1)
 }
 
-/// Those of the arguments whose turn it is.
+/// The names among the arguments to process in this turn.
 fn next_names<'a>(call: &Call<'a>) -> Vec<&'a [u8]> {
     let names = call.from(1).skip(call.session.names_done);
     some_of(call, names, |name| name.len())
 }
 
-/// Others have their turn between, and the client reads what it is told, unless it is a part of a transaction. A request is read anew each time.
+/// A part of the names, so that other clients get turns in between and the client reads its confirmations. In
+/// a transaction, all of them. The request is parsed again in each turn.
 fn some_of<T>(call: &Call<'_>, names: impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
     if call.effort.scope() == Scope::Transaction {
         return names.collect();
@@ -76,12 +77,12 @@ fn some_of<T>(call: &Call<'_>, names: impl Iterator<Item = T>, bytes_of: impl Fn
     names.take(4 * NAMES_AT_ONCE).take_while(is_next).collect()
 }
 
-/// Of the names that are confirmed at once.
+/// Limit of names confirmed at once.
 const NAMES_BYTES_AT_ONCE: usize = 256 << 10;
-/// What a confirmation has beside the name.
+/// Size of a confirmation besides the name.
 const CONFIRMATION_BYTES: usize = 48;
 
-/// So many more names are done, of so many.
+/// Records that `more` of `all` names are done, and continues if any are left.
 fn go_on(call: &mut Call<'_>, more: usize, all: usize) -> Outcome {
     call.session.names_done += more;
     if call.session.names_done < all { Err(Refusal::NotYet) } else { Ok(()) }
@@ -109,10 +110,10 @@ fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Ou
     }
     call.session.subscribed = Some(own).filter(|own| !own.is_empty());
     settle(call);
-    // What was sent before must not come behind the confirmation: the client may take it for a reply then.
+    // Earlier messages must precede the confirmation: after it, the client may take them for replies.
     call.flush_mail(reply);
     say(call, reply, &told);
-    // Of its own, those that are left are the first again.
+    // Without arguments, the remaining subscriptions come first again.
     let all = if call.length() == 1 { call.session.names_done + count } else { call.length() - 1 };
     go_on(call, given.len(), all)
 }
@@ -124,7 +125,7 @@ fn confirm(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize)
     reply.count(count);
 }
 
-/// Lets others see to how much the client has subscribed, and closes gates for it.
+/// Publishes the number of subscriptions, and updates the gates.
 fn settle(call: &mut Call<'_>) {
     let count = |kind| call.session.subscribed.as_ref().map_or(0, |own| own.count(kind));
     call.session.client.set_subscribed([Kind::Channel, Kind::Pattern, Kind::Shard].map(count));
@@ -132,7 +133,7 @@ fn settle(call: &mut Call<'_>) {
     call.account_tables();
 }
 
-/// Confirmations are sent even to a client that wants no replies.
+/// Confirmations are sent even with CLIENT REPLY OFF.
 fn say(call: &Call<'_>, reply: &mut Reply<'_>, told: &Output) {
     if call.session.gates.is_closed(Gates::REPLIES) {
         call.shared.post(&call.session.client, told);
@@ -153,7 +154,7 @@ pub(super) fn spublish(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// A long message is copied once for all who get it. It has to have room as a reply has.
+/// Checks that a long message, which is copied once for all recipients, has room like a reply.
 fn check_message(call: &Call<'_>) -> Outcome {
     let bytes = call.argument(1).len().saturating_add(call.argument(2).len());
     let subscriptions = &call.shared.interests.subscriptions;

@@ -1,4 +1,5 @@
-//! Commands of what this server is not: a replica, a host of scripts, one with many users. Clients ask nevertheless.
+//! Commands for features that Larder doesn't have: replication, ACL users, modules, an append-only file.
+//! Clients send them nevertheless.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::{Call, Outcome, Refusal};
 use crate::repeated;
 use crate::reply::Reply;
 
-/// Longer, DEBUG SLEEP would be an outage.
+/// A longer DEBUG SLEEP would be an outage.
 const SLEEP_S_MAX: f64 = 60.0;
 
 pub(super) fn role(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -19,7 +20,7 @@ pub(super) fn role(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// WAIT numreplicas timeout: there are none to wait for.
+/// WAIT numreplicas timeout: returns 0 at once, because there are no replicas.
 pub(super) fn wait(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.integer(1)?;
     let timeout =
@@ -45,7 +46,7 @@ pub(super) fn users(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn acl_list(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let is_open = call.shared.access.read().passwords.is_empty();
     reply.array(1);
-    // Not even digests of passwords.
+    // Not even digests of passwords are shown.
     let passwords = if is_open { "nopass" } else { "#(hidden)" };
     reply.bulk(format!("user default on {passwords} ~* &* +@all").as_bytes());
     Ok(())
@@ -85,7 +86,7 @@ pub(super) fn cat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// ACL GETUSER username: there is one.
+/// ACL GETUSER username: `default` is the only user.
 pub(super) fn getuser(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if call.argument(2) != USER {
         reply.null();
@@ -112,7 +113,9 @@ pub(super) fn getuser(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 const USER: &[u8] = b"default";
 
-/// ACL LOG [count | RESET]: nobody is refused a command.
+/// ACL LOG [count
+///
+/// RESET]: always empty, because no command is ever denied.
 pub(super) fn acl_log(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     match call.length() {
         2 => reply.array(0),
@@ -131,7 +134,7 @@ pub(super) fn acl_log(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// ACL DRYRUN username command [arg ...]: the user may do everything.
+/// ACL DRYRUN username command [arg ...]: always OK, because the user may execute everything.
 pub(super) fn dryrun(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if call.argument(2) != USER {
         let user = repeated::text(call.argument(2));
@@ -148,13 +151,13 @@ pub(super) fn dryrun(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// MODULE LIST: there are none.
+/// MODULE LIST: always empty.
 pub(super) fn module_list(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     reply.array(0);
     Ok(())
 }
 
-/// REPLICAOF NO ONE: it is none.
+/// REPLICAOF NO ONE: OK, because the server is not a replica.
 pub(super) fn replicaof(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if !(call.is_word(1, "no") && call.is_word(2, "one")) {
         return Err(Refusal::Other("ERR this server can't be a replica: each instance has keys of its own"));
@@ -163,13 +166,13 @@ pub(super) fn replicaof(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// BGREWRITEAOF: there is no file to be rewritten.
+/// BGREWRITEAOF: accepted, because there is no append-only file.
 pub(super) fn bgrewriteaof(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     reply.simple("Background append only file rewriting started");
     Ok(())
 }
 
-/// DEBUG SLEEP seconds: the worker does nothing else meanwhile.
+/// DEBUG SLEEP seconds: blocks the worker.
 #[expect(clippy::disallowed_methods, reason = "that nothing happens meanwhile is what it is for")]
 pub(super) fn sleep(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let text = std::str::from_utf8(call.argument(2)).unwrap_or_default();
@@ -179,9 +182,9 @@ pub(super) fn sleep(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// DEBUG PANIC: as an error of the server would end it.
+/// DEBUG PANIC: stops the server like an internal error.
 pub(super) fn panic(_call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
-    panic!("a client has asked for it with DEBUG PANIC");
+    panic!("requested by a client with DEBUG PANIC");
 }
 
 /// DEBUG SET-ACTIVE-EXPIRE 0 | 1

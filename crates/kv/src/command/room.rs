@@ -1,4 +1,4 @@
-//! Memory for replies that are copied: it is asked for before it is there, and keys make room for it.
+//! Memory for replies that are copied: it is charged in advance, and keys are evicted for it.
 //!
 //! Large values are shared with the engine, and need none.
 
@@ -8,10 +8,11 @@ use crate::line::{Next, Waits};
 use crate::reply::Reply;
 use crate::shared::Shared;
 
-/// A reply of this length is always possible, and others are looked at in such steps.
+/// Replies up to this size are always possible. Larger ones are checked in steps of this size.
 const STEP_BYTES: usize = 256 << 10;
 
-/// What a command has taken for its reply. At its end, what the client does not read at once counts in its place.
+/// Memory charged for a command's reply. When the command ends, output that the client doesn't read at once
+/// is charged instead.
 #[derive(Debug)]
 pub(super) struct Room<'a> {
     shared: &'a Shared,
@@ -24,7 +25,8 @@ impl<'a> Room<'a> {
         Self { shared: call.shared, bytes: 0, now_ms: call.now_ms }
     }
 
-    /// Makes room for a reply of so many bytes in all; no shard may be locked. It may take half of what keys can still make room for.
+    /// Makes room for a reply of `bytes` in total; no shard may be locked. A reply may take half of the
+    /// memory that keys can still free.
     pub(super) fn make(&mut self, bytes: usize) -> Outcome {
         if bytes <= self.bytes + STEP_BYTES {
             return Ok(());
@@ -40,7 +42,7 @@ impl<'a> Room<'a> {
 }
 
 impl Room<'_> {
-    /// Lets so many bytes count that a command needs while it is executed, whether there is room for them or not: keys make it.
+    /// Charges memory that a command needs for its execution, regardless of room; keys are evicted for it.
     pub(super) fn take(&mut self, bytes: usize) {
         self.shared.account(self.bytes, self.bytes + bytes);
         self.bytes += bytes;
@@ -49,7 +51,7 @@ impl Room<'_> {
         }
     }
 
-    /// What counts for it.
+    /// Memory charged so far.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -62,8 +64,7 @@ impl Drop for Room<'_> {
 }
 
 impl Call<'_> {
-    /// Refuses what the server would have to remember for the client in so many bytes, where there is no room for it. Otherwise that counts from
-    /// now on, and keys make room for it.
+    /// Charges `bytes` of client state and evicts keys for it, or refuses if there is no room.
     pub(super) fn keep(&mut self, bytes: usize) -> Outcome {
         if !self.session.promise(bytes, self.shared) {
             return Err(Refusal::TablesOverLimit);
@@ -74,7 +75,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Whether the reply of this command may be tried now. One that had no room before waits for its turn.
+    /// Whether the reply may be tried now. A reply that did not fit waits for its turn.
     pub(super) fn await_room(&mut self) -> Outcome {
         let Some(waits) = self.session.waits.filter(|_| !self.session.is_walking()) else { return Ok(()) };
         if !self.shared.engine.policy().keeps_keys() {
@@ -91,13 +92,14 @@ impl Call<'_> {
         }
     }
 
-    /// What is in use beside what the command under way has gathered.
+    /// Memory in use, without that gathered by the current command.
     pub(super) fn used_by_others(&self) -> u64 {
         let own_bytes = self.session.walk.as_ref().map_or(0, |walk| walk.held_bytes());
         self.shared.engine.used_bytes().saturating_sub(own_bytes as u64)
     }
 
-    /// What a command has come to: a reply that has no room waits, where others have some of it that they may read. The command has done nothing then.
+    /// Handles a reply that did not fit: the command waits if other clients may soon free memory by reading.
+    /// It has had no effect then.
     pub(super) fn settle_reply(&mut self, outcome: Outcome, reply: &Reply<'_>, used_before: u64) -> Outcome {
         let has_room = outcome != Err(Refusal::ReplyOverLimit) && !reply.out.is_refused();
         if has_room || self.effort.scope() == Scope::Transaction {
@@ -111,7 +113,7 @@ impl Call<'_> {
             return outcome;
         }
         let is_alone = !self.shared.may_have_room_soon(client.buffers_bytes());
-        // What others have given back since it was refused is room that it has not tried.
+        // Memory freed since the refusal counts as untried room.
         let used_bytes = used_before.max(self.used_by_others());
         let room = (used_bytes, self.shared.terms());
         let Some(waits) = Waits::again(before, room, is_alone, self.now_ms) else { return outcome };
@@ -122,7 +124,7 @@ impl Call<'_> {
         Err(Refusal::NotNow)
     }
 
-    /// What is remembered for the client has changed. Keys make room for it.
+    /// Publishes a change in the client's state. Keys are evicted for it.
     pub(super) fn account_tables(&self) {
         if self.session.account_kept() >= STEP_BYTES {
             self.shared.make_room_for_reply(self.now_ms);
@@ -130,7 +132,8 @@ impl Call<'_> {
     }
 }
 
-/// Looks at what is gathered for a reply. What there is of it counts, so that several at a time do not take the same memory.
+/// Checks the memory of a reply while it is gathered. The memory is charged, so that concurrent replies don't
+/// take the same room.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
     shared: &'a Shared,
@@ -147,7 +150,7 @@ impl<'a> Watch<'a> {
         Self { shared, counted_bytes: 0, looks_at_bytes: STEP_BYTES }
     }
 
-    /// Refuses a reply that takes so many bytes, where that is more than keys could make room for twice.
+    /// Refuses a reply that takes more than half of the memory that keys could free.
     pub(super) fn look(&mut self, bytes: usize) -> Outcome {
         if bytes < self.looks_at_bytes {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Commands that write the data set to disk, and the one that ends the server.
+//! SAVE, BGSAVE, LASTSAVE and SHUTDOWN.
 
 use std::sync::Arc;
 
@@ -51,20 +51,20 @@ fn refusal(error: &SaveError) -> Refusal {
     }
 }
 
-/// What a client wants to become of the data set.
+/// Whether SHUTDOWN saves the data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
-    /// It is saved where there is a file for it.
+    /// Save if there is a save file.
     Usual,
     Save,
     NoSave,
 }
 
-/// What SHUTDOWN was told.
+/// Options of SHUTDOWN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shutdown {
     wish: Wish,
-    /// Also when saving fails.
+    /// Stop even if saving fails.
     is_forced: bool,
     is_taken_back: bool,
 }
@@ -78,14 +78,14 @@ pub(super) fn shutdown(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
         save_file(call)?;
     }
     call.alone()?;
-    // What was decided first stands: others may rely on it that their data is saved.
+    // The first decision stands, because other clients may rely on their data being saved.
     if call.shared.is_stopping() {
         return Err(STOPPING);
     }
     if let Some(file) = &call.shared.save_file {
         match wish {
             Wish::NoSave => file.skip_at_stop(),
-            // A client whose data can't be saved is to know before it is gone.
+            // If saving fails, the client has to learn of it before the server is gone.
             _ => match call.shared.save_for_end(file) {
                 Ok(()) => {}
                 Err(_) if is_forced => file.skip_at_stop(),
@@ -93,7 +93,7 @@ pub(super) fn shutdown(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
             },
         }
     }
-    tracing::info!("a client has asked for the end");
+    tracing::info!("shutdown requested by a client");
     call.session.is_over = true;
     call.shared.stop();
     (call.shared.on_shutdown)();
@@ -106,7 +106,7 @@ fn options(call: &Call<'_>) -> Result<Shutdown, Refusal> {
         match () {
             () if call.is_word(at, "nosave") && told.wish == Wish::Usual => told.wish = Wish::NoSave,
             () if call.is_word(at, "save") && told.wish == Wish::Usual => told.wish = Wish::Save,
-            // Clients that only read have nothing to wait for: every shutdown is at once.
+            // There are no replicas to wait for, so every shutdown is immediate.
             () if call.is_word(at, "now") => {}
             () if call.is_word(at, "force") => told.is_forced = true,
             () if call.is_word(at, "abort") && call.length() == 2 => told.is_taken_back = true,

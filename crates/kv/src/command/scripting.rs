@@ -1,15 +1,17 @@
-//! Scripts and functions, of which there are none: what looks for them is answered as by an empty Redis, what needs them is refused.
+//! Scripts and functions, which are not supported. Queries are answered as by an empty Redis; commands that
+//! need a script are refused.
 
 use super::{Call, Command, Outcome, Refusal};
 use crate::repeated;
 use crate::reply::Reply;
 
-/// Final: after `NOSCRIPT` clients would send the script, and some take `unknown command` for a server that is not ready yet and try for ever.
+/// A permanent error: after `NOSCRIPT`, clients would send the script, and some retry for ever after `unknown
+/// command`, assuming that the server is not ready yet.
 pub(super) const NO_SCRIPTS: Refusal =
     Refusal::Other("ERR scripts are not supported: this server has no Lua and no functions");
 
 impl Command {
-    /// Whether it runs a script, or loads one.
+    /// Whether the command runs or loads a script.
     pub(super) fn runs_script(&self) -> bool {
         self.group == "scripting"
             && matches!(

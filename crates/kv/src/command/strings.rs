@@ -1,4 +1,4 @@
-//! Commands of values.
+//! String commands.
 
 use std::ops::{DerefMut, Range};
 
@@ -22,7 +22,7 @@ pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         let bytes = copied_bytes(call);
         room.make(bytes)?;
         reply.out.set_counted(bytes);
-        // At once: a list that grows has twice and three times as much for a moment.
+        // Reserved at once, because a growing list would temporarily take two or three times as much.
         reply.out.bytes_mut().reserve_exact(bytes);
     }
     reply.array(call.length() - 1);
@@ -35,10 +35,10 @@ pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// The values of so many keys need no look before: those that are copied fit into 16 KiB each.
+/// Up to this many keys, no check is needed: values that are copied are at most 16 KiB each.
 const FEW_KEYS: usize = 16;
 
-/// What the values of all keys take that are copied.
+/// Total size of the values that are copied into the reply.
 fn copied_bytes(call: &Call<'_>) -> usize {
     let mut locked = call.lock_from(1);
     let bytes_of = |bytes| {
@@ -51,7 +51,7 @@ fn copied_bytes(call: &Call<'_>) -> usize {
     call.from(1).map(bytes_of).sum::<usize>() + call.length() * BULK_BYTES
 }
 
-/// What a reply has beside the value.
+/// Size of a bulk string besides its contents.
 const BULK_BYTES: usize = 16;
 
 pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -162,7 +162,7 @@ pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = Options::read(call, 2, Command::GetEx)?;
     let key = call.key(1);
-    // In the order of Redis: no key, no look at the time.
+    // As in Redis, the time isn't checked if the key doesn't exist.
     if !call.engine().lock(&key).contains(call.now_ms) {
         reply.null();
         return Ok(());
@@ -182,7 +182,7 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     })
 }
 
-/// Changes when a key expires: now, if that is in the past. What has changed by it, if anything.
+/// Changes the expiry, or removes the key if that is in the past. Returns the change, if any.
 fn expire<S: DerefMut<Target = Shard>>(
     located: &mut Located<'_, S>,
     expiry: Expiry,
@@ -221,10 +221,10 @@ fn pairs<'a>(call: &Call<'a>, command: &str) -> Result<Vec<Entry<'a>>, Refusal> 
     Ok((1..call.length()).step_by(2).map(pair).collect())
 }
 
-/// What an entry takes while all are set: itself, its place in the order of shards, and its shard.
+/// Memory of an entry during the command: itself, its position in the order of shards, and its shard.
 const ENTRY_BYTES: usize = size_of::<Entry<'_>>() + 2 * size_of::<usize>();
 
-/// Sets all keys, or none; whether they were set.
+/// Sets all keys or none, and returns whether they were set.
 pub(super) fn set_all(
     call: &Call<'_>,
     entries: &[Entry<'_>],
@@ -266,7 +266,7 @@ pub(super) fn getrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     match found.map(|found| found.value) {
         Some(Value::Large(stored)) => {
             let stored = stored.clone();
-            // It may have to be unpacked.
+            // The value may have to be decompressed, so the lock is released first.
             drop(located);
             reply.part(&stored, range(stored.value_bytes(), start, end));
         }
@@ -276,7 +276,7 @@ pub(super) fn getrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Of a value of this length. Both ends are part of it; negative ones count from the end.
+/// The range within a value of this length. Both ends are inclusive; negative ones count from the end.
 fn range(length: usize, start: i64, end: i64) -> Range<usize> {
     let length = length as i64;
     if start < 0 && end < 0 && start > end {

@@ -9,7 +9,7 @@ use super::{Call, Outcome, Refusal};
 use crate::lcs;
 use crate::reply::Reply;
 
-/// What LCS tells.
+/// Options of LCS.
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
     is_length: bool,
@@ -23,7 +23,7 @@ pub(super) fn lcs(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = options(call)?;
     let mut values = values(call);
     if values.iter().any(|value| value.value_bytes() == 0) {
-        // They have nothing in common, and need not be unpacked for that.
+        // An empty value has no common subsequence, so nothing has to be decompressed.
         values = [1, 2].map(|_| Stored::Plain(Arc::default()));
     }
     let [first, second] = values.each_ref().map(|value| value.value_bytes());
@@ -88,7 +88,7 @@ fn options(call: &Call<'_>) -> Result<Options, Refusal> {
     Ok(options)
 }
 
-/// Both as they lie in memory: one that is packed stays so until there is room for it.
+/// Both values as stored: a compressed one is decompressed later, when there is room.
 fn values(call: &Call<'_>) -> [Stored; 2] {
     let keys = [1, 2].map(|index| call.key(index));
     let mut locked = call.engine().lock_all(keys);

@@ -1,16 +1,20 @@
-//! The arguments of a command, as they are written in the table: read once more for `COMMAND DOCS`.
+//! Parses the arguments in the command table for `COMMAND DOCS`.
 //!
-//! `key [NX | XX] [EX seconds | PERSIST] [key value ...]`: words in capitals stand for themselves, brackets surround what may be left out, bars stand
-//! between alternatives, and dots end a bracket that may come again.
+//! Example: `key [NX
+//!
+//! XX] [EX seconds
+//!
+//! PERSIST] [key value ...]`. Words in capitals are literal, brackets enclose optional parts, bars separate
+//! alternatives, and dots at the end of a bracket mark repetition.
 
 use crate::reply::Reply;
 
-/// One argument, or several that belong together.
+/// An argument, or a group of arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Argument {
     name: String,
     kind: Kind,
-    /// The word in front of it, or that it is.
+    /// The literal word before the argument, or the word that it consists of.
     token: Option<String>,
     is_optional: bool,
     is_multiple: bool,
@@ -56,14 +60,14 @@ impl Kind {
     }
 }
 
-/// What a syntax consists of.
+/// Parses a syntax into its arguments.
 pub(super) fn arguments(syntax: &str) -> Vec<Argument> {
     let spaced = syntax.replace('[', "[ ").replace(']', " ]");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     sequence(&mut words.as_slice())
 }
 
-/// Up to the bracket that closes, or the end.
+/// Parses up to the closing bracket, or the end.
 fn sequence(words: &mut &[&str]) -> Vec<Argument> {
     let mut alternatives = vec![Vec::<Argument>::new()];
     while let Some((word, rest)) = words.split_first() {
@@ -94,7 +98,7 @@ fn bracket(words: &mut &[&str], before: &mut Vec<Argument>) {
     let repeated: Vec<_> = inside.iter().map(|argument| &argument.name).collect();
     let tail = before.len().saturating_sub(repeated.len());
     if is_multiple && before[tail..].iter().map(|argument| &argument.name).eq(repeated) {
-        // "key value [key value ...]" is one argument that comes several times.
+        // "key value [key value ...]" is one repeated argument.
         let mut whole = as_one(before.split_off(tail));
         whole.is_multiple = true;
         before.push(whole);
@@ -106,7 +110,7 @@ fn bracket(words: &mut &[&str], before: &mut Vec<Argument>) {
     before.push(whole);
 }
 
-/// A word in capitals belongs to the argument behind it, if there is one.
+/// A word in capitals is the token of the argument that follows, if there is one.
 fn plain(word: &str, words: &mut &[&str], arguments: &mut Vec<Argument>) {
     let is_token = word.bytes().all(|byte| !byte.is_ascii_lowercase());
     if !is_token {
@@ -178,7 +182,7 @@ impl Argument {
 mod tests {
     use super::*;
 
-    /// A short form of what was read.
+    /// A short form of a parsed argument.
     fn show(argument: &Argument) -> String {
         let token = argument.token.as_ref().map(|token| format!("{token}:")).unwrap_or_default();
         let parts: Vec<String> = argument.parts.iter().map(show).collect();

@@ -1,8 +1,9 @@
-//! Memory for transactions: all of their commands have room, or none is executed.
+//! Memory for transactions: either all commands fit, or none is executed.
 //!
-//! As in Redis, a command that may store something is refused when it is queued for which there is no room, and EXEC when there is none any more. What has
-//! been admitted is executed as a whole: for the time of EXEC the limit is stretched by what the commands may need, because which segments they fill
-//! is known only afterwards.
+//! As in Redis, a command that may store data is refused when it is queued if there is no room for it, and
+//! EXEC is refused if there is none left. An admitted transaction is executed completely: during EXEC, the
+//! limit is raised by the memory that the commands may need, because it is known only afterwards which
+//! segments they fill.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +18,24 @@ use crate::databases::Databases;
 use crate::rdb;
 use crate::transaction::{Need, Queue};
 
-/// What an item, and a large value in memory of the allocator, take beside their bytes.
+/// Overhead of an item, and of a large value on the heap.
 const WRITE_BYTES: usize = 128;
 
-/// Of a longer value nothing is written anew when its key gets another name.
+/// A value longer than this isn't copied when its key is renamed.
 const MOVED_MAX: usize = 16 << 10;
 
-/// A value of so many bytes has memory of its own, which is free as soon as a longer one has taken its place.
+/// A value of this size has its own allocation, which is freed as soon as a longer value replaces it.
 const FREED_FROM: usize = 64 << 10;
 
 impl Need {
-    /// With what items take beside their bytes: the allocator gives a large value up to an eighth more.
+    /// Adds the overhead of items. The allocator may round a large value up by an eighth.
     fn with_overhead(self) -> usize {
         self.bytes.saturating_add(self.bytes / 8).saturating_add(self.writes * WRITE_BYTES)
     }
 }
 
 impl<'a> Call<'a> {
-    /// Whether there is room for what a command and those that were queued before it are given to store.
+    /// Checks that there is room for the arguments of a command and of those queued before it.
     pub(super) fn admit_to_memory(&mut self, command: &Command) -> Result<(), Refusal> {
         let (shared, now_ms) = (self.shared, self.now_ms);
         let Some(queue) = self.session.queue.as_mut() else { return Ok(()) };
@@ -55,7 +56,7 @@ impl<'a> Call<'a> {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Room for all that is queued, if something is written.
+    /// Makes room for all queued commands, if one of them writes.
     pub(super) fn make_room_for_all(&self) -> Result<Option<Stretched<'a>>, Refusal> {
         let Some(queue) = self.session.queue.as_ref().filter(|queue| queue.has_writes()) else {
             return Ok(None);
@@ -63,14 +64,15 @@ impl<'a> Call<'a> {
         let Growth { grown_bytes, moved_bytes } = self.growth(queue);
         let need = Need { bytes: queue.need().bytes.saturating_add(grown_bytes), ..queue.need() };
         let (engine, bytes) = (&self.shared.engine, need.with_overhead());
-        // What removes keys, or changes when they expire, is not refused.
+        // Commands that remove keys or change expiries are not refused.
         if need.writes > 0 && !engine.make_room(bytes, self.now_ms) {
             return Err(Refusal::OutOfMemory);
         }
         Ok(Some(engine.stretch(need.writes.max(queue.len()), bytes.saturating_add(moved_bytes))))
     }
 
-    /// What commands store beside what they are given: values that are there, or that others of the transaction have stored before.
+    /// Memory that commands need besides their arguments, for existing values or values stored earlier in the
+    /// transaction.
     fn growth(&self, queue: &Queue) -> Growth {
         if !queue.need().is_growing {
             return Growth::default();
@@ -90,24 +92,25 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a transaction stores that it is not given.
+/// Memory that a transaction needs besides its arguments.
 #[derive(Clone, Copy, Debug, Default)]
 struct Growth {
     grown_bytes: usize,
-    /// What gets another name. It needs no room, but takes some for a while, which those that come behind it are not to lack.
+    /// Size of renamed values. They need no room in the end but some temporarily, which later commands must
+    /// not lack.
     moved_bytes: usize,
 }
 
-/// How long values are after some commands, at most.
+/// Upper bounds of the sizes of values after some commands.
 struct Sizes<'a> {
     call: &'a Call<'a>,
-    /// As they will be, and the number that the client will have chosen.
+    /// The mapping and the selected database as they will be then.
     databases: Databases,
     chosen: Database,
     known: BTreeMap<(Database, Vec<u8>), usize>,
-    /// What was counted for values that have grown.
+    /// Memory counted for values that have grown.
     grown: BTreeMap<(Database, Vec<u8>), usize>,
-    /// The most that is there twice, while a value takes the place of another that was counted.
+    /// The most memory that exists twice, while a value replaces another that was counted.
     replaced_bytes: usize,
     moved_bytes: usize,
 }
@@ -119,7 +122,7 @@ impl<'a> Sizes<'a> {
         Self { call, databases, chosen: call.session.chosen, known, grown, replaced_bytes: 0, moved_bytes: 0 }
     }
 
-    /// What a command needs for a value that it does not get as an argument.
+    /// Memory that a command needs for a value that isn't its argument.
     fn grow(&mut self, command: &Command, arguments: &Arguments<'_>) -> usize {
         let argument = |index| arguments.at(index).unwrap_or_default();
         let (first, second) = (argument(1), argument(2));
@@ -149,7 +152,8 @@ impl<'a> Sizes<'a> {
                 return 0;
             }
             _ => {
-                // A value may be elsewhere now, so that its memory is not free when another comes.
+                // A value may have moved to another key, so its memory isn't freed when its old key is
+                // overwritten.
                 if command.may_write() && !command.has("denyoom") {
                     self.grown.clear();
                 }
@@ -164,7 +168,8 @@ impl<'a> Sizes<'a> {
         self.count(database, changed, bytes)
     }
 
-    /// A value has another key now, so that its memory is not free when another comes.
+    /// Records that a value has moved to another key, so that its memory isn't freed when the old key is
+    /// overwritten.
     fn moved(&mut self, from: &[u8], database: Database, name: &[u8]) {
         let bytes = self.of(from);
         self.moved_bytes = self.moved_bytes.saturating_add(bytes.min(MOVED_MAX) + name.len());
@@ -172,19 +177,19 @@ impl<'a> Sizes<'a> {
         self.grown.clear();
     }
 
-    /// The database of the engine that is chosen.
+    /// The engine's database for the selected number.
     fn here(&self) -> Database {
         self.databases.of_engine(self.chosen)
     }
 
-    /// That of a number; where it is none, nothing will be done.
+    /// The engine's database for a number. If the number is invalid, the command has no effect.
     fn there(&self, number: &[u8]) -> Database {
         self.databases.of_engine(database(number).unwrap_or(self.chosen))
     }
 
-    /// What is needed beside what was counted for this value before.
+    /// Memory needed in addition to that counted for this value before.
     fn count(&mut self, database: Database, name: &[u8], bytes: usize) -> usize {
-        // A value that grows may get a quarter more than it needs.
+        // A growing value may get a quarter more than it needs.
         let bytes = bytes + bytes / 4;
         let counted = self.grown.entry((database, name.to_vec())).or_default();
         if *counted < FREED_FROM {
@@ -197,7 +202,7 @@ impl<'a> Sizes<'a> {
         more
     }
 
-    /// Of a value in the database that is chosen.
+    /// Size of a value in the selected database.
     fn of(&self, name: &[u8]) -> usize {
         self.of_other(self.here(), name)
     }
@@ -211,7 +216,7 @@ impl<'a> Sizes<'a> {
         self.known.get(&(database, name.to_vec())).copied().unwrap_or_else(stored)
     }
 
-    /// It may be so long, or as long as before: some commands have conditions.
+    /// Records that a value may have this size or its previous one, because some commands are conditional.
     fn note(&mut self, database: Database, name: &[u8], bytes: usize) {
         let before = if bytes == 0 { 0 } else { self.of_other(database, name) };
         if bytes > before {
@@ -220,19 +225,19 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// As clients number them.
+/// Parses a client's database number.
 fn database(number: &[u8]) -> Option<Database> {
     let number = parse_integer(number).ok().and_then(|number| usize::try_from(number).ok());
     number.and_then(Database::new)
 }
 
-/// The number of the database to which COPY copies; nothing where it is the chosen one.
+/// The destination database of COPY; empty if it is the selected one.
 fn copied_to<'a>(arguments: &Arguments<'a>) -> &'a [u8] {
     let options = (3..arguments.len()).filter_map(|at| arguments.at(at));
     options.skip_while(|word| !word.eq_ignore_ascii_case(b"db")).nth(1).unwrap_or_default()
 }
 
-/// Where SETRANGE ends; nothing is written there if it is too far.
+/// The end of the bit that SETBIT writes; 0 if the offset is not a number.
 fn end_of_bit(offset: &[u8]) -> usize {
     let offset = parse_integer(offset).ok().and_then(|offset| usize::try_from(offset).ok());
     offset.map_or(0, |offset| offset / 8 + 1)

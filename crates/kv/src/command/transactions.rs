@@ -38,7 +38,7 @@ pub(super) fn watch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let interests = &call.shared.interests;
     let watching = call.session.watching.get_or_insert_with(|| Box::new(interests.watches.begin()));
     let watched = call.arguments.iter().skip(1).try_for_each(|key| {
-        // What has expired already is gone before it is watched.
+        // Expire the key first, so that a key that has already expired isn't watched.
         let key = call.shared.engine.key(call.session.database, key);
         call.shared.engine.lock(&key).contains(call.now_ms);
         call.shared.settle();
@@ -57,7 +57,7 @@ pub(super) fn unwatch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Executes what waits, while no other worker executes anything.
+/// Executes the queued commands, while no other worker executes commands.
 pub(super) fn exec(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let Some(state) = call.session.queue.as_ref().map(|queue| queue.state) else {
         return Err(Refusal::Other("ERR EXEC without MULTI"));
@@ -85,7 +85,7 @@ pub(super) fn exec(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     outcome.map_err(|refusal| abort(call, refusal))
 }
 
-/// EXEC itself can't be executed: the transaction is over as well.
+/// Handles an EXEC that can't be executed: its transaction ends, too.
 pub(super) fn abort(call: &mut Call<'_>, refusal: Refusal) -> Refusal {
     call.session.discard(call.shared);
     if refusal == Refusal::CrossSlot {
@@ -96,7 +96,7 @@ pub(super) fn abort(call: &mut Call<'_>, refusal: Refusal) -> Refusal {
     Refusal::Told(format!("EXECABORT Transaction discarded because of: {text}"))
 }
 
-/// Whether a watched key has changed, or expired.
+/// Whether a watched key has changed or expired.
 fn is_touched(call: &Call<'_>) -> bool {
     let Some(watching) = &call.session.watching else { return false };
     for (database, key) in watching.keys() {
@@ -107,7 +107,7 @@ fn is_touched(call: &Call<'_>) -> bool {
     watching.is_touched()
 }
 
-/// Where the replies have no room before anything was done, nothing is.
+/// Executes the commands. If the replies don't fit before anything was changed, nothing is executed.
 fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) -> Outcome {
     let (mut room, mut is_over, mut has_acted) = (Room::new(call), false, false);
     let begin = reply.out.len();
@@ -130,7 +130,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) -> Outcome
             now_ms: call.now_ms,
         };
         has_acted |= one.perform_queued(reply) == Deed::Acts;
-        // It counts in the room of all replies from now on.
+        // Charged to the room of all replies from now on.
         reply.out.release();
         is_over = reply.out.take_refusal() || is_over || room.make(reply.out.own_bytes()).is_err();
         reply.out.set_counted(room.bytes());
@@ -138,22 +138,22 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) -> Outcome
             return Err(Refusal::ReplyOverLimit);
         }
         if is_over {
-            // All is executed, as it must be, but nobody could hold the replies.
+            // Every command must be executed, but the replies don't fit.
             reply.out.truncate(begin);
         }
     }
     if is_over {
-        tracing::warn!(client = %call.session.client.ends.client, "closed: the replies of its transaction need too much memory");
+        tracing::warn!(client = %call.session.client.ends.client, "client closed: the replies of its transaction exceed the available memory");
         call.session.is_over = true;
         call.shared.endings.add(Ending::Replies);
     }
     Ok(())
 }
 
-/// What is left of a command when nobody is told of it.
+/// The effect of a command besides its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
-    /// Nothing.
+    /// No effect.
     Tells,
     Acts,
 }
@@ -178,7 +178,8 @@ impl Call<'_> {
         if acts { Deed::Acts } else { Deed::Tells }
     }
 
-    /// CLIENT REPLY counts for each part of the reply to EXEC, as in Redis: an array may so lack elements, or they the array.
+    /// As in Redis, CLIENT REPLY applies to each part of EXEC's reply. So an array may lack elements, or
+    /// elements their array.
     fn leave_out_if_mute(&self, begin: usize, reply: &mut Reply<'_>) {
         if self.session.gates.is_closed(Gates::REPLIES) && self.session.is_mute() {
             reply.out.truncate(begin);

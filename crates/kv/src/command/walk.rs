@@ -1,5 +1,5 @@
-//! Commands that look at all keys: a part of them in each turn, so that nobody waits for the whole. What they tell takes memory as it comes, and gives
-//! it back as it is read.
+//! Commands that iterate over all keys, in slices, so that no other client waits for the whole. Memory of
+//! their replies is charged as it grows, and released as the client reads.
 
 use std::sync::Arc;
 
@@ -14,32 +14,32 @@ use crate::posted::Posted;
 use crate::reply::Reply;
 use crate::shared::Shared;
 
-/// What is looked at in one turn: about 1 ms.
+/// The work of one turn: about 1 ms.
 const SLICE: Step = Step { keys_max: 4096, buckets_max: 8192 };
-/// Memory is taken by so much at a time.
+/// Memory is charged in units of this size.
 const PIECE_BYTES: usize = 256 << 10;
-/// What a key has around it in a reply.
+/// Overhead of a key in a reply.
 const BULK_BYTES: usize = 16;
 
-/// How far a command has come.
+/// Progress of a command.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// The one of the engine that was chosen when it began.
+    /// The engine's database that was selected when it began.
     database: Database,
     position: u64,
     matcher: Matcher,
-    /// How many it has told, or counted.
+    /// Number of keys found.
     pub(super) found: usize,
     told: Told,
 }
 
-/// Keys as they will be replied.
+/// Keys as encoded for the reply.
 #[derive(Debug)]
 struct Told {
     pieces: Vec<Arc<Posted>>,
     pieces_bytes: usize,
     last: Vec<u8>,
-    /// Of `last`, as the server knows it.
+    /// Memory of `last` that is charged.
     counted_bytes: usize,
     buffered: Arc<Buffered>,
     is_refused: bool,
@@ -67,17 +67,17 @@ impl Walk {
         self.told.add(key, shared);
     }
 
-    /// Whether it has told keys: they will be an array.
+    /// Whether it has found keys, so that the reply will be an array.
     pub(crate) fn tells(&self) -> bool {
         self.told.counted_bytes > 0 || !self.told.pieces.is_empty()
     }
 
-    /// What there is of its reply.
+    /// Size of the reply so far.
     pub(super) fn held_bytes(&self) -> usize {
         self.told.pieces_bytes + self.told.counted_bytes
     }
 
-    /// An array of the keys that it has told.
+    /// Replies with the array of keys found.
     pub(super) fn reply(mut self, call: &Call<'_>, reply: &mut Reply<'_>) {
         let begin = reply.out.len();
         reply.array(self.found);
@@ -111,7 +111,7 @@ impl Told {
         resp::append_bulk(&mut self.last, key);
     }
 
-    /// One piece is always possible, where keys make room for it.
+    /// Whether there is room for more. One piece is always possible if keys can be evicted for it.
     fn has_room(&self, bytes: usize, shared: &Shared) -> bool {
         let all_bytes = self.pieces_bytes.saturating_add(bytes);
         all_bytes <= PIECE_BYTES && !shared.is_reserve_spent()
@@ -125,7 +125,7 @@ impl Told {
         self.pieces.push(Posted::new(last, &self.buffered));
     }
 
-    /// Others are to know of its memory.
+    /// Updates the charge.
     fn count(&mut self) {
         let bytes = self.last.capacity();
         self.buffered.account(self.counted_bytes, bytes);
@@ -139,7 +139,7 @@ impl Drop for Told {
     }
 }
 
-/// Looks at more keys, and ends when it has seen all. What is there from begin to end is seen.
+/// Looks at more keys, and returns when all have been seen. A key that exists throughout is seen.
 pub(super) fn walk(call: &mut Call<'_>, mut see: impl FnMut(&mut Walk, &[u8])) -> Result<Box<Walk>, Refusal> {
     let mut walk = call.session.walk.take().unwrap_or_else(|| Box::new(Walk::new(call)));
     loop {

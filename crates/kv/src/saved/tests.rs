@@ -1,4 +1,4 @@
-//! Save files that are written, damaged, and taken away in between.
+//! Save files that are written, damaged and removed.
 
 use engine::{Access, Database, Expiry, Policy, Settings};
 
@@ -30,7 +30,7 @@ fn set(shared: &Shared, number: usize, value: &[u8]) {
     shared.engine.lock(&key).set(value, Expiry::Never, now_ms()).expect("there is room");
 }
 
-/// A server that has begun with a file in which all was in order then, and is not any more.
+/// A server whose save file was intact at the start and has been damaged since.
 fn damaged_later(path: &Path) -> Arc<Shared> {
     let before = begin(path);
     (0..KEYS).for_each(|number| set(&before, number, &[7; 5000]));
@@ -40,7 +40,7 @@ fn damaged_later(path: &Path) -> Arc<Shared> {
     assert!(!file(&shared).is_refused());
     let written = File::options().write(true).open(path).expect("a file");
     let bytes = written.metadata().expect("it is there").len();
-    // In one of the last shards; those before it are in order.
+    // Damages one of the last shards, so that those before it are intact.
     written.write_all_at(b"?", bytes - 100_000).expect("there is a disk");
     shared
 }
@@ -76,7 +76,7 @@ fn the_first_change_removes_what_the_server_has_begun_with() {
     set(&before, 1, b"old");
     file(&before).write(&before.engine, 1).expect("there is a disk");
     drop(before);
-    // Nothing loads it in the background yet.
+    // Nothing is loaded in the background yet.
     let shared = begin(&path);
     shared.changed(0);
     assert!(path.exists(), "nothing has changed");
@@ -107,13 +107,13 @@ fn the_first_change_removes_nothing_that_others_have_put_there() {
     assert!(fs::read(folder.path().join("saved.replaced")).expect("it is kept") == backup);
 }
 
-/// As of a disk that gives errors for a while.
+/// Like a disk with temporary errors.
 #[test]
 fn what_can_not_be_read_stays_where_it_is() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("saved");
     let file = SaveFile::reserve(&path).expect("nobody else has it");
-    // It can be opened, and reading it fails.
+    // A directory can be opened, but not read.
     fs::create_dir(&path).expect("a folder");
     let error = file.restore(&SETTINGS).expect_err("it can't be read");
     assert!(matches!(error, ReserveError::Unreadable { .. }), "{error}");
@@ -124,7 +124,7 @@ fn what_can_not_be_read_stays_where_it_is() {
 fn what_is_damaged_is_not_saved_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let shared = damaged_later(&folder.path().join("again"));
-    // It loads every shard, and comes to the damage before the thread that would.
+    // A save loads every shard, so it meets the damage before the background thread.
     let error = file(&shared).write(&shared.engine, 0).expect_err("a part is missing");
-    assert!(Chain(&error).to_string().contains("what was being loaded meanwhile is damaged"), "{error}");
+    assert!(Chain(&error).to_string().contains("the data that was still being loaded is damaged"), "{error}");
 }

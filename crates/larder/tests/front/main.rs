@@ -2,106 +2,106 @@
 
 /// Messages between clients and the gateway.
 mod http {
-    pub mod compression;
-    pub mod forwarded_fields;
-    pub mod http1;
-    pub mod large_bodies;
-    pub mod limits;
-    pub mod malformed_requests;
-    pub mod paths;
-    pub mod real_clients;
-    pub mod request_bodies;
-    pub mod slow_clients;
-    pub mod transformation;
-    pub mod transformation_safety;
+    mod compression;
+    mod forwarded_fields;
+    mod http1;
+    mod large_bodies;
+    mod limits;
+    mod malformed_requests;
+    mod paths;
+    mod real_clients;
+    mod request_bodies;
+    pub(crate) mod slow_clients;
+    mod transformation;
+    mod transformation_safety;
 }
 
 /// Storing, reuse, validation, invalidation and purges.
 mod cache {
-    pub mod basics;
-    pub mod collapsing;
-    pub mod conversations;
-    pub mod keys;
-    pub mod known_faults;
-    pub mod memory;
-    pub mod methods;
-    pub mod pressure;
-    pub mod privacy;
-    pub mod purging;
-    pub mod races;
-    pub mod range_oracle;
-    pub mod ranges;
-    pub mod refresh_ahead;
-    pub mod site_stores;
-    pub mod stale;
-    pub mod users;
-    pub mod variants;
+    mod basics;
+    mod collapsing;
+    mod conversations;
+    mod keys;
+    mod known_faults;
+    mod memory;
+    mod methods;
+    pub(crate) mod pressure;
+    mod privacy;
+    mod purging;
+    mod races;
+    mod range_oracle;
+    mod ranges;
+    mod refresh_ahead;
+    mod site_stores;
+    mod stale;
+    pub(crate) mod users;
+    mod variants;
 }
 
 /// Connections to origin servers, and groups of them.
 mod origin {
-    pub mod connections;
-    pub mod groups;
-    pub mod http2;
-    pub mod malformed_responses;
-    pub mod nginx_files;
-    pub mod nginx_pair;
-    pub mod real_origins;
-    pub mod same_answer;
+    mod connections;
+    mod groups;
+    mod http2;
+    mod malformed_responses;
+    mod nginx_files;
+    pub(crate) mod nginx_pair;
+    mod real_origins;
+    pub(crate) mod same_answer;
 }
 
 /// Several instances over one store.
 mod fleet {
-    pub mod collapsing;
-    pub mod instances;
-    pub mod kv_store;
-    pub mod purge_waits;
-    pub mod remote_tier;
-    pub mod sharing;
-    pub mod store_failures;
-    pub mod store_servers;
+    mod collapsing;
+    pub(crate) mod instances;
+    mod kv_store;
+    pub(crate) mod purge_waits;
+    mod remote_tier;
+    pub(crate) mod sharing;
+    mod store_failures;
+    pub(crate) mod store_servers;
 }
 
 /// Probes, metrics, logs, traces, reload and stop.
 mod admin {
-    pub mod access_log;
-    pub mod collector;
-    pub mod dashboards;
-    pub mod endpoints;
-    pub mod event_log;
-    pub mod hostile_surroundings;
-    pub mod reload_and_stop;
-    pub mod tracing;
+    mod access_log;
+    pub(crate) mod collector;
+    mod dashboards;
+    mod endpoints;
+    mod event_log;
+    mod hostile_surroundings;
+    mod reload_and_stop;
+    mod tracing;
 }
 
 /// Commands that run beside a server.
 mod tools {
-    pub mod command_line;
-    pub mod explain;
-    pub mod mock_origin;
+    mod command_line;
+    mod explain;
+    pub(crate) mod mock_origin;
 }
 
 /// `larder kv`.
 mod kv {
-    pub mod access;
-    pub mod batches;
-    pub mod churn;
-    pub mod client_memory;
-    pub mod commands;
-    pub mod connections;
-    pub mod crowd;
-    pub mod crowds;
-    pub mod differences;
-    pub mod endings;
-    pub mod first_contact;
-    pub mod lifetimes;
-    pub mod memory;
-    pub mod replies;
-    pub mod restart;
-    pub mod service;
-    pub mod sessions;
-    pub mod text_protocol;
-    pub mod unix_socket;
+    mod access;
+    mod batches;
+    pub(crate) mod churn;
+    mod client_memory;
+    mod commands;
+    mod connections;
+    pub(crate) mod crowd;
+    mod crowds;
+    mod differences;
+    mod endings;
+    mod first_contact;
+    mod lifetimes;
+    mod memory;
+    mod replies;
+    mod restart;
+    mod service;
+    mod sessions;
+    mod text_protocol;
+    mod unix_socket;
 }
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");

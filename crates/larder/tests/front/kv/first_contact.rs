@@ -231,14 +231,14 @@ fn what_is_no_whole_rdb_file_stops_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("dump.rdb");
     for (bytes, expected) in [
-        (&whole[..whole.len() - 9], "it ends before it should"),
-        (&changed, "its checksum is wrong"),
-        (&[&whole[..], b"*1"].concat(), "more follows its end"),
-        (b"something else", "it is no RDB file"),
-        (b"", "it ends before it should"),
+        (&whole[..whole.len() - 9], "the file is truncated"),
+        (&changed, "the checksum is wrong"),
+        (&[&whole[..], b"*1"].concat(), "data follows the end"),
+        (b"something else", "not an RDB file"),
+        (b"", "the file is truncated"),
         (
             &rdb_file(&[b"\x00\x01a\x01v", b"\x63\x01h"]),
-            "the value of the key `h`, at byte 14, has a type that is unknown: 99",
+            "the value of the key `h`, at byte 14, has an unknown type: 99",
         ),
     ] {
         std::fs::write(&file, bytes).expect("a file");

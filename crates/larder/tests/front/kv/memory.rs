@@ -815,10 +815,10 @@ fn values_are_compared_within_limits() {
     assert!(told.starts_with("-OOM the reply needs more memory"), "{told}");
     let told =
         kv.ask(&["SETRANGE a 4095 x", "SETRANGE b 4096 x", "LCS a a LEN", "LCS a b LEN", "LCS short b"]);
-    let limit = "-ERR LCS compares values whose lengths, multiplied, are at most 16777216\r\n";
+    let limit = "-ERR the product of both lengths may be at most 16777216\r\n";
     assert_eq!(told, format!(":4096\r\n:4097\r\n:4096\r\n{limit}$0\r\n\r\n"));
     // Everybody would wait for all of them.
     let told = transact(&kv, &["LCS a a LEN", "LCS a a LEN", "GET short"].map(str::to_owned));
-    let refused = "-ERR the LCS of a transaction compare values whose lengths, multiplied, are at most 16777216 together";
+    let refused = "-ERR the products of the lengths may be at most 16777216 in total for the LCS commands of a transaction";
     assert!(told.ends_with(&format!("*3\r\n:4096\r\n{refused}\r\n$1\r\nz\r\n")), "{told}");
 }

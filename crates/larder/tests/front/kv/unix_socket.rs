@@ -79,7 +79,7 @@ fn nothing_but_a_socket_is_replaced() {
     for file in [path.clone(), folder.path().join("kv.sock.part")] {
         fs::write(&file, "precious").expect("a file");
         let told = refused(&path);
-        assert!(told.contains("a file, and no socket"), "{told}");
+        assert!(told.contains("expected a socket, found a file"), "{told}");
         assert_eq!(fs::read_to_string(&file).expect("a file"), "precious");
         fs::remove_file(&file).expect("it is there");
     }
@@ -96,7 +96,7 @@ fn what_is_no_path_or_mode_is_refused() {
         ("listen = [\"unix:/run/kv.sock/\"]", "expected the absolute path of a file"),
         ("listen = [\"unix:/run/.\"]", "expected the absolute path of a file"),
         ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"+77\"", "expected three octal digits"),
-        ("listen = [\"unix:@dir@/folder\"]", "at @dir@/folder: there is a directory, and no socket"),
+        ("listen = [\"unix:@dir@/folder\"]", "at @dir@/folder: expected a socket, found a directory"),
         (
             "listen = [\"unix:@dir@/a\"]\nsave_file = \"@dir@/link\"",
             "listen[1]: @dir@/a is already used by `kv.save_file`",
