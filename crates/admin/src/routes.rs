@@ -1,10 +1,10 @@
-//! The table of routes. The dispatcher and the reference page come from it.
+//! The table of routes, from which the dispatcher and the reference page are made.
 
 use std::fmt::Write;
 
 use hyper::Method;
 
-/// On which listeners a route answers.
+/// The listeners that serve a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// The admin listener and the probes listener.
@@ -13,7 +13,7 @@ pub enum Reach {
     Admin,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Index,
@@ -31,7 +31,7 @@ pub(crate) enum Action {
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What may stand there, what is the default.
+    /// Valid values and the default.
     pub values: &'static str,
 }
 
@@ -42,18 +42,18 @@ pub struct Route {
     pub method: Method,
     /// The path, compared byte by byte.
     pub path: &'static str,
-    /// On which listeners it answers.
+    /// The listeners that serve it.
     pub reach: Reach,
-    /// One line for operators.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Parameters; any other is refused where there are some.
+    /// Parameters. If there are any, all others are refused.
     pub parameters: &'static [Parameter],
-    /// Statuses with what they mean, besides those that every route has.
+    /// Statuses with their meanings, besides those of every route.
     pub answers: &'static [(u16, &'static str)],
     pub(crate) action: Action,
 }
 
-/// Every route.
+/// All routes.
 pub static ROUTES: &[Route] = &[
     Route {
         method: Method::GET,
@@ -71,7 +71,7 @@ pub static ROUTES: &[Route] = &[
         method: Method::POST,
         path: "/explain",
         reach: Reach::Admin,
-        summary: "Makes one request as a client would, and tells every decision that the exchange made about it. \
+        summary: "Makes one request as a client would, and reports every decision about it. \
                   The request is a real one: it may be forwarded and stored. Values of `Authorization`, `Cookie` and \
                   `Proxy-Authorization` are never shown.",
         parameters: &[
@@ -92,7 +92,7 @@ pub static ROUTES: &[Route] = &[
                  \"section\",\"values\":[{\"name\",\"value\",\"section\"}]}]}`",
             ),
             (400, "the body cannot be read, or `request_invalid`: invalid request"),
-            (503, "`busy`: too many explanations are under way; try again"),
+            (503, "`busy`: too many explanations are in progress; try again"),
         ],
         action: Action::Explain,
     },
@@ -100,9 +100,9 @@ pub static ROUTES: &[Route] = &[
         method: Method::GET,
         path: "/live",
         reach: Reach::Probes,
-        summary: "The process runs.",
+        summary: "Whether the process runs.",
         parameters: &[],
-        answers: &[(200, "`{\"live\":true}`, as long as the process answers at all")],
+        answers: &[(200, "`{\"live\":true}`, if the process answers at all")],
         action: Action::Live,
     },
     Route {
@@ -118,7 +118,7 @@ pub static ROUTES: &[Route] = &[
         method: Method::POST,
         path: "/purge",
         reach: Reach::Admin,
-        summary: "Purges one URL with all its variants, everything, or all that fits what is said otherwise: tags, a site, a host, a \
+        summary: "Purges one URL with all its variants, everything, or all responses that match tags, a site, a host or a \
                   prefix. Fills in progress will not be reused. See the page on purging.",
         parameters: &[
             Parameter {
@@ -127,45 +127,45 @@ pub static ROUTES: &[Route] = &[
             },
             Parameter {
                 name: "tags",
-                values: "list of tags, each within a site or a host; in the query `tag`, as often as there are tags",
+                values: "list of tags, each within a site or a host; in the query, one `tag` for each",
             },
             Parameter { name: "match", values: "`any` of the tags (the default), or `all`" },
             Parameter {
                 name: "site",
-                values: "name of a site; may be left out with tags where there is only one",
+                values: "name of a site; optional with tags if there is only one site",
             },
-            Parameter { name: "host", values: "host name; with a port to mean that port alone" },
+            Parameter { name: "host", values: "host name; with a port, only responses of that port" },
             Parameter {
                 name: "prefix",
-                values: "with what URLs begin: `https://host/path`, `host/path` or a path; compared byte by byte",
+                values: "beginning of URLs: `https://host/path`, `host/path` or a path; compared byte by byte",
             },
-            Parameter { name: "everything", values: "`true`: all there is; alone" },
+            Parameter { name: "everything", values: "`true`: all stored responses; alone" },
             Parameter {
                 name: "mode",
-                values: "`hard` (nothing stays; the default), `soft` (what is stored is stale from now) or `refresh` (the same, and a \
-                         URL is fetched anew at once)",
+                values: "`hard` (responses are removed; the default), `soft` (responses are stale from now) or `refresh` (as `soft`, and a \
+                         URL is fetched again at once)",
             },
-            Parameter { name: "dry_run", values: "`true`: nothing is purged, only counted" },
+            Parameter { name: "dry_run", values: "`true`: counts without purging" },
         ],
         answers: &[
             (
                 200,
-                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0,\"form\":\"url\",\"id\":\"..\"}`: cache keys and stored responses that were purged, and responses on their way that won't be stored; `\"uncounted\":true` where responses are found out as they are \
-                 looked up, and zeros say nothing; `\"refreshes\":1` where a fetch was begun; with `\"dry_run\":true` what would go, and \
-                 `\"cut\":true` where memory has more than was looked at; with `\"keyed_uncounted\":true` where responses may be out of \
-                 use too that were stored for the URL under keys with the content (QUERY) or fields of their requests, which \
-                 nobody counts; with a shared store `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all \
-                 instances have reached the purge, and after how long each, without `reached_ms` where it has not, with the `store` of `[stores]` that it shares, and `\"silent_stores\":[..]` for those whose \
-                 servers do not answer; `\"warnings\":[\"..\"]`, such as that no site records tags, or that none serves the host, which comes with the \
-                 `\"sites\"`; when nothing was stored, zeros with the \
+                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0,\"form\":\"url\",\"id\":\"..\"}`: purged cache keys and stored responses, and responses in progress that won't be stored; `\"uncounted\":true` if responses are checked \
+                 at look-up, so that zeros mean nothing; `\"refreshes\":1` if a fetch was started; with `\"dry_run\":true` the responses that would be purged, and \
+                 `\"cut\":true` if memory has more than were counted; `\"keyed_uncounted\":true` if uncounted responses may be purged \
+                 too that were stored for the URL under keys with the content (QUERY) or fields of their \
+                 requests; with a shared store `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all \
+                 instances have applied the purge, and after how many milliseconds each (no `reached_ms` if it has not), with the `store` of `[stores]` that it shares, and `\"silent_stores\":[..]` for stores whose \
+                 servers do not answer; `\"warnings\":[\"..\"]`, such as that no site records tags, or that none serves the host, together with \
+                 `\"sites\"`; if nothing was stored, zeros with \
                  `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),
             (
                 400,
-                "the parameters cannot be read, one is unknown or missing, an invalid URL, or `site_missing`: a tag wants one \
+                "the parameters cannot be read, one is unknown or missing, a URL is invalid, or `site_missing`: a tag needs one \
                  of these `sites`",
             ),
-            (404, "`site_unknown`: no site serves this URL, or has this name; there are these `sites`"),
+            (404, "`site_unknown`: no site serves this URL, or has this name; `sites` lists all"),
         ],
         action: Action::Purge,
     },
@@ -173,7 +173,7 @@ pub static ROUTES: &[Route] = &[
         method: Method::GET,
         path: "/ready",
         reach: Reach::Probes,
-        summary: "New requests are welcome.",
+        summary: "Whether new requests are accepted.",
         parameters: &[],
         answers: &[
             (200, "`{\"ready\":true,\"reasons\":[]}`"),
@@ -200,25 +200,25 @@ pub static ROUTES: &[Route] = &[
         method: Method::POST,
         path: "/upgrade",
         reach: Reach::Admin,
-        summary: "Starts the program that is now at this process's path, with the same arguments, and gives it the listening sockets. \
+        summary: "Starts the program that is now at this process's path, with the same arguments, and passes the listening sockets to it. \
                   Waits until the new process serves; this one then finishes the requests in flight and ends.",
         parameters: &[],
         answers: &[
             (
                 200,
-                "`{\"process\":4712,\"predecessor\":4711}`: the new process accepts connections, and the old one has stopped",
+                "`{\"process\":4712,\"predecessor\":4711}`: the new process accepts connections, and the old one no longer does",
             ),
             (
                 409,
-                "`upgrade_failed`: the new process did not start, an upgrade is under way, this process ends, or it serves Redis clients too; \
-                 it goes on as before",
+                "`upgrade_failed`: the new process did not start, an upgrade is in progress, this process is stopping, or it serves Redis clients too; \
+                 it continues as before",
             ),
         ],
         action: Action::Upgrade,
     },
 ];
 
-/// Answers that every route can give: status, code, meaning.
+/// Responses of every route: status, code, meaning.
 static COMMON_ANSWERS: &[(u16, &str, &str)] = &[
     (400, "..", "the request cannot be read; the code says why"),
     (401, "token_missing, token_wrong", "a token is configured: send `Authorization: Bearer ..`"),
@@ -233,7 +233,7 @@ static COMMON_ANSWERS: &[(u16, &str, &str)] = &[
     (413, "body_too_large", "the body is larger than 64 KiB"),
 ];
 
-/// What the table says about a method and a path.
+/// The route for a method and a path.
 #[derive(Debug)]
 pub(crate) enum Lookup {
     Found(&'static Route),
@@ -266,7 +266,7 @@ impl Route {
     }
 }
 
-/// The reference page of the admin API, generated from the tables.
+/// Returns the reference page of the admin API, generated from the tables.
 pub fn admin_markdown() -> String {
     let mut page = String::from(
         "# Admin API\n\nGenerated from the table in `crates/admin/src/routes.rs`; do not edit.\n\n\
@@ -278,7 +278,7 @@ pub fn admin_markdown() -> String {
     ROUTES.iter().for_each(|route| write_route(&mut page, route));
     page.push_str("\n## Answers of every route\n\n| status | code | when |\n|---|---|---|\n");
     for (status, codes, meaning) in COMMON_ANSWERS {
-        // Writing to a String cannot fail, here and below.
+        // Writing to a `String` can't fail, here and below.
         let _ = writeln!(page, "| {status} | {codes} | {meaning} |");
     }
     page
