@@ -1,4 +1,4 @@
-//! The page: a table per section, and how much is open.
+//! The page: a table per section, and the number of open requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ an origin server or a client says: `ttl_override`, `ttl_default`, `honour_reques
 
 ";
 
-/// Names of a file shown in one cell; the rest is a number.
+/// Names of a file shown in one cell; of the others, the number.
 const PLACES_MAX: usize = 4;
 
 pub(super) fn render(documents: &[Document], evidence: &Evidence) -> String {
@@ -76,7 +76,7 @@ fn summarise(page: &mut String, documents: &[Document], evidence: &Evidence) {
     }
 }
 
-/// As pages number their headings: lower case, words joined by hyphens.
+/// Returns the anchor of a heading: lower case, words joined by hyphens.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
@@ -106,7 +106,8 @@ fn excuse(line: &Requirement) -> String {
     exception.or(unused).or(deviation).unwrap_or_default()
 }
 
-/// `` `crates/caching/src/age.rs` `corrected_initial_age` ``: a file once, its functions or cases behind it.
+/// Formats `` `crates/caching/src/age.rs` `corrected_initial_age` ``: each file once, followed by its functions or
+/// cases.
 fn cell(places: &BTreeSet<Place>) -> String {
     let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (file, place) in places {
