@@ -286,7 +286,7 @@ impl<'a> Preference<'a> {
 ///
 /// It is certain if `now` accepts the response's coding or language, and no alternative has gained by the change: each
 /// one that `now` accepts was acceptable then, with at least this weight in proportion to that of the response.
-/// Whatever the server's own preferences are, it has already preferred this response to all of them.
+/// The server has already preferred this response to all of them by its own preferences.
 ///
 /// It is also certain if no alternative could suit the client better: for a language, none has a greater weight in
 /// `now`; for a coding, each other has a smaller one. Among codings of the same weight the server selects the one that

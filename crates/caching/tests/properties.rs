@@ -575,7 +575,7 @@ fn hops_of(values: &[&[u8]]) -> Hops<'static> {
 }
 
 proptest! {
-    /// Whatever a client has sent, the element that a proxy appends is parsed as it is alone.
+    /// The element that a proxy appends is parsed as it is alone, after any text of a client.
     #[test]
     fn nothing_before_an_element_changes_how_it_is_read(claims in claims(), elements in vec(element(), 1..4)) {
         let of_proxies = elements.join(", ");

@@ -155,7 +155,7 @@ section! {
     ///
     /// Only `requests_in_flight_max` of the origin limits those.
     waiters_max = Integer(0..=1_000_000).default("10000"),
-    /// What waiters do when the forward fails: no response, or a server error (5xx) that is not stored.
+    /// Action of waiters when the forward fails: no response, or a server error (5xx) that is not stored.
     ///
     /// `hand_over`: they forward in turn, those of other clients first and four at a time, and the first response that may be shared is
     /// used for all: a request that makes the origin fail fails alone. If no connection can be made, all get the second such failure.
