@@ -77,7 +77,7 @@ pub(crate) fn is_plain(authority: &[u8]) -> bool {
 /// Splits host and port. The text after the last colon is a port only if it has digits only; the colons of an IPv6
 /// literal are inside brackets, and a literal without brackets is left alone.
 fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
-    // From the end: few names end in digits, and the byte before them is found soon.
+    // Searched from the end: few names end in digits, and the byte before them is found soon.
     let Some(before) = authority.iter().rposition(|byte| !byte.is_ascii_digit()) else {
         return (authority, b"");
     };

@@ -49,7 +49,7 @@ pub fn evaluate(
 //= RFC 9110 section 15.4.5: fields of a 304 response
 pub fn belongs_in_304(name: &str) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
-    // By length: called for every field of every 304.
+    // Compared by length first, because this is called for every field of every 304.
     let is_of_content = match name.len() {
         6 => is("digest"),
         7 => is("trailer"),

@@ -25,9 +25,9 @@ pub enum Qualified {
     /// The directive is absent.
     #[default]
     Absent,
-    /// It is limited to the named fields.
+    /// Limited to the named fields.
     Fields,
-    /// It applies to the whole response.
+    /// Applies to the whole response.
     All,
 }
 

@@ -7,9 +7,9 @@ use crate::{ExchangeTimes, StoredFacts, Timestamp};
 /// The effect on a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadUpdate {
-    /// It is still current: its fields are updated as by a 304 ([`crate::validation::freshen`]).
+    /// The response is still current: its fields are updated as by a 304 ([`crate::validation::freshen`]).
     Freshen,
-    /// It is no longer current: it needs validation before it is used again.
+    /// The response is no longer current: it needs validation before it is used again.
     Invalidate,
     /// The response says nothing about it.
     Keep,

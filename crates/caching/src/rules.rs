@@ -163,7 +163,7 @@ impl Default for Rules {
 /// The error responses that are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredErrors {
-    /// Those about the resource. Others, such as 400 or 412, may be caused by parts of one request outside the cache
+    /// Errors about the resource. Others, such as 400 or 412, may be caused by parts of one request outside the cache
     /// key: stored, one client could break a page for all. They are stored if a [`TtlTable`] names the status.
     OfResource,
     /// All with an explicit lifetime.
@@ -173,9 +173,9 @@ pub enum StoredErrors {
 /// Treatment of a page at the URL of a file, such as `text/html` for `/account/x.css`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeMismatch {
-    /// It is sent to the client that requested it, and not stored.
+    /// Sent to the client that requested it, and not stored.
     Pass,
-    /// It is stored as its fields say.
+    /// Stored as its fields say.
     Store,
 }
 

@@ -30,19 +30,20 @@ pub struct StoredFacts {
     marks: u8,
 }
 
-/// It has `ETag` or `Last-Modified`.
+/// Flag of a response with `ETag` or `Last-Modified`.
 const HAS_VALIDATOR: u8 = 1;
-/// The origin server allows sharing.
+/// Flag of a response that the origin server allows sharing.
 const OPENED: u8 = 2;
-/// It has `immutable`.
+/// Flag of a response with `immutable`.
 const IMMUTABLE: u8 = 4;
-/// The operator allows sharing, and the origin server does not.
+/// Flag of a response that the operator allows sharing, and the origin server does not.
 const GRANTED: u8 = 8;
-/// It was stored with `Set-Cookie`.
+/// Flag of a response stored with `Set-Cookie`.
 const SETS_COOKIE: u8 = 16;
-/// It is never used stale only because it answers credentials and has no lifetime; no directive forbids it.
+/// Flag of a response that is never used stale only because it answers credentials and has no lifetime; no directive
+/// forbids it.
 const PERSONAL: u8 = 32;
-/// Its lifetime was ended early.
+/// Flag of a lifetime that was ended early.
 const ENDED: u8 = 64;
 
 impl StoredFacts {

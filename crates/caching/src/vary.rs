@@ -35,9 +35,9 @@ pub enum VaryUnusable {
 pub enum VarySummary {
     /// The response answers every request for its key.
     NothingNominated,
-    /// It answers requests with the same nominated fields.
+    /// The response answers requests with the same nominated fields.
     Nominates,
-    /// It answers no other request.
+    /// The response answers no other request.
     Unusable(VaryUnusable),
 }
 

@@ -19,9 +19,9 @@ pub enum Framing {
 //= RFC 9112 section 9.3: persistence
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Persistence {
-    /// It may serve another request.
+    /// The connection may serve another request.
     KeepAlive,
-    /// It closes.
+    /// The connection closes.
     Close,
 }
 
