@@ -1,13 +1,12 @@
-# Processes for scripts that run Larder: to be sourced. `name` is what the script is called in its messages, `logs` a directory for
-# what the processes print.
+# Functions for scripts that run Larder, to be sourced. `name` is the script's name in messages, `logs` a directory for the output of
+# processes.
 
 say() { printf '%s\n' "$*"; }
 fail() { printf '%s: %s\n' "$name" "$*" >&2; exit 1; }
 
 is_used() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# free_ports VARIABLE...: a port of its own for each. Below the ports that the system hands out by itself, so that nobody gets one in
-# between.
+# free_ports VARIABLE...: sets each to a free port, below the ephemeral ports of the system, so that no other process gets one meanwhile.
 free_ports() {
     local variable port chosen=" "
     for variable in "$@"; do
@@ -41,7 +40,7 @@ stop() {
     rm -rf "$logs"
 }
 
-# start NAME COMMAND...: what it prints goes to a file, which is shown when it ends too early.
+# start NAME COMMAND...: starts a process with its output in a file, which is shown if it exits too early.
 start() {
     local log=$1
     shift
@@ -58,7 +57,7 @@ show_logs() {
     done
 }
 
-# Asks URL until it answers; gives up when one of the processes has ended.
+# Requests URL until it answers; fails if one of the processes has exited.
 wait_for() {
     local turn pid
     for turn in {1..30}; do
@@ -71,7 +70,7 @@ wait_for() {
     fail "no answer from $1"
 }
 
-# wait_for_metric URL PATTERN: until one line of the metrics matches.
+# wait_for_metric URL PATTERN: waits until a line of the metrics matches.
 wait_for_metric() {
     local end=$((SECONDS + 30))
     until curl --silent "$1" | grep -qE "$2"; do
@@ -82,7 +81,7 @@ wait_for_metric() {
     done
 }
 
-# expect NAME ANSWER PATTERN...: each pattern must match a line of the answer.
+# expect NAME ANSWER PATTERN...: each pattern must match a line of the response.
 expect() {
     local line=$1 answer=$2 pattern
     shift 2

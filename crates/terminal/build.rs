@@ -1,4 +1,4 @@
-//! Tells the binary its version: that of the tag or of the package, and, where the build knows it, the commit.
+//! Passes the version to the binary: that of the tag or of the package, and the commit, if the build knows it.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,8 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-env-changed=LARDER_COMMIT");
     let profile = std::env::var("PROFILE").unwrap_or_default();
-    // A debug build names no commit: it would have to be compiled anew after each, and all tests with it, or would name one of before.
+    // A debug build names no commit: it would have to be recompiled after each commit, and all tests with it, or would
+    // name an old one.
     let (tag, head) = if profile == "debug" { (None, None) } else { named_by_git() };
     let version = tag.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
     let commit = std::env::var("LARDER_COMMIT").ok().or(head).unwrap_or_default();
@@ -23,8 +24,8 @@ fn main() {
     println!("cargo:rustc-env=BUILD_RUSTC={}", compiler().unwrap_or_default());
 }
 
-/// The version that a tag such as `v1.2.3` gives to the commit that is checked out, and the commit; none outside a repository, such as in a
-/// source archive.
+/// Returns the version in a tag such as `v1.2.3` of the checked-out commit, and the commit; none outside of a
+/// repository, such as in a source archive.
 fn named_by_git() -> (Option<String>, Option<String>) {
     watch_commits();
     let tag = git(&["describe", "--tags", "--exact-match", "--match", "v[0-9]*", "HEAD"]);
@@ -32,7 +33,8 @@ fn named_by_git() -> (Option<String>, Option<String>) {
     (version, git(&["rev-parse", "--short=12", "HEAD"]))
 }
 
-/// HEAD names a branch, and stays as it is when that moves on: its log tells. Without a log, the branches do.
+/// Watches the checked-out commit. HEAD names a branch and doesn't change when the branch moves, but its log does.
+/// Without a log, the branches are watched.
 fn watch_commits() {
     let is_logged = watch("logs/HEAD");
     let rest: &[_] = if is_logged { &["HEAD", "refs/tags"] } else { &["HEAD", "refs"] };
@@ -41,21 +43,21 @@ fn watch_commits() {
     });
 }
 
-/// Has cargo look at a path of the repository, if it is there: one that is not would make every build a new one. In a second working tree
-/// `.git` is no folder.
+/// Makes cargo watch a path of the repository, if it exists: a missing path would cause a rebuild every time. In a
+/// second working tree `.git` is not a folder.
 fn watch(name: &str) -> bool {
     let path = git(&["rev-parse", "--path-format=absolute", "--git-path", name]);
     let path = path.filter(|path| Path::new(path).exists());
     path.inspect(|path| println!("cargo:rerun-if-changed={path}")).is_some()
 }
 
-/// What git says in one line.
+/// Returns the output of git in one line.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The version of the compiler: `rustc 1.90.0 (...)` without the rest.
+/// Returns the version of the compiler: `rustc 1.90.0 (...)` without the rest.
 fn compiler() -> Option<String> {
     let output = Command::new(std::env::var_os("RUSTC")?).arg("--version").output().ok()?;
     String::from_utf8_lossy(&output.stdout).split(' ').nth(1).map(str::to_owned)

@@ -1,16 +1,16 @@
-//! Any bytes as an HTTP-date, and any time as one. What is read comes back from its own written form, and the forms
-//! agree with each other.
+//! Any bytes as an HTTP-date, and any time as one. A parsed date is parsed again from its own written form, and the
+//! forms agree with each other.
 
 #![no_main]
 
 use caching::{Timestamp, date};
 use libfuzzer_sys::fuzz_target;
 
-/// The first and the last second that four digits can name the year of.
+/// The first and the last second of the years with four digits.
 const YEAR_0_SECONDS: i64 = -62_167_219_200;
 const YEAR_9999_END_SECONDS: i64 = 253_402_300_799;
 
-/// Fifty years of two-digit dates to either side, and the rest of the first and the last of them.
+/// Fifty years of two-digit dates on either side, with the rest of the first and the last of them.
 const CENTURY_SIDE_MS: i64 = 51 * 366 * 86_400_000;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -30,7 +30,7 @@ fn check_written(time: Timestamp, now: Timestamp) {
     let shown = Timestamp::from_seconds(time.whole_seconds().clamp(YEAR_0_SECONDS, YEAR_9999_END_SECONDS));
     let written = date::format(time);
     assert_eq!(date::parse(&written, now), Some(shown), "{}", written.escape_ascii());
-    // Sun, 06 Nov 1994 08:49:37 GMT
+    // Sun, 06 Nov 1994 08:49:37 GMT.
     let [day_name, day, month, year, clock] = [0..3, 5..7, 8..11, 12..16, 17..25].map(|part| &written[part]);
     let asctime = [day_name, month, day, clock, year].join(&b' ');
     assert_eq!(date::parse(&asctime, now), Some(shown), "{}", asctime.escape_ascii());

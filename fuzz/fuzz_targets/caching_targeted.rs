@@ -1,4 +1,5 @@
-//! Any header section with targeted fields: where one counts, nothing else does, and a line more can only add to it.
+//! Any header section with targeted fields: if one applies, no other field does, and a further line can only add
+//! directives.
 
 #![no_main]
 
@@ -42,7 +43,7 @@ fn check_bounds(directives: &ResponseDirectives) {
     assert!(seconds.into_iter().flatten().all(|seconds| seconds <= DELTA_SECONDS_MAX), "{directives:?}");
 }
 
-/// Lines of other fields change nothing where a targeted field counts.
+/// Checks that lines of other fields change nothing if a targeted field applies.
 fn check_others(section: &[FieldLine<'_>], more: &[FieldLine<'_>], rules: &Rules) {
     let others = more.iter().copied().filter(|(name, _)| !name.eq_ignore_ascii_case(FIELD));
     let longer: Vec<FieldLine<'_>> = section.iter().copied().chain(others).collect();
@@ -53,7 +54,7 @@ fn check_others(section: &[FieldLine<'_>], more: &[FieldLine<'_>], rules: &Rules
     }
 }
 
-/// A field that was valid stays so, and says what the line says.
+/// Checks that a valid field stays valid with a further line, and has its directives.
 fn check_addition(section: &[FieldLine<'_>], rules: &Rules) {
     let added = [section, &[("cdn-CACHE-control", &b"no-store, private=\"X-a, b\""[..])]].concat();
     let (before, after) = (Control::of(section, rules), Control::of(&added, rules));
@@ -67,7 +68,7 @@ fn check_addition(section: &[FieldLine<'_>], rules: &Rules) {
     }
 }
 
-/// Several lines are one value.
+/// Checks that several lines are one value.
 fn check_joined(own: &[FieldLine<'_>], rules: &Rules) {
     let joined = own.iter().map(|(_, value)| *value).collect::<Vec<_>>().join(&b", "[..]);
     let one: &[FieldLine<'_>] = &[(FIELD, &joined)];

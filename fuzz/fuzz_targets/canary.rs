@@ -1,4 +1,4 @@
-//! Fails as soon as the fuzzer has found a lifetime: a run in which it doesn't fail would show no other failure either.
+//! Fails as soon as the fuzzer has found a lifetime: a run without this failure would not report other failures either.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any bytes as a configuration file: every problem has a line of the file and can be shown in it, settings come out
-//! exactly when no problem is an error, and nothing of it drives the terminal of the reader.
+//! Any bytes as a configuration file: every problem has a line of the file and can be shown in it, settings are
+//! returned exactly if no problem is an error, and no text of the file controls the reader's terminal.
 
 #![no_main]
 #![expect(dead_code, reason = "the binary uses more of its configuration than its checks")]
@@ -10,7 +10,7 @@ mod certificate;
 #[expect(unused_imports, reason = "names for the rest of the binary")]
 mod config;
 
-/// What the binary has under this name and the configuration asks for.
+/// Replaces the binary's module of this name for the configuration.
 mod tier {
     pub(crate) fn of_machine() -> String {
         "fuzzed:1".to_owned()
@@ -52,14 +52,14 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Whether the configuration may name files outside its directory that have no end or block whoever reads them.
+/// Returns whether the configuration may name files outside of its directory that never end or block their reader.
 fn may_leave(bytes: &[u8]) -> bool {
     let has = |word: &[u8]| bytes.windows(word.len()).any(|found| found == word);
     let names_device = has(b"/dev") || has(b"/proc") || has(b"/sys");
     names_device || (has(b"include") && (has(b"\"/") || has(b"'/") || has(b"..")))
 }
 
-/// `line:column: ...`, both from 1.
+/// Checks `line:column: ...`, both counted from 1.
 fn check_place(place: &str, line_count: usize) {
     let mut numbers = place.split(':').map(|number| number.parse::<usize>().expect("a number"));
     let (line, column) = (numbers.next(), numbers.next());

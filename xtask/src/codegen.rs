@@ -1,7 +1,8 @@
 //! The generated pages of `docs/reference`.
 //!
-//! The tables stand in the binaries; `larder reference --out DIR` prints them into a folder, `larder-bench schema` prints its own. That
-//! the tree has what they print is a test of each binary (`command_line.rs`): this module would have to build both once more.
+//! The tables are in the binaries: `larder reference --out DIR` writes the pages into a folder, `larder-bench schema`
+//! prints its own. A test of each binary (`command_line.rs`) checks that the pages in the tree are current, because
+//! this module would have to build both binaries again.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +12,11 @@ use crate::tool::{execute, output};
 
 const PAGES: &str = "docs/reference";
 
-/// Generates the pages of the repository at `root`; answers with lines for people.
+/// Generates the pages of the repository at `root`; returns lines for people.
 ///
 /// # Errors
 ///
-/// When a binary does not build or run, or a page can't be written.
+/// Returns an error if a binary doesn't build or run, or a page can't be written.
 pub fn run(root: &Path) -> anyhow::Result<Vec<String>> {
     let pages = root.join(PAGES);
     execute(binary(root, "larder").args(["reference", "--out"]).arg(&pages))?;

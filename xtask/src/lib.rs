@@ -1,7 +1,7 @@
-//! All automation of the repository that is more than a line of shell.
+//! The automation of the repository, beyond single lines of shell.
 //!
-//! Decides whether the tree keeps the house rules ([`tidy`]), whether code and tests answer the RFCs ([`requirements`]), how much there is to
-//! read ([`lines`]), and what a release consists of ([`release`]). It never changes a source file: `codegen` and `requirements` write
+//! Checks the house rules ([`tidy`]) and whether code and tests cover the RFCs ([`requirements`]), counts lines
+//! ([`lines`]), and builds releases ([`release`]). It never changes a source file: `codegen` and `requirements` write
 //! `docs/reference`, `vectors` writes `conformance/store`.
 
 pub mod codegen;

@@ -1,7 +1,6 @@
-//! `cargo xtask lines`: how much there is to read, per crate.
+//! `cargo xtask lines`: the lines of code per crate.
 //!
-//! Counted are lines of production code that are neither blank nor a comment: tests, documentation and pages
-//! don't count.
+//! Counts lines of production code that are neither blank nor comments, without tests, documentation and pages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +8,11 @@ use std::path::Path;
 use crate::tidy::layout::Layout;
 use crate::tidy::source::{Purpose, Source};
 
-/// Their sum, and a line for each crate, the largest first.
+/// Returns the sum, and a line for each crate, the largest first.
 ///
 /// # Errors
-/// When the tree can't be read.
+///
+/// Returns an error if the tree can't be read.
 pub fn report(root: &Path) -> anyhow::Result<Vec<String>> {
     let layout = Layout::read(root)?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

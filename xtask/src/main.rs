@@ -1,4 +1,5 @@
-//! `cargo xtask tidy`, `codegen`, `requirements` and `vectors`, the last two also with `--check`, and what makes a release.
+//! `cargo xtask`: tidy, codegen, requirements and vectors, the last two also with `--check`, and the commands for
+//! releases.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,7 @@ fn run_tidy() -> anyhow::Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// A closed pipe (`cargo xtask tidy | head`) is no reason to panic.
+/// Prints lines. A closed pipe (`cargo xtask tidy | head`) must not panic.
 fn print(lines: &[String]) {
     let mut output = std::io::stdout().lock();
     for line in lines {
@@ -73,7 +74,7 @@ fn print(lines: &[String]) {
     }
 }
 
-/// The repository, from where this crate stands in it: the command works from any folder.
+/// Returns the repository, found from this crate's folder, so that the command works in every working directory.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }

@@ -1,7 +1,9 @@
-//! What a release consists of: the binaries and what belongs to them, as an archive and as a Debian package, lists of what is in them, and checksums.
+//! Builds a release: the binaries with their files, as an archive and as a Debian package, lists of components, and
+//! checksums.
 //!
-//! `binary` finds the programs and their version, `stage` lays an installation out in a folder, with `documents`, `debian` and the archive pack it, `sbom` lists the crates. A binary says of itself
-//! which version it is. `training` makes the profile that the server is built by.
+//! `binary` finds the programs and their version; `stage` lays out an installation in a folder, with `documents`;
+//! `debian` and the archive pack it; `sbom` lists the crates. A binary reports its own version. `training` makes the
+//! profile for the build of the server.
 
 mod binary;
 mod debian;
@@ -20,24 +22,26 @@ use cargo_metadata::MetadataCommand;
 use crate::tool::{execute, output};
 use binary::{PROGRAMS, Release};
 
-/// What to release.
+/// Options of a release.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// The server where it is there already, such as one that tests were run with, and the other programs beside it; without it all are built.
+    /// A server that is already built, for example one that has been tested, with the other programs beside it. Without
+    /// it, all programs are built.
     pub binary: Option<PathBuf>,
-    /// What a server was trained by, to build the same again; without it one is trained.
+    /// The profile for the build of the server; without it, one is made by training.
     pub profile: Option<PathBuf>,
-    /// The version of the packages: that of the binary, perhaps with something behind it.
+    /// The version of the packages: that of the binary, optionally with a suffix.
     pub version: Option<String>,
-    /// Where the artefacts go; `release` in the target folder, if it isn't said.
+    /// Folder of the artefacts; by default `release` in the target folder.
     pub out: Option<PathBuf>,
 }
 
 impl Options {
-    /// Reads the arguments behind `cargo xtask release`.
+    /// Parses the arguments of `cargo xtask release`.
     ///
     /// # Errors
-    /// When one of them is none, or lacks its value.
+    ///
+    /// Returns an error if an option is unknown, or lacks its value.
     pub fn parse(arguments: &[&str]) -> anyhow::Result<Self> {
         let mut options = Self::default();
         for pair in arguments.chunks(2) {
@@ -56,10 +60,11 @@ impl Options {
     }
 }
 
-/// Makes all artefacts; answers with lines for people.
+/// Makes all artefacts; returns lines for people.
 ///
 /// # Errors
-/// When the release does not build, a tool is missing, or a tag names another version than the package.
+///
+/// Returns an error if the release doesn't build, a tool is missing, or a tag names another version than the package.
 pub fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<String>> {
     let metadata =
         MetadataCommand::new().current_dir(root).no_deps().exec().context("cargo metadata failed")?;
@@ -91,7 +96,8 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<String>> {
     Ok(files.iter().chain([&sums]).map(|name| format!("release: {}", out.join(name).display())).collect())
 }
 
-/// The installation in one folder, to be unpacked anywhere. The same bytes from the same commit, compiler and profile.
+/// Packs the installation in one folder, to be unpacked anywhere. Reproducible from the same commit, compiler and
+/// profile.
 fn archive(release: &Release, installation: &Path, out: &Path) -> anyhow::Result<String> {
     let folder = installation.file_name().context("it has a name")?.to_string_lossy().into_owned();
     let name = format!("{folder}.tar.gz");

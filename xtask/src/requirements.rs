@@ -1,9 +1,9 @@
-//! The requirement page: every requirement of the RFCs on a shared cache, and what answers it.
+//! The requirement page: every requirement of the RFCs on a shared cache, with its code and tests.
 //!
-//! `conformance/requirements` lists the requirements, one file per document. Citations name one of
-//! them, in Rust as `//= RFC 9111 section 4.2.3: current age`, in a case of `conformance` as a string
-//! of `cites`. This module joins the two into `docs/reference/rfc9111.md` and finds what does not
-//! join: a citation of nothing, a requirement that no code or no test cites.
+//! `conformance/requirements` lists the requirements, one file per document. Citations name one of them, in Rust as
+//! `//= RFC 9111 section 4.2.3: current age`, in a case of `conformance` as a string of `cites`. This module joins the
+//! two into `docs/reference/rfc9111.md` and reports mismatches: citations of unknown requirements, and requirements
+//! without code or test.
 
 mod citations;
 mod evidence;
@@ -18,33 +18,33 @@ use anyhow::{Context as _, bail};
 use self::evidence::Evidence;
 use crate::tidy::Problem;
 
-/// What to do with the page.
+/// Use of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Compare with the tree.
+    /// Compare it with the one in the tree.
     Check,
-    /// Put it into the tree.
+    /// Write it into the tree.
     Write,
 }
 
-/// What the lists and the citations of a tree come to.
+/// The result of joining the lists and citations of a tree.
 #[derive(Debug)]
 pub struct Report {
     /// The page, in Markdown.
     pub page: String,
-    /// Citations of nothing and faults of the lists; sorted, empty when all join.
+    /// Citations of unknown requirements, and faults of the lists; sorted, empty if there are none.
     pub problems: Vec<Problem>,
-    /// Requirements without code, test or exception: a line for people each.
+    /// Requirements without code, test or exception, each as a line for people.
     pub gaps: Vec<String>,
 }
 
 const PAGE: &str = "docs/reference/rfc9111.md";
 
-/// Joins requirements and citations of the repository at `root`; answers with lines for people.
+/// Joins requirements and citations of the repository at `root`; returns lines for people.
 ///
 /// # Errors
 ///
-/// When a citation names no requirement, or a list has a fault, and, for [`Mode::Check`], when a
+/// Returns an error if a citation names no requirement, or a list has a fault; for [`Mode::Check`] also if a
 /// requirement has gaps or the page in the tree differs.
 pub fn run(root: &Path, mode: Mode) -> anyhow::Result<Vec<String>> {
     let Report { page, problems, gaps: mut lines } = report(root)?;
@@ -68,11 +68,11 @@ pub fn run(root: &Path, mode: Mode) -> anyhow::Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Reads the tree at `root` and joins what it says.
+/// Reads the tree at `root` and joins requirements and citations.
 ///
 /// # Errors
 ///
-/// When a file cannot be read, or a list or a case file does not parse.
+/// Returns an error if a file can't be read, or a list or a case file doesn't parse.
 pub fn report(root: &Path) -> anyhow::Result<Report> {
     let lists = list::read(root)?;
     let found = citations::read(root)?;

@@ -1,23 +1,25 @@
-//! Runs the programs that commands here are made of.
+//! Runs external programs.
 
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-/// Runs it to its end.
+/// Runs a command to its end.
 ///
 /// # Errors
-/// When it can't be run, or fails.
+///
+/// Returns an error if it can't be run, or fails.
 pub(crate) fn execute(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())
 }
 
-/// What it prints, without the end of the last line.
+/// Returns the output of a command, without the last line end.
 ///
 /// # Errors
-/// When it can't be run, or fails: with what it says about that.
+///
+/// Returns an error if it can't be run, or fails, with its error output.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,24 +1,24 @@
-//! The vectors of `conformance/store`: the tests of `crates/store` compare them with what the code says, or write them.
+//! The vectors of `conformance/store`: the tests of `crates/store` compare them with the code's results, or write them.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
 
-/// What to do with the vectors.
+/// Use of the vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vectors {
-    /// Compare with the tree.
+    /// Compare them with those in the tree.
     Check,
-    /// Put them into the tree.
+    /// Write them into the tree.
     Write,
 }
 
-/// Runs the tests of the vectors; answers with lines for people.
+/// Runs the tests of the vectors; returns lines for people.
 ///
 /// # Errors
 ///
-/// When the tests don't build, and, for [`Vectors::Check`], when a file is stale.
+/// Returns an error if the tests don't build; for [`Vectors::Check`] also if a file is stale.
 pub fn run(root: &Path, vectors: Vectors) -> anyhow::Result<Vec<String>> {
     let mut tests = Command::new("cargo");
     tests.current_dir(root).args([

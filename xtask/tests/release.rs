@@ -1,4 +1,4 @@
-//! What makes a release: versions, the list of components, the page of changes.
+//! Releases: versions, the list of components, the changelog.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate stands in the repository").to_owned()
 }
 
-/// Of a repository of its own, whose package is built by the script of Larder.
+/// A package in a repository of its own, built by Larder's build script.
 struct Package(tempfile::TempDir);
 
 impl Package {
@@ -55,7 +55,7 @@ impl Package {
     }
 }
 
-/// A fast-forward moves the branch, and HEAD goes on to name it: the version was that of the commit before.
+/// Field bug: a fast-forward moves the branch without changing HEAD, and the version was that of the previous commit.
 #[test]
 fn a_version_follows_the_commit() {
     let package = Package::new();
@@ -75,7 +75,7 @@ fn a_version_follows_the_commit() {
     assert_eq!(package.run("cargo run --quiet --offline"), "1.2.3 (debug build)");
 }
 
-/// Measuring is not the product: what only that needs stays out of the server.
+/// Dependencies of the load generator alone stay out of the server.
 #[test]
 fn the_server_has_nothing_of_what_measures_it() {
     let names = |program: &str| -> BTreeSet<String> {
@@ -93,7 +93,7 @@ fn the_server_has_nothing_of_what_measures_it() {
     }
 }
 
-/// What the binary is linked with, all of it, and nothing that only builds or tests it.
+/// The list has everything that the binary is linked with, and no build and test dependencies.
 #[test]
 fn the_list_of_components_is_that_of_the_binary() {
     let bill =

@@ -1,4 +1,4 @@
-//! What joins requirements and citations, on small planted trees.
+//! Joins requirements and citations on small planted trees.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn check_problems(tree: Tree<'_>, expected: &[&str]) {
     assert_eq!(found, expected);
 }
 
-/// Plants `tree` and expects the row of the current age to have these cells behind its level.
+/// Plants `tree` and expects these cells after the level, in the row of the current age.
 #[track_caller]
 fn check_row(tree: Tree<'_>, expected: &str) {
     let page = report(tree).page;

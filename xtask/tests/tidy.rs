@@ -1,4 +1,4 @@
-//! Each rule on a small planted tree: what it reports, and the nearest thing that it lets pass.
+//! Each rule on a small planted tree: a problem, and the nearest thing that is allowed.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn manifest(name: &str, dependencies: &str) -> String {
     format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n{dependencies}")
 }
 
-/// A workspace of crates, given as name and dependency tables, and the problems expected.
+/// Checks a workspace of crates, given as name and dependency tables, for the expected problems.
 #[track_caller]
 fn check_edges(crates: &[(&str, &str)], expected: &[&str]) {
     let files: Vec<(String, String)> = crates
@@ -115,7 +115,8 @@ fn pure_crates_depend_on_no_clock_or_socket() {
     check_edges(&[("http1", "[dev-dependencies]\nrand = \"0.9\"\n")], &[]);
 }
 
-/// A crate whose room `above` uses `below`, and `below/part.rs` uses `above` where it says so; what is written of floors, and the problems expected.
+/// Checks a crate whose room `above` uses `below`, and in which `below/part.rs` has the text `part`, with the listed
+/// floors, for the expected problems.
 #[track_caller]
 fn check_floors(part: &str, written: &str, expected: &[&str]) {
     let files = [
@@ -140,7 +141,7 @@ fn rooms_import_what_stands_below_them() {
         check_floors(part, FLOORS, &["crates/store/src/below/part.rs:1: floors"]);
         check_floors(part, &format!("{FLOORS}up below above\n"), &[]);
     }
-    // Rooms of one floor don't know each other.
+    // Rooms of one floor must not use each other.
     check_floors("", "[store]\nabove below lib\n", &["crates/store/src/above.rs:1: floors"]);
     check_floors(
         "",
@@ -401,7 +402,8 @@ fn problems_read_as_one_line() {
     assert_eq!(problems.iter().map(ToString::to_string).collect::<Vec<_>>(), [line]);
 }
 
-/// The places in `text` at which sentences begin with a riddle, beside a page that takes the whole budget of the tree.
+/// Checks the lines in `text` at which sentences begin with a riddle, beside a page that uses up the budget of the
+/// tree.
 fn check_riddles(path: &str, text: &str, expected: &[usize]) {
     let full = "Who waits?\n\n".repeat(20);
     let found = problems(&[("full.md", &full), (path, text)]);

@@ -140,7 +140,7 @@ final class LettuceScript {
         client.del(Script.bytes("large"));
     }
 
-    /** Sent together when the connection is flushed. */
+    /** Sends commands together when the connection is flushed. */
     static void pipeline() throws Exception {
         StatefulRedisConnection<String, String> connection = open(uri("SERVER"));
         RedisAsyncCommands<String, String> client = connection.async();
@@ -297,8 +297,8 @@ final class LettuceScript {
     }
 
     /**
-     * Lettuce closes a connection whose handshake has failed, and notes the error after that: where the thread that does so is held up, it tells
-     * of the closed connection instead. So it does with redis-server, and with any server that keeps the connection open.
+     * Lettuce closes a connection whose handshake has failed, and sets the error afterwards: if the thread is delayed, it reports
+     * the closed connection instead. This also happens with redis-server, and with any server that keeps the connection open.
      */
     static void refused(RedisURI uri, String words) throws Exception {
         Script.until("told of: " + words, () -> {

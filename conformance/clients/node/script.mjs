@@ -1,4 +1,4 @@
-// What every script here shares: servers by environment, parts by name, waiting for conditions.
+// The common part of the scripts: servers by environment, parts by name, waiting for conditions.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -11,7 +11,7 @@ export function address (name) {
   return { host, port: Number(port) }
 }
 
-// Looks again until it is true; `holds` may fail in between.
+// Checks repeatedly until the condition holds; `holds` may throw meanwhile.
 export async function until (what, holds, deadlineMs = 20_000) {
   const end = Date.now() + deadlineMs
   let problem
@@ -26,7 +26,7 @@ export async function until (what, holds, deadlineMs = 20_000) {
   throw new Error(`not within ${deadlineMs} ms: ${what}`, { cause: problem })
 }
 
-// The promise fails with an error whose text has these words.
+// Checks that the promise fails with an error whose text has these words.
 export async function fails (promise, ...words) {
   let given
   try {
@@ -39,7 +39,7 @@ export async function fails (promise, ...words) {
   throw new Error(`no error with ${words}, but ${given}`)
 }
 
-// The test starts the server again on the same port, and says so with a line.
+// Waits until the test has started the server again on the same port, which it reports with a line.
 export async function restart () {
   console.log('restart')
   process.stdin.resume()
@@ -47,7 +47,7 @@ export async function restart () {
   process.stdin.pause()
 }
 
-// Runs the parts that the arguments name; exits with 1 when one failed.
+// Runs the parts that the arguments name; exits with 1 if one fails.
 export async function run (parts) {
   let status = 0
   for (const name of process.argv.slice(2)) {

@@ -1,4 +1,4 @@
-"""What every script here shares: servers by environment, parts by name, waiting for conditions."""
+"""The common part of the scripts: servers by environment, parts by name, waiting for conditions."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def equal(given, expected, what=""):
 
 
 def until(what, holds, deadline_s=20):
-    """Looks again until it is true; `holds` may fail in between."""
+    """Checks repeatedly until the condition holds; `holds` may raise meanwhile."""
     end = time.monotonic() + deadline_s
     problem = None
     while time.monotonic() < end:
@@ -30,7 +30,7 @@ def until(what, holds, deadline_s=20):
 
 
 def fails(call, *words):
-    """The call fails with an error whose text has these words."""
+    """Checks that the call fails with an error whose text has these words."""
     try:
         given = call()
     except Exception as error:
@@ -41,13 +41,13 @@ def fails(call, *words):
 
 
 def restart():
-    """The test starts the server again on the same port, and says so with a line."""
+    """Waits until the test has started the server again on the same port, which it reports with a line."""
     print("restart", flush=True)
     sys.stdin.readline()
 
 
 def run(parts):
-    """Runs the parts that the arguments name; exits with 1 when one failed."""
+    """Runs the parts that the arguments name; exits with 1 if one fails."""
     is_good = True
     for name in sys.argv[1:]:
         try:

@@ -1,4 +1,4 @@
-//! Answers and refusals: every status of the API is chosen here.
+//! Responses and refusals: all statuses of the API are defined here.
 
 use std::fmt::Display;
 
@@ -15,7 +15,7 @@ use telemetry::AdminRefusal;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// Why a request gets no answer of its route.
+/// The reason why a request is refused.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     ParametersUnusable { message: String },
@@ -35,14 +35,16 @@ pub(crate) enum Refusal {
     UpgradeFailed { reason: String },
 }
 
-/// An answer in JSON.
+/// Returns a response in JSON.
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
-    // The values of this crate have text keys and finite numbers, which is all that can fail.
+    // Serialization only fails for keys that aren't text and for numbers that aren't finite, and this crate has
+    // neither.
     let body = serde_json::to_vec(value).unwrap_or_default();
     with_type(status, "application/json", body)
 }
 
-/// An answer of any type. Admin answers are never for a cache, and never for a browser to guess at.
+/// Returns a response of any type. Responses of the admin API must not be cached, and browsers must not sniff their
+/// type.
 pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
@@ -73,7 +75,7 @@ impl Refusal {
         answer
     }
 
-    /// What is counted and logged of it: that somebody tries what is not for them.
+    /// Returns the refusal to count and log, if it is an attempt at an unauthorised action.
     pub(crate) fn counted(&self) -> Option<AdminRefusal> {
         match self {
             Self::BrowserRequest => Some(AdminRefusal::BrowserRequest),

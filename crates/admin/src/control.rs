@@ -1,4 +1,4 @@
-//! What the admin listener asks of the process. The binary implements it.
+//! The interface of the admin listener to the process. The binary implements it.
 
 use std::pin::Pin;
 
@@ -7,35 +7,35 @@ use gateway::{ExplainError, Explanation, PurgeError, PurgeOrder, PurgeOutcome, Q
 /// A future that a [`Control`] returns.
 pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The process, as far as an operator can move it.
+/// The process, for operators.
 pub trait Control: Send + Sync {
-    /// Whether new requests are welcome. Called at each probe; must be quick.
+    /// Returns whether new requests are accepted. Called at each probe; must be quick.
     fn readiness(&self) -> Readiness;
 
-    /// Purges what an order says, all variants and fills in progress included.
-    /// The listener counts `larder_purges_total`.
+    /// Purges the selected responses, including all variants and fills in progress. The listener counts
+    /// `larder_purges_total`.
     fn purge<'a>(&'a self, order: &'a PurgeOrder) -> ControlFuture<'a, Result<PurgeOutcome, PurgeError>>;
 
-    /// Makes a request as a client would, and tells what was decided about it.
+    /// Makes a request as a client would, and returns the decisions about it.
     fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>>;
 
-    /// Loads the configuration again and returns its warnings, or returns its problems and leaves the running one in
-    /// force. The implementation counts `larder_reloads_total`, because signals lead there too.
+    /// Loads the configuration again and returns its warnings, or returns its problems and keeps the running one. The
+    /// implementation counts `larder_reloads_total`, because signals cause reloads too.
     fn reload(&self) -> ControlFuture<'_, Result<Vec<String>, Vec<String>>>;
 
-    /// Starts the program anew and gives it the listening sockets. Returns the id of the new process, once that serves; this one
-    /// then finishes its requests and ends. Otherwise it goes on, and what it returns is the reason. The implementation counts
-    /// `larder_upgrades_total`, because a signal leads there too.
+    /// Starts the program again and passes the listening sockets to it. Returns the id of the new process once that
+    /// serves; this process then finishes its requests and exits. On failure it continues, and the reason is returned.
+    /// The implementation counts `larder_upgrades_total`, because a signal causes upgrades too.
     fn upgrade(&self) -> ControlFuture<'_, Result<u32, String>>;
 }
 
-/// Whether new requests are welcome.
+/// Whether new requests are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// Listeners are not bound yet, or the configuration is not in force.
+    /// The listeners are not bound yet, or the configuration is not in force.
     Starting,
     /// Requests are accepted.
     Ready,
-    /// The process ends; requests in flight finish.
+    /// The process stops; requests in flight finish.
     Draining,
 }

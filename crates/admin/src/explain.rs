@@ -1,4 +1,4 @@
-//! The question of an explanation, from a JSON body.
+//! The parameters of an explanation, from a JSON body.
 
 use gateway::Question;
 use hyper::header::{HeaderName, HeaderValue};
@@ -11,7 +11,7 @@ use crate::answer::Refusal;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sent {
-    /// As clients ask for it: absolute, http or https.
+    /// Absolute URL as clients request it, with http or https.
     url: String,
     #[serde(default = "get")]
     method: String,
@@ -34,7 +34,7 @@ pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<Question, Refusal
 }
 
 impl Sent {
-    /// Fails with what can't be part of a request.
+    /// Fails for parts that a request can't have.
     fn parse(&self) -> Result<Question, String> {
         let url: Uri = self.url.parse().map_err(|_| format!("{:?} isn't a URL", self.url))?;
         let method =

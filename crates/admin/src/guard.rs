@@ -1,4 +1,4 @@
-//! Who may call: decisions on request heads, without IO.
+//! Access control: decisions on request heads, without IO.
 
 use std::net::IpAddr;
 
@@ -10,15 +10,15 @@ use crate::secret::Secret;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The rule of a listener.
+/// The access rule of a listener.
 #[derive(Debug)]
 pub(crate) enum Guard {
-    /// Routes that change nothing, open to whoever reaches the address.
+    /// Routes that change nothing, open to all who reach the address.
     Open,
-    /// The token is needed.
+    /// A token is required.
     Token(Secret),
-    /// Bound to loopback; only what browsers can be tricked into is refused: to change anything, and to read for a page
-    /// whose name was made to resolve to loopback (DNS rebinding).
+    /// Bound to loopback. Refuses only requests that browsers can be tricked into: requests that change anything, and
+    /// requests of a page whose name was made to resolve to loopback (DNS rebinding).
     Loopback,
 }
 
@@ -28,7 +28,7 @@ impl Guard {
             Self::Open => Ok(()),
             Self::Token(secret) => check_token(secret, headers),
             Self::Loopback if *method == Method::GET || *method == Method::HEAD => {
-                // HTTP/1.0 has none, and no browser speaks it.
+                // HTTP/1.0 requests may lack a host, and no browser sends them.
                 if uri.authority().is_none() && !headers.contains_key(HOST) {
                     return Ok(());
                 }
@@ -40,7 +40,7 @@ impl Guard {
 }
 
 //= RFC 6750 section 2.1: the Authorization request header field
-/// The name of the scheme is case-insensitive (RFC 9110 section 11.1).
+/// Checks the token. The scheme name is case-insensitive (RFC 9110 section 11.1).
 //= RFC 9111 section 7: stored content is sensitive
 fn check_token(secret: &Secret, headers: &HeaderMap) -> Result<(), Refusal> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
@@ -57,9 +57,9 @@ fn check_token(secret: &Secret, headers: &HeaderMap) -> Result<(), Refusal> {
     if secret.matches(token.trim_ascii()) { Ok(()) } else { Err(Refusal::TokenWrong) }
 }
 
-/// A page in a browser on this machine can send a POST here without asking (cross-site request
-/// forgery), and with a name that resolves to loopback it even counts as same-origin (DNS
-/// rebinding). Tools send neither Origin nor Sec-Fetch-Site, and name a loopback host.
+/// Refuses requests of web pages. A page in a browser on this machine can send a POST here without asking (cross-site
+/// request forgery), and with a name that resolves to loopback it even counts as same-origin (DNS rebinding). Tools
+/// send neither Origin nor Sec-Fetch-Site, and name a loopback host.
 fn check_browser(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) {
         return Err(Refusal::BrowserRequest);
@@ -94,7 +94,7 @@ fn is_localhost(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
 }
 
-/// The address, of a host that is one. Nobody else can make it resolve to this machine.
+/// Returns the address in a host that is one. An attacker can't make it resolve to this machine.
 fn address_in(name: &str) -> Option<IpAddr> {
     match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(inner) => inner.parse().map(IpAddr::V6).ok(),

@@ -1,8 +1,8 @@
 //! The admin listener: probes, metrics, purges, reloads.
 //!
-//! Decides: which routes exist (one table, [`ROUTES`]), who may call them, what the answers look
-//! like. Never does: purge or reload by itself; that is behind [`Control`], which the binary
-//! implements. Never reads configuration or token files.
+//! Decides: which routes exist (one table, [`ROUTES`]), who may call them, and the form of the responses. Never does:
+//! purge or reload by itself; that is behind [`Control`], which the binary implements. Never reads configuration or
+//! token files.
 //!
 //! | route | what |
 //! |---|---|
@@ -10,17 +10,17 @@
 //! | `GET /live` | the process runs |
 //! | `GET /ready` | requests are accepted |
 //! | `GET /metrics` | Prometheus text |
-//! | `POST /explain` | make one request and tell what was decided about it |
+//! | `POST /explain` | make one request and report the decisions about it |
 //! | `POST /purge` | purge one URL with all its variants |
 //! | `POST /reload` | load the configuration again |
-//! | `POST /upgrade` | start the program anew, and give it the listening sockets |
+//! | `POST /upgrade` | start the program again, and pass the listening sockets to it |
 //!
-//! Main types: [`AdminConfig`], [`Control`], [`Bound`], and what becomes of it, [`Admin`]. `hyper` serves the listener: nothing here is
+//! Main types: [`AdminConfig`], [`Control`], [`Bound`], and [`Admin`], which it turns into. `hyper` serves the
+//! listener: no client traffic passes through it.
 //! on the way of a client.
 //!
-//! Who may call: with a token, whoever sends it. Without one the listener must be on loopback, and
-//! what a browser could be tricked into sending is refused. The probes listener has no token and
-//! only the routes that change nothing.
+//! Access: with a token, requests need it. Without one the listener must be on loopback, and requests that a browser
+//! could be tricked into are refused. The probes listener has no token and only the routes that change nothing.
 
 mod answer;
 mod control;

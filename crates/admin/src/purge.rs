@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::answer::Refusal;
 
-/// As a body has it.
+/// The parameters in a body.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body {
@@ -41,7 +41,7 @@ enum Mode {
     Refresh,
 }
 
-/// What to purge.
+/// Parses the purge order.
 pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<PurgeOrder, Refusal> {
     match query {
         None | Some("") => from_json(body),
@@ -60,7 +60,7 @@ fn from_json(body: &[u8]) -> Result<PurgeOrder, Refusal> {
     let body = serde_json::from_slice(body);
     let body: Body = body.map_err(|error| bad(&format!("the body cannot be used: {error}")))?;
     match &body.tags {
-        // A list that a program has found nothing for must not purge the whole site beside it.
+        // A program that has found no tags must not purge the whole site by its other parameter.
         Some(tags) if tags.is_empty() => {
             Err(bad("`tags` is empty: leave it out to purge whatever the tags are"))
         }

@@ -1,4 +1,4 @@
-//! The bearer token, out of sight.
+//! The bearer token.
 
 use std::fmt;
 
@@ -15,11 +15,12 @@ const TOKEN_BYTES_MIN: usize = 16;
 
 impl Secret {
     //= RFC 6750 section 2.1: b64token
-    /// A token from the text of its file; blanks and line ends around it do not belong to it.
+    /// Returns the token in the text of its file, without surrounding whitespace.
     ///
     /// # Errors
-    /// [`AdminError::TokenUnusable`] when it is shorter than 16 bytes, or has bytes that a bearer
-    /// token cannot have.
+    ///
+    /// Returns [`AdminError::TokenUnusable`] if it is shorter than 16 bytes, or has bytes that a bearer token can't
+    /// have.
     pub fn new(text: &str) -> Result<Self, AdminError> {
         let token = text.trim();
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
@@ -29,7 +30,7 @@ impl Secret {
         Ok(Self(token.as_bytes().into()))
     }
 
-    /// Whether the text is the token. The time taken tells its length at most.
+    /// Returns whether the text is the token. The time that it takes reveals the length at most.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.0.ct_eq(text).into()
     }

@@ -1,4 +1,4 @@
-//! Listeners, connections, and the way of a request: guard, route, body, action.
+//! Listeners, connections, and the steps of a request: guard, route, body, action.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -35,14 +35,14 @@ use crate::purge;
 use crate::routes::{self, Action, Lookup, ROUTES, Reach};
 use crate::secret::Secret;
 
-/// Where to listen, and for whom.
+/// Configuration of the listeners.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {
     /// Address of the admin listener; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// What that one answers: everything, or probes and metrics alone, without token.
+    /// The routes of that listener: all, or probes and metrics only, without a token.
     pub reach: Reach,
-    /// Address of the listener that has the probes and the metrics alone, without token.
+    /// Address of the listener with probes and metrics only, without a token.
     pub probes_listen: Option<SocketAddr>,
     /// The token; without one `listen` must be a loopback address.
     pub token: Option<Secret>,
@@ -53,12 +53,12 @@ pub struct AdminConfig {
 /// Limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub struct AdminLimits {
-    /// Connections open at a time. A further one takes the place of the one that has waited longest for a request, or on the
-    /// listener for probes of the oldest.
+    /// Open connections. A further one replaces the one that has been idle longest, or, on the listener for probes, the
+    /// oldest.
     pub connections_max: usize,
-    /// Time for a request head, idle time between requests included.
+    /// Time for a request head, including idle time between requests.
     pub head_timeout_ms: u64,
-    /// The same on the listener for probes, which has one request for each connection.
+    /// Time for a request head on the listener for probes, which serves one request per connection.
     pub probe_head_timeout_ms: u64,
     /// Time for a request body.
     pub body_timeout_ms: u64,
@@ -81,40 +81,41 @@ impl Default for AdminLimits {
     }
 }
 
-/// Sockets that listen already at the addresses of the configuration, opened by who started the process.
+/// Listening sockets that the process has inherited from its parent.
 #[derive(Debug, Default)]
 pub struct Inherited {
-    /// For [`AdminConfig::listen`].
+    /// The socket for [`AdminConfig::listen`].
     pub listen: Option<net::TcpListener>,
-    /// For [`AdminConfig::probes_listen`].
+    /// The socket for [`AdminConfig::probes_listen`].
     pub probes_listen: Option<net::TcpListener>,
 }
 
 /// Running listeners. Dropping this leaves them running until the shutdown.
 #[derive(Debug)]
 pub struct Admin {
-    /// The address of the admin listener, with the port taken.
+    /// The address of the admin listener, with the actual port.
     pub address: SocketAddr,
-    /// What it answers.
+    /// The routes that it serves.
     pub reach: Reach,
-    /// The address of the probes listener, with the port taken.
+    /// The address of the probes listener, with the actual port.
     pub probes_address: Option<SocketAddr>,
-    /// They belong to the tasks.
+    /// The sockets, which the tasks own.
     listening: Vec<Weak<TcpListener>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Admin {
-    /// The sockets that accept connections, for a process that is to take them over.
+    /// Returns the listening sockets, for a process that takes them over.
     ///
     /// # Errors
-    /// The process has no file descriptor left.
+    ///
+    /// Returns an error if the process has no file descriptor left.
     pub fn listening(&self) -> io::Result<Vec<OwnedFd>> {
         let open = self.listening.iter().filter_map(Weak::upgrade);
         open.map(|listener| listener.as_fd().try_clone_to_owned()).collect()
     }
 
-    /// Waits until the shutdown has come and the connections are closed.
+    /// Waits until the shutdown has begun and the connections are closed.
     pub async fn finished(self) {
         for task in self.tasks {
             // A listener that panicked has reported itself.
@@ -133,12 +134,12 @@ struct Context {
     refusals: Refusals,
 }
 
-/// What is written of refused requests, by kind: who tries many in a second hides nobody of another kind.
+/// Rate limits of log lines about refused requests, by kind, so that many refusals of one kind don't hide others.
 type Refusals = [Warnings<10>; AdminRefusal::ALL.len()];
 
-/// How long connections may take to finish after the shutdown: a purge waits so long for other instances that are silent, and a little longer.
+/// Time for connections to finish after the shutdown: slightly longer than a purge waits for silent instances.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a connection that has had no request may still bring one after the shutdown.
+/// Time in which a connection without a request may still send one after the shutdown.
 const FIRST_REQUEST_WAIT: Duration = Duration::from_millis(500);
 /// Pause after a failed accept: without one, a process out of descriptors would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -146,7 +147,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADER_FIELDS_MAX: usize = 64;
 const DISCARD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Listeners that accept nobody yet.
+/// Bound listeners that accept no connections yet.
 #[derive(Debug)]
 pub struct Bound {
     config: AdminConfig,
@@ -156,10 +157,11 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Binds the listeners, unless they are inherited. To be called inside a runtime.
+    /// Binds the listeners, unless they are inherited. Must be called inside a runtime.
     ///
     /// # Errors
-    /// [`AdminError::TokenRequired`] when there is no token and `listen` is not on loopback;
+    ///
+    /// Returns [`AdminError::TokenRequired`] if there is no token and `listen` is not on loopback, or
     /// [`AdminError::AddressNotBound`].
     pub async fn bind(mut config: AdminConfig, inherited: Inherited) -> Result<Self, AdminError> {
         let guard = match config.token.take() {
@@ -176,7 +178,7 @@ impl Bound {
         Ok(Self { config, guard, listener, probes })
     }
 
-    /// Serves them on the current runtime, until `shutdown` resolves.
+    /// Serves the listeners on the current runtime, until `shutdown` resolves.
     pub fn serve(
         self,
         control: &Arc<dyn Control>,
@@ -200,14 +202,14 @@ impl Bound {
         }
         tokio::spawn(async move {
             shutdown.await;
-            // Receivers see the end of the channel.
+            // Receivers notice the end of the channel.
             drop(end);
         });
         Admin { address, reach, probes_address, listening, tasks }
     }
 }
 
-/// Nobody can change anything there; on loopback no web page is to read it either.
+/// Returns the guard of the probes listener. Its routes change nothing, but on loopback web pages must not read them.
 fn probes_guard(address: SocketAddr) -> Guard {
     if address.ip().is_loopback() { Guard::Loopback } else { Guard::Open }
 }
@@ -262,7 +264,7 @@ async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: wa
     }
 }
 
-/// What a client says, for the log: its begin, and how many bytes are left out. Longer than any route.
+/// Shortens a client's text for the log: its beginning, and the number of omitted bytes. Longer than any route.
 fn shown(text: &str) -> Cow<'_, str> {
     const BYTES_MAX: usize = 256;
     let Some(rest) = text.len().checked_sub(BYTES_MAX).filter(|rest| *rest > 0) else { return text.into() };
@@ -270,25 +272,25 @@ fn shown(text: &str) -> Cow<'_, str> {
     format!("{} ... ({} more bytes)", &text[..end], rest + BYTES_MAX - end).into()
 }
 
-/// Why a request is refused, for the log.
+/// Returns the reason of a refusal, for the log.
 fn why(refusal: AdminRefusal) -> &'static str {
     match refusal {
         AdminRefusal::BrowserRequest => "a web page sent it",
-        AdminRefusal::HostNotLoopback => "its host is another one",
-        AdminRefusal::MethodNotAllowed => "the path has another method",
+        AdminRefusal::HostNotLoopback => "its host is not this machine",
+        AdminRefusal::MethodNotAllowed => "the method is not allowed for the path",
         AdminRefusal::TokenMissing => "it has no token",
         AdminRefusal::TokenWrong => "its token is wrong",
     }
 }
 
-/// A connection, from the outside.
+/// An open connection, seen by the accept loop.
 struct Open {
     task: AbortHandle,
-    /// Whether it has a request to answer that is not refused.
+    /// Whether it has an accepted request in progress.
     answering: Arc<AtomicBool>,
 }
 
-/// Makes room for one more: whoever opens connections and says nothing must not keep others out.
+/// Makes room for one more: clients that open connections without sending requests must not keep others out.
 fn has_room(open: &mut VecDeque<Open>, context: &Context) -> bool {
     open.retain(|connection| !connection.task.is_finished());
     if open.len() < context.limits.connections_max {
@@ -302,7 +304,7 @@ fn has_room(open: &mut VecDeque<Open>, context: &Context) -> bool {
     oldest.inspect(|connection| connection.task.abort()).is_some()
 }
 
-/// Who asks.
+/// The sender of a request.
 struct Asked {
     stream: TcpStream,
     peer: SocketAddr,
@@ -350,10 +352,10 @@ async fn connection(
         Some(result) => result,
         None => {
             is_last.store(true, Ordering::Relaxed);
-            // Closed before, the connection would take a request with it that is on its way.
+            // Closing earlier would lose a request that is being received.
             let first = timeout(FIRST_REQUEST_WAIT, asked.notified());
             tokio::select! {
-                // An end without a request is as good as one after it.
+                // The connection may end without a request.
                 _ = connection.as_mut() => return,
                 _ = first => {}
             }
@@ -367,12 +369,12 @@ async fn connection(
 }
 
 impl Context {
-    /// `answering` is set while a request is answered that is not refused.
+    /// Answers a request. `answering` is set while an accepted request is in progress.
     async fn answer(&self, peer: SocketAddr, request: Request<Incoming>, answering: &AtomicBool) -> Answer {
         let (head, mut body) = request.into_parts();
         match self.try_answer(peer, &head, &mut body, answering).await {
             Ok(answer) => answer,
-            // Its time is over.
+            // The time limit has passed.
             Err(refusal @ Refusal::BodyTooSlow) => refusal.into_answer(),
             Err(refusal) => {
                 answering.store(false, Ordering::Relaxed);
@@ -383,7 +385,7 @@ impl Context {
         }
     }
 
-    /// The token comes first: who has none learns nothing about routes.
+    /// Handles a request. The token is checked first: without it, a client learns nothing about routes.
     async fn try_answer(
         &self,
         peer: SocketAddr,
@@ -410,7 +412,8 @@ impl Context {
         }
     }
 
-    /// Somebody tries to do what is not for them. Who asks what there is may not know yet that there is a token: `larder purge` does.
+    /// Counts and logs unauthorised requests. A request for the list of routes may come from a client that doesn't know
+    /// that a token is needed, such as `larder purge`.
     fn note_refusal(&self, peer: SocketAddr, head: &Parts, refusal: &Refusal) {
         let asks_what_there_is = head.method == Method::GET && head.uri.path() == "/";
         let refused = match refusal.counted() {
@@ -439,14 +442,13 @@ impl Context {
         }
     }
 
-    /// Reads some of a body that nobody wants: closing a socket with unread bytes resets the
-    /// connection, and the client would never see why it was refused. A client that waits for
-    /// 100 (Continue) sends nothing, and must not be invited to.
+    /// Reads part of an unwanted body: closing a socket with unread bytes resets the connection, and the client would
+    /// never see the refusal. A client that waits for 100 (Continue) sends nothing, and must not be invited to.
     async fn discard(&self, head: &Parts, body: Incoming) {
         if body.is_end_stream() || head.headers.contains_key(EXPECT) {
             return;
         }
-        // However it ends, the answer is the refusal.
+        // The response is the refusal in any case.
         let _ = timeout(self.body_timeout(), Limited::new(body, DISCARD_BYTES_MAX).collect()).await;
     }
 

@@ -1,4 +1,4 @@
-//! The admin listener over real sockets: routes, who may call them, and its limits.
+//! The admin listener over real sockets: routes, access control and limits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ async fn send(address: SocketAddr, request: &[u8]) -> Reply {
     Reply { status, head: head.to_owned(), body: body.to_owned() }
 }
 
-/// One request with its fields (each with its line end) and its body.
+/// Sends one request with its fields (each with its line end) and its body.
 async fn call(address: SocketAddr, line: &str, fields: &str, body: &str) -> Reply {
     let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
     let host = if fields.contains("Host:") { "" } else { "Host: localhost\r\n" };
@@ -354,15 +354,15 @@ async fn a_taken_address_is_a_clear_error() {
     running.stop().await;
 }
 
-/// Its client could not know whether it was obeyed.
+/// The client could not know whether the request was carried out.
 #[tokio::test]
 async fn a_request_that_comes_with_the_shutdown_is_answered() {
     let running = start(config()).await;
     let mut stream = TcpStream::connect(running.admin.address).await.expect("a listener");
-    // Connections are accepted in turn.
+    // Connections are accepted in order.
     call(running.admin.address, "GET /live", "", "").await;
     drop(running.stop);
-    // Nobody accepts any more, so that the shutdown has come.
+    // Refused connections show that the shutdown has begun.
     while TcpStream::connect(running.admin.address).await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -462,7 +462,7 @@ async fn connections_over_the_limit_are_closed_and_the_slot_comes_back() {
     let running = start(AdminConfig { limits, ..config() }).await;
     let request = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut start = [0; 15];
-    // One whose request is being answered stays, and others are closed.
+    // A connection with a request in progress stays, and others are closed.
     let mut first = TcpStream::connect(running.admin.address).await.expect("connects");
     let begun =
         b"POST /purge HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
@@ -485,7 +485,7 @@ async fn connections_over_the_limit_are_closed_and_the_slot_comes_back() {
     running.stop().await;
 }
 
-/// Whoever opens connections and does not say what for keeps nobody from the probes.
+/// Clients that open connections without sending requests can't block the probes.
 #[tokio::test]
 async fn probes_are_answered_beside_any_number_of_silent_connections() {
     let probes = "127.0.0.1:0".parse().expect("an address");
@@ -500,7 +500,7 @@ async fn probes_are_answered_beside_any_number_of_silent_connections() {
         let mut silent = Vec::new();
         for number in 0..200 {
             let mut stream = TcpStream::connect(address).await.expect("connects");
-            // On the admin address a body is waited for, with a time limit of its own.
+            // The admin address waits for a body, with a time limit of its own.
             let parts = if address == running.admin.address { &slow[..3] } else { &slow[..] };
             let _ = stream.write_all(parts[number % parts.len()]).await;
             silent.push(stream);

@@ -6,7 +6,7 @@
 //!
 //! - [`Breaker`] is the state machine: call [`Breaker::admit`] before a call and [`Breaker::report`] after it. [`Breaker::admit_apart`]
 //!   is for calls whose duration a third party determines.
-//! - [`Caller`] names the caller that a call is made for. Of a known caller, only the latest result within the window counts. If its
+//! - [`Caller`] names the caller that a call is made for. Only the latest result of a known caller within the window counts. If its
 //!   probe failed, it may be a probe again only `reset_ms` after the open time has ended; other callers go first.
 //! - [`Permit`] is one admitted call, consumed by its report. Dropping it instead reports nothing (the client went away) and frees its
 //!   place.

@@ -1,7 +1,7 @@
-//! Shows the whole machine, and compares it with `machine.txt`: what each event does in each state.
+//! Writes the whole state machine, and compares it with `machine.txt`: the effect of each event in each state.
 //!
-//! Each cell has the state that follows and the effect. A dash stands where the event can't happen: where no call is
-//! under way, or no state came before.
+//! Each cell has the next state and the effect. A dash means that the event can't happen: no call is in progress, or
+//! there was no earlier state.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -66,7 +66,7 @@ impl Stage {
         self
     }
 
-    /// Makes the call under way late by the next change.
+    /// Makes the call in progress late by the next change.
     fn opened(mut self) -> Self {
         self.late = self.breaker.admit(Anyone, self.now_ms).ok();
         self.reports(&[Failure; 4])
@@ -78,7 +78,7 @@ impl Stage {
         stage
     }
 
-    /// Half-open once more, after a probe that failed.
+    /// Returns to half-open after a failed probe.
     fn half_open_again(self, reset_ms: u64) -> Self {
         let mut stage = self.under_way(1);
         stage.late = stage.call.take();
@@ -92,7 +92,7 @@ impl Stage {
     }
 }
 
-/// How a state is reached.
+/// A function that reaches a state.
 type Reach = fn() -> Stage;
 
 /// An event of a state, and the cell that shows its result.
@@ -211,7 +211,7 @@ fn the_whole_machine_is_as_written() {
     assert!(text == written, "{differing:#?}, in:\n{text}");
 }
 
-/// Other settings change neither what is let through nor a time that runs; what comes next is by them.
+/// New settings change neither the admitted calls nor a running open time; they apply from the next change of state.
 #[test]
 fn other_settings_keep_the_state() {
     let settings = |reset_ms| Settings::new(Options { reset_ms, ..OPTIONS }).expect("allowed");
@@ -235,7 +235,7 @@ fn other_settings_keep_the_state() {
 /// Reports of callers, and the effect of the last one.
 type Story<'a> = (&'a [(u64, Outcome)], Effect);
 
-/// Failures of one caller alone open nothing, however often it calls; nor do its successes keep anything closed.
+/// Failures of one caller alone don't open the breaker, however many there are; nor do its successes keep it closed.
 #[test]
 fn a_known_caller_counts_once() {
     let opened = Effect::Opened { reset_ms: OPTIONS.reset_ms };
@@ -245,7 +245,7 @@ fn a_known_caller_counts_once() {
         (&[(1, Failure), (2, Failure), (3, Failure), (4, Failure)], opened),
         // Half of four.
         (&[(1, Success), (2, Success), (3, Failure), (4, Failure)], Effect::Counted),
-        // Half of eight, beside whatever one of the others reports.
+        // Half of eight, regardless of the other results of one caller.
         (
             &[
                 (1, Success),
@@ -261,7 +261,7 @@ fn a_known_caller_counts_once() {
             opened,
         ),
         (&[(1, Success), (2, Failure), (3, Failure), (4, Failure), (4, Failure)], Effect::Counted),
-        // The latest result of each.
+        // The latest result of each caller.
         (&[(1, Success), (2, Failure), (3, Failure), (4, Failure), (1, Failure)], opened),
     ];
     for (reports, expected) in stories {
@@ -274,7 +274,7 @@ fn a_known_caller_counts_once() {
     }
 }
 
-/// Four callers count wherever their numbers lead them: whether an origin counts as failed is not left to a hash of addresses.
+/// Four callers count with any numbers: whether an origin counts as failed must not depend on a hash of addresses.
 #[test]
 fn callers_that_meet_in_a_place_all_count() {
     let seats = Caller::SEATS as u64;
@@ -288,7 +288,7 @@ fn callers_that_meet_in_a_place_all_count() {
     }
 }
 
-/// The highest minimum is reached by a few more callers than that, by any hash.
+/// The highest minimum is reached by slightly more callers than that, with any hash.
 #[test]
 fn a_thousand_callers_have_seats() {
     for _ in 0..20 {
@@ -305,7 +305,7 @@ fn a_thousand_callers_have_seats() {
     }
 }
 
-/// A caller whose probe failed leaves the next one to others, for the time of the first reset.
+/// A caller whose probe failed leaves the next probe to others, for the time of the first reset.
 #[test]
 fn a_caller_whose_probe_failed_comes_last() {
     let (one, other) = (Caller::Known(1), Caller::Known(2));
@@ -317,7 +317,7 @@ fn a_caller_whose_probe_failed_comes_last() {
     let probe = breaker.admit(other, 3_000).expect("the time is over");
     assert_eq!(breaker.admit(one, 3_000).unwrap_err(), Refusal { retry_ms: 1_000 });
     assert_eq!(breaker.report(probe, Success, 3_000), Effect::Counted);
-    // Nobody else comes.
+    // No other caller comes.
     drop(breaker.admit(one, 4_000).expect("it has waited"));
     let probe = breaker.admit(other, 4_000).expect("a place");
     assert_eq!(breaker.report(probe, Success, 4_000), Effect::Closed);

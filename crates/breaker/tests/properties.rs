@@ -4,7 +4,7 @@ use breaker::{Breaker, Caller, Counts, Effect, Options, Outcome, Permit, Setting
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Next event; an index chooses among the calls under way.
+/// An event; an index selects one of the calls in progress.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Ask(Caller),
@@ -25,7 +25,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     vec(event, 0..300)
 }
 
-/// So small that every state is reached often.
+/// Generates options so small that every state is reached often.
 fn options() -> impl Strategy<Value = Options> {
     let window = (100..700_u64, 1..8_u32, 1..6_u32, 1..=100_u32);
     let reset = (1..500_u64, 0..1_000_u64);
@@ -43,17 +43,17 @@ fn options() -> impl Strategy<Value = Options> {
     })
 }
 
-/// A call under way, and what was known when it was admitted.
+/// A call in progress, and the state when it was admitted.
 struct Call {
     permit: Permit,
     caller: Caller,
     admitted_ms: u64,
-    /// How many changes of state there had been, its own included.
+    /// Number of changes of state so far, including its own.
     changes: usize,
     is_probe: bool,
 }
 
-/// A breaker, and the simplest account of what it may do.
+/// A breaker, and a simple model of its permitted behaviour.
 struct Watched {
     options: Options,
     breaker: Breaker,
@@ -62,11 +62,11 @@ struct Watched {
     changes: usize,
     /// Every result of the present closed state that counts, with its time.
     results: Vec<(u64, Caller, Outcome)>,
-    /// Callers whose probe failed since it was closed, and until when they let others go first.
+    /// Callers whose probe failed since the breaker was closed, and the time until which others go first.
     suspects: Vec<Caller>,
     suspects_until_ms: u64,
     open_until_ms: u64,
-    /// Probes of the present half-open state that succeeded.
+    /// Successful probes of the present half-open state.
     successes: u32,
     last_reset_ms: Option<u64>,
 }
@@ -102,7 +102,7 @@ impl Watched {
         assert_eq!(self.breaker.counts(self.now_ms), self.counts(), "the window is the naive one");
     }
 
-    /// Probes that hold a place.
+    /// Returns the number of probes that hold a place.
     fn probes(&self) -> usize {
         let is_under_way = |call: &&Call| {
             let is_in_time = self.now_ms < call.admitted_ms + self.options.probe_ms_max;
@@ -189,7 +189,7 @@ impl Watched {
         failures >= self.options.requests_min.into() && percent >= self.options.error_percent.into()
     }
 
-    /// By looking at every result again.
+    /// Counts every result again.
     fn counts(&self) -> Counts {
         let bucket_ms = self.options.window_ms.div_ceil(self.options.window_buckets.into());
         let age = |then_ms: u64| self.now_ms / bucket_ms - then_ms / bucket_ms;
@@ -220,7 +220,7 @@ proptest! {
         prop_assert!(watched.breaker.admit(Caller::Anyone, now_ms).is_ok());
     }
 
-    /// A clock that jumps makes it wrong, never ill.
+    /// With a clock that jumps the breaker may be wrong, but doesn't panic.
     #[test]
     fn any_times_are_survived(events in vec((any::<u64>(), any::<bool>()), 0..100)) {
         let mut breaker = Breaker::new(Settings::default());

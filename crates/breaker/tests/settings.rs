@@ -1,4 +1,4 @@
-//! Which options make a breaker.
+//! Valid and invalid options.
 
 use breaker::{Options, Settings, SettingsError};
 
@@ -34,7 +34,7 @@ fn options_have_ranges() {
     check(|options| options.successes_to_close = 0, Some("`successes_to_close` is 0; allowed: 1 to 1000"));
 }
 
-/// `Settings::default` checks nothing.
+/// `Settings::default` skips the checks.
 #[test]
 fn the_defaults_are_allowed() {
     assert_eq!(Settings::new(Options::default()), Ok(Settings::default()));

@@ -1,4 +1,4 @@
-//! The `Age` field: RFC 9111 section 5.1. What it comes to is `corrected_initial_age` of [`crate::StoredFacts`].
+//! The `Age` field: RFC 9111 section 5.1. [`crate::StoredFacts`] computes `corrected_initial_age` from it.
 
 use crate::directives::{DeltaSeconds, parse_delta_seconds};
 use crate::{FieldLine, fields};

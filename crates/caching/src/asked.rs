@@ -1,6 +1,6 @@
-//! Which answers a request has asked for by more than its method and target.
+//! Conditions and ranges of a request, which allow a 304 or a 206.
 
-/// What of a request calls for a 304 or a 206.
+/// The request fields that allow a 304 or a 206.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     has_condition: bool,
@@ -8,13 +8,14 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// By a request that has these fields, as it is sent. Names are asked for in lower case.
+    /// Reads the fields of a request in the form in which it is sent. Passes names in lower case to `has`.
     pub fn by(has: impl Fn(&str) -> bool) -> Self {
         Self { has_condition: has("if-none-match") || has("if-modified-since"), has_range: has("range") }
     }
 
-    /// What is wrong with an answer of this status: its recipient could make nothing of it. Whether the field may come with
-    /// this method, or would call for another status, is between client and origin (RFC 9110 sections 15.3.7 and 15.4.5).
+    /// Returns the problem with a response of this status if the request did not ask for it: the recipient could not
+    /// use it. Whether the field is allowed with this method, or would require another status, is between client and
+    /// origin (RFC 9110 sections 15.3.7 and 15.4.5).
     pub fn unasked(self, status: u16) -> Option<&'static str> {
         match status {
             304 if !self.has_condition => Some("304 to a request without conditions"),
@@ -40,7 +41,7 @@ mod tests {
         check("if-none-match", true, false);
         check("if-modified-since", true, false);
         check("range", false, true);
-        // A failure of these is a 412 or a 200.
+        // These fail with a 412 or a 200.
         check("if-match", false, false);
         check("if-unmodified-since", false, false);
         check("if-range", false, false);

@@ -1,23 +1,25 @@
-//! One form for each authority: host in lower case and without a dot at its end, without the default port of its scheme.
+//! The normal form of an authority: host in lower case, without a final dot, and without the default port of its
+//! scheme.
 
-/// An authority cut into what is written and how its port reads.
+/// An authority, split into host and port.
 #[derive(Clone, Copy)]
 pub(crate) struct Authority<'a> {
     host: &'a [u8],
-    /// As written, without leading zeros; empty for the default port of the scheme.
+    /// The port without leading zeros; empty for the default port of the scheme.
     port: &'a [u8],
 }
 
 impl<'a> Authority<'a> {
     pub(crate) fn new(scheme: &[u8], authority: &'a [u8]) -> Self {
         let (host, port) = split_port(authority);
-        // With it, a name is the same absolute name, and origins answer both alike. All of them, so that what was done once changes nothing again.
+        // A name with a final dot is the same absolute name, and origins answer both alike. Removes all final dots, so
+        // that normalising again changes nothing.
         let name_bytes = host.iter().rposition(|byte| *byte != b'.').map_or(host.len(), |last| last + 1);
         let host = &host[..name_bytes];
         let zeros = port.iter().take_while(|digit| **digit == b'0').count();
         let port = &port[zeros..];
         let default: &[u8] = match scheme {
-            // As the gateway has them.
+            // The schemes that the gateway has.
             b"http" => b"80",
             b"https" => b"443",
             scheme if scheme.eq_ignore_ascii_case(b"http") => b"80",
@@ -55,10 +57,10 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// The one form of an authority under this scheme: host in lower case and without a dot at its end, the port without leading zeros, and none
-/// where it is the default.
+/// Returns the normal form of an authority under this scheme: host in lower case and without a final dot, port without
+/// leading zeros, and none if it is the default.
 pub fn normalised(scheme: &str, authority: &str) -> String {
-    // Most clients write it so, where no port is needed.
+    // Most clients send it in this form if no port is needed.
     if is_plain(authority.as_bytes()) {
         return authority.to_owned();
     }
@@ -67,15 +69,15 @@ pub fn normalised(scheme: &str, authority: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| authority.to_owned())
 }
 
-/// Whether it has that form under every scheme.
+/// Returns whether an authority has the normal form under every scheme.
 pub(crate) fn is_plain(authority: &[u8]) -> bool {
     !authority.ends_with(b".") && !authority.iter().any(|byte| *byte == b':' || byte.is_ascii_uppercase())
 }
 
-/// Host and port digits. What follows the last colon is a port only if it is all digits; the colons of
-/// an IPv6 literal stand inside brackets, and one without brackets is left alone.
+/// Splits host and port. The text after the last colon is a port only if it has digits only; the colons of an IPv6
+/// literal are inside brackets, and a literal without brackets is left alone.
 fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
-    // From the end: few names end in digits, and those soon show what stands before them.
+    // Searched from the end: few names end in digits, and the byte before them is found soon.
     let Some(before) = authority.iter().rposition(|byte| !byte.is_ascii_digit()) else {
         return (authority, b"");
     };

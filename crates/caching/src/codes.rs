@@ -1,7 +1,7 @@
-//! Reason codes as tables: an enum, its codes, what they mean and the section behind them, in one place.
+//! Reason codes as tables: an enum with its codes, their meanings and the sections they come from, in one place.
 
-/// Declares an enum of reason codes: `Variant = "code", "section", "meaning";`. The section is empty where no
-/// specification decides, but the operator or this cache.
+/// Declares an enum of reason codes: `Variant = "code", "section", "meaning";`. The section is empty if the operator or
+/// this cache decides, not a specification.
 #[macro_export]
 macro_rules! reason_codes {
     ($(#[$attribute:meta])* pub enum $name:ident {
@@ -15,24 +15,24 @@ macro_rules! reason_codes {
         }
 
         impl $name {
-            /// All, in the order of the documentation.
+            /// All codes, in the order of the documentation.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The code, stable: for `Cache-Status`, metrics and explanations.
+            /// Returns the code, which is stable: for `Cache-Status`, metrics and explanations.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $code,)+
                 }
             }
 
-            /// What it means, in a sentence.
+            /// Returns the meaning in a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$variant => $meaning,)+
                 }
             }
 
-            /// The section behind it, such as `RFC 9111 section 3`; empty where none is.
+            /// Returns the section that the code comes from, such as `RFC 9111 section 3`; empty if there is none.
             pub const fn section(self) -> &'static str {
                 match self {
                     $(Self::$variant => $section,)+

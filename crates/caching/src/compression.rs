@@ -1,16 +1,16 @@
-//! Content codings that a gateway gives responses on their way out: which client gets which (RFC 9110 section 12.5.3), which
-//! responses may have one (sections 7.7 and 8.4), and what that does to entity tags (section 8.8.3.3).
+//! Content codings that a gateway applies to responses: which client gets which (RFC 9110 section 12.5.3), which
+//! responses may have one (sections 7.7 and 8.4), and the effect on entity tags (section 8.8.3.3).
 //!
-//! The origin knows one representation, and says what tells it from others. In a coding it is another representation, so its tag is another
-//! one: `"a"` becomes `W/"a+gzip"`. It is weak, because the same content compressed again may have other bytes: by another level, by a
-//! newer version, or sent on in other pieces. The tag of the origin can be read from it, so that clients validate and change what they
-//! have got in whatever coding ([`with_tags_of_origin`]).
+//! The origin has one representation and tags it. A coding of it is another representation with another tag: `"a"`
+//! becomes `W/"a+gzip"`. The tag is weak, because compressing the same content again may give other bytes: with another
+//! level, in a newer version, or from other pieces. The origin's tag can be derived from it, so that clients can
+//! validate and change a response in any coding ([`with_tags_of_origin`]).
 
 use crate::codes::reason_codes;
 use crate::negotiation::{Codings, Dimension, Preferences};
 use crate::{EntityTag, EntityTags, FieldLine, RequestFacts, Rules, entity_tag::Strength, fields};
 
-/// A content coding that responses can be given.
+/// A content coding that the gateway can apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Coding {
@@ -23,10 +23,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All, the one that compresses best for its time first.
+    /// All codings, the one that compresses best for its time first.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
-    /// The name in `Accept-Encoding` and `Content-Encoding`.
+    /// Returns the name in `Accept-Encoding` and `Content-Encoding`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -35,41 +35,41 @@ impl Coding {
         }
     }
 
-    /// By its name.
+    /// Returns the coding of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|coding| coding.name() == name)
     }
 }
 
 reason_codes! {
-    /// Why a response went out as it came.
+    /// The reason why a response was not encoded.
     pub enum NotEncoded {
         Status = "status", "RFC 9110 section 6.4.1", "A response with this status has no content, or a part of one.";
         Encoded = "encoded", "RFC 9110 section 8.4", "The origin has encoded it already.";
         NoTransform = "no-transform", "RFC 9111 section 5.2.2.6", "The request or the response says `no-transform`.";
         ContentType = "content-type", "RFC 9110 section 8.3", "Its `Content-Type` is none of `content_types`, or it has none.";
         Small = "small", "RFC 9110 section 8.6", "It is smaller than `bytes_min`.";
-        Digest = "digest", "RFC 9530 section 2", "A field of it is about exactly these bytes, such as `Content-Digest`.";
-        Range = "range", "RFC 9110 section 14.2", "The request asks for a range, which is one of the bytes that the origin has.";
+        Digest = "digest", "RFC 9530 section 2", "One of its fields describes these exact bytes, such as `Content-Digest`.";
+        Range = "range", "RFC 9110 section 14.2", "The request has a range, which counts the bytes of the origin's response.";
         NotAccepted = "not-accepted", "RFC 9110 section 12.5.3", "`Accept-Encoding` of the request has none of `codings`, or prefers `identity`.";
-        Personal = "personal", "", "It is for one client alone, and may have a secret beside what others chose (`personal`).";
+        Personal = "personal", "", "It is personal: for one client alone, and possibly with a secret (`personal`).";
         NoGain = "no-gain", "", "Encoded it would be no smaller.";
         Busy = "busy", "", "As many responses as `limits.compressions_max` are being compressed, or as one client may have of them, or the store has no memory for one more.";
     }
 }
 
-/// Which responses may be given a coding.
+/// Which responses may be encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compressible {
-    /// What is offered, the best first.
+    /// Offered codings, the best first.
     pub codings: Vec<Coding>,
-    /// What compresses well.
+    /// Media types that compress well.
     pub content_types: ContentTypes,
-    /// Below this, what is gained is no packet less.
+    /// Smaller bodies save no packet.
     pub bytes_min: u64,
 }
 
-/// Some media types.
+/// A set of media types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContentTypes {
     patterns: Vec<Pattern>,
@@ -77,33 +77,35 @@ pub struct ContentTypes {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// `text/css`
+    /// One type, such as `text/css`.
     Exactly(Box<str>),
-    /// `text/`, of `text/*`
+    /// A class, such as `text/` for `text/*`.
     Class(Box<str>),
-    /// `+json`, of `*/*+json`
+    /// A suffix, such as `+json` for `*/*+json`.
     Suffix(Box<str>),
-    /// `*/*`
+    /// All types: `*/*`.
     Any,
 }
 
-/// A stream of events is many messages, of which each is to arrive as it is sent: no pattern but its own name means it.
+/// An event stream is a sequence of messages, each of which must arrive as it is sent: no pattern but its own name
+/// matches it.
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Longer names are nobody's.
+/// Limit of type names; real ones are shorter.
 const TYPE_BYTES_MAX: usize = 127;
 
 impl ContentTypes {
-    /// What each text says: a type, `text/*`, `*/*+json` or `*/*`.
+    /// Parses types, `text/*`, `*/*+json` and `*/*`.
     ///
     /// # Errors
-    /// The first text that is none of them.
+    ///
+    /// Returns the first text that is none of them.
     pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Self, &'t str> {
         let patterns = texts.into_iter().map(|text| Pattern::parse(text).ok_or(text));
         Ok(Self { patterns: patterns.collect::<Result<_, _>>()? })
     }
 
-    /// Whether the value of `Content-Type` names one of them.
+    /// Returns whether the set has the type in a value of `Content-Type`.
     fn have(&self, value: &[u8]) -> bool {
         let end = memchr::memchr(b';', value).unwrap_or(value.len());
         let name = fields::trim(&value[..end]);
@@ -142,10 +144,11 @@ impl Pattern {
 }
 
 impl Compressible {
-    /// Whether a response may be given a coding, whoever asks. Where it may, `Accept-Encoding` chooses among its forms.
+    /// Checks whether a response may be encoded for some client. If so, `Accept-Encoding` selects among its forms.
     ///
     /// # Errors
-    /// Why not.
+    ///
+    /// Returns the reason why it may not.
     //= RFC 9110 section 7.7: content stays under no-transform
     //= RFC 9111 section 5.2.2.6: no-transform
     pub fn may_encode<'a>(
@@ -167,7 +170,7 @@ impl Compressible {
         }
     }
 
-    /// Whether the whole response may have forms, as far as a 304 or a part says what it is.
+    /// Returns whether the whole response may have forms, as far as a 304 or a part describes it.
     pub fn whole_may_be_encoded<'a>(
         &self,
         response: impl Iterator<Item = FieldLine<'a>>,
@@ -181,10 +184,11 @@ impl Compressible {
         }
     }
 
-    /// The coding for a client, of a response that may have one.
+    /// Selects the coding for a client, of a response that may have one.
     ///
     /// # Errors
-    /// Why it gets none.
+    ///
+    /// Returns the reason why the client gets none.
     //= RFC 9110 section 12.5.3: Accept-Encoding
     //= RFC 9111 section 5.2.1.6: no-transform of the request
     pub fn choose(&self, facts: &RequestFacts, request: &[FieldLine<'_>]) -> Result<Coding, NotEncoded> {
@@ -197,8 +201,9 @@ impl Compressible {
         self.preferred(request).ok_or(NotEncoded::NotAccepted)
     }
 
-    /// The coding with the greatest weight for the client; of several the first one that is offered. `None` where it prefers
-    /// `identity`, accepts nothing that is offered, or does not say: then many that can't decode would be wrong to get one.
+    /// Returns the coding with the greatest weight for the client; among equal ones, the first that is offered. Returns
+    /// `None` if the client prefers `identity`, accepts none of the offered codings, or sends no preference, as many
+    /// clients do that can't decode any.
     fn preferred(&self, request: &[FieldLine<'_>]) -> Option<Coding> {
         let preferences = Preferences::parse(Dimension::Encoding, request, Codings::ALL)?;
         let weighted = self
@@ -214,11 +219,11 @@ impl Compressible {
 enum ContentType<'a> {
     NotSaid,
     Is(&'a [u8]),
-    /// Two types are none.
+    /// More than one type, which is as good as none.
     Unclear,
 }
 
-/// What a response is, if nothing in it forbids another coding.
+/// Returns the media type of a response, unless one of its fields forbids encoding.
 fn content_type<'a>(
     response: impl Iterator<Item = FieldLine<'a>>,
     rules: &Rules,
@@ -239,14 +244,14 @@ fn content_type<'a>(
     Ok(content_type)
 }
 
-/// What one line of a response says about it.
+/// The meaning of a response field for encoding.
 enum Said {
     Nothing,
     ContentType,
     Forbids(NotEncoded),
 }
 
-/// The length first: it tells most names from all that matter here. Targeted fields have the directives of `Cache-Control`.
+/// Matches by length first, which rules out most names. Targeted fields have the directives of `Cache-Control`.
 fn judge(name: &str, value: &[u8], rules: &Rules) -> Said {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     match name.len() {
@@ -260,7 +265,7 @@ fn judge(name: &str, value: &[u8], rules: &Rules) -> Said {
     }
 }
 
-/// Fields about the bytes of a body as the origin sent them, in the head or behind the body.
+/// Fields about the bytes of a body as the origin sent them, in the header or trailer section.
 pub const DIGEST_FIELDS: [&str; 4] = ["content-digest", "repr-digest", "digest", "content-md5"];
 
 fn is_digest(name: &str) -> bool {
@@ -271,7 +276,7 @@ fn announces_digest(trailer: &[u8]) -> bool {
     fields::Members::new(trailer).any(|name| std::str::from_utf8(name).is_ok_and(is_digest))
 }
 
-/// Whether a field has directives for this cache.
+/// Returns whether a field has directives for this cache.
 fn is_control(name: &str, rules: &Rules) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     is("cache-control") || rules.targeted_fields.iter().any(|field| is(field))
@@ -285,7 +290,8 @@ fn says_no_transform(value: &[u8]) -> bool {
     fields::Members::new(value).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
 }
 
-/// Whether a response that nobody else gets may have something that is only for its client: then its length is not to tell of it.
+/// Returns whether a response that is not stored may contain data of one client: its length must then not reveal any of
+/// it.
 pub fn is_personal<'a>(
     facts: &RequestFacts,
     mut response: impl Iterator<Item = FieldLine<'a>>,
@@ -303,7 +309,8 @@ pub fn is_personal<'a>(
         })
 }
 
-/// The same of a stored response: whether those with other credentials get another one, by its `Vary` or by their key.
+/// Returns whether a stored response may contain data of one client: other credentials select another response, by its
+/// `Vary` or by its key.
 pub fn is_stored_for_one<'a>(
     facts: &RequestFacts,
     mut vary: impl Iterator<Item = &'a [u8]>,
@@ -316,21 +323,21 @@ pub fn is_stored_for_one<'a>(
             || vary.any(|value| fields::Members::new(value).any(is_credential)))
 }
 
-/// The entity tag of a response in a coding. `None` where its own holds: a weak one is of both.
+/// Returns the entity tag of a response in a coding, or `None` if the tag stays: a weak tag applies to both forms.
 //= RFC 9110 section 8.8.3.3: entity tags vary on content coding
 pub fn tag_in(coding: Coding, tag: &[u8]) -> Option<Vec<u8>> {
     let parsed = EntityTag::parse(tag).filter(|tag| tag.strength == Strength::Strong)?;
     Some([b"W/\"", parsed.opaque, b"+", coding.name().as_bytes(), b"\""].concat())
 }
 
-/// The tag that the origin has for what a client knows by the tag of another form; `None` where it is no such tag.
+/// Returns the origin's tag for the tag of an encoded form, or `None` if it is not the tag of a form.
 fn tag_of_origin<'a>(tag: &EntityTag<'a>, codings: &[Coding]) -> Option<&'a [u8]> {
     let before = |coding: &Coding| tag.opaque.strip_suffix(coding.name().as_bytes())?.strip_suffix(b"+");
     codings.iter().find_map(before)
 }
 
-/// The value of `If-Match` or `If-None-Match` with the origin's own tags behind those of the forms in these codings: what a client has
-/// got in a coding, it may validate and change as others do. `None` where there are none.
+/// Returns the value of `If-Match` or `If-None-Match` with the origin's tags added after those of forms in these
+/// codings, so that clients with an encoded form can validate and change it. Returns `None` if there are none.
 //= RFC 9110 section 8.8.3.3: entity tags vary on content coding
 pub fn with_tags_of_origin<'a>(lines: impl Iterator<Item = &'a [u8]>, codings: &[Coding]) -> Option<Vec<u8>> {
     let mut value: Vec<u8> = Vec::new();
@@ -350,13 +357,13 @@ pub fn with_tags_of_origin<'a>(lines: impl Iterator<Item = &'a [u8]>, codings: &
     (!added.is_empty()).then_some(value)
 }
 
-/// Whether a client has named the form of a response in a coding: the 304 that it gets tells of that one.
+/// Returns whether a client has named the form of a response in a coding: its 304 then describes that form.
 pub fn names_form<'a>(mut lines: impl Iterator<Item = &'a [u8]>, form: &[u8]) -> bool {
     let Some(form) = EntityTag::parse(form) else { return false };
     lines.any(|line| EntityTags::new(line).any(|tag| tag.matches_weakly(&form)))
 }
 
-/// Tags of one request that are read: a client has a few forms of a page.
+/// Limit of tags that are read from a request: a client has few forms of a page.
 const TAGS_MAX: usize = 16;
 
 #[cfg(test)]

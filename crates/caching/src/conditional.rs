@@ -6,17 +6,17 @@
 use crate::facts::MethodClass;
 use crate::{EntityTags, FieldLine, StoredFacts, Timestamp, Validators, date, fields};
 
-/// What the preconditions come to.
+/// The result of evaluating the preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// Answer as if there were none.
+    /// Answer as without preconditions.
     Proceed,
-    /// Answer 304 with the fields that [`belongs_in_304`].
+    /// Answer 304 with the fields for which [`belongs_in_304`] holds.
     NotModified,
 }
 
-/// Evaluates `If-None-Match`, or without it `If-Modified-Since`, against the stored response that was
-/// chosen for this request. Does not allocate.
+/// Evaluates `If-None-Match`, or without it `If-Modified-Since`, against the stored response selected for this request.
+/// Doesn't allocate.
 //= RFC 9110 section 13.2.2: precedence of preconditions
 //= RFC 9111 section 4.3.2: handling a received validation request
 pub fn evaluate(
@@ -44,12 +44,12 @@ pub fn evaluate(
     if not_modified { Precondition::NotModified } else { Precondition::Proceed }
 }
 
-/// Whether a field of a stored 200 also stands in a 304. Left out is what describes the content that the
-/// 304 does not have; `Last-Modified` stays, for caches further on to update theirs.
+/// Returns whether a field of a stored 200 belongs into a 304. Fields about the content, which the 304 lacks, don't;
+/// `Last-Modified` does, so that caches further on can update theirs.
 //= RFC 9110 section 15.4.5: fields of a 304 response
 pub fn belongs_in_304(name: &str) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
-    // By length: asked for every field of every 304.
+    // Compared by length first, because this is called for every field of every 304.
     let is_of_content = match name.len() {
         6 => is("digest"),
         7 => is("trailer"),
@@ -64,7 +64,7 @@ pub fn belongs_in_304(name: &str) -> bool {
     !is_of_content
 }
 
-/// Whether a request field is a precondition; a cache that validates for itself puts its own in place.
+/// Returns whether a request field is a precondition. A cache that validates replaces it by its own.
 pub fn is_precondition(name: &str) -> bool {
     PRECONDITIONS.iter().any(|known| known.eq_ignore_ascii_case(name))
 }

@@ -1,25 +1,25 @@
-//! `Content-Range` of a 206 (RFC 9110 section 14.4). [`crate::range`] writes it, this reads it.
+//! Parses `Content-Range` of a 206 (RFC 9110 section 14.4). [`crate::range`] writes it.
 
 use crate::{ByteRange, decimal};
 
-/// Which part of which whole a 206 carries.
+/// The part in a 206, and the length of the whole representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange {
-    /// The part.
+    /// The range of the part.
     pub range: ByteRange,
-    /// The length of the whole, where the sender knows it; greater than the last position.
+    /// The complete length, if the sender knows it; greater than the last position.
     pub complete_bytes: Option<u64>,
 }
 
 impl ContentRange {
-    /// Whether the part is the whole.
+    /// Returns whether the part is the whole representation.
     pub fn is_complete(&self) -> bool {
         self.range.first == 0 && self.complete_bytes == Some(self.range.len_bytes())
     }
 }
 
-/// Reads the value of `Content-Range`. `None` for another unit, for `*` in place of the range (416), and for anything
-/// invalid: a part whose place is in doubt is of no use. Never saturates: a number beyond 64 bits is invalid.
+/// Parses the value of `Content-Range`. Returns `None` for another unit, for `*` in place of the range (416), and for
+/// an invalid value: a part at an uncertain position is useless. Never saturates: a number beyond 64 bits is invalid.
 //= RFC 9110 section 14.4: an invalid Content-Range must not be used to recombine
 //= RFC 9111 section 3.3: parts need Range, Content-Range and known units
 pub fn parse(value: &[u8]) -> Option<ContentRange> {

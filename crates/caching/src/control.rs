@@ -1,11 +1,11 @@
-//! Which field controls this cache: a targeted one (RFC 9213), or `Cache-Control`.
+//! The field that controls this cache: a targeted one (RFC 9213), or `Cache-Control`.
 
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use crate::directives::{self, DELTA_SECONDS_MAX, DeltaSeconds, Qualified, ResponseDirectives};
 use crate::{FieldLine, Rules, fields};
 
-/// The directives of a response that count for this cache.
+/// The directives of a response that apply to this cache.
 #[derive(Debug)]
 pub struct Control<'a> {
     source: Source<'a>,
@@ -18,7 +18,7 @@ enum Source<'a> {
 }
 
 impl<'a> Control<'a> {
-    /// Chooses the first targeted field of the rules that the response has, valid and not empty.
+    /// Selects the first targeted field of the rules that the response has, valid and not empty.
     //= RFC 9213 section 2.2: the first valid field of the target list counts
     //= RFC 9213 section 2.2: the target list
     //= RFC 9213 section 2.4: a suffix does not make a targeted field
@@ -28,7 +28,7 @@ impl<'a> Control<'a> {
         Self { source: targeted.unwrap_or(Source::CacheControl(response)) }
     }
 
-    /// The directives.
+    /// Returns the directives.
     pub fn directives(&self) -> ResponseDirectives {
         match &self.source {
             Source::CacheControl(response) => ResponseDirectives::parse(response),
@@ -36,13 +36,13 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Whether a targeted field counts, so that `Cache-Control` and `Expires` say nothing.
+    /// Returns whether a targeted field applies, so that `Cache-Control` and `Expires` are ignored.
     //= RFC 9213 section 2.2: the target list
     pub fn is_targeted(&self) -> bool {
         matches!(self.source, Source::Targeted { .. })
     }
 
-    /// Whether any name is listed in a qualified `no-cache="..."` or `private="..."`.
+    /// Returns whether any name is listed in a qualified `no-cache="..."` or `private="..."`.
     pub(crate) fn qualifies(&self) -> bool {
         match &self.source {
             Source::CacheControl(response) => directives::qualified_names(response).next().is_some(),
@@ -50,7 +50,7 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Whether `name` is listed in a qualified `no-cache="..."` or `private="..."`.
+    /// Returns whether `name` is listed in a qualified `no-cache="..."` or `private="..."`.
     //= RFC 9111 section 5.2.2.4: no-cache limited to fields
     //= RFC 9111 section 5.2.2.7: private limited to fields
     pub fn is_qualified(&self, name: &str) -> bool {
@@ -63,7 +63,7 @@ impl<'a> Control<'a> {
     }
 }
 
-/// Reads one targeted field, all its lines as one dictionary.
+/// Parses one targeted field, all its lines as one dictionary.
 //= RFC 9213 section 2.1: an empty or unparsable field is ignored
 fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
     let mut lines = fields::values(response, name);
@@ -89,7 +89,8 @@ fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
     for (name, entry) in &dictionary {
         //= RFC 9213 section 2.1: parameters of directives are ignored
         let ListEntry::Item(item) = entry else { continue };
-        // In Surrogate-Control a parameter names the surrogate that it is for. Only what forbids is for all.
+        // In `Surrogate-Control` a parameter names the surrogate that a directive is for. Only prohibitions apply to
+        // all.
         if is_surrogate && !item.params.is_empty() && name.as_str() != "no-store" {
             continue;
         }
@@ -101,8 +102,8 @@ fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
     Some(Source::Targeted { directives, qualified })
 }
 
-/// `Surrogate-Control: max-age=60+30` in the words of `Cache-Control`: after the lifetime comes the time for which the response may be used
-/// stale.
+/// Translates `Surrogate-Control: max-age=60+30` to `Cache-Control`: the second number is the time for which the
+/// response may be used stale.
 fn with_extension(value: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(value);
     let member = |member: &str| match member.split_once('+') {
@@ -114,7 +115,7 @@ fn with_extension(value: &[u8]) -> Vec<u8> {
     text.split(',').map(member).collect::<Vec<_>>().join(",").into_bytes()
 }
 
-/// A value of another type than the directive has is as good as none.
+/// Takes a directive. One with a value of another type is ignored.
 //= RFC 9213 section 2.1: directives have types
 //= RFC 9213 section 2.2: directives that are supported
 //= RFC 9213 section 2.2: all other directives
@@ -142,7 +143,7 @@ fn take(directives: &mut ResponseDirectives, name: &str, value: &BareItem) {
 fn seconds(value: &BareItem) -> Option<DeltaSeconds> {
     let BareItem::Integer(seconds) = value else { return None };
     let seconds = i64::from(*seconds);
-    // Negative is no delta-seconds; as in Cache-Control such a lifetime is over.
+    // A negative number is no delta-seconds; as in `Cache-Control`, the lifetime has then ended.
     Some(u32::try_from(seconds.max(0)).map_or(DELTA_SECONDS_MAX, |seconds| seconds.min(DELTA_SECONDS_MAX)))
 }
 
@@ -150,13 +151,13 @@ fn qualification(value: &BareItem) -> Qualified {
     match value {
         BareItem::Boolean(true) => Qualified::All,
         _ if listed_names(value).next().is_some() => Qualified::Fields,
-        // A list that names nothing limits nothing.
+        // An empty list doesn't limit the directive.
         BareItem::String(_) => Qualified::All,
         _ => Qualified::Absent,
     }
 }
 
-/// The field names in a string such as `"set-cookie, x-user"`, or the one in a token.
+/// Returns the field names in a string such as `"set-cookie, x-user"`, or the one in a token.
 fn listed_names(value: &BareItem) -> impl Iterator<Item = String> {
     let text = match value {
         BareItem::String(text) => text.as_str(),

@@ -1,6 +1,6 @@
-//! Which request fields name their user, by convention.
+//! Request fields that identify the user, by convention.
 
-/// What the names below begin with. Most fields of a request begin with another letter, such as Host and User-Agent.
+/// First letters of the names below. Most request fields, such as Host and User-Agent, begin with another letter.
 const FIRST_LETTERS: u32 = bits_of(b"acdijoprstx");
 
 const fn bits_of(letters: &[u8]) -> u32 {
@@ -12,19 +12,20 @@ const fn bits_of(letters: &[u8]) -> u32 {
     bits
 }
 
-/// Letters of both cases share a bit, and so do some signs: a name that is no credential may pass here, never the reverse.
+/// Letters of both cases share a bit, and so do some signs: other names may pass this filter, but no credential is
+/// missed.
 const fn bit_of(letter: u8) -> u32 {
     1 << (letter & 0x1f)
 }
 
-/// Whether a field of this name tells whose request it is, by convention.
+/// Returns whether a field of this name identifies the user, by convention.
 #[inline]
 pub fn is_credential(name: &str) -> bool {
     let begins = |first: &u8| FIRST_LETTERS & bit_of(*first) != 0;
     name.as_bytes().first().is_some_and(begins) && is_known(name)
 }
 
-/// Length and first letter rule out most of the names that are left.
+/// Length and first letter rule out most of the remaining names.
 fn is_known(name: &str) -> bool {
     let is_one_of = |known: &[&str]| known.iter().any(|known| name.eq_ignore_ascii_case(known));
     let is_such = match (name.len(), name.as_bytes().first().map_or(0, |first| first | 0x20)) {
@@ -80,8 +81,8 @@ fn is_known(name: &str) -> bool {
     is_such || is_of_family(name)
 }
 
-/// Whether a field is one of several by which a proxy says who its client is: names of certificates and users. Whether a
-/// certificate was verified is said of all clients, those without one too.
+/// Returns whether a field belongs to a family by which a proxy identifies its client: names of certificates and users.
+/// Fields that report the verification of a certificate are sent for all clients, even those without one.
 fn is_of_family(name: &str) -> bool {
     let begins =
         |known: &&str| name.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known));
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// All of them pass the filter before.
+    /// All names pass the filter.
     #[test]
     fn every_name_begins_with_one_of_the_letters() {
         const NAMES: &str = "\

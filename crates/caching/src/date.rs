@@ -5,43 +5,42 @@
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// From milliseconds since the Unix epoch.
+    /// Converts milliseconds since the Unix epoch.
     pub const fn from_ms(ms: i64) -> Self {
         Self(ms)
     }
 
-    /// From seconds since the Unix epoch.
+    /// Converts seconds since the Unix epoch.
     pub const fn from_seconds(seconds: i64) -> Self {
         Self(seconds.saturating_mul(1000))
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns milliseconds since the Unix epoch.
     pub const fn as_ms(self) -> i64 {
         self.0
     }
 
-    /// Whole seconds since the Unix epoch, rounded down, as an HTTP-date shows them.
+    /// Returns whole seconds since the Unix epoch, rounded down as in an HTTP-date.
     pub const fn whole_seconds(self) -> i64 {
         self.0.div_euclid(1000)
     }
 
-    /// Milliseconds from `earlier` to this; negative when `earlier` is later.
+    /// Returns milliseconds since `earlier`; negative if `earlier` is later.
     pub const fn ms_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This point moved by `ms`.
+    /// Returns this point in time moved by `ms`.
     pub const fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 }
 
-/// The bytes of an IMF-fixdate.
+/// Length of an IMF-fixdate in bytes.
 pub const IMF_FIXDATE_BYTES: usize = 29;
 
-/// Reads an HTTP-date in any of its three forms; anything else is `None`. The form is strict, except
-/// that letters match in any case and the name of the day need not fit the date. `now` settles the
-/// century of two-digit years.
+/// Parses an HTTP-date in any of its three forms; returns `None` for anything else. The form is strict, except that
+/// letters match in any case and the day name need not match the date. `now` determines the century of two-digit years.
 //= RFC 9111 section 4.2: matched without case
 //= RFC 9110 section 5.6.7: three forms
 pub fn parse(value: &[u8], now: Timestamp) -> Option<Timestamp> {
@@ -52,7 +51,7 @@ pub fn parse(value: &[u8], now: Timestamp) -> Option<Timestamp> {
         .timestamp()
 }
 
-/// Writes an IMF-fixdate, rounded down to the second. Years outside 0 to 9999 become the nearest.
+/// Formats an IMF-fixdate, rounded down to the second. Years outside 0 to 9999 become the nearest.
 //= RFC 9110 section 5.6.7: a sender generates IMF-fixdate
 pub fn format(time: Timestamp) -> [u8; IMF_FIXDATE_BYTES] {
     let seconds = time.whole_seconds().clamp(YEAR_0_SECONDS, YEAR_10000_SECONDS - 1);
@@ -87,7 +86,7 @@ impl Civil {
             && self.hour < 24
             && self.minute < 60
             && self.second <= 60;
-        // A leap second is the second before: nothing may expire later for it.
+        // A leap second counts as the second before, so that nothing expires later because of it.
         let second = self.second.min(59);
         let of_day = self.hour * 3600 + self.minute * 60 + second;
         let days = days_from_civil(self.year, self.month, self.day);
@@ -95,7 +94,7 @@ impl Civil {
     }
 }
 
-/// An IMF-fixdate letter by letter: nearly all dates, for a third of what it costs to read them part by part.
+/// Parses an IMF-fixdate at fixed positions: nearly all dates, for a third of the cost of the general parser.
 fn as_senders_write(value: &[u8]) -> Option<Civil> {
     const MARKS: [(usize, u8); 7] =
         [(3, b','), (4, b' '), (7, b' '), (11, b' '), (16, b' '), (19, b':'), (22, b':')];
@@ -122,7 +121,7 @@ fn as_senders_write(value: &[u8]) -> Option<Civil> {
     })
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`
+/// Parses `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn imf_fixdate(value: &[u8]) -> Option<Civil> {
     let mut at = Cursor(value);
     at.short_day()?;
@@ -139,7 +138,7 @@ fn imf_fixdate(value: &[u8]) -> Option<Civil> {
     Some(Civil { year, month, day, hour, minute, second })
 }
 
-/// `Sunday, 06-Nov-94 08:49:37 GMT`
+/// Parses `Sunday, 06-Nov-94 08:49:37 GMT`.
 fn rfc850_date(value: &[u8], now: Timestamp) -> Option<Civil> {
     let mut at = Cursor(value);
     at.one_of(&DAYS)?;
@@ -156,7 +155,7 @@ fn rfc850_date(value: &[u8], now: Timestamp) -> Option<Civil> {
     Some(Civil { year, month, day, hour, minute, second })
 }
 
-/// `Sun Nov  6 08:49:37 1994`
+/// Parses `Sun Nov  6 08:49:37 1994`.
 fn asctime_date(value: &[u8]) -> Option<Civil> {
     let mut at = Cursor(value);
     at.short_day()?;
@@ -172,14 +171,14 @@ fn asctime_date(value: &[u8]) -> Option<Civil> {
     Some(Civil { year, month, day, hour, minute, second })
 }
 
-/// The latest year with these two last digits that is at most 50 years ahead.
+/// Returns the latest year with these two last digits that is at most 50 years ahead.
 //= RFC 9110 section 5.6.7: a two-digit year more than 50 years ahead is in the past
 fn full_year(two_digits: i64, now: Timestamp) -> i64 {
     let latest = civil_from_days(now.whole_seconds().div_euclid(DAY_SECONDS)).0 + 50;
     latest - (latest - two_digits).rem_euclid(100)
 }
 
-/// What is still to be read of a date.
+/// The unread rest of a date.
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {
@@ -246,8 +245,8 @@ fn month_days(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970-01-01 in the proleptic Gregorian calendar. The year begins in March here, so that the
-/// leap day is the last of its year.
+/// Returns days since 1970-01-01 in the proleptic Gregorian calendar. The year begins in March here, so that the leap
+/// day is its last day.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));

@@ -1,7 +1,6 @@
-//! Decimal numbers as header fields carry them: reading digits that may be too many, writing digits
-//! without allocation.
+//! Decimal numbers in header fields: parses numbers of any length, and writes them without allocation.
 
-/// Reads one or more ASCII digits and nothing else; a number too large for `u64` becomes `u64::MAX`.
+/// Parses one or more ASCII digits and nothing else; a number too large for `u64` becomes `u64::MAX`.
 //= RFC 9110 section 14.1.2: large numerals
 pub(crate) fn parse_saturating(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -28,7 +27,7 @@ pub(crate) fn push(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// How many digits [`push`] writes.
+/// Returns the number of digits that [`push`] writes.
 pub(crate) fn width(number: u64) -> u64 {
     u64::from(number.checked_ilog10().unwrap_or(0)) + 1
 }

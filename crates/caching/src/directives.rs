@@ -1,7 +1,7 @@
 //! `Cache-Control` (RFC 9111 section 5.2, RFC 5861, RFC 8246) and the request's `Pragma` (section 5.4).
 //!
-//! Reading is total: what cannot be understood is ignored where that is the careful side, and taken as
-//! its most restrictive meaning otherwise. Of a repeated directive with an argument the first counts.
+//! Parsing is total: an unintelligible directive is ignored if that is the safe choice, and otherwise taken in its most
+//! restrictive meaning. If a directive with an argument is repeated, the first counts.
 
 use crate::{FieldLine, fields};
 
@@ -9,64 +9,63 @@ use crate::{FieldLine, fields};
 //= RFC 9111 section 1.2.2: 31 bits
 pub type DeltaSeconds = u32;
 
-/// What a larger number of seconds becomes.
+/// Upper limit of parsed seconds.
 //= RFC 9111 section 1.2.2: values too large become 2^31
 pub const DELTA_SECONDS_MAX: DeltaSeconds = 1 << 31;
 
-/// Reads delta-seconds: digits only, saturating.
+/// Parses delta-seconds: digits only, saturating.
 pub fn parse_delta_seconds(value: &[u8]) -> Option<DeltaSeconds> {
     let seconds = crate::decimal::parse_saturating(value)?;
     Some(u32::try_from(seconds).map_or(DELTA_SECONDS_MAX, |seconds| seconds.min(DELTA_SECONDS_MAX)))
 }
 
-/// A directive that may be limited to some fields (`no-cache`, `private`). The names are read with
-/// [`qualified_names`].
+/// A directive that may be limited to some fields (`no-cache`, `private`). [`qualified_names`] returns the names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Qualified {
-    /// Not there.
+    /// The directive is absent.
     #[default]
     Absent,
     /// Limited to the named fields.
     Fields,
-    /// For the whole response.
+    /// Applies to the whole response.
     All,
 }
 
 /// The request's `max-stale`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaxStale {
-    /// Not there, or not understood: no stale response is asked for.
+    /// Absent or unintelligible: no stale response is accepted.
     #[default]
     None,
-    /// A stale response of any age.
+    /// Any stale response is accepted.
     Any,
-    /// A response stale for at most this long.
+    /// A response stale for at most this long is accepted.
     Seconds(DeltaSeconds),
 }
 
-/// What the request's `Cache-Control` says, or for want of one its `Pragma`.
+/// The directives of the request's `Cache-Control`, or without one of its `Pragma`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
     /// `max-age`; an invalid argument counts as 0.
     pub max_age: Option<DeltaSeconds>,
-    /// `max-stale`
+    /// `max-stale`.
     pub max_stale: MaxStale,
     /// `min-fresh`; an invalid argument is ignored.
     pub min_fresh: Option<DeltaSeconds>,
-    /// `no-cache`, here or in `Pragma`
+    /// `no-cache`, here or in `Pragma`.
     pub no_cache: bool,
-    /// `no-store`
+    /// `no-store`.
     pub no_store: bool,
-    /// `no-transform`
+    /// `no-transform`.
     pub no_transform: bool,
-    /// `only-if-cached`
+    /// `only-if-cached`.
     pub only_if_cached: bool,
     /// `stale-if-error` (RFC 5861); an invalid argument is ignored.
     pub stale_if_error: Option<DeltaSeconds>,
 }
 
 impl RequestDirectives {
-    /// Reads `Cache-Control` and `Pragma` of a request.
+    /// Parses `Cache-Control` and `Pragma` of a request.
     pub fn parse(request: &[FieldLine<'_>]) -> Self {
         let mut lines = LineReader::default();
         for (name, value) in request {
@@ -94,7 +93,7 @@ impl RequestDirectives {
     }
 }
 
-/// Collects the request's directives while somebody walks over its field lines.
+/// Collects the request's directives during a pass over its field lines.
 #[derive(Default)]
 pub(crate) struct LineReader {
     directives: RequestDirectives,
@@ -129,30 +128,30 @@ impl LineReader {
     }
 }
 
-/// What the response's `Cache-Control` says.
+/// The directives of the response's `Cache-Control`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDirectives {
     /// `max-age`; an invalid argument counts as 0.
     pub max_age: Option<DeltaSeconds>,
-    /// `must-revalidate`
+    /// `must-revalidate`.
     pub must_revalidate: bool,
-    /// `must-understand`
+    /// `must-understand`.
     pub must_understand: bool,
-    /// `no-cache`
+    /// `no-cache`.
     pub no_cache: Qualified,
-    /// `no-store`
+    /// `no-store`.
     pub no_store: bool,
-    /// `no-transform`
+    /// `no-transform`.
     pub no_transform: bool,
-    /// `private`
+    /// `private`.
     pub private: Qualified,
-    /// `proxy-revalidate`
+    /// `proxy-revalidate`.
     pub proxy_revalidate: bool,
-    /// `public`
+    /// `public`.
     pub public: bool,
     /// `s-maxage`; an invalid argument counts as 0.
     pub s_maxage: Option<DeltaSeconds>,
-    /// `immutable` (RFC 8246)
+    /// `immutable` (RFC 8246).
     pub immutable: bool,
     /// `stale-while-revalidate` (RFC 5861); an invalid argument is ignored.
     pub stale_while_revalidate: Option<DeltaSeconds>,
@@ -161,7 +160,7 @@ pub struct ResponseDirectives {
 }
 
 impl ResponseDirectives {
-    /// Reads `Cache-Control` of a response.
+    /// Parses `Cache-Control` of a response.
     //= RFC 9111 section 5.4: Pragma in a response says nothing
     pub fn parse(response: &[FieldLine<'_>]) -> Self {
         let mut directives = Self::default();
@@ -194,7 +193,7 @@ impl ResponseDirectives {
         let Directive { name, argument } = *directive;
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         self.must_revalidate |= is("must-revalidate");
-        // The two that permit something count only in the form that the RFC gives them.
+        // The two directives that permit something are accepted only in the exact form of the RFC.
         //= RFC 9111 section 5.2: no argument unless one is defined
         self.must_understand |= is("must-understand") && argument == Argument::Absent;
         self.public |= is("public") && argument == Argument::Absent;
@@ -211,14 +210,14 @@ impl ResponseDirectives {
     }
 }
 
-/// Whether `name` is listed in a qualified `no-cache="..."` or `private="..."` of this response.
+/// Returns whether `name` is listed in a qualified `no-cache="..."` or `private="..."` of this response.
 //= RFC 9111 section 5.2.2.4: no-cache limited to fields
 //= RFC 9111 section 5.2.2.7: private limited to fields
 pub fn is_qualified(response: &[FieldLine<'_>], name: &str) -> bool {
     qualified_names(response).any(|listed| listed.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// The field names listed in qualified `no-cache="..."` and `private="..."` of this response.
+/// Returns the field names listed in qualified `no-cache="..."` and `private="..."` of this response.
 //= RFC 9111 section 5.2.2.4: names of any field
 //= RFC 9111 section 5.2.2.7: names of any field
 pub fn qualified_names<'a>(response: &'a [FieldLine<'a>]) -> impl Iterator<Item = &'a [u8]> {
@@ -248,15 +247,15 @@ struct Directive<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Argument<'a> {
     Absent,
-    /// The token, or what stands between the quotes.
+    /// A token, or the text between the quotes.
     Value(&'a [u8]),
     Malformed,
 }
 
 impl<'a> Directive<'a> {
-    /// The name is the token that the member begins with. What follows it outside the grammar, such as space around
-    /// the equals sign or a semicolon, leaves the directive recognized and its argument not: `private; max-age=60` is
-    /// still `private`.
+    /// Parses a member. The name is the token that it begins with. If text outside the grammar follows, such as space
+    /// around the equals sign or a semicolon, the directive is recognized and its argument is not: `private;
+    /// max-age=60` is still `private`.
     //= RFC 9111 section 5.2: a directive is a token with an optional argument
     //= RFC 9111 section 5.2: token and quoted-string
     fn parse(member: &'a [u8]) -> Option<Self> {
@@ -272,7 +271,7 @@ impl<'a> Directive<'a> {
     }
 }
 
-/// What a quoted string with quoted pairs stands for.
+/// Returns the text of a quoted string without the backslashes of its quoted pairs.
 fn unescaped(quoted: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = quoted.iter().copied();
     let mut text = Vec::new();
@@ -300,7 +299,7 @@ impl Argument<'_> {
         }
     }
 
-    /// A list that names nothing, or cannot be read, limits nothing.
+    /// An empty or unintelligible list doesn't limit the directive.
     fn qualification(self) -> Qualified {
         match self {
             Self::Value(names) if fields::Members::new(names).any(fields::is_token) => Qualified::Fields,

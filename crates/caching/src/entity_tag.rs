@@ -1,5 +1,5 @@
-//! Entity tags (RFC 9110 section 8.8.3), read robustly: tags with quoting errors are common and can be
-//! compared, but only weakly.
+//! Entity tags (RFC 9110 section 8.8.3), parsed leniently: tags with quoting errors are common and can be compared, but
+//! only weakly.
 
 use crate::fields;
 
@@ -13,18 +13,18 @@ pub enum Strength {
     Weak,
 }
 
-/// An entity tag as it stands in a field value.
+/// An entity tag of a field value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {
-    /// What stands between the quotes.
+    /// The text between the quotes.
     pub opaque: &'a [u8],
     /// Strong only when well-formed and without `W/`.
     pub strength: Strength,
 }
 
 impl<'a> EntityTag<'a> {
-    /// Reads the value of `ETag`, or one member of `If-None-Match`. Missing quotes and a lower-case
-    /// `w/` are tolerated and make the tag weak. `None` for an empty value.
+    /// Parses the value of `ETag`, or one member of `If-None-Match`. Missing quotes and a lower-case `w/` are tolerated
+    /// and make the tag weak. Returns `None` for an empty value.
     //= RFC 9110 section 8.8.3: an entity tag is an opaque quoted string
     pub fn parse(value: &'a [u8]) -> Option<Self> {
         let value = fields::trim(value);
@@ -41,27 +41,27 @@ impl<'a> EntityTag<'a> {
     }
 
     //= RFC 9110 section 8.8.3.2: weak comparison
-    /// Same opaque tag, whatever the strength.
+    /// Returns whether the opaque tags are equal, regardless of strength.
     pub fn matches_weakly(&self, other: &EntityTag<'_>) -> bool {
         self.opaque == other.opaque
     }
 
     //= RFC 9110 section 8.8.3.2: strong comparison
-    /// Same opaque tag, and neither is weak.
+    /// Returns whether the opaque tags are equal and both are strong.
     pub fn matches_strongly(&self, other: &EntityTag<'_>) -> bool {
         self.strength == Strength::Strong && other.strength == Strength::Strong && self.opaque == other.opaque
     }
 }
 
-/// The members of an `If-None-Match` or `If-Match` line. Commas may stand inside a tag, and a backslash
-/// escapes nothing there, so this list is cut differently from all others. `*` comes out as a weak tag `*`.
+/// Iterator over the members of an `If-None-Match` or `If-Match` line. A tag may contain commas, and a backslash
+/// escapes nothing in it, so this list is split differently from all others. `*` is returned as a weak tag `*`.
 #[derive(Clone, Debug)]
 pub struct EntityTags<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> EntityTags<'a> {
-    /// Iterates over the tags in `value`.
+    /// Returns an iterator over the tags in `value`.
     pub fn new(value: &'a [u8]) -> Self {
         Self { rest: value }
     }
@@ -82,7 +82,7 @@ impl<'a> Iterator for EntityTags<'a> {
     }
 }
 
-/// The index of the comma after the first member.
+/// Returns the index of the comma after the first member.
 fn member_end(list: &[u8]) -> usize {
     let comma_from = |at: usize| memchr::memchr(b',', &list[at..]).map_or(list.len(), |found| at + found);
     let start = list.len() - trim_start(list).len();

@@ -1,6 +1,6 @@
-//! Decisions in words: what was decided, the values it came from, and the section behind each.
+//! Decisions in words: each with the values it was made from, and the section behind it.
 //!
-//! Nothing is decided here. Each function takes a decision as it was made, with the facts it was made from.
+//! This module makes no decisions. Each function describes one that was made, with its facts.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,14 @@ use crate::{
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Finding {
-    /// Which step of the exchange made it, such as `reuse`.
+    /// The step of the exchange that made it, such as `reuse`.
     pub step: Cow<'static, str>,
     /// The decision, in a sentence.
     pub says: String,
     /// The section behind it, such as `RFC 9111 section 4`; empty for a choice of the operator.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub section: Cow<'static, str>,
-    /// What it was made from.
+    /// The values that it was made from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Value>,
 }
@@ -29,22 +29,22 @@ pub struct Finding {
 /// A value that a decision was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Value {
-    /// As the specification names it, such as `freshness_lifetime`.
+    /// Name in the specification, such as `freshness_lifetime`.
     pub name: String,
-    /// With its unit.
+    /// The value with its unit.
     pub value: String,
-    /// The section that defines it; may be empty.
+    /// The section that defines the value; may be empty.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub section: Cow<'static, str>,
 }
 
 impl Finding {
-    /// A decision without values.
+    /// Returns a decision without values.
     pub fn new(step: &'static str, says: impl Into<String>, section: &'static str) -> Self {
         Self { step: step.into(), says: says.into(), section: section.into(), values: Vec::new() }
     }
 
-    /// The same with one more value.
+    /// Adds a value.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>, section: &'static str) -> Self {
         self.values.push(Value { name: name.to_owned(), value: value.into(), section: section.into() });
@@ -52,16 +52,16 @@ impl Finding {
     }
 }
 
-/// What was decided about the reuse of a stored response, or without one.
+/// Describes the decision to reuse a stored response, or the lack of one.
 pub fn reuse(outcome: Reuse, stored: Option<&StoredFacts>, now: Timestamp) -> Finding {
     let (says, section) = match outcome {
         Reuse::Fresh => ("the stored response is fresh and is used".to_owned(), "RFC 9111 section 4.2"),
         Reuse::RefreshAhead => {
-            let says = "the stored response is fresh and is used; a validation runs behind, since its lifetime ends soon";
+            let says = "the stored response is fresh and is used; a validation runs in the background, because its lifetime ends soon";
             (says.to_owned(), "RFC 9111 section 4.2")
         }
         Reuse::Stale => {
-            ("the stored response is stale; the request takes it".to_owned(), "RFC 9111 section 5.2.1.2")
+            ("the stored response is stale; the request accepts it".to_owned(), "RFC 9111 section 5.2.1.2")
         }
         Reuse::StaleWhileRevalidate => {
             let says = "the stored response is stale and is used while a validation runs";
@@ -83,7 +83,7 @@ pub fn reuse(outcome: Reuse, stored: Option<&StoredFacts>, now: Timestamp) -> Fi
     }
 }
 
-/// Whether a response may be stored.
+/// Describes whether a response may be stored.
 pub fn storing(outcome: Result<&Storable, NotStored>, now: Timestamp) -> Finding {
     match outcome {
         Ok(storable) => {
@@ -97,7 +97,7 @@ pub fn storing(outcome: Result<&Storable, NotStored>, now: Timestamp) -> Finding
     }
 }
 
-/// The freshness of a stored response at `now`.
+/// Adds the freshness of a stored response at `now`.
 pub fn with_freshness(finding: Finding, facts: &StoredFacts, now: Timestamp) -> Finding {
     let source = match facts.lifetime_source {
         LifetimeSource::Nothing => "no lifetime in the response".to_owned(),
@@ -124,7 +124,8 @@ pub fn with_freshness(finding: Finding, facts: &StoredFacts, now: Timestamp) -> 
         .fold(finding, |finding, (name, value, section)| finding.with(name, value, section))
 }
 
-/// What shortens a lifetime beside the origin and the rules: a purge, or a response of the origin that says that it has changed.
+/// Reasons that shorten a lifetime besides the origin and the rules: a purge, or a response of the origin that shows a
+/// change.
 const ENDED: &str = "; ended early by a soft purge, or because it may have changed";
 
 fn restrictions(facts: &StoredFacts) -> Vec<(&'static str, String, &'static str)> {
@@ -148,8 +149,8 @@ fn restrictions(facts: &StoredFacts) -> Vec<(&'static str, String, &'static str)
     values
 }
 
-/// Why a stored response was not selected: its nominated fields, as it has them and as the request has them. Credentials
-/// belong to one client: nobody else is shown them.
+/// Describes why a stored response was not selected: its nominated fields, with the values of its own request and of
+/// this one. Credentials are not shown, because they belong to one client.
 pub fn mismatch(
     finding: Finding,
     nominated: &NominatedFields,
@@ -169,7 +170,7 @@ pub fn mismatch(
     })
 }
 
-/// `1.5 s`
+/// Formats a duration, such as `1.5 s`.
 pub fn seconds(ms: u64) -> String {
     match ms % 1000 {
         0 => format!("{} s", ms / 1000),
@@ -177,7 +178,7 @@ pub fn seconds(ms: u64) -> String {
     }
 }
 
-/// A sentence in the middle of another.
+/// Adapts a sentence for use inside another.
 pub fn sentence(text: &str) -> String {
     let text = text.strip_suffix('.').unwrap_or(text);
     let mut chars = text.chars();

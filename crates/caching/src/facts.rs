@@ -1,21 +1,21 @@
-//! What the decisions need to know of a request and of a response, read once.
+//! The facts of a request and of a response that decisions are made from, parsed once.
 
 use crate::directives::{DeltaSeconds, LineReader, Qualified, RequestDirectives, ResponseDirectives};
 use crate::vary::VarySummary;
 use crate::{Control, FieldLine, Rules, Timestamp, age, credentials, date, fields, vary};
 
-/// What matters to a cache about a method. Names are case-sensitive.
+/// The class of a method. Names are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MethodClass {
-    /// `GET`
+    /// `GET`.
     Get,
-    /// `HEAD`
+    /// `HEAD`.
     Head,
-    /// `QUERY`: safe, and its content is part of what it asks for ([`crate::query`]).
+    /// `QUERY`: safe, and its content is part of the cache key ([`crate::query`]).
     Query,
     /// Any other safe method.
     OtherSafe,
-    /// May change something at the origin server; every unknown method is taken to.
+    /// A method that may change state at the origin server, including every unknown method.
     Unsafe,
 }
 
@@ -34,7 +34,7 @@ impl MethodClass {
         }
     }
 
-    /// Whether a stored response may answer it.
+    /// Returns whether a stored response may answer the method.
     //= RFC 9110 section 9.3.1: GET answers GET and HEAD
     //= RFC 9110 section 9.3.2: HEAD is answered from what is stored
     //= RFC 9110 section 9.3.3: POST is never answered from what is stored
@@ -48,29 +48,29 @@ impl MethodClass {
     }
 }
 
-/// A request, as far as the decisions look at it.
+/// The facts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFacts {
     /// The method.
     pub method: MethodClass,
     /// `Cache-Control` and `Pragma`.
     pub directives: RequestDirectives,
-    /// `Authorization` is present.
+    /// Whether `Authorization` is present.
     pub has_authorization: bool,
-    /// A field is present that tells whose request it is, `Authorization` among them ([`crate::sharing`]).
+    /// Whether a field is present that identifies the user, including `Authorization` ([`crate::sharing`]).
     pub has_credentials: bool,
-    /// The request announces content.
+    /// Whether the request announces content.
     pub has_content: bool,
-    /// `If-None-Match` or `If-Modified-Since` is present: [`crate::conditional::evaluate`] has work.
+    /// Whether `If-None-Match` or `If-Modified-Since` is present, for [`crate::conditional::evaluate`].
     pub has_conditions: bool,
-    /// `If-Match` or `If-Unmodified-Since` is present: only the origin server may judge these.
+    /// Whether `If-Match` or `If-Unmodified-Since` is present, which only the origin server may evaluate.
     pub has_origin_conditions: bool,
-    /// `Range` is present: [`crate::range::evaluate`] has work.
+    /// Whether `Range` is present, for [`crate::range::evaluate`].
     pub has_range: bool,
 }
 
 impl RequestFacts {
-    /// Reads a request in one pass.
+    /// Parses a request in one pass.
     pub fn parse(method: &str, request: &[FieldLine<'_>]) -> Self {
         let mut facts = Self::without_fields(MethodClass::parse(method));
         let mut lines = LineReader::default();
@@ -81,7 +81,7 @@ impl RequestFacts {
         facts
     }
 
-    /// The same, with the credentials that only the operator knows as such.
+    /// Adds the credentials that only the operator's rules name.
     #[must_use]
     pub fn with_credentials_of(mut self, request: &[FieldLine<'_>], rules: &Rules) -> Self {
         if !rules.credential_fields.is_empty() && !self.has_credentials {
@@ -103,7 +103,7 @@ impl RequestFacts {
         }
     }
 
-    /// The length first: it tells most names from all that matter here.
+    /// Takes a field. Matches by length first, which rules out most names.
     #[inline]
     fn note(&mut self, name: &str, value: &[u8], lines: &mut LineReader) {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -128,24 +128,24 @@ impl RequestFacts {
     }
 }
 
-/// Whether a field is there and says something else than no.
+/// Returns whether a field is present with a value other than empty or `0`.
 fn asks(response: &[FieldLine<'_>], name: &str) -> bool {
     fields::values(response, name).any(|value| !matches!(value, b"" | b"0"))
 }
 
-/// When an exchange with the origin server took place.
+/// The times of an exchange with the origin server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeTimes {
-    /// The request was sent.
+    /// Time at which the request was sent.
     pub request: Timestamp,
-    /// The response's header section had arrived.
+    /// Time at which the response's header section had arrived.
     pub response: Timestamp,
-    /// How far the clock that others go by is ahead of the one that has told these times: 0, unless a better one is known.
+    /// Offset of the clock for comparisons with other machines from the local clock: 0 unless a better clock is known.
     pub clock_ahead_ms: i64,
 }
 
 impl ExchangeTimes {
-    /// The arrival by the clock that others go by: to be compared with what origin servers say of their time.
+    /// Returns the arrival time by that clock, for comparison with times of origin servers.
     pub fn arrival_by_others(&self) -> Timestamp {
         self.response.plus_ms(self.clock_ahead_ms)
     }
@@ -154,44 +154,44 @@ impl ExchangeTimes {
 /// The value of `Expires`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expires {
-    /// Not there.
+    /// The field is absent.
     #[default]
     Absent,
-    /// Not a date (`0`): in the past.
+    /// The value is not a date (`0`), which counts as in the past.
     Invalid,
-    /// This date.
+    /// The value is this date.
     At(Timestamp),
 }
 
-/// A response, as far as the decisions look at it.
+/// The facts of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseFacts {
     /// The status code.
     pub status: u16,
-    /// When the exchange took place.
+    /// The times of the exchange.
     pub times: ExchangeTimes,
-    /// Those of `Cache-Control`, or of the targeted field that counts in its place.
+    /// The directives of `Cache-Control`, or of the targeted field that replaces it.
     pub directives: ResponseDirectives,
-    /// `Date`, or the time of arrival where it is missing or invalid.
+    /// `Date`, or the time of arrival if it is missing or invalid.
     pub date: Timestamp,
-    /// `Expires`
+    /// `Expires`.
     pub expires: Expires,
-    /// `Age` in seconds, where valid.
+    /// `Age` in seconds, if valid.
     pub age_s: Option<DeltaSeconds>,
-    /// `Last-Modified`, where valid.
+    /// `Last-Modified`, if valid.
     pub last_modified: Option<Timestamp>,
-    /// `ETag` is present and not empty.
+    /// Whether `ETag` is present and not empty.
     pub has_etag: bool,
-    /// A `Set-Cookie` is present that no qualified directive takes out of what is stored.
+    /// Whether a `Set-Cookie` is present that no qualified directive excludes from storing.
     pub has_set_cookie: bool,
-    /// It does not ask to be stored, where the rules want that ([`Rules::store_only_with`]).
+    /// Whether the response lacks the field that the rules require for storing ([`Rules::store_only_with`]).
     pub lacks_signal: bool,
-    /// `Vary`
+    /// `Vary`.
     pub vary: VarySummary,
 }
 
 impl ResponseFacts {
-    /// Reads a response. The rules say which field controls this cache.
+    /// Parses a response. The rules determine which field controls this cache.
     pub fn parse(status: u16, response: &[FieldLine<'_>], times: ExchangeTimes, rules: &Rules) -> Self {
         let read_date = |value: &[u8]| date::parse(value, times.response);
         let control = Control::of(response, rules);
@@ -218,19 +218,19 @@ impl ResponseFacts {
         }
     }
 
-    /// Whether the response itself says how long it is fresh.
+    /// Returns whether the response itself has a lifetime.
     pub fn has_explicit_lifetime(&self) -> bool {
         self.directives.s_maxage.is_some()
             || self.directives.max_age.is_some()
             || self.expires != Expires::Absent
     }
 
-    /// Whether the origin server can be asked if the response still holds.
+    /// Returns whether the response can be validated with the origin server.
     pub fn has_validator(&self) -> bool {
         self.has_etag || self.last_modified.is_some()
     }
 
-    /// Whether every reuse needs a validation first.
+    /// Returns whether every reuse requires a validation.
     //= RFC 9111 section 4.2.1: the most restrictive of conflicting directives
     pub fn must_always_validate(&self) -> bool {
         self.directives.no_cache == Qualified::All

@@ -1,41 +1,41 @@
-//! Looking things up in a header section, and cutting list-based field values into members.
+//! Look-ups in a header section, and the members of list-based field values.
 
 /// One header field line: the name as received (compare it ASCII-case-insensitively) and the value
 /// bytes without surrounding whitespace.
 pub type FieldLine<'a> = (&'a str, &'a [u8]);
 
-/// All field lines of this name, in order.
+/// Returns all field values of this name, in order.
 pub fn values<'a>(section: &'a [FieldLine<'a>], name: &'a str) -> impl Iterator<Item = &'a [u8]> + Clone {
     section.iter().filter(move |(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
 }
 
-/// The first field line of this name.
+/// Returns the first field value of this name.
 pub fn first<'a>(section: &'a [FieldLine<'a>], name: &str) -> Option<&'a [u8]> {
     section.iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
 }
 
-/// The value of this field when it has exactly one line.
+/// Returns the value of this field if it has exactly one line.
 pub fn only<'a>(section: &'a [FieldLine<'a>], name: &'a str) -> Option<&'a [u8]> {
     let mut lines = values(section, name);
     let value = lines.next()?;
     lines.next().is_none().then_some(value)
 }
 
-/// Whether a field of this name is present, be it with an empty value.
+/// Returns whether a field of this name is present, even with an empty value.
 pub fn contains(section: &[FieldLine<'_>], name: &str) -> bool {
     section.iter().any(|(field, _)| field.eq_ignore_ascii_case(name))
 }
 
-/// The members of a list-based field over all its lines, without the empty ones.
+/// Returns the members of a list-based field over all its lines, without the empty ones.
 pub fn members<'a>(section: &'a [FieldLine<'a>], name: &'a str) -> impl Iterator<Item = &'a [u8]> + Clone {
     values(section, name).flat_map(Members::new).filter(|member| !member.is_empty())
 }
 
-/// Cuts one field value at the commas that stand outside quoted strings. Members come without
-/// surrounding whitespace; empty members are yielded too, and an empty value has one empty member.
+/// Iterator over the members of one field value, split at commas outside of quoted strings. Members are returned
+/// without surrounding whitespace. Empty members are returned too, and an empty value has one empty member.
 ///
-/// A quote that is never closed is an ordinary character, so that it cannot hide the members behind it
-/// (`no-cache="x, no-store` still says `no-store`).
+/// An unclosed quote is an ordinary character, so that it can't hide the members after it (`no-cache="x, no-store`
+/// still contains `no-store`).
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
     rest: Option<&'a [u8]>,
@@ -43,7 +43,7 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Iterates over the members of `value`.
+    /// Returns an iterator over the members of `value`.
     pub fn new(value: &'a [u8]) -> Self {
         Self { rest: Some(value), quotes: Quotes::Respected }
     }
@@ -82,15 +82,15 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Whether quotes still mean something in the rest of a value: once one is unclosed, none does. It also
-/// keeps the cost linear.
+/// Whether quotes are significant in the rest of a value: after an unclosed one, none is. This also keeps the cost
+/// linear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quotes {
     Respected,
     Ordinary,
 }
 
-/// The index after the quote that closes the one at `open`.
+/// Returns the index after the quote that closes the one at `open`.
 fn quoted_end(text: &[u8], open: usize) -> Option<usize> {
     let mut at = open + 1;
     loop {
@@ -102,7 +102,7 @@ fn quoted_end(text: &[u8], open: usize) -> Option<usize> {
     }
 }
 
-/// Without surrounding spaces and tabs.
+/// Removes surrounding spaces and tabs.
 pub fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {
         value = rest;
@@ -113,7 +113,7 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// `token` of RFC 9110 section 5.6.2: what a field name and a directive name are made of.
+/// Returns whether the text is a `token` of RFC 9110 section 5.6.2, as in field and directive names.
 pub fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| is_token_byte(*byte))
 }

@@ -1,13 +1,14 @@
-//! Cache deception: a page that an origin answers for the URL of a file.
+//! Cache deception: an origin sends a page for the URL of a file.
 //!
-//! Many origins answer `/account/x.css` with the page of `/account`. Whoever makes a user open such a link, and then asks for it too,
-//! gets the user's page, where a rule or the origin gives files a lifetime. So a response is compared with the extension of its
-//! URL, however that is spelled: what is a page, or data of an API, is no style sheet and no image. This is no check of files: an extension that is not known is nothing to go by, nor is
-//! a type that servers give what they do not know.
+//! Many origins answer `/account/x.css` with the page of `/account`. An attacker who makes a user open such a link, and
+//! then requests it too, gets the user's page if a rule or the origin gives files a lifetime. So a response is compared
+//! with the extension of its URL, in any spelling: a page, or data of an API, is neither a style sheet nor an image.
+//! Files are not validated otherwise: an unknown extension proves nothing, nor does a type that servers use for unknown
+//! files.
 
 use crate::{NotStored, Rules, TypeMismatch};
 
-/// What a file is, by the extension of its URL.
+/// The kind of a file, by the extension of its URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Style,
@@ -15,14 +16,15 @@ enum Kind {
     Image,
     Media,
     Font,
-    /// Archives, programs and documents: types of their own, which are no pages.
+    /// Archives, programs and documents: types of their own, which are not pages.
     Download,
 }
 
-/// Whether a response may be stored under its URL, as far as the extension of that goes.
+/// Checks whether a response may be stored under its URL, as far as the extension shows.
 ///
 /// # Errors
-/// [`NotStored::TypeMismatch`], where the operator wants to know.
+///
+/// Returns [`NotStored::TypeMismatch`] if the operator enables the check.
 pub fn permits<'a>(
     rules: &Rules,
     path_and_query: &str,
@@ -34,13 +36,14 @@ pub fn permits<'a>(
     permits.then_some(()).ok_or(NotStored::TypeMismatch)
 }
 
-/// Whether a response is what the extension of its path promises. A query behind the path makes no difference.
+/// Returns whether a response matches the extension of its path. A query is ignored.
 fn fits_extension<'a>(
     path_and_query: &str,
     status: u16,
     mut content_types: impl Iterator<Item = &'a [u8]>,
 ) -> bool {
-    // A missing file is told by a page, and no origin takes the name of a file for that of an account and then finds nothing.
+    // A page describes a missing file, and an origin that confuses a file with an account doesn't answer that it is
+    // missing.
     if !(200..300).contains(&status) {
         return true;
     }
@@ -72,7 +75,7 @@ impl Kind {
         })
     }
 
-    /// Whether a file of this kind may have such a `Content-Type`.
+    /// Returns whether a file of this kind may have such a `Content-Type`.
     fn may_be(self, content_type: &[u8]) -> bool {
         let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let media_type = String::from_utf8_lossy(media_type).to_ascii_lowercase();
@@ -90,18 +93,18 @@ impl Kind {
     }
 }
 
-/// What servers say of files that they do not know.
+/// Returns whether the type is one that servers use for unknown files.
 fn says_nothing(class: &str, name: &str) -> bool {
     class.is_empty() || name == "octet-stream" || (class, name) == ("text", "plain")
 }
 
-/// Whether a type is that of pages and data.
+/// Returns whether a type is that of pages and data.
 fn is_page(class: &str, name: &str) -> bool {
     let is_data = ["json", "html", "javascript"].iter().any(|data| name.contains(data));
     class == "text" || is_data || name == "xml" || name.ends_with("+xml")
 }
 
-/// By the path as it is written, and as origins read it: decoded, once or twice.
+/// Determines the kind by the path as written, and decoded once or twice, as origins may do.
 fn kind_of(path_and_query: &str) -> Option<Kind> {
     let path = path_and_query.split('?').next().unwrap_or_default().as_bytes();
     let as_written = kind_of_name(path);
@@ -112,7 +115,8 @@ fn kind_of(path_and_query: &str) -> Option<Kind> {
     kind_of_name(&once).or_else(|| kind_of_name(&percent_decoded(&once)))
 }
 
-/// By the last segment of a path, or any of what parameters (`;`) make of it. A decoded one may have other characters that origins take for the end of a name.
+/// Determines the kind by the last segment of a path, or by any of the parts that parameters (`;`) divide it into. A
+/// decoded segment may contain other characters that origins take for the end of a name.
 fn kind_of_name(path: &[u8]) -> Option<Kind> {
     let segment = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let of = |name: &[u8]| {
@@ -133,7 +137,7 @@ fn percent_decoded(path: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// Returns the byte that two hexadecimal digits encode.
 fn of_digits(digits: &[u8; 2]) -> Option<u8> {
     let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
     Some(value(digits[0])? << 4 | value(digits[1])?)
@@ -240,7 +244,7 @@ mod tests {
         ] {
             check(path, "text/html", true);
         }
-        // The file is missing, or elsewhere; or nobody says what it is.
+        // The file is missing or elsewhere, or the response doesn't describe it.
         for status in [301, 404, 410, 500] {
             assert!(fits_extension("/x.css", status, [b"text/html".as_slice()].into_iter()));
         }

@@ -1,20 +1,20 @@
-//! `Forwarded` (RFC 7239) and `X-Forwarded-For`: the hops that a request came over.
+//! `Forwarded` (RFC 7239) and `X-Forwarded-For`: the hops of a request.
 //!
-//! Each hop adds an element on the right, so all is read from the right: what a client wrote on the left, be it a quotation
-//! that never ends, doesn't change how an element that a proxy has put behind it is read. Reading ends at the first element
-//! that is malformed, because nobody knows who wrote what stands before it.
+//! Each hop appends an element on the right, so the fields are parsed from the right: text that a client has sent on
+//! the left, even an unclosed quotation, doesn't change how the elements of proxies after it are parsed. Parsing ends
+//! at the first malformed element, because the sender of the elements before it is unknown.
 
 use core::net::{IpAddr, Ipv6Addr};
 use std::borrow::Cow;
 
 use crate::fields::{FieldLine, is_token_byte, trim};
 
-/// One element: what a proxy says of the connection on which it got the request.
+/// One element: a proxy's description of the connection on which it got the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hop<'a> {
-    /// Who made the connection (`for`).
+    /// The client of the connection (`for`).
     pub node: Option<Node>,
-    /// Where it was accepted (`by`), as far as that can be read: nothing is decided by it.
+    /// The address at which it was accepted (`by`), as far as it can be parsed. No decision depends on it.
     pub by: Option<Node>,
     /// The `Host` of the request.
     pub host: Option<Cow<'a, [u8]>>,
@@ -22,20 +22,20 @@ pub struct Hop<'a> {
     pub proto: Option<Cow<'a, [u8]>>,
 }
 
-/// An end of a connection, with its port where that is told.
+/// An end of a connection, with its port if given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Who it is.
+    /// Its name.
     pub name: NodeName,
     /// The port.
     pub port: Option<NodePort>,
 }
 
-/// Who an end of a connection is.
+/// The name of an end of a connection.
 //= RFC 7239 section 6: node identifiers
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeName {
-    /// An address; IPv4 where it is written as IPv6.
+    /// An address; IPv4 if it is an IPv4-mapped one.
     Address(IpAddr),
     /// `unknown`.
     Unknown,
@@ -55,14 +55,14 @@ pub enum NodePort {
 /// The field that the hops were read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// `X-Forwarded-For`, which goes before the other.
+    /// `X-Forwarded-For`, which takes precedence.
     XForwardedFor,
     /// `Forwarded`.
     Forwarded,
 }
 
 impl Source {
-    /// The name of the field.
+    /// Returns the name of the field.
     pub fn name(self) -> &'static str {
         match self {
             Self::XForwardedFor => "x-forwarded-for",
@@ -71,31 +71,31 @@ impl Source {
     }
 }
 
-/// Why there are no further hops.
+/// The reason why the list of hops ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// There are none.
+    /// There are no more.
     Complete,
     /// The next element is malformed.
     Malformed,
-    /// So many were to be read.
+    /// The limit is reached.
     Limit,
 }
 
-/// The hops of a request, the nearest to the reader first.
+/// The hops of a request, the nearest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hops<'a> {
-    /// Where they stand.
+    /// The field that has them.
     pub source: Source,
-    /// The nearest of them.
+    /// The nearest hops.
     pub nearest: Vec<Hop<'a>>,
-    /// Why there are not more.
+    /// The reason why there are no more.
     pub end: End,
 }
 
 impl<'a> Hops<'a> {
-    /// Reads the nearest hops of a header section. A sender that writes `X-Forwarded-For` is not asked for `Forwarded`, which
-    /// such senders often leave as a client sent it.
+    /// Parses the nearest hops of a header section. If there is an `X-Forwarded-For`, `Forwarded` is ignored: senders
+    /// that write the former often pass the client's `Forwarded` on.
     pub fn read(section: &'a [FieldLine<'a>], hops_max: usize) -> Self {
         let told = Self::of(Source::XForwardedFor, section, hops_max);
         if told.nearest.is_empty() && told.end == End::Complete {
@@ -120,17 +120,18 @@ impl<'a> Hops<'a> {
     }
 }
 
-/// The elements of one value, from the right. `None` for one that is malformed; what comes after that is not to be believed.
+/// Iterator over the elements of one value, from the right. Returns `None` for a malformed one; elements left of it
+/// can't be trusted.
 struct FromTheRight<'a> {
     source: Source,
     rest: Option<&'a [u8]>,
 }
 
 impl<'a> FromTheRight<'a> {
-    /// Cuts the last element off; `None` where a quotation has no beginning.
+    /// Cuts off the last element; returns `None` if a quotation has no beginning.
     fn cut(&mut self, value: &'a [u8]) -> Option<&'a [u8]> {
         let start = match self.source {
-            // No quotation hides a comma here: the field has none.
+            // This field has no quotations that could contain a comma.
             Source::XForwardedFor => memchr::memrchr(b',', value).map_or(0, |comma| comma + 1),
             Source::Forwarded => last_element_start(value)?,
         };
@@ -156,7 +157,7 @@ impl<'a> Iterator for FromTheRight<'a> {
     }
 }
 
-/// Where the last element begins: behind the last comma that no quotation of this element holds.
+/// Returns the start of the last element: after the last comma outside of this element's quotations.
 fn last_element_start(value: &[u8]) -> Option<usize> {
     let mut end = value.len();
     loop {
@@ -168,7 +169,7 @@ fn last_element_start(value: &[u8]) -> Option<usize> {
     }
 }
 
-/// The quote that opens what the one at `close` ends.
+/// Returns the quote that opens the quotation ending at `close`.
 fn opening_quote(value: &[u8], close: usize) -> Option<usize> {
     if is_escaped(value, close) {
         return None;
@@ -186,13 +187,13 @@ fn is_escaped(value: &[u8], at: usize) -> bool {
     value[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// An element of `X-Forwarded-For`: a node, which some proxies put in quotes.
+/// Parses an element of `X-Forwarded-For`: a node, which some proxies put in quotes.
 fn address_hop<'a>(text: &[u8]) -> Option<Hop<'a>> {
     let bare = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(text);
     Some(Hop { node: Some(Node::parse(bare)?), ..Hop::default() })
 }
 
-/// An element of `Forwarded`.
+/// Parses an element of `Forwarded`.
 //= RFC 7239 section 4: Forwarded
 fn element(text: &[u8]) -> Option<Hop<'_>> {
     let (mut hop, mut rest) = (Hop::default(), text);
@@ -221,7 +222,7 @@ fn element(text: &[u8]) -> Option<Hop<'_>> {
 }
 
 impl<'a> Hop<'a> {
-    /// A parameter; those that nobody here knows are passed over.
+    /// Takes a parameter; unknown ones are ignored.
     fn take(&mut self, name: &[u8], value: Cow<'a, [u8]>) -> Option<()> {
         match () {
             () if name.eq_ignore_ascii_case(b"for") => self.node = Some(Node::parse(&value)?),
@@ -239,18 +240,18 @@ fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (end > 0).then(|| text.split_at(end))
 }
 
-/// A value, and what stands behind it.
+/// Splits a value from the text after it.
 fn pair_value(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     if let Some(quoted) = text.strip_prefix(b"\"") {
         return quoted_value(quoted);
     }
-    // Many proxies forget the quotes around a port or an IPv6 address. Neither of these bytes separates anything.
+    // Many proxies omit the quotes around a port or an IPv6 address. Neither byte is a separator.
     let is_value_byte = |byte: u8| is_token_byte(byte) || b":[]".contains(&byte);
     let end = text.iter().position(|byte| !is_value_byte(*byte)).unwrap_or(text.len());
     (end > 0).then(|| (Cow::Borrowed(&text[..end]), &text[end..]))
 }
 
-/// What stands before the closing quote, without escapes, and what stands behind it.
+/// Splits the text before the closing quote, without escapes, from the text after it.
 //= RFC 9110 section 5.6.4: a quoted-pair stands for the octet behind the backslash
 fn quoted_value(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let (mut plain, mut start, mut at) = (Vec::new(), 0, 0);
@@ -280,13 +281,13 @@ fn is_text_byte(byte: u8) -> bool {
 }
 
 impl Node {
-    /// Of an address alone.
+    /// Returns a node with an address and no port.
     pub fn of(address: IpAddr) -> Self {
         Self { name: NodeName::Address(address.to_canonical()), port: None }
     }
 
-    /// Reads a node: an IPv6 address in brackets, or any other name, with a port or without one. An IPv6 address without
-    /// brackets, which is usual in `X-Forwarded-For`, has no port.
+    /// Parses a node: an IPv6 address in brackets, or any other name, with or without a port. An IPv6 address without
+    /// brackets, which is common in `X-Forwarded-For`, has no port.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(text).ok()?;
         if let Ok(address) = text.parse() {
@@ -305,7 +306,7 @@ impl Node {
         Some(Self { name: NodeName::parse(name)?, port })
     }
 
-    /// The address, if it is told.
+    /// Returns the address, if the node has one.
     pub fn address(&self) -> Option<IpAddr> {
         match self.name {
             NodeName::Address(address) => Some(address),
@@ -313,7 +314,7 @@ impl Node {
         }
     }
 
-    /// As it stands in `X-Forwarded-For`.
+    /// Writes the node as in `X-Forwarded-For`.
     pub fn write(&self, out: &mut Vec<u8>) {
         match &self.name {
             NodeName::Address(address) if address.is_ipv6() && self.port.is_some() => {
@@ -330,7 +331,7 @@ impl Node {
         }
     }
 
-    /// As the value of a parameter of `Forwarded`.
+    /// Writes the node as a parameter value of `Forwarded`.
     pub fn write_as_value(&self, out: &mut Vec<u8>) {
         let is_ipv6 = self.address().is_some_and(|address| address.is_ipv6());
         if !is_ipv6 && self.port.is_none() {
@@ -364,7 +365,7 @@ impl NodePort {
     }
 }
 
-/// `"_" 1*( ALPHA / DIGIT / "." / "_" / "-")`
+/// Returns whether the text matches `"_" 1*( ALPHA / DIGIT / "." / "_" / "-")`.
 //= RFC 7239 section 6.3: obfuscated identifiers
 fn is_obfuscated(text: &str) -> bool {
     let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -375,7 +376,7 @@ fn is_obfuscated(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The hops in the order of the field, as they would be written, then why there are not more.
+    /// Returns the hops in the order of the field, as they would be written, then the reason of the end.
     fn read(name: &str, values: &[&str], hops_max: usize) -> (Vec<String>, End) {
         let lines: Vec<FieldLine<'_>> = values.iter().map(|value| (name, value.as_bytes())).collect();
         let hops = Hops::read(&lines, hops_max);
@@ -424,7 +425,7 @@ mod tests {
         check(&["for=192.0.2.1;own=\"a, b; for=1\""], &["for=192.0.2.1;"], Complete);
         check(&[r#"host="a\"\\b";proto=http"#], &[r#"host=a"\b;proto=http;"#], Complete);
         check(&[r#"for="192\.0.2.1:8\0""#], &["for=\"192.0.2.1:80\";"], Complete);
-        // Without the quotes that they need.
+        // Without the required quotes.
         check(
             &["for=192.0.2.1:80, for=[2001:db8::1]"],
             &["for=\"192.0.2.1:80\";", "for=\"[2001:db8::1]\";"],
@@ -467,7 +468,7 @@ mod tests {
         }
     }
 
-    /// Field bug: `;` and `,` in a quotation were taken for separators, and a quotation of a client for one of its proxy.
+    /// Field bug: `;` and `,` in a quotation were taken for separators, and a client's quotation for one of its proxy.
     #[test]
     fn quotations_of_a_client_reach_no_further_than_its_own_elements() {
         let of_proxy = "for=192.0.2.2;proto=http";

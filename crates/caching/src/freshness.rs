@@ -1,4 +1,4 @@
-//! How long a response is fresh: RFC 9111 section 4.2.1, with the operator's rules around it.
+//! Freshness lifetimes: RFC 9111 section 4.2.1, with the operator's rules.
 
 use crate::codes::reason_codes;
 use crate::facts::Expires;
@@ -6,15 +6,15 @@ use crate::status;
 use crate::{HeuristicFor, RequestFacts, ResponseFacts, Rules};
 
 reason_codes! {
-    /// Where a lifetime came from, in order of precedence.
+    /// The source of a lifetime, in order of precedence.
     pub enum LifetimeSource {
-        Override = "override", "", "The operator's rule in place of what the response says.";
+        Override = "override", "", "The operator's rule, overriding the response.";
         SMaxage = "s-maxage", "RFC 9111 section 4.2.1", "`s-maxage`";
         MaxAge = "max-age", "RFC 9111 section 4.2.1", "`max-age`";
         Expires = "expires", "RFC 9111 section 4.2.1", "`Expires` minus `Date`.";
-        Default = "default", "", "The operator's rule for responses that say nothing.";
+        Default = "default", "", "The operator's rule for responses without a lifetime.";
         Heuristic = "heuristic", "RFC 9111 section 4.2.2", "A share of the time since `Last-Modified`.";
-        Nothing = "nothing", "RFC 9111 section 4.2.1", "Nothing: stale at once.";
+        Nothing = "nothing", "RFC 9111 section 4.2.1", "None: stale at once.";
     }
 }
 
@@ -23,11 +23,11 @@ reason_codes! {
 pub struct Lifetime {
     /// In milliseconds.
     pub ms: u64,
-    /// Who said so.
+    /// The source of the lifetime.
     pub source: LifetimeSource,
 }
 
-/// The freshness lifetime of a response.
+/// Returns the freshness lifetime of a response.
 //= RFC 9111 section 4.2.1: the first that applies
 pub fn lifetime(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> Lifetime {
     let (source, ms) = override_ms(response, rules)

@@ -1,4 +1,5 @@
-//! Groups of stored responses (RFC 9875): which a response belongs to, and which an unsafe request invalidates.
+//! Groups of stored responses (RFC 9875): the groups that a response belongs to, and those that an unsafe request
+//! invalidates.
 
 use sfv::{BareItem, List, ListEntry, Parser};
 
@@ -9,31 +10,31 @@ use crate::{FieldLine, MethodClass, fields};
 /// The groups that a field names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Groups {
-    /// These; none where the field is missing or malformed.
+    /// These groups; none if the field is missing or malformed.
     Named(Vec<String>),
-    /// More than are told apart.
+    /// More groups than are distinguished.
     TooMany,
 }
 
-/// Which groups of a host are meant.
+/// The groups of a host that are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group<'a> {
-    /// The one of this name.
+    /// The group of this name.
     Named(&'a str),
-    /// All of them: so many were invalidated at once that they were not told apart.
+    /// All groups: a response invalidated more than are distinguished.
     All,
-    /// Any of them: a response that belongs to too many is invalidated whenever any is.
+    /// Any group: a response that belongs to too many groups is invalidated with each of them.
     Any,
 }
 
-/// The groups that a response belongs to.
+/// Returns the groups that a response belongs to.
 //= RFC 9875 section 2: a List of Strings
 //= RFC 9875 section 2: 32 groups of 32 characters
 pub fn of_response(response: &[FieldLine<'_>], max: usize) -> Groups {
     read(response, "cache-groups", max)
 }
 
-/// The groups that the response to this request invalidates.
+/// Returns the groups that the response to this request invalidates.
 //= RFC 9875 section 3: ignored for safe methods
 //= RFC 9111 section 4.4: non-error is 2xx and 3xx
 //= RFC 9875 section 3: a List of Strings
@@ -45,8 +46,8 @@ pub fn invalidated(method: MethodClass, status: u16, response: &[FieldLine<'_>],
     read(response, "cache-group-invalidation", max)
 }
 
-/// Writes the identity of a group: equal exactly when host and name are. Scheme and port make no difference, as for an invalidated URL: proxies in
-/// front and clients inside see one response by several of them.
+/// Writes the identity of a group: equal exactly if host and name are. Scheme and port are ignored, as for an
+/// invalidated URL: proxies in front and clients inside use several of them for one response.
 //= RFC 9875 section 2.1: the same String and the same origin
 pub fn write_identity(target: &Target<'_>, group: Group<'_>, out: &mut Vec<u8>) {
     let authority = Authority::new(target.scheme, target.authority).without_port();
@@ -71,7 +72,7 @@ fn read(section: &[FieldLine<'_>], name: &str, max: usize) -> Groups {
     }
 }
 
-/// The members of a List of Strings without their parameters; `None` if it is anything else.
+/// Returns the members of a List of Strings without their parameters, or `None` if the value is anything else.
 fn strings(value: &[u8]) -> Option<Vec<String>> {
     let list = Parser::new(value).parse::<List>().ok()?;
     let string = |entry: ListEntry| match entry {

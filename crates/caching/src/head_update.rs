@@ -1,37 +1,37 @@
-//! What a response to HEAD says about the stored responses to GET that could have answered the request
-//! (RFC 9111 section 4.3.5).
+//! The effect of a response to HEAD on the stored responses to GET that could have answered the request (RFC 9111
+//! section 4.3.5).
 
 use crate::{EntityTag, FieldLine, Validators, date, fields};
 use crate::{ExchangeTimes, StoredFacts, Timestamp};
 
-/// What becomes of a stored response.
+/// The effect on a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadUpdate {
-    /// It is still the current one: its fields are updated as by a 304 ([`crate::validation::freshen`]).
+    /// The response is still current: its fields are updated as by a 304 ([`crate::validation::freshen`]).
     Freshen,
-    /// It is not the current one any more: it needs validation before it is used again.
+    /// The response is no longer current: it needs validation before it is used again.
     Invalidate,
     /// The response says nothing about it.
     Keep,
 }
 
-/// A stored response, as far as the response to a HEAD is compared with it.
+/// The facts of a stored response that are compared with the response to a HEAD.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
     /// Its facts.
     pub facts: &'a StoredFacts,
     /// Its validators.
     pub validators: &'a Validators<'a>,
-    /// The length of its content in bytes, where it is known: of a part it may not be.
+    /// The length of its content in bytes, if known: for a part it may not be.
     pub content_bytes: Option<u64>,
 }
 
-/// Judges the response to a forwarded HEAD, which came at `times`. A response that came while the HEAD was under way may be
-/// older than the answer to it, or newer: where both tell of the same it is kept as it is, and otherwise it is out of use, as no
-/// client that has seen the newer one is to get the older one again.
+/// Judges the response to a forwarded HEAD, which arrived at `times`. A response that arrived while the HEAD was in
+/// progress may be older or newer than the response to it. If both describe the same representation, it is kept
+/// unchanged. Otherwise it is invalidated, so that no client that has seen the newer one gets the older one again.
 //= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates
 pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: ExchangeTimes) -> HeadUpdate {
-    // One that came while the HEAD was under way may be the newer one, of which nothing is to be taken back.
+    // A response that arrived while the HEAD was in progress may be newer, and must not be changed back.
     let may_be_newer = stored.facts.response_time > times.request;
     match (status, stored.facts.status) {
         (200, 200) if is_same(answer, stored, times.response) && may_be_newer => HeadUpdate::Keep,
@@ -44,7 +44,7 @@ pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: 
     }
 }
 
-/// Whether all validators that the response has, and its length, are those of the stored response.
+/// Returns whether all validators of the response, and its length, match the stored response.
 //= RFC 9111 section 4.3.5: equal validators and Content-Length update
 fn is_same(answer: &[FieldLine<'_>], stored: &Stored<'_>, now: Timestamp) -> bool {
     let known = stored.validators;
@@ -59,7 +59,7 @@ fn is_same(answer: &[FieldLine<'_>], stored: &Stored<'_>, now: Timestamp) -> boo
     has_tag && has_date && has_length(answer, stored.content_bytes)
 }
 
-/// `Content-Length` where it is given; several lines, or one that is no number, are no length to compare.
+/// Compares `Content-Length` if it is given; several lines, or one that is not a number, are ignored.
 fn has_length(answer: &[FieldLine<'_>], content_bytes: Option<u64>) -> bool {
     fields::values(answer, "content-length").all(|value| {
         let length = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse::<u64>().ok());

@@ -1,9 +1,10 @@
-//! Which fields end at the next recipient (RFC 9110 section 7.6.1): those of a connection, those for a proxy, and those
-//! that `Connection` names. All of Larder asks here, for requests and responses, what is forwarded and what is stored.
+//! Fields that end at the next recipient (RFC 9110 section 7.6.1): those of a connection, those for a proxy, and those
+//! that `Connection` names. All parts of Larder use this module, for requests and responses, for forwarding and
+//! storing.
 
 use crate::{FieldLine, fields};
 
-/// Tells the fields that end here from the others in one header section.
+/// Distinguishes the hop-by-hop fields of one header section.
 #[derive(Clone, Copy, Debug)]
 pub struct HopByHop<'a> {
     section: &'a [FieldLine<'a>],
@@ -17,7 +18,7 @@ enum Nominates {
 }
 
 impl<'a> HopByHop<'a> {
-    /// For the fields of this section, as received.
+    /// Reads `Connection` of this section, as received.
     pub fn of(section: &'a [FieldLine<'a>]) -> Self {
         let nominates = match nominated_in(section).next() {
             Some(_) => Nominates::Fields,
@@ -26,7 +27,7 @@ impl<'a> HopByHop<'a> {
         Self { section, nominates }
     }
 
-    /// Whether a field of this name must not be forwarded or stored.
+    /// Returns whether a field of this name must not be forwarded or stored.
     //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
     pub fn contains(&self, name: &str) -> bool {
         ends_here(name) || self.is_nominated(name)
@@ -42,17 +43,18 @@ fn nominated_in<'a>(section: &'a [FieldLine<'a>]) -> impl Iterator<Item = &'a [u
     fields::values(section, "connection").flat_map(nominated)
 }
 
-/// The fields that end with the connection because a line of `Connection` names them.
+/// Returns the fields that a line of `Connection` names.
 //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
 pub fn nominated(connection: &[u8]) -> impl Iterator<Item = &[u8]> {
-    // Options are tokens: a quote hides no comma.
+    // Options are tokens: a quote can't contain a comma.
     let options = connection.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     options.filter(|option| !option.is_empty() && may_be_nominated(option))
 }
 
-/// A sender must not nominate a field meant for all recipients. Some such nominations would rob the message of its
-/// routing, its framing or its caching directives (no-store would become cacheable): they are ignored. Keep-Alive is
-/// nominated more often than all others, and ends here without that.
+/// Returns whether the option may be a field name. A sender must not nominate a field meant for all recipients. Some
+/// such nominations would remove the routing, the framing or the caching directives of the message (no-store would
+/// become cacheable): they are ignored. Keep-Alive is nominated more often than all others, and is hop-by-hop even
+/// without that.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 fn may_be_nominated(option: &[u8]) -> bool {
     let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
@@ -65,14 +67,14 @@ fn may_be_nominated(option: &[u8]) -> bool {
     }
 }
 
-/// Whether a field ends here by its name alone: it belongs to a connection, or speaks to the next proxy, which is
-/// this one. Costs two comparisons of lengths for most names.
+/// Returns whether a field is hop-by-hop by its name alone: it belongs to a connection, or is meant for the next proxy,
+/// which is this one. Costs two comparisons of lengths for most names.
 #[inline]
 pub fn ends_here(name: &str) -> bool {
     is_connection_specific(name) || is_for_this_proxy(name.as_bytes())
 }
 
-/// Whether a field belongs to one connection by its name alone.
+/// Returns whether a field belongs to one connection by its name alone.
 //= RFC 9110 section 7.6.1: known connection-specific fields are removed
 #[inline]
 pub fn is_connection_specific(name: impl AsRef<[u8]>) -> bool {
@@ -100,7 +102,8 @@ fn is_for_this_proxy(name: &[u8]) -> bool {
     }
 }
 
-/// Whether each sender writes this field itself, whatever it has received: whom it asks, and how much it sends.
+/// Returns whether each sender writes this field itself, regardless of the received value: the host it connects to, and
+/// the length it sends.
 #[inline]
 pub fn is_written_by_sender(name: impl AsRef<[u8]>) -> bool {
     let name = name.as_ref();
@@ -149,7 +152,7 @@ mod tests {
         check("keep-alive", &[]);
         check("Keep-Alive, X-Hop ,,\tclose", &["X-Hop", "close"]);
         check("Host, Content-Length, content-range, CACHE-CONTROL, Range", &["Range"]);
-        // Options are no quoted strings.
+        // Options are not quoted strings.
         check("\"a, X-Hop, b\"", &["\"a", "X-Hop", "b\""]);
     }
 }

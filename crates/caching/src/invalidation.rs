@@ -1,5 +1,5 @@
-//! What an unsafe request makes invalid (RFC 9111 section 4.4), with the reference resolution of
-//! RFC 3986 section 5 that `Location` and `Content-Location` need.
+//! The URIs that an unsafe request invalidates (RFC 9111 section 4.4), with the reference resolution of RFC 3986
+//! section 5 for `Location` and `Content-Location`.
 
 use smallvec::SmallVec;
 
@@ -29,8 +29,8 @@ pub struct SameOrigin {
     pub query: Option<Vec<u8>>,
 }
 
-/// The URIs whose stored responses, all variants of them, are to be invalidated after this exchange:
-/// none, or the target and what the response points to at the same origin.
+/// Returns the URIs whose stored responses, in all variants, must be invalidated after this exchange: none, or the
+/// target and the URIs of the same origin that the response names.
 //= RFC 9111 section 4.4: invalidating stored responses
 pub fn invalidated(
     method: MethodClass,
@@ -52,7 +52,7 @@ pub fn invalidated(
     uris
 }
 
-/// Resolves a URI reference against the target. `None` if it is malformed or of another origin.
+/// Resolves a URI reference against the target. Returns `None` if it is malformed or of another origin.
 //= RFC 3986 section 5.2: relative resolution, strict
 //= RFC 9111 section 4.4: the same origin only
 pub fn resolve(target: &Target<'_>, reference: &[u8]) -> Option<SameOrigin> {
@@ -68,13 +68,13 @@ pub fn resolve(target: &Target<'_>, reference: &[u8]) -> Option<SameOrigin> {
             let is_same = is_same_scheme && own.is_same(&Authority::new(scheme, authority));
             is_same.then(|| rooted(reference.path, reference.query))
         }
-        // `http:path` has no authority to be of the same origin with.
+        // `http:path` has no authority whose origin could be compared.
         None if reference.scheme.is_some() => None,
         None => Some(resolve_path(target, &reference)),
     }
 }
 
-/// A URI reference cut into its components, without the fragment.
+/// A URI reference split into its components, without the fragment.
 struct Reference<'a> {
     scheme: Option<&'a [u8]>,
     authority: Option<&'a [u8]>,
@@ -105,7 +105,7 @@ fn split_scheme(text: &[u8]) -> (Option<&[u8]>, &[u8]) {
     if is_scheme { (Some(scheme), rest) } else { (None, text) }
 }
 
-/// What stands before the first `mark`, and what after.
+/// Splits the text at the first `mark`.
 fn cut(text: &[u8], mark: u8) -> (&[u8], Option<&[u8]>) {
     match memchr::memchr(mark, text) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
@@ -131,7 +131,7 @@ fn rooted(path: &[u8], query: Option<&[u8]>) -> SameOrigin {
     SameOrigin { path: remove_dot_segments(path), query: query.map(<[u8]>::to_vec) }
 }
 
-/// The result begins with a slash.
+/// Removes dot segments. The result begins with a slash.
 //= RFC 3986 section 5.2.4: remove dot segments
 fn remove_dot_segments(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());

@@ -1,7 +1,7 @@
-//! Cache keys: one sequence of bytes for what a request asks for, different whenever that differs.
+//! Cache keys: one sequence of bytes per requested resource, different whenever a part of it differs.
 //!
-//! Every part stands with its length before it, so that no part can pretend to be its neighbour. Path and query
-//! come in their normal form ([`crate::target`]), and nothing else is decoded: `/a%2Fb` is not `/a/b`, `a=1%26b=2` is not `a=1&b=2`.
+//! Each part is preceded by its length, so that no part can be confused with its neighbour. Path and query are in
+//! normal form ([`crate::target`]), and nothing else is decoded: `/a%2Fb` is not `/a/b`, `a=1%26b=2` is not `a=1&b=2`.
 
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ use crate::authority::{self, Authority};
 /// Up to this many query parameters are sorted without allocation.
 pub const PARAMETERS_INLINE: usize = 32;
 
-/// What takes part in a key. All of it always does.
+/// The parts of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyParts<'a> {
     /// The name of the site in the configuration: sites never share stored responses.
@@ -21,29 +21,29 @@ pub struct KeyParts<'a> {
     pub authority: &'a [u8],
     /// The path in normal form.
     pub path: &'a [u8],
-    /// What follows the first `?`, in normal form; `None` without one.
+    /// The text after the first `?`, in normal form; `None` without one.
     pub query: Option<&'a [u8]>,
     /// The method name. `HEAD` counts as `GET`, whose stored response answers it.
     pub method: &'a str,
-    /// Anything else that the operator wants told apart, in a fixed order.
+    /// Further values by which the operator distinguishes responses, in a fixed order.
     //= RFC 9111 section 2: more in the cache key
     pub extra: &'a [&'a [u8]],
 }
 
-/// How the query takes part.
+/// How the query is included in the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules {
-    /// Which parameters.
+    /// The included parameters.
     pub parameters: QueryParameters,
-    /// In which order.
+    /// Their order.
     pub order: QueryOrder,
 }
 
-/// Which query parameters take part in the key. A name matches byte for byte, a name that ends in `*`
-/// matches all that begin with what stands before it.
+/// The query parameters that are included in the key. A name matches byte for byte, a name that ends in `*` matches all
+/// names with that prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum QueryParameters {
-    /// All of them.
+    /// All parameters.
     #[default]
     All,
     /// All but these.
@@ -52,35 +52,34 @@ pub enum QueryParameters {
     Keep(Vec<Box<[u8]>>),
 }
 
-/// In which order query parameters stand in the key.
+/// The order of query parameters in the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueryOrder {
-    /// As sent.
+    /// The order as sent.
     #[default]
     AsSent,
-    /// By name. Parameters of the same name stay in the order they were sent in, which means something
-    /// to many an origin server.
+    /// Sorted by name. Parameters of the same name keep their order, which is significant to many origin servers.
     Sorted,
 }
 
-/// A key that is kept, with a stored response for example.
+/// An owned key, for example of a stored response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheKey(Box<[u8]>);
 
 impl CacheKey {
-    /// The key of these parts.
+    /// Returns the key of these parts.
     pub fn new(parts: &KeyParts<'_>, rules: &KeyRules) -> Self {
         let mut bytes = Vec::new();
         write_key(parts, rules, &mut bytes);
         Self(bytes.into())
     }
 
-    /// From bytes that [`write_key`] wrote.
+    /// Returns the key with bytes that [`write_key`] wrote.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
 
-    /// Equal exactly when the parts are.
+    /// Returns the bytes, which are equal exactly if the parts are.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -98,7 +97,7 @@ impl std::borrow::Borrow<[u8]> for CacheKey {
     }
 }
 
-/// Puts the key of these parts into `out`, in place of what is there.
+/// Replaces the content of `out` by the key of these parts.
 //= RFC 9111 section 2: the cache key holds at least the method and the target URI
 pub fn write_key(parts: &KeyParts<'_>, rules: &KeyRules, out: &mut Vec<u8>) {
     out.clear();
@@ -119,7 +118,7 @@ pub fn write_key(parts: &KeyParts<'_>, rules: &KeyRules, out: &mut Vec<u8>) {
 }
 
 fn write_authority(scheme: &[u8], authority: &[u8], out: &mut Vec<u8>) {
-    // Most clients write it so, where no port is needed.
+    // Most clients send it in this form if no port is needed.
     if authority::is_plain(authority) {
         return write_part(authority, out);
     }
@@ -128,14 +127,14 @@ fn write_authority(scheme: &[u8], authority: &[u8], out: &mut Vec<u8>) {
     authority.write(out);
 }
 
-/// Where a key is: its parts as they were written.
+/// The parts of a key that locate it, as they were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPlace<'a> {
     /// The name of the site.
     pub site: &'a [u8],
-    /// In lower case.
+    /// The scheme in lower case.
     pub scheme: &'a [u8],
-    /// In lower case, without a default port.
+    /// The authority in lower case, without a default port.
     pub authority: &'a [u8],
     /// The path.
     pub path: &'a [u8],
@@ -143,7 +142,7 @@ pub struct KeyPlace<'a> {
     pub rest: &'a [u8],
 }
 
-/// Where a key is; `None` for bytes that [`write_key`] did not write.
+/// Parses a key; returns `None` for bytes that [`write_key`] did not write.
 pub fn place(key: &[u8]) -> Option<KeyPlace<'_>> {
     let mut rest = key.strip_prefix(&[FORMAT])?;
     read_place(&mut rest)
@@ -159,7 +158,8 @@ fn read_place<'a>(rest: &mut &'a [u8]) -> Option<KeyPlace<'a>> {
     })
 }
 
-/// A key for people, such as `GET http://a/b?c of site shop`; `None` for bytes that [`write_key`] did not write.
+/// Formats a key for people, such as `GET http://a/b?c of site shop`; returns `None` for bytes that [`write_key`] did
+/// not write.
 pub fn describe(key: &[u8]) -> Option<String> {
     let mut rest = key.strip_prefix(&[FORMAT])?;
     let KeyPlace { site, scheme, authority, path, rest: _ } = read_place(&mut rest)?;
@@ -204,13 +204,14 @@ fn read_long_length(rest: &mut &[u8]) -> Option<usize> {
     None
 }
 
-/// The first byte of every key. Another way to write keys takes another number.
+/// The first byte of every key. Another format has another number.
 const FORMAT: u8 = 2;
 const QUERY_ABSENT: u8 = 0;
 const QUERY_PRESENT: u8 = 1;
 
-/// Most lengths fit in one byte, and a key is kept with each stored response. Each number has one form, and none begins
-/// with another's: seven bits to a byte, the lowest first, all bytes but the last marked.
+/// Writes a length with seven bits in a byte, the lowest first; all bytes but the last are marked. Most lengths fit in
+/// one byte, which matters because a key is kept with each stored response. Each number has one form, and no form is a
+/// prefix of another.
 fn write_length(length: usize, out: &mut Vec<u8>) {
     let mut left = length;
     while left >= usize::from(LENGTH_GOES_ON) {
@@ -228,11 +229,11 @@ fn write_part(part: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(part);
 }
 
-/// An empty query is not an absent one, but a query whose parameters are all left out is.
+/// Writes the query. An empty query differs from an absent one, but a query without included parameters doesn't.
 fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
     let Some(query) = query else { return out.push(QUERY_ABSENT) };
     out.push(QUERY_PRESENT);
-    // As most sites have it: cut and joined again, it would be the same.
+    // For most sites splitting and joining would not change the query.
     if matches!((&rules.order, &rules.parameters), (QueryOrder::AsSent, QueryParameters::All)) {
         return write_part(query, out);
     }
@@ -241,19 +242,19 @@ fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
         out.truncate(start - 1);
         return out.push(QUERY_ABSENT);
     }
-    // How long it is, is known only now.
+    // The length is known only now.
     let end = out.len();
     write_length(end - start, out);
     out[start..].rotate_left(end - start);
 }
 
-/// The parameters of a query that take part, in their order, as a query; `None` where none is left.
+/// Returns the included parameters of a query, in their order, as a query; `None` if there are none.
 pub fn reduced_query(query: &[u8], rules: &KeyRules) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(query.len());
     (write_reduced(query, rules, &mut out) > 0).then_some(out)
 }
 
-/// How many parameters were written.
+/// Returns the number of parameters written.
 fn write_reduced(query: &[u8], rules: &KeyRules, out: &mut Vec<u8>) -> usize {
     match rules.order {
         QueryOrder::AsSent => write_parameters(kept(query, rules), out),
@@ -261,7 +262,7 @@ fn write_reduced(query: &[u8], rules: &KeyRules, out: &mut Vec<u8>) -> usize {
     }
 }
 
-/// How many were written. They contain no `&`, so that joining them by it loses nothing.
+/// Returns the number written. Parameters contain no `&`, so joining them by it is unambiguous.
 fn write_parameters<'a>(parameters: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> usize {
     let mut count = 0;
     for parameter in parameters {
@@ -278,11 +279,12 @@ fn kept<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl Iterator<Item = &'a [u
     query.split(|byte| *byte == b'&').filter(|parameter| takes_part(parameter, &rules.parameters))
 }
 
-/// The index makes an unstable sort stable: the stable one may allocate.
+/// Sorts by parameter and index. The index makes an unstable sort stable; the stable one may allocate.
 fn sorted<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl IntoIterator<Item = &'a [u8]> {
     let mut parameters: SmallVec<[(usize, &[u8]); PARAMETERS_INLINE]> =
         kept(query, rules).enumerate().collect();
-    // Names that are read as one another stay in the order in which they came: the last may count. With escapes or semicolons, that can't be told.
+    // Names that origins may take for the same keep their order: the last may count. Escapes and semicolons leave that
+    // unknown.
     let is_told = |(_, parameter): &(usize, &[u8])| memchr::memchr2(b'%', b';', name_of(parameter)).is_none();
     if parameters.iter().all(is_told) {
         parameters.sort_unstable_by(|(index, one), (other_index, other)| {
@@ -296,12 +298,12 @@ fn name_of(parameter: &[u8]) -> &[u8] {
     memchr::memchr(b'=', parameter).map_or(parameter, |equals| &parameter[..equals])
 }
 
-/// Whether a parameter is in the key. One that an origin may read as another parameter, or as several, always is: what the origin reads must not be
-/// missing in the key.
+/// Returns whether a parameter is included in the key. One that an origin may parse as another parameter, or as
+/// several, always is: the key must contain all that the origin uses.
 fn takes_part(parameter: &[u8], parameters: &QueryParameters) -> bool {
     let is_listed =
         |patterns: &[Box<[u8]>], name: &[u8]| patterns.iter().any(|pattern| matches_name(pattern, name));
-    // Some origins separate parameters by it, too.
+    // Some origins also separate parameters by a semicolon.
     let has_more = || memchr::memchr(b';', parameter).is_some();
     match parameters {
         QueryParameters::All => true,
@@ -320,12 +322,14 @@ fn takes_part(parameter: &[u8], parameters: &QueryParameters) -> bool {
     }
 }
 
-/// Encoded names are decoded by origins, `w[]` and `w[0]` are `w` to many.
+/// Returns whether origins may parse the name as another one: they decode encoded names, and many take `w[]` and `w[0]`
+/// for `w`.
 fn may_be_read_as_another(name: &[u8]) -> bool {
     memchr::memchr3(b'%', b'+', b'[', name).is_some()
 }
 
-/// A name as the most lenient origin reads it: PHP takes `a.b`, `a+b` and `+a_b` for `a_b`, and `w[]` for `w`; ASP.NET takes `A` for `a`.
+/// Returns the name as the most lenient origin parses it: PHP takes `a.b`, `a+b` and `+a_b` for `a_b`, and `w[]` for
+/// `w`; ASP.NET takes `A` for `a`.
 fn read_alike(name: &[u8]) -> impl Iterator<Item = u8> {
     let name = name.split(|byte| *byte == b'[').next().unwrap_or_default();
     let spaces = name.iter().take_while(|byte| **byte == b'+').count();

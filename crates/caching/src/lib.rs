@@ -1,14 +1,14 @@
-//! Decides, for a shared HTTP cache, what may be stored, what may be reused, and how: RFC 9111, the
-//! parts of RFC 9110 that a cache needs (dates, entity tags, preconditions, ranges, `Vary`),
-//! RFC 5861, and the `Cache-Status` field of RFC 9211.
+//! Decides, for a shared HTTP cache, which responses may be stored and reused, and how: RFC 9111, the parts of RFC 9110
+//! that a cache needs (dates, entity tags, preconditions, ranges, `Vary`), RFC 5861, and the `Cache-Status` field of
+//! RFC 9211.
 //!
-//! It never does IO, never reads a clock and never waits: every function is one of values and `now`
-//! (a [`Timestamp`]). It holds no stored response; it says what a caller that holds one may do.
+//! It does no IO, never reads a clock and never waits: every function depends on values and `now` (a [`Timestamp`])
+//! only. It stores no responses; it says how a caller may use its stored ones.
 //!
-//! The road of a request through it:
+//! The steps of a request:
 //!
-//! 1. [`RequestFacts::parse`] reads the request once; [`key::write_key`] names what is asked for.
-//! 2. With stored responses at hand, [`NominatedFields::matches`] says which of them were chosen by
+//! 1. [`RequestFacts::parse`] parses the request once; [`key::write_key`] writes its cache key.
+//! 2. With stored responses at hand, [`NominatedFields::matches`] says which of them were selected by
 //!    the same request fields, and [`reuse()`] what may be done with one ([`Reuse`]).
 //! 3. On a hit, [`conditional::evaluate`] and [`range::evaluate`] choose between 200, 304, 206, 416.
 //! 4. With a response from the origin server, [`ResponseFacts::parse`] reads it once and
@@ -17,14 +17,14 @@
 //! 5. After an unsafe method, [`invalidation::invalidated`] lists what to invalidate.
 //! 6. [`CacheStatus`] writes down what happened.
 //!
-//! What may be one user's alone is never handed to another: [`sharing`].
+//! A response that may belong to one user is never sent to another: [`sharing`].
 //!
-//! RFC 9111 leaves room, and sometimes safety asks for less than it permits. [`Rules`] hold these choices, and a [`Profile`] is a set of
-//! defaults for them (`docs/operate/profiles.md`). Where Larder knowingly differs from a sentence of an RFC,
-//! `docs/reference/rfc9111.md` lists a deviation.
+//! RFC 9111 leaves choices, and safety sometimes requires less than it permits. [`Rules`] hold these choices, and a
+//! [`Profile`] is a set of defaults for them (`docs/operate/profiles.md`). `docs/reference/rfc9111.md` lists the
+//! deliberate deviations from the RFCs.
 //!
-//! Steps 1 to 3 do not allocate (more than [`key::PARAMETERS_INLINE`] query parameters to sort and more
-//! than [`range::RANGES_INLINE`] ranges apart), so that a hit costs its caller nothing in the heap.
+//! Steps 1 to 3 don't allocate (except for more than [`key::PARAMETERS_INLINE`] query parameters to sort, and more than
+//! [`range::RANGES_INLINE`] ranges), so that a hit needs no heap memory.
 //!
 //! ```
 //! use caching::{ExchangeTimes, RequestFacts, ResponseFacts, Reuse, Rules, Timestamp, may_store, reuse};
@@ -39,8 +39,8 @@
 //! assert!(matches!(reuse(&request, &stored, &rules, then.plus_ms(60_000)), Reuse::Forward(_)));
 //! ```
 //!
-//! A stored response costs its keeper 48 bytes for [`StoredFacts`], and 8 for [`StoredValidators`], whose text
-//! stays in its fields; [`NominatedValues`] hold copies of the bytes they are about.
+//! A stored response takes 48 bytes for [`StoredFacts`], and 8 for [`StoredValidators`], whose text stays in its
+//! fields; [`NominatedValues`] hold copies of the bytes they are about.
 //!
 //! A header section is a slice of [`FieldLine`]s. Fuzz targets find total functions in
 //! [`date::parse`], [`RequestDirectives::parse`], [`ResponseDirectives::parse`], [`EntityTag::parse`],

@@ -1,20 +1,20 @@
-//! How many more gateways a request may pass (RFC 9110 section 7.6.2).
+//! The number of further gateways that a request may pass (RFC 9110 section 7.6.2).
 
 use crate::{FieldLine, decimal, fields};
 
-/// What `Max-Forwards` asks of a gateway.
+/// The meaning of `Max-Forwards` for a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxForwards {
-    /// Nothing: it is absent or no number, or it means nothing to the method.
+    /// No limit: the field is absent, not a number, or not defined for the method.
     Unlimited,
-    /// To answer the request instead of forwarding it.
+    /// Answer the request instead of forwarding it.
     Answer,
-    /// To forward the request with this number.
+    /// Forward the request with this number.
     Forward(u64),
 }
 
 impl MaxForwards {
-    /// Reads `Max-Forwards` of a request. Does not allocate.
+    /// Parses `Max-Forwards` of a request. Doesn't allocate.
     //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
     //= RFC 9110 section 7.6.2: Max-Forwards of other methods
     pub fn parse(method: &str, request: &[FieldLine<'_>]) -> Self {

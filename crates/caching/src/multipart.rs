@@ -1,14 +1,14 @@
-//! `multipart/byteranges` (RFC 9110 section 14.6): heads of parts, the end, and the exact length of all.
+//! `multipart/byteranges` (RFC 9110 section 14.6): heads of parts, the end, and the exact total length.
 
 use crate::range::write_content_range;
 use crate::{ByteRange, decimal};
 
 //= RFC 9110 section 14.6: multipart/byteranges
-/// The frame of a 206 with several ranges. Every part head begins with the line end that closes the
-/// part before it; before the first, it is an empty preamble.
+/// The framing of a 206 with several ranges. Every part head begins with the line end that closes the previous part;
+/// before the first, it is an empty preamble.
 #[derive(Clone, Copy, Debug)]
 pub struct Multipart<'a> {
-    /// Must not occur in the body; at most 70 characters that need no quoting.
+    /// The boundary, which must not occur in the body; at most 70 characters that need no quoting.
     pub boundary: &'a [u8],
     /// `Content-Type` of the stored response, for every part.
     pub content_type: Option<&'a [u8]>,
@@ -23,7 +23,7 @@ impl Multipart<'_> {
         out.extend_from_slice(self.boundary);
     }
 
-    /// Appends what goes before the bytes of `range`.
+    /// Appends the text before the bytes of `range`.
     //= RFC 9110 section 15.3.7.2: Content-Range in each part
     pub fn write_part_head(&self, range: ByteRange, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n--");
@@ -37,14 +37,14 @@ impl Multipart<'_> {
         out.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// Appends what goes after the bytes of the last range.
+    /// Appends the text after the bytes of the last range.
     pub fn write_end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n--");
         out.extend_from_slice(self.boundary);
         out.extend_from_slice(b"--\r\n");
     }
 
-    /// The length of the whole 206 body.
+    /// Returns the length of the whole 206 body.
     pub fn total_bytes(&self, ranges: &[ByteRange]) -> u64 {
         let end_bytes = self.boundary.len() as u64 + END_BYTES;
         ranges.iter().fold(end_bytes, |sum, range| {

@@ -1,8 +1,8 @@
-//! Content negotiation as a cache sees it: what `Accept-Encoding` and `Accept-Language` mean (RFC 9110 sections 12.4.2,
-//! 12.5.3 and 12.5.4), whether two values mean the same, and whether a stored response is the one that the origin server
-//! would choose.
+//! Content negotiation in a cache: the meaning of `Accept-Encoding` and `Accept-Language` (RFC 9110 sections 12.4.2,
+//! 12.5.3 and 12.5.4), whether two values mean the same, and whether a stored response is the one that the origin
+//! server would select.
 //!
-//! A value outside the grammar has no meaning here: it is compared as it was sent, and selects nothing.
+//! A value outside the grammar has no meaning here: it is compared as sent, and selects nothing.
 
 use std::cmp::{Ordering, Reverse};
 use std::ops::ControlFlow;
@@ -14,49 +14,50 @@ use crate::{FieldLine, fields};
 /// How the values of `Accept-Encoding` and `Accept-Language` select a stored response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Negotiation {
-    /// As any other field: member by member.
+    /// Like any other field: member by member.
     AsSent,
-    /// By what they mean: case, order, space and different spellings of one weight make no difference.
+    /// By meaning: case, order, spaces and different spellings of one weight are ignored.
     #[default]
     Normalised,
-    /// Likewise, and where no stored response was chosen by the same preferences, one whose own `Content-Encoding` or
-    /// `Content-Language` makes the choice certain.
+    /// By meaning; and if no stored response was selected by the same preferences, one whose own `Content-Encoding` or
+    /// `Content-Language` makes the selection certain.
     Selecting,
 }
 
-/// A request field that states preferences.
+/// A request field with preferences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dimension {
     Encoding,
     Language,
 }
 
-/// The content codings that requests for one rule are reduced to: what an origin does not have, nobody needs to ask for.
+/// The content codings that requests for one rule are reduced to: clients need not ask for codings that an origin
+/// doesn't have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Codings {
-    /// Lower case, in the order in which they are named to the origin; empty for all that there are.
+    /// In lower case, in the order in which they are sent to the origin; empty for all codings.
     names: Vec<Box<str>>,
 }
 
 impl Codings {
-    /// All that there are: nothing is reduced.
+    /// All codings: nothing is reduced.
     pub const ALL: &'static Self = &Self { names: Vec::new() };
 
-    /// These, by name: at most [`Self::COUNT_MAX`].
+    /// Returns these codings, by name: at most [`Self::COUNT_MAX`].
     pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let named = names.into_iter().map(|name| name.to_ascii_lowercase().into_boxed_str());
         Self { names: named.take(Self::COUNT_MAX).collect() }
     }
 
-    /// With `identity` and `*` there is room for each of them in one field.
+    /// With `identity` and `*`, all of them fit into one field.
     pub const COUNT_MAX: usize = 8;
 
-    /// Whether the origin is asked for none, whatever clients accept: `identity` alone is listed.
+    /// Returns whether the origin is asked for no coding, whatever clients accept: `identity` alone is listed.
     fn are_none(&self) -> bool {
         matches!(&self.names[..], [only] if only.as_bytes() == IDENTITY)
     }
 
-    /// Whether anything is reduced.
+    /// Returns whether nothing is reduced.
     pub fn are_all(&self) -> bool {
         self.names.is_empty()
     }
@@ -71,8 +72,8 @@ impl Codings {
         names.position(|name| name.eq_ignore_ascii_case(coding)).unwrap_or(self.names.len())
     }
 
-    /// `Accept-Encoding` of a request in one form for all that mean the same: what the origin is sent. `None` where there
-    /// is no such field, or where it has no meaning: it goes as it is.
+    /// Returns `Accept-Encoding` for the origin, in one form for all values of the same meaning. Returns `None` if the
+    /// field is absent or has no meaning: it is then forwarded as sent.
     //= RFC 9110 section 12.5.3: Accept-Encoding
     pub fn accept_encoding(&self, request: &[FieldLine<'_>]) -> Option<String> {
         let mut preferences = Preferences::parse(Dimension::Encoding, request, self)?;
@@ -82,14 +83,14 @@ impl Codings {
     }
 }
 
-/// More members than this are compared as they were sent.
+/// Values with more members are compared as sent.
 const MEMBERS_MAX: usize = 16;
 
-/// The longest coding or language range that is understood, in bytes.
+/// The longest coding or language range that is parsed, in bytes.
 const RANGE_BYTES_MAX: usize = 64;
 
 impl Dimension {
-    /// Of a lower-case field name.
+    /// Returns the dimension of a lower-case field name.
     pub(crate) fn of(name: &str) -> Option<Self> {
         match name {
             "accept-encoding" => Some(Self::Encoding),
@@ -106,7 +107,7 @@ impl Dimension {
     }
 }
 
-/// What a client wants: at most one weight per range, ordered by range.
+/// A client's preferences: at most one weight per range, ordered by range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Preferences<'a> {
     members: SmallVec<[Preference<'a>; MEMBERS_MAX]>,
@@ -128,7 +129,7 @@ impl PartialEq for Preference<'_> {
 impl Eq for Preference<'_> {}
 
 impl<'a> Preferences<'a> {
-    /// Reads the field of a request. `None` where it is absent, or has no meaning. Does not allocate.
+    /// Parses the field of a request. Returns `None` if it is absent or has no meaning. Doesn't allocate.
     //= RFC 9111 section 4.1: normalization with identical semantics
     pub(crate) fn parse(
         dimension: Dimension,
@@ -154,7 +155,7 @@ impl<'a> Preferences<'a> {
         Some(preferences)
     }
 
-    /// Names what an asterisk accepts, where it is known what there is to accept.
+    /// Replaces an asterisk by the codings that it accepts, if they are known.
     //= RFC 9110 section 12.5.3: Accept-Encoding
     fn name_all(&mut self, codings: &'a Codings) -> Option<()> {
         let Some(weight) = self.listed(ANY).filter(|weight| *weight > 0 && !codings.names.is_empty()) else {
@@ -169,7 +170,7 @@ impl<'a> Preferences<'a> {
         Some(())
     }
 
-    /// Each range with its weight, ordered by range; the ranges are lower case.
+    /// Writes each range with its weight, ordered by range; the ranges are in lower case.
     pub(crate) fn write(&self, mut sink: impl FnMut(&[u8], u16) -> ControlFlow<()>) -> ControlFlow<()> {
         for member in &self.members {
             let mut lower = [0u8; RANGE_BYTES_MAX];
@@ -181,7 +182,7 @@ impl<'a> Preferences<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Each member for people.
+    /// Formats each member.
     pub(crate) fn texts(&self) -> impl Iterator<Item = String> {
         self.members.iter().map(|member| {
             let range = String::from_utf8_lossy(member.range);
@@ -192,12 +193,12 @@ impl<'a> Preferences<'a> {
         })
     }
 
-    /// From what [`Self::write`] gave.
+    /// Reads the output of [`Self::write`].
     pub(crate) fn from_written(members: impl Iterator<Item = (&'a [u8], u16)>) -> Self {
         Self { members: members.map(|(range, weight)| Preference { range, weight }).collect() }
     }
 
-    /// `None` for too many ranges, or two weights for one.
+    /// Returns `None` for too many ranges, or two weights for one.
     fn insert(&mut self, member: Preference<'a>) -> Option<()> {
         match self.members.binary_search_by(|known| compare(known.range, member.range)) {
             Ok(known) => (self.members[known].weight == member.weight).then_some(()),
@@ -214,17 +215,17 @@ impl<'a> Preferences<'a> {
         Some(self.members[place].weight)
     }
 
-    /// Leaves out what the other members say anyway.
+    /// Removes members that the others imply.
     //= RFC 9110 section 12.5.3: Accept-Encoding
     fn reduce_codings(&mut self) {
         match self.listed(ANY) {
-            // What is not listed is refused, but for identity.
+            // Unlisted codings are refused, except identity.
             None => self.members.retain(|member| member.weight > 0 || member.is(IDENTITY)),
             Some(0) => {
                 let refuses_identity = self.listed(IDENTITY).is_none_or(|weight| weight == 0);
                 self.members.retain(|member| member.weight > 0);
                 if refuses_identity {
-                    // There is room: the asterisk went.
+                    // There is room, because the asterisk was removed.
                     let _ = self.insert(Preference { range: IDENTITY, weight: 0 });
                 }
             }
@@ -232,7 +233,7 @@ impl<'a> Preferences<'a> {
                 self.members.retain(|member| member.weight != any || member.is(ANY) || member.is(IDENTITY))
             }
         }
-        // Nothing else is wanted, so its weight is compared with no other.
+        // Nothing else is accepted, so its weight is not compared with others.
         if let [only] = &self.members[..]
             && only.is(IDENTITY)
             && only.weight > 0
@@ -241,14 +242,14 @@ impl<'a> Preferences<'a> {
         }
     }
 
-    /// The weight of a content coding, in units that leave room for `identity` where nobody mentions it: acceptable,
-    /// and after all that is listed.
+    /// Returns the weight of a content coding, in units that leave room for an unlisted `identity`: acceptable, and
+    /// after all listed codings.
     pub(crate) fn weight_of_coding(&self, coding: &[u8]) -> u32 {
         let listed = self.listed(coding).or_else(|| self.listed(ANY)).map(|weight| u32::from(weight) * 10);
         listed.unwrap_or_else(|| u32::from(coding.eq_ignore_ascii_case(IDENTITY)))
     }
 
-    /// The weight of a language tag: that of the longest range that matches it.
+    /// Returns the weight of a language tag: that of the longest range that matches it.
     //= RFC 9110 section 12.5.4: Accept-Language
     fn weight_of_language(&self, tag: &[u8]) -> u32 {
         let matching = self.members.iter().filter(|member| member.matches_language(tag));
@@ -280,16 +281,16 @@ impl<'a> Preference<'a> {
     }
 }
 
-/// Whether the origin server, which has chosen `response` for a request with the preferences `then`, is certain to
-/// choose it for one with the preferences `now` too, as far as this dimension goes.
+/// Returns whether the origin server, which selected `response` for a request with the preferences `then`, is certain
+/// to select it for one with the preferences `now` too, as far as this dimension goes.
 ///
-/// It is where `now` accepts what the response has, and no alternative gained by the change: each one that `now`
-/// accepts was acceptable then, with at least this weight in proportion to that of the response. Whatever the server
-/// prefers of its own, it has preferred this response to all of them already.
+/// It is certain if `now` accepts the response's coding or language, and no alternative has gained by the change: each
+/// one that `now` accepts was acceptable then, with at least this weight in proportion to that of the response.
+/// The server has already preferred this response to all of them by its own preferences.
 ///
-/// It is also certain where nothing that the server has could suit the client better: a language where no other has a
-/// greater weight in `now`, a coding where every other has a smaller one. Of codings with the same weight the server
-/// takes the one that compresses better, and that would be lost.
+/// It is also certain if no alternative could suit the client better: for a language, none has a greater weight in
+/// `now`; for a coding, each other has a smaller one. Among codings of the same weight the server selects the one that
+/// compresses better, and that would be lost.
 //= RFC 9111 section 4.1: preference among several matches
 pub(crate) fn is_certain(
     dimension: Dimension,
@@ -312,7 +313,7 @@ fn is_certain_coding(then: &Preferences<'_>, now: &Preferences<'_>, coding: &[u8
     let chosen = Weights { then: then.weight_of_coding(coding), now: now.weight_of_coding(coding) };
     let others = now.members.iter().map(|member| member.range).chain([IDENTITY]);
     let mut others = others.filter(|other| !other.eq_ignore_ascii_case(coding));
-    // An asterisk stands for codings that are named nowhere, and they must have been acceptable likewise.
+    // An asterisk stands for codings that are not named, and they must have been acceptable then too.
     let weight_then = |other: &[u8]| match other {
         ANY => then.listed(ANY).map_or(0, |weight| u32::from(weight) * 10),
         _ => then.weight_of_coding(other),
@@ -340,7 +341,7 @@ fn is_first_language(now: &Preferences<'_>, tag: &[u8]) -> bool {
     weight > 0 && now.members.iter().all(|member| u32::from(member.weight) <= weight)
 }
 
-/// What one alternative weighed in two requests.
+/// The weights of one alternative in two requests.
 #[derive(Clone, Copy)]
 struct Weights {
     then: u32,
@@ -348,20 +349,20 @@ struct Weights {
 }
 
 impl Weights {
-    /// Whether the other weighs more now, in proportion to this one, than it did then.
+    /// Returns whether the other weighs more now, in proportion to this one, than it did then.
     fn is_overtaken_by(self, other: Self) -> bool {
         other.now * self.then > other.then * self.now
     }
 }
 
-/// The only content coding of a response, `identity` where it has none.
+/// Returns the only content coding of a response, `identity` if it has none.
 fn content_coding<'a>(response: &'a [FieldLine<'a>]) -> Option<&'a [u8]> {
     let mut codings = fields::members(response, "content-encoding");
     let coding = coding_name(codings.next().unwrap_or(IDENTITY));
     (codings.next().is_none() && fields::is_token(coding) && coding != ANY).then_some(coding)
 }
 
-/// The only language of a response.
+/// Returns the only language of a response.
 fn content_language<'a>(response: &'a [FieldLine<'a>]) -> Option<&'a [u8]> {
     let mut languages = fields::members(response, "content-language");
     let tag = languages.next()?;
@@ -380,7 +381,7 @@ fn coding_name(coding: &[u8]) -> &[u8] {
     }
 }
 
-/// `q=` and a number from 0 to 1 with at most three digits after the point, in thousandths.
+/// Parses `q=` and a number from 0 to 1 with at most three digits after the point, in thousandths.
 //= RFC 9110 section 12.4.2: quality values
 fn parse_weight(parameter: &[u8]) -> Option<u16> {
     let [b'q' | b'Q', b'=', number @ ..] = parameter else { return None };
@@ -412,7 +413,7 @@ const IDENTITY: &[u8] = b"identity";
 mod tests {
     use super::*;
 
-    /// Equal texts where, and only where, the preferences are equal; and reading the text again changes nothing.
+    /// The texts are equal exactly if the preferences are, and parsing the text again changes nothing.
     #[test]
     fn accept_encoding_has_one_form() {
         let codings = Codings::new(["zstd", "BR", "gzip"]);

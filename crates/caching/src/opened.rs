@@ -1,28 +1,27 @@
-//! Whether the answer to a request is its user's alone, and whether somebody opened it to others.
+//! Whether the response to a request is personal, and whether the origin or the operator has opened it to others.
 
 use crate::{
     HeuristicFor, Lifetime, LifetimeSource, RequestFacts, ResponseDirectives, ResponseFacts, Rules,
     StoredCredentialed, freshness,
 };
 
-/// Whether the answer to this request may be one user's, unless it says otherwise.
+/// Returns whether the response to this request may be personal, unless it says otherwise.
 pub fn is_personal(request: &RequestFacts, rules: &Rules) -> bool {
     request.has_credentials && rules.credentialed == StoredCredentialed::Explicit
 }
 
-/// Whether the origin server or the operator said that a response may be shared: `public`, or a lifetime above zero
-/// during which it may be used as it is. A lifetime that is guessed for requests without credentials alone says nothing
-/// to others.
+/// Returns whether the origin server or the operator allows sharing of a response: `public`, or a lifetime above zero
+/// without validation. A heuristic lifetime that applies only to requests without credentials doesn't allow it.
 pub fn may_share(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> bool {
     opener(freshness::lifetime(request, response, rules), response, rules).is_some()
 }
 
-/// Who said that a response may be shared.
+/// The party that allowed sharing of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opener {
-    /// The origin server, whose word holds whatever the rules are.
+    /// The origin server, whose permission holds under all rules.
     Origin,
-    /// The operator, whose word may be another one after a reload.
+    /// The operator, whose permission may end with a reload.
     Operator,
 }
 
@@ -41,7 +40,7 @@ pub(crate) fn opener(lifetime: Lifetime, response: &ResponseFacts, rules: &Rules
     }
 }
 
-/// Whether the operator still says what opened a response with this status, whose lifetime came from there.
+/// Returns whether the operator still opens a response with this status and source of lifetime.
 pub(crate) fn still_opens(source: LifetimeSource, status: u16, rules: &Rules) -> bool {
     let overridden = || rules.override_ttl.ttl_ms(status);
     match source {

@@ -1,5 +1,5 @@
-//! Parts of a representation (RFC 9111 sections 3.3 and 3.4): what a 206 brings, when two responses may be combined,
-//! how the rest of a partly stored response is asked for, and what the answer to that means.
+//! Parts of a representation (RFC 9111 sections 3.3 and 3.4): the part in a 206, the conditions for combining two
+//! responses, the request for the rest of a partly stored response, and the meaning of its response.
 
 use smallvec::SmallVec;
 
@@ -11,17 +11,17 @@ use crate::{ByteRange, ContentRange, FieldLine, Timestamp, Validators, content_r
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extents(SmallVec<[ByteRange; 4]>);
 
-/// What became of a range that was added to [`Extents`].
+/// The result of adding a range to [`Extents`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// The ranges that it overlapped or touched, by their index before; they are one now.
+    /// The previous indices of the ranges that it overlapped or touched, which are now joined.
     pub replaced: std::ops::Range<usize>,
-    /// That one.
+    /// The joined range.
     pub union: ByteRange,
 }
 
 impl Extents {
-    /// The ranges, in order.
+    /// Returns the ranges, in order.
     pub fn as_slice(&self) -> &[ByteRange] {
         &self.0
     }
@@ -39,13 +39,13 @@ impl Extents {
         Joined { replaced: start..end, union }
     }
 
-    /// Whether all of `range` is held.
+    /// Returns whether all of `range` is held.
     pub fn contains(&self, range: ByteRange) -> bool {
         let index = self.0.partition_point(|held| held.last < range.first);
         self.0.get(index).is_some_and(|held| held.first <= range.first && range.last <= held.last)
     }
 
-    /// What of `range` is not held.
+    /// Returns the parts of `range` that are not held.
     pub fn missing(&self, range: ByteRange) -> Self {
         let mut missing = Self::default();
         let mut next = range.first;
@@ -65,7 +65,7 @@ impl Extents {
         missing
     }
 
-    /// The index of the shortest range, which costs least to fetch again.
+    /// Returns the index of the shortest range, which costs least to fetch again.
     pub fn shortest(&self) -> Option<usize> {
         (0..self.0.len()).min_by_key(|index| self.0[*index].last - self.0[*index].first)
     }
@@ -81,8 +81,8 @@ impl FromIterator<ByteRange> for Extents {
     }
 }
 
-/// The part that a 206 brings, where it can be stored as one: it has a single valid `Content-Range`, is not multipart,
-/// and declares no other length than that of its range.
+/// Returns the part in a 206 if it can be stored as one: it has a single valid `Content-Range`, is not multipart, and
+/// declares no other length than that of its range.
 //= RFC 9111 section 3.3: a 206 as an incomplete 200
 //= RFC 9111 section 3.3: parts need Range, Content-Range and known units
 //= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
@@ -96,8 +96,9 @@ pub fn received_part(response: &[FieldLine<'_>], content_length: Option<u64>) ->
     (!is_multipart && is_whole_part).then_some(part)
 }
 
-/// Whether two responses are parts of the same representation: only an equal strong validator proves it. An entity tag
-/// on either side decides alone; a modification date speaks only where there is none and both dates are strong.
+/// Returns whether two responses are parts of the same representation: only an equal strong validator proves it. If
+/// either has an entity tag, only the tags count; modification dates count only without tags, and only if both are
+/// strong.
 //= RFC 9111 section 3.4: the same strong validator
 //= RFC 9110 section 15.3.7.3: combining parts
 pub fn may_combine(stored: &Validators<'_>, received: &Validators<'_>) -> bool {
@@ -111,20 +112,21 @@ pub fn may_combine(stored: &Validators<'_>, received: &Validators<'_>) -> bool {
         && received.is_last_modified_strong()
 }
 
-/// Whether a response says what it has of a representation in full.
+/// Whether a response describes its representation in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Description {
-    /// An answer to a request without `If-Range`.
+    /// A response to a request without `If-Range`.
     Full,
-    /// An answer to `If-Range`, which may leave out what its recipient knows.
+    /// A response to `If-Range`, which may omit fields that its recipient knows.
     //= RFC 9110 section 15.3.7: all fields of the whole without If-Range
     Short,
 }
 
-/// Whether what a part says of its representation fits what is stored. Origin servers are known that give one strong tag to
-/// all codings, languages and types of a content, so an equal tag alone proves too little: bytes of two codings in one body
-/// are neither. A coding must be the same and said each time, even where `If-Range` lets it be left out; others where both
-/// tell; and the part must not have been chosen by more request fields than the stored response was.
+/// Returns whether the description of a part's representation matches the stored one. Some origin servers give one
+/// strong tag to all codings, languages and types of a content, so an equal tag alone proves too little: a body of
+/// bytes in two codings would be corrupt. The coding must be the same and present each time, even though `If-Range`
+/// allows its omission; other fields must agree if both have them; and the part must not have been selected by more
+/// request fields than the stored response was.
 //= RFC 9110 section 15.3.7.3: combining parts
 pub fn is_described_alike(
     stored: &[FieldLine<'_>],
@@ -135,7 +137,7 @@ pub fn is_described_alike(
     let is_same = |name: &str| match (fields::first(stored, name), fields::first(received, name)) {
         (Some(stored), Some(received)) => stored.eq_ignore_ascii_case(received),
         (Some(_), None) => description == Description::Short,
-        // What the operator hides is not stored.
+        // Fields that the operator hides are not stored.
         (None, _) => true,
     };
     let nominates =
@@ -147,18 +149,18 @@ pub fn is_described_alike(
 
 const DESCRIBING: [&str; 3] = ["content-language", "content-location", "content-type"];
 
-/// Whether a field describes the content of one message: that of a part says nothing about the whole, nor that of the
-/// whole about a part.
+/// Returns whether a field describes the content of one message: for a part it says nothing about the whole, and for
+/// the whole nothing about a part.
 //= RFC 9110 section 14.4: Content-Range
 pub fn is_of_one_message(name: &str) -> bool {
     OF_ONE_MESSAGE.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// RFC 9530 has `Repr-Digest` for the whole, which stays.
+/// `Repr-Digest` (RFC 9530) is about the whole, and stays.
 const OF_ONE_MESSAGE: [&str; 4] = ["content-range", "content-length", "content-digest", "content-md5"];
 
-/// The value of `If-Range` with which the rest of a stored response is asked for; `None` when it has no strong
-/// validator, so that nothing could be combined with it.
+/// Returns the value of `If-Range` for requesting the rest of a stored response; `None` if it has no strong validator,
+/// so that parts could not be combined.
 //= RFC 9110 section 13.1.5: If-Range takes strong validators only
 //= RFC 9110 section 13.1.5: no date where there is an entity tag
 pub fn if_range_value<'a>(stored: &Validators<'a>) -> Option<&'a [u8]> {
@@ -170,34 +172,34 @@ pub fn if_range_value<'a>(stored: &Validators<'a>) -> Option<&'a [u8]> {
     stored.is_last_modified_strong().then_some(modified)
 }
 
-/// A missing part of a stored response, as it was asked for.
+/// A missing part of a stored response, as requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The bytes that are missing.
     pub range: ByteRange,
-    /// Of the stored response.
+    /// Validators of the stored response.
     pub validators: Validators<'a>,
     /// The stored fields.
     pub fields: &'a [FieldLine<'a>],
-    /// The complete length of the stored response, where it is known.
+    /// Complete length of the stored response, if known.
     pub complete_bytes: Option<u64>,
 }
 
-/// What the answer to a request for a missing part means.
+/// The meaning of the response to a request for a missing part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoleAnswer {
     /// The missing bytes, or the first of them.
     Splice(ContentRange),
-    /// A complete response: it takes the stored one's place.
+    /// A complete response, which replaces the stored one.
     Replace,
-    /// An origin server in trouble, or one that refuses this client: that says nothing about the stored part.
+    /// A server error, or a refusal of this client, which says nothing about the stored part.
     Failed,
-    /// Anything else: the stored part is worth nothing any more.
+    /// Any other response: the stored part is useless.
     Discard,
 }
 
 impl HoleAnswer {
-    /// A stable word, for metrics.
+    /// Returns a stable word, for metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Splice(_) => "spliced",
@@ -208,8 +210,8 @@ impl HoleAnswer {
     }
 }
 
-/// Judges the answer to a request for `wanted` with `Range` and `If-Range`. A 206 must begin where the missing bytes
-/// begin (it may end earlier: the rest is asked for again), and be of the same representation beyond doubt.
+/// Judges the response to a request for `wanted` with `Range` and `If-Range`. A 206 must begin at the first missing
+/// byte (it may end earlier: the rest is requested again), and certainly belong to the same representation.
 //= RFC 9111 section 3.4: the same strong validator
 pub fn judge(
     status: u16,
@@ -237,12 +239,12 @@ fn fits(part: &ContentRange, wanted: &Wanted<'_>) -> bool {
         && part.range.last <= wanted.range.last
 }
 
-/// Whether parts of these complete lengths can be of one representation; an unknown one fits any.
+/// Returns whether parts of these complete lengths can belong to one representation; an unknown length matches any.
 pub fn same_complete_length(stored: Option<u64>, received: Option<u64>) -> bool {
     stored.is_none() || received.is_none() || stored == received
 }
 
-/// The one range that `request` asks for, where it asks for exactly one: only then is its answer a part to store.
+/// Returns the range of `request` if it requests exactly one: only then is its response a part to store.
 pub fn single_range(request: &[FieldLine<'_>]) -> Option<RangeSpec> {
     let specs = crate::range::parse(fields::only(request, "range")?)?;
     match specs[..] {

@@ -1,18 +1,18 @@
-//! Responses to POST that answer later GETs (RFC 9110 section 9.3.3). A POST itself is never answered from what is
-//! stored.
+//! Responses to POST that answer later GETs (RFC 9110 section 9.3.3). A POST itself is never answered from a stored
+//! response.
 
 use crate::invalidation::{SameOrigin, Target, resolve};
 use crate::storing::{NotStored, Storable, may_store};
 use crate::{FieldLine, MethodClass, RequestFacts, ResponseFacts, Rules, Timestamp, fields};
 
-/// Whether the response to a POST may be stored as if it had been the response to a GET of `target`.
+/// Checks whether the response to a POST may be stored as the response to a GET of `target`.
 ///
-/// Only 200 is: with another status the content may be about something else than the target, such as what became of the
-/// request.
+/// Only a 200 may: with another status the content may be about something other than the target, such as the result of
+/// the request.
 ///
 /// # Errors
 ///
-/// The first reason that speaks against it.
+/// Returns the first reason against it.
 //= RFC 9110 section 9.3.3: POST with explicit freshness and Content-Location answers GET
 pub fn may_store_for_get(
     request: &RequestFacts,
@@ -40,7 +40,7 @@ fn names_target(lines: &[FieldLine<'_>], target: &Target<'_>) -> bool {
 }
 
 impl RequestFacts {
-    /// The facts of a GET with the same fields and without content, preconditions and ranges.
+    /// Returns the facts of a GET with the same fields and without content, preconditions and ranges.
     #[must_use]
     pub fn as_get(&self) -> Self {
         Self {

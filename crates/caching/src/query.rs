@@ -1,13 +1,13 @@
-//! What of a QUERY takes part in its cache key (RFC 10008 section 2.7): beside method and target URI its content, byte for
-//! byte, and the fields that say what the content is.
+//! The parts of a QUERY that are included in its cache key (RFC 10008 section 2.7) besides method and target URI: its
+//! content, byte for byte, and the fields that describe it.
 
 use crate::{FieldLine, fields};
 
 /// The method name in the cache key.
 pub const METHOD: &str = "QUERY";
 
-/// The metadata of the content: all lines of the fields that describe it. Different whenever one of them differs; an
-/// absent field is not an empty one.
+/// Returns the metadata of the content: all lines of the fields that describe it. Different whenever one of them
+/// differs; an absent field differs from an empty one.
 //= RFC 10008 section 2.7: the cache key has the content
 pub fn metadata(request: &[FieldLine<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -22,13 +22,14 @@ pub fn metadata(request: &[FieldLine<'_>]) -> Vec<u8> {
     out
 }
 
-/// Whether the request says what its content is. Without that the origin server has to refuse it, and nothing is stored.
+/// Returns whether the request has the type of its content. Without it the origin server has to refuse the request, and
+/// nothing is stored.
 //= RFC 10008 section 2: Content-Type is needed
 pub fn is_typed(request: &[FieldLine<'_>]) -> bool {
     fields::only(request, "content-type").is_some_and(|value| !value.is_empty())
 }
 
-/// The fields of a request that describe its content (RFC 9110 section 8).
+/// The request fields that describe its content (RFC 9110 section 8).
 const METADATA: [&str; 4] = ["content-type", "content-encoding", "content-language", "content-location"];
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Ranges of a complete stored response (RFC 9110 section 14): what `Range` and `If-Range` ask for and
-//! what they get. [`crate::multipart`] writes several of them into one body.
+//! Ranges of a complete stored response (RFC 9110 section 14): the meaning of `Range` and `If-Range`, and the response
+//! to them. [`crate::multipart`] writes several ranges into one body.
 
 use smallvec::SmallVec;
 
@@ -12,12 +12,12 @@ pub const RANGES_MAX: usize = 64;
 /// Up to this many ranges are kept without allocation.
 pub const RANGES_INLINE: usize = 4;
 
-/// One range as the client asks for it.
+/// One range as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeSpec {
-    /// `first-last`, `first <= last`
+    /// `first-last`, `first <= last`.
     FromTo(u64, u64),
-    /// `first-`
+    /// `first-`.
     From(u64),
     /// `-length`: the last bytes.
     Suffix(u64),
@@ -36,7 +36,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// How many bytes it has.
+    /// Returns the number of bytes.
     pub fn len_bytes(self) -> u64 {
         self.last - self.first + 1
     }
@@ -46,7 +46,7 @@ impl ByteRange {
     }
 }
 
-/// What to answer with.
+/// The form of the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
     /// 200 with the whole body.
@@ -59,7 +59,7 @@ pub enum Ranges {
     Unsatisfiable,
 }
 
-/// What a request gets of a complete stored response of `complete_bytes`, after its other preconditions.
+/// Returns the response form for a complete stored response of `complete_bytes`, after the other preconditions.
 //= RFC 9110 section 14.2: Range is for GET, and for what would be a 200
 //= RFC 9111 section 4.3.2: If-Range is evaluated
 //= RFC 9110 section 13.1.5: If-Range without Range is ignored
@@ -79,8 +79,8 @@ pub fn evaluate(
     specs.map_or(Ranges::Whole, |specs| resolve(&specs, complete_bytes))
 }
 
-/// Reads the value of `Range`. `None` where it has to be ignored: another unit, anything invalid, too
-/// many ranges. Numbers saturate.
+/// Parses the value of `Range`. Returns `None` if it must be ignored: another unit, an invalid value, too many ranges.
+/// Numbers saturate.
 //= RFC 9110 section 14.1.1: range specifiers
 //= RFC 9110 section 14.2: an invalid or unknown Range is ignored
 pub fn parse(value: &[u8]) -> Option<RangeSet> {
@@ -99,12 +99,12 @@ pub fn parse(value: &[u8]) -> Option<RangeSet> {
     (!specs.is_empty()).then_some(specs)
 }
 
-/// What these ranges are in a body of `complete_bytes`. Ranges outside it are left out. Sets that would
-/// cost more than the whole body, or where more than two overlap, get the whole body.
+/// Resolves the ranges in a body of `complete_bytes`, without those outside it. Sets that would cost more than the
+/// whole body, or in which more than two overlap, resolve to the whole body.
 //= RFC 9110 section 14.1.2: byte ranges
 //= RFC 9110 section 14.2: sets of many small or overlapping ranges may be ignored
 pub fn resolve(specs: &[RangeSpec], complete_bytes: u64) -> Ranges {
-    // An empty body has no byte for Content-Range to name.
+    // An empty body has no byte that `Content-Range` could name.
     if complete_bytes == 0 && specs.iter().any(|spec| matches!(spec, RangeSpec::Suffix(1..))) {
         return Ranges::Whole;
     }
@@ -118,7 +118,7 @@ pub fn resolve(specs: &[RangeSpec], complete_bytes: u64) -> Ranges {
     }
 }
 
-/// Whether `Range` may be heeded: there is no `If-Range`, or it names exactly the stored response.
+/// Returns whether `Range` may be applied: there is no `If-Range`, or it names exactly the stored response.
 //= RFC 9110 section 13.1.5: If-Range, strong comparison and exact dates
 pub fn if_range_holds(request: &[FieldLine<'_>], validators: &Validators<'_>, now: Timestamp) -> bool {
     if !fields::contains(request, "if-range") {

@@ -1,15 +1,17 @@
-//! Validations ahead of the end of a lifetime, so that no request finds a hot response stale.
+//! Validations before the end of a lifetime, so that no request finds a hot response stale.
 //!
-//! The window is the last share of the time for which a response is fresh here. What is stored at once is not due at once: each
-//! response waits for a part of the first half of the window, which its key draws. Such a draw is the same at each look-up, so a
-//! response that is asked for all the time is as likely to be late as any other. A draw at each request (XFetch: Vattani,
-//! Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", 2015) makes what is hottest due first, all of
-//! it at the beginning of the window; that no two validate the same thing, which it is for, the collapse of requests sees to.
-//! "Timeouts, retries, and backoff with jitter" (Amazon Builders' Library) spreads regular work so: the same for the same host.
+//! The window is the last share of the time for which a response is fresh here. Responses that were stored together are
+//! not due together: each waits for a part of the first half of the window, drawn from its key. The draw is the same at
+//! each look-up, so a frequently requested response is as likely to be late as any other. A draw at each request
+//! (XFetch: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", 2015) makes the
+//! hottest responses due first, all at the beginning of the window; its purpose, avoiding duplicate validations, is met
+//! by collapsing. "Timeouts, retries, and backoff with jitter" (Amazon Builders' Library) spreads regular work in this
+//! way: always the same for the same host.
 
 use crate::{RequestFacts, Reuse, Rules, StoredFacts, Timestamp};
 
-/// What becomes of `decided`. `draw` is one for the key of the response, evenly spread over all numbers.
+/// Turns a fresh reuse into [`Reuse::RefreshAhead`] if a validation is due. `draw` depends on the response's key,
+/// evenly distributed over all numbers.
 pub fn refresh_ahead(
     decided: Reuse,
     request: &RequestFacts,
@@ -28,7 +30,8 @@ pub fn refresh_ahead(
     if is_due { Reuse::RefreshAhead } else { decided }
 }
 
-/// What had an age already when it came has a window of its own: it would be due at once, and so would what comes for it.
+/// Returns whether a validation is due. The window begins at arrival for a response that arrived with an age: it would
+/// otherwise be due at once, and so would its successor.
 fn is_due(stored: &StoredFacts, rules: &Rules, now: Timestamp, draw: impl FnOnce() -> u16) -> bool {
     let fresh_ms = stored.freshness_lifetime_ms().saturating_sub(stored.corrected_initial_age_ms());
     let window_ms = u128::from(fresh_ms) * u128::from(rules.refresh_ahead_percent) / 100;

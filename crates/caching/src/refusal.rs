@@ -1,25 +1,26 @@
-//! What a response that was not stored tells about the requests that follow for the same key.
+//! Conclusions from a response that was not stored for later requests with the same key.
 //!
-//! Where nothing is shared, nobody should wait for anybody: a note says so for a while. Any client may cause such an
-//! answer, with a cookie of its own or an odd field, so a note says as little as it can: nothing about requests with
-//! less credentials than the one that it comes from, and nothing against a response that is, or was a short while ago, everybody's.
+//! If responses aren't shared, requests should not wait for each other: a note says so for a while. Any client may
+//! cause such a response, with a cookie of its own or an unusual field, so a note says as little as possible: nothing
+//! about requests with fewer credentials than the one it comes from, and nothing against a response that is, or
+//! recently was, shared.
 
 use crate::{NotStored, RequestFacts, StoredFacts, Timestamp};
 
-/// The requests that a note speaks about: each scope holds those before it.
+/// The requests that a note applies to: each scope includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusalScope {
-    /// Those with `Authorization`.
+    /// Requests with `Authorization`.
     Authorization,
-    /// Those with credentials of any kind.
+    /// Requests with credentials of any kind.
     Credentials,
     /// Every request.
     All,
 }
 
 impl RefusalScope {
-    /// Requests that are likely to meet with the same as `request`, whose response was not stored for this reason.
-    /// `None`: for one of the gateway's own.
+    /// Returns the scope of requests that are likely to get the same result as `request`, whose response was not stored
+    /// for this reason. `None` is a reason of the gateway itself.
     pub fn of(request: &RequestFacts, reason: Option<NotStored>) -> Self {
         match reason {
             Some(NotStored::Authorization) => Self::Authorization,
@@ -28,7 +29,7 @@ impl RefusalScope {
         }
     }
 
-    /// Whether `request` is one of them.
+    /// Returns whether the scope includes `request`.
     pub fn has(self, request: &RequestFacts) -> bool {
         match self {
             Self::Authorization => request.has_authorization,
@@ -38,8 +39,9 @@ impl RefusalScope {
     }
 }
 
-/// Whether a stored response speaks against every note: it is fresh, or its lifetime ended less than `lately_ms` ago. If
-/// its resource were still shared and asked for, it would have been stored anew soon after; that it was not, for so long, is the proof.
+/// Returns whether a stored response overrides every note: it is fresh, or its lifetime ended less than `lately_ms`
+/// ago. A resource that is still shared and requested would have been stored again soon after; after this time without
+/// that, the note applies.
 pub fn was_shared_lately(stored: Option<&StoredFacts>, now: Timestamp, lately_ms: u64) -> bool {
     stored.is_some_and(|stored| stored.staleness_ms(now) < lately_ms)
 }

@@ -1,52 +1,53 @@
-//! What may be done with a stored response (RFC 9111 section 4, RFC 5861), and with none.
+//! Decisions about a request with a stored response (RFC 9111 section 4, RFC 5861), and without one.
 
 use crate::cache_status::FwdReason;
 use crate::codes::reason_codes;
 use crate::{MaxStale, NominatedFields, RequestFacts, Rules, StoredFacts, Timestamp, sharing, status};
 
-/// What a request may get.
+/// The response that a request may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// The stored response, fresh.
     Fresh,
-    /// The stored response, fresh, while somebody validates it: its lifetime ends soon ([`mod@crate::refresh_ahead`]).
+    /// The stored response, fresh, with a validation in the background: its lifetime ends soon
+    /// ([`mod@crate::refresh_ahead`]).
     RefreshAhead,
-    /// The stored response, stale: the request's `max-stale` takes it, or `stale-while-revalidate` permits it to a
+    /// The stored response, stale: the request's `max-stale` accepts it, or `stale-while-revalidate` permits it for a
     /// request with `only-if-cached`.
     Stale,
-    /// The stored response, stale, while somebody validates it.
+    /// The stored response, stale, with a validation in the background.
     StaleWhileRevalidate,
     /// The stored response after a validation with its validators.
     Validate(NotReused),
     /// A response of the origin server.
     Forward(NotReused),
-    /// Nothing but a stored response was wanted: 504.
+    /// None: the request accepts only a stored response, so it gets 504.
     Unavailable(NotReused),
 }
 
 reason_codes! {
-    /// Why a stored response, if any, was not used as it is.
+    /// The reason why a stored response, if any, was not used without validation.
     pub enum NotReused {
         RuleOff = "rule-off", "", "A rule has `cache = false`, or origins may read the path in several ways (percent-encoding, `//`, `/./`, parameters of segments) that have different rules.";
         Method = "method", "RFC 9111 section 4", "This method can't be answered from a stored response.";
         UriMiss = "uri-miss", "RFC 9111 section 4", "Nothing is stored for this URL.";
         VaryMiss = "vary-miss", "RFC 9111 section 4.1", "Nothing is stored for these nominated fields.";
         Miss = "miss", "RFC 9111 section 4", "Nothing stored fits.";
-        Credentials = "credentials", "", "The request has credentials (`Cookie`, `Authorization` and the like); what is stored answered one without, and nothing says that others may have it.";
-        Partial = "partial", "RFC 9111 section 3.4", "What is stored lacks some of the bytes that are asked for.";
+        Credentials = "credentials", "", "The request has credentials (`Cookie`, `Authorization` and the like); the stored response is for requests without them, and nothing allows sharing it.";
+        Partial = "partial", "RFC 9111 section 3.4", "The stored response lacks some of the requested bytes.";
         OriginConditions = "origin-conditions", "RFC 9111 section 4.3.2", "`If-Match` or `If-Unmodified-Since`: for the origin to judge.";
         RequestNoCache = "request-no-cache", "RFC 9111 section 5.2.1.4", "The request says `no-cache`.";
         RequestMaxAge = "request-max-age", "RFC 9111 section 5.2.1.1", "The stored response is older than the request's `max-age`.";
         RequestMinFresh = "request-min-fresh", "RFC 9111 section 5.2.1.3", "The stored response isn't fresh for as long as the request's `min-fresh`.";
         ResponseNoCache = "no-cache", "RFC 9111 section 5.2.2.4", "The stored response says `no-cache`: it is validated each time.";
-        Unverified = "unverified", "", "Nobody can say whether another instance has changed what is stored, and `store.remote.coherence` is `strict`: it is validated.";
-        Invalidated = "invalidated", "RFC 9111 section 4.4", "What the stored response belongs to was invalidated since it was stored (RFC 9875): it is validated.";
+        Unverified = "unverified", "", "Another instance may have changed the stored response, and `store.remote.coherence` is `strict`: it is validated.";
+        Invalidated = "invalidated", "RFC 9111 section 4.4", "A group of the stored response was invalidated since it was stored (RFC 9875): it is validated.";
         Expired = "expired", "RFC 9111 section 4.2", "The stored response is stale.";
     }
 }
 
 impl NotReused {
-    /// The `fwd` parameter of `Cache-Status`.
+    /// Returns the `fwd` parameter of `Cache-Status`.
     //= RFC 9211 section 2.2: the most specific reason
     pub fn fwd(self) -> FwdReason {
         match self {
@@ -54,7 +55,7 @@ impl NotReused {
             Self::Method => FwdReason::Method,
             Self::UriMiss => FwdReason::UriMiss,
             Self::VaryMiss => FwdReason::VaryMiss,
-            // Nothing is stored that it could use.
+            // No stored response can answer it.
             Self::Miss | Self::Credentials => FwdReason::Miss,
             Self::Partial => FwdReason::Partial,
             Self::OriginConditions | Self::RequestNoCache | Self::RequestMaxAge | Self::RequestMinFresh => {
@@ -65,29 +66,29 @@ impl NotReused {
     }
 }
 
-/// What a look-up did not find.
+/// The missing result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// The key.
+    /// No stored response under the key.
     Uri,
-    /// A stored response with the same nominated fields.
+    /// No stored response with the same nominated fields.
     Vary,
     /// One of the two.
     Unknown,
-    /// Some of the bytes.
+    /// Some bytes of the stored response.
     Bytes,
 }
 
-/// How the origin server failed.
+/// The failure of the origin server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// No connection, no response, or a broken one.
     Unreachable,
-    /// It answered with this status code.
+    /// A response with this status code.
     Status(u16),
 }
 
-/// Whether a look-up makes sense; `Some` says what to do instead.
+/// Returns the decision if no look-up is needed.
 //= RFC 9111 section 4: the stored method allows the request's
 pub fn without_lookup(request: &RequestFacts, rules: &Rules) -> Option<Reuse> {
     if !rules.enabled {
@@ -101,7 +102,7 @@ pub fn without_lookup(request: &RequestFacts, rules: &Rules) -> Option<Reuse> {
     request.has_origin_conditions.then(ask)
 }
 
-/// What to do without a stored response.
+/// Decides about a request without a stored response.
 pub fn on_miss(request: &RequestFacts, rules: &Rules, miss: Miss) -> Reuse {
     let reason = match miss {
         Miss::Uri => NotReused::UriMiss,
@@ -112,8 +113,8 @@ pub fn on_miss(request: &RequestFacts, rules: &Rules, miss: Miss) -> Reuse {
     without_lookup(request, rules).unwrap_or_else(|| ask_origin(request, rules, reason, Candidate::None))
 }
 
-/// What to do with a stored response that is not used as it is, whatever its lifetime: it was invalidated since it was stored
-/// ([`NotReused::Invalidated`]), or may have been ([`NotReused::Unverified`]).
+/// Decides about a request with a stored response that must not be used without validation, whatever its lifetime: it
+/// was invalidated since it was stored ([`NotReused::Invalidated`]), or may have been ([`NotReused::Unverified`]).
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
 pub fn reuse_in_doubt(
     request: &RequestFacts,
@@ -126,7 +127,7 @@ pub fn reuse_in_doubt(
         .unwrap_or_else(|| ask_origin(request, rules, reason, Candidate::of(stored)))
 }
 
-/// What to do with a stored response whose key and nominated fields match the request.
+/// Decides about a request with a stored response whose key and nominated fields match.
 //= RFC 9111 section 4: when a stored response may be reused
 pub fn reuse(request: &RequestFacts, stored: &StoredFacts, rules: &Rules, now: Timestamp) -> Reuse {
     if let Some(instead) = without_lookup(request, rules) {
@@ -152,7 +153,7 @@ pub fn reuse(request: &RequestFacts, stored: &StoredFacts, rules: &Rules, now: T
     usable_stale(request, stored, rules, now).unwrap_or_else(|| ask(NotReused::Expired))
 }
 
-/// Whether the stored response may stand in for an origin server that failed.
+/// Returns whether the stored response may be used in place of a response from a failed origin server.
 //= RFC 9111 section 4.2.4: serving stale responses
 //= RFC 5861 section 4: stale-if-error
 pub fn may_serve_stale(
@@ -189,18 +190,18 @@ pub fn may_serve_stale(
     staleness_ms < window_ms || within_max_stale(request, rules, staleness_ms)
 }
 
-/// A stored response that matches a request, beside others that do.
+/// A stored response that matches a request, among others that do.
 #[derive(Clone, Copy, Debug)]
 pub struct Matching<'a> {
     /// Its facts.
     pub facts: &'a StoredFacts,
-    /// What it nominates.
+    /// Its nominated fields.
     pub nominated: &'a NominatedFields,
 }
 
 impl Matching<'_> {
-    /// Whether it goes before `other`. One without `Vary` is often the default of an origin server that forgets the
-    /// field there, so it stands behind those that have it.
+    /// Returns whether it takes precedence over `other`. A response without `Vary` is often the default of an origin
+    /// server that omits the field there, so it comes after those that have it.
     //= RFC 9111 section 4: the most recent of several
     //= RFC 9111 section 4.1: a valid Vary before none
     pub fn goes_before(&self, other: &Self) -> bool {
@@ -211,7 +212,7 @@ impl Matching<'_> {
     }
 }
 
-/// What there is to validate.
+/// The response that can be validated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Candidate {
     None,
@@ -225,7 +226,8 @@ impl Candidate {
     }
 }
 
-/// What is stored must not even be named in a validation: a 304 would hand it over.
+/// Returns the decision if the stored response was made for other users. It must not be named in a validation: a 304
+/// would disclose it.
 fn made_for_others(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> Option<Reuse> {
     let is_for_others = !sharing::may_use(request, stored, rules);
     is_for_others.then(|| ask_origin(request, rules, NotReused::Credentials, Candidate::None))
@@ -243,7 +245,7 @@ fn ask_origin(request: &RequestFacts, rules: &Rules, reason: NotReused, candidat
     }
 }
 
-/// Whether the request refuses what the cache has, were it fresh or not.
+/// Returns whether the request refuses stored responses, fresh or not.
 //= RFC 9111 section 5.2.1: Cache-Control of requests
 //= RFC 9111 section 4.2: limits by the client
 fn refused_by_request(
@@ -261,7 +263,7 @@ fn refused_by_request(
         return Some(NotReused::RequestNoCache);
     }
     //= RFC 9111 section 5.2.1.1: max-age of the request
-    // 0 means a reload: who says so wants the origin server's word, not what is 0 seconds old.
+    // 0 means a reload: the client wants a response of the origin server, not one that is 0 seconds old.
     let too_old = |max_age| max_age == 0 || stored.current_age_ms(now) > to_ms(max_age);
     if directives.max_age.is_some_and(too_old) {
         return Some(NotReused::RequestMaxAge);
@@ -274,7 +276,7 @@ fn refused_by_request(
     None
 }
 
-/// A stale response that may be used while the origin server is there to be asked.
+/// Returns the decision for a stale response that may be used although the origin server is available.
 //= RFC 9111 section 4.2.4: no stale response where a directive prohibits it
 //= RFC 9111 section 4: extensions override
 fn usable_stale(
@@ -295,7 +297,7 @@ fn usable_stale(
     //= RFC 5861 section 3: stale-while-revalidate
     //= RFC 5861 section 3: not longer than that
     let permitted = !wants_fresh && staleness_ms < window_ms;
-    // only-if-cached leaves the origin server alone, so the validation waits for another request.
+    // `only-if-cached` allows no request to the origin server, so the validation waits for another request.
     let keeps_away = rules.honour_request_directives && request.directives.only_if_cached;
     permitted.then_some(if keeps_away { Reuse::Stale } else { Reuse::StaleWhileRevalidate })
 }

@@ -1,73 +1,74 @@
-//! What the operator decided for the requests that matched.
+//! The operator's choices for matching requests.
 
 use crate::{Negotiation, Timestamp, credentials, unkeyed};
 
-/// The operator's decisions that bear on storing and reuse. The defaults are those of [`Profile::Safe`].
+/// The operator's choices for storing and reuse. The defaults are those of [`Profile::Safe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether anything is stored or reused at all.
+    /// Whether responses are stored and reused at all.
     pub enabled: bool,
-    /// Lifetimes from the arrival that count in place of whatever the response says. What the response forbids
-    /// (`no-store`, `private`, `no-cache`) stays forbidden.
+    /// Lifetimes from arrival that override those of responses. Prohibitions of the response (`no-store`, `private`,
+    /// `no-cache`) still apply.
     pub override_ttl: TtlTable,
-    /// Lifetimes from the arrival of responses that say nothing about theirs.
+    /// Lifetimes from arrival of responses that have none.
     pub default_ttl: TtlTable,
-    /// Lifetime guessed from `Last-Modified` where nothing else is known.
+    /// Heuristic lifetime from `Last-Modified`, if no other is known.
     pub heuristic: Option<Heuristic>,
-    /// Targeted fields (RFC 9213) in order of preference: the first that the response has, valid and not empty, counts
-    /// in place of `Cache-Control` and `Expires`.
+    /// Targeted fields (RFC 9213) in order of preference: the first that the response has, valid and not empty,
+    /// replaces `Cache-Control` and `Expires`.
     pub targeted_fields: Box<[Box<str>]>,
-    /// A response field without which nothing is stored: the application opts in, response by response.
+    /// A response field that is required for storing: the application opts in, response by response.
     pub store_only_with: Option<Box<str>>,
     /// Which error responses are stored.
     pub errors: StoredErrors,
     /// Which responses to requests with credentials are stored ([`crate::sharing`]).
     pub credentialed: StoredCredentialed,
-    /// Request fields that tell whose request it is, beside those that do by convention.
+    /// Request fields that identify the user, besides those that do by convention.
     pub credential_fields: Box<[Box<str>]>,
-    /// Since when it is these two by which responses are judged. Of what was stored before nobody knows whose it is, unless
-    /// somebody said that it may be shared.
+    /// Time since which `credentialed` and `credential_fields` are in force. The owner of a response stored earlier is
+    /// unknown, unless the origin or the operator has opened it.
     pub judged_since: Timestamp,
-    /// Whether responses with `Set-Cookie` are stored, the field included.
+    /// Whether responses with `Set-Cookie` are stored, including the field.
     pub store_set_cookie: bool,
-    /// Whether a response without a validator is stored that was never fresh, as `max-age=0` says: a request with
-    /// `max-stale` gets it, and others while the origin server can't be reached.
+    /// Whether responses are stored that were never fresh, as with `max-age=0`, and have no validator: they answer
+    /// requests with `max-stale`, and others while the origin server can't be reached.
     pub store_expired: bool,
-    /// What becomes of a response that is not what the extension of its URL promises ([`crate::file_type`]).
+    /// Treatment of a response that doesn't match the extension of its URL ([`crate::file_type`]).
     pub type_mismatch: TypeMismatch,
-    /// Whether a response to POST that says so answers later GETs ([`crate::post::may_store_for_get`]).
+    /// Whether a response to POST answers later GETs if it says so ([`crate::post::may_store_for_get`]).
     pub store_post: bool,
-    /// Whether `Cache-Control` and `Pragma` of requests count.
+    /// Whether `Cache-Control` and `Pragma` of requests are respected.
     pub honour_request_directives: bool,
     /// How `Accept-Encoding` and `Accept-Language` select among stored responses.
     pub negotiation: Negotiation,
     /// Which groups of stored responses an unsafe request invalidates (RFC 9875).
     pub groups_invalidated: GroupsInvalidated,
-    /// The last share of a lifetime, in percent, in which a fresh response is validated while it is used; 0: none.
+    /// The last share of a lifetime, in percent, in which a fresh response is validated in the background; 0 disables
+    /// it.
     pub refresh_ahead_percent: u8,
-    /// Stale responses while a validation runs.
+    /// Limits of stale responses during a validation.
     pub stale_while_revalidate: StaleLimit,
-    /// Stale responses when the origin server answers with an error (RFC 5861).
+    /// Limits of stale responses after an error of the origin server (RFC 5861).
     pub stale_if_error: StaleLimit,
-    /// Stale responses when no answer comes from the origin server (RFC 9111 section 4.2.4): how long past their
-    /// expiry, in milliseconds, where `stale_if_error` does not grant more.
+    /// Limit of stale responses without any response of the origin server (RFC 9111 section 4.2.4): milliseconds after
+    /// their expiry, unless `stale_if_error` grants more.
     pub stale_if_unreachable_ms: u64,
-    /// The longest that a request's `max-stale` is granted, in milliseconds past expiry.
+    /// Upper limit of a request's `max-stale`, in milliseconds after expiry.
     pub max_stale_max_ms: u64,
 }
 
-/// What the operator's decisions are where they are not written down.
+/// A set of defaults for the operator's choices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// Refuses what RFC 9111 leaves open and what often goes wrong.
+    /// Refuses uses that RFC 9111 leaves open and that often go wrong.
     #[default]
     Safe,
-    /// Does all that RFC 9111 permits a shared cache.
+    /// Allows all that RFC 9111 permits a shared cache.
     Rfc9111,
 }
 
 impl Profile {
-    /// The profile of a name as configurations write it.
+    /// Returns the profile with this name in configurations.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "safe" => Some(Self::Safe),
@@ -78,7 +79,7 @@ impl Profile {
 }
 
 impl Rules {
-    /// The decisions of a profile.
+    /// Returns the choices of a profile.
     pub fn for_profile(profile: Profile) -> Self {
         match profile {
             Profile::Safe => Self::safe(),
@@ -105,14 +106,14 @@ impl Rules {
         }
     }
 
-    /// Whether a request field of this name tells whose request it is, to an origin that reads `_` as `-` too.
+    /// Returns whether a request field of this name identifies the user, even to an origin that takes `_` for `-`.
     pub fn is_credential(&self, name: &str) -> bool {
         credentials::is_credential(&unkeyed::plain_name(name))
             || self.credential_fields.iter().any(|field| unkeyed::are_read_alike(field, name))
     }
 
-    /// How long past its freshness a response may be of use that names these windows, in milliseconds: stale, or to
-    /// be validated.
+    /// Returns for how many milliseconds after its expiry a response with these windows is useful: stale, or for a
+    /// validation.
     pub(crate) fn useful_when_stale_ms(
         &self,
         stale_while_revalidate_ms: Option<u64>,
@@ -159,56 +160,56 @@ impl Default for Rules {
     }
 }
 
-/// Which error responses are stored.
+/// The error responses that are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredErrors {
-    /// Those that speak about the resource. Others, such as 400 or 412, may be caused by what one request had beside the
-    /// cache key: stored, one client could break a page for all. They are stored where a [`TtlTable`] names the status.
+    /// Errors about the resource. Others, such as 400 or 412, may be caused by parts of one request outside the cache
+    /// key: stored, one client could break a page for all. They are stored if a [`TtlTable`] names the status.
     OfResource,
     /// All with an explicit lifetime.
     All,
 }
 
-/// What becomes of a page under the URL of a file: of `text/html` for `/account/x.css`.
+/// Treatment of a page at the URL of a file, such as `text/html` for `/account/x.css`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeMismatch {
-    /// It goes to the client that asked, and is not stored.
+    /// Sent to the client that requested it, and not stored.
     Pass,
-    /// It is stored as its fields say.
+    /// Stored as its fields say.
     Store,
 }
 
-/// Which responses to requests with credentials are stored.
+/// The responses to requests with credentials that are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredCredentialed {
-    /// Those that somebody said may be shared, by `public` or a lifetime. Others may be one user's, whose origin server
-    /// forgot to say so.
+    /// Those that are opened to others, by `public` or a lifetime. Others may belong to one user although their origin
+    /// server doesn't say so.
     Explicit,
-    /// All that the response doesn't forbid.
+    /// All whose storing the response doesn't forbid.
     All,
 }
 
-/// Which groups of stored responses an unsafe request invalidates.
+/// The groups of stored responses that an unsafe request invalidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupsInvalidated {
-    /// Those that `Cache-Group-Invalidation` names. More would let anybody who may send a POST empty the cache of all
-    /// that shares a group with its target.
+    /// Those that `Cache-Group-Invalidation` names. With more, any client that may send a POST could invalidate all
+    /// responses that share a group with its target.
     Named,
-    /// Also those that the stored responses belong to which the request invalidates itself.
+    /// Also those of the stored responses that the request itself invalidates.
     Shared,
 }
 
-/// How long past its expiry a response may be used, in milliseconds.
+/// How long after its expiry a response may be used, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaleLimit {
-    /// Where neither response nor request says.
+    /// Default, if neither response nor request has a limit.
     pub default_ms: u64,
-    /// At most, whatever they say.
+    /// Upper limit of theirs.
     pub max_ms: u64,
 }
 
 impl StaleLimit {
-    /// What is granted when `asked_ms` is asked for.
+    /// Returns the granted time for a request of `asked_ms`.
     pub(crate) fn grant_ms(self, asked_ms: Option<u64>) -> u64 {
         asked_ms.unwrap_or(self.default_ms).min(self.max_ms)
     }
@@ -220,23 +221,23 @@ impl Default for StaleLimit {
     }
 }
 
-/// A guessed lifetime: a share of the time since the last modification.
+/// A heuristic lifetime: a share of the time since the last modification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heuristic {
-    /// The share in percent; 10 is usual.
+    /// The share in percent; 10 is typical.
     pub percent: u8,
-    /// At most, in milliseconds.
+    /// Upper limit in milliseconds.
     pub max_ms: u64,
-    /// For answers to which requests.
+    /// Requests whose responses get it.
     pub requests: HeuristicFor,
 }
 
-/// Requests to whose responses a lifetime may be guessed.
+/// Requests whose responses get a heuristic lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeuristicFor {
-    /// Those without credentials: a page made for one person that forgets to say so is the usual leak.
+    /// Requests without credentials: personal pages without `Cache-Control` are a common leak.
     Anonymous,
-    /// All.
+    /// All requests.
     All,
 }
 
@@ -247,7 +248,7 @@ impl Default for Heuristic {
     }
 }
 
-/// Which status codes an entry of a [`TtlTable`] is for.
+/// The status codes that an entry of a [`TtlTable`] applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatusMatch {
     /// This code.
@@ -259,7 +260,7 @@ pub enum StatusMatch {
 }
 
 impl StatusMatch {
-    /// Whether a status is one of these.
+    /// Returns whether the entry applies to a status.
     pub fn matches(self, status: u16) -> bool {
         match self {
             Self::Exact(code) => status == code,
@@ -269,14 +270,14 @@ impl StatusMatch {
     }
 }
 
-/// Lifetimes by status code; the most specific entry counts, and of equal ones the first.
+/// Lifetimes by status code; the most specific entry applies, and among equal ones the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TtlTable {
     entries: Vec<(StatusMatch, u64)>,
 }
 
 impl TtlTable {
-    /// From pairs of status match and lifetime in milliseconds.
+    /// Returns a table of pairs of status match and lifetime in milliseconds.
     pub fn new(entries: impl IntoIterator<Item = (StatusMatch, u64)>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort_by_key(|(status, _)| match status {
@@ -287,12 +288,12 @@ impl TtlTable {
         Self { entries }
     }
 
-    /// Whether an entry is for this very status.
+    /// Returns whether an entry names exactly this status.
     pub fn names(&self, status: u16) -> bool {
         self.entries.iter().any(|(matcher, _)| *matcher == StatusMatch::Exact(status))
     }
 
-    /// The lifetime for `status` in milliseconds, if the table has one.
+    /// Returns the lifetime for `status` in milliseconds, if the table has one.
     pub fn ttl_ms(&self, status: u16) -> Option<u64> {
         self.entries.iter().find(|(matcher, _)| matcher.matches(status)).map(|(_, ttl_ms)| *ttl_ms)
     }

@@ -1,14 +1,15 @@
-//! Who may have a response that was made for one client.
+//! The requests that may use a response to one client.
 //!
-//! A request has *credentials* if it names its user: `Authorization`, `Cookie`, a usual field for API keys, or one that the
-//! operator names. (`Proxy-Authorization` is for this proxy alone and never reaches an origin server; it counts all the
-//! same.) What answers such a request may be that user's alone, and origin servers often forget to say so. So with [`StoredCredentialed::Explicit`]
+//! A request has *credentials* if it identifies its user: `Authorization`, `Cookie`, a common field for API keys, or
+//! one that the operator names. (`Proxy-Authorization` is for this proxy alone and never reaches an origin server; it
+//! counts all the same.) The response to such a request may belong to that user alone, and origin servers often don't
+//! say so. So with [`StoredCredentialed::Explicit`]
 //!
-//! - it is stored only where somebody said that it may be shared ([`may_share`]);
-//! - what answered a request without credentials, and nobody gave a lifetime, stays for requests without them ([`may_use`]);
-//! - a 304 or an answer to HEAD brings news of what is stored only where it may be shared itself ([`may_inform`]).
+//! - it is stored only if the origin or the operator says that it may be shared ([`may_share`]);
+//! - a response without a lifetime to a request without credentials is used only for such requests ([`may_use`]);
+//! - a 304 or a response to HEAD updates a stored response only if it may be shared itself ([`may_inform`]).
 //!
-//! What each combination comes to stands in `tests/sharing.txt`.
+//! `tests/sharing.txt` has the result of each combination.
 
 use crate::opened::{Opener, is_open, still_opens};
 use crate::{
@@ -19,13 +20,13 @@ use crate::{
 pub use crate::credentials::is_credential;
 pub use crate::opened::{is_personal, may_share};
 
-/// Whether a request may get a stored response at all: fresh, stale, or by a validation that names it.
+/// Returns whether a request may get a stored response at all: fresh, stale, or by a validation that names it.
 pub fn may_use(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
     stored.is_for_all() || is_permitted(request, stored, rules)
 }
 
-/// What the rules in force say of it. A reload may have changed those that it was stored by: whose it was is not known then, so it is
-/// nobody's where they would not have it stored for all.
+/// Returns whether the rules in force permit the use. A reload may have changed the rules that it was stored by, so its
+/// owner is unknown: it is not used unless the present rules would have it stored for all.
 fn is_permitted(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
     if stored.sets_cookie() && !rules.store_set_cookie {
         return false;
@@ -40,15 +41,15 @@ fn is_permitted(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> 
     }
 }
 
-/// Whether the response to this request says anything about what others get.
+/// Returns whether the response to this request applies to other users too.
 //= RFC 9111 section 3.5: responses to requests with Authorization
 pub fn may_inform(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> bool {
     !is_personal(request, rules)
         || (may_share(request, response, rules) && is_open(request, &response.directives))
 }
 
-/// Whether a validation of this request may name a stored response that the request did not select: one that is selected
-/// by credentials is for whoever has them.
+/// Returns whether a validation of this request may name a stored response that the request did not select: a response
+/// selected by credentials is for clients that have them.
 pub fn may_name(
     request: &RequestFacts,
     stored: &StoredFacts,
@@ -58,8 +59,9 @@ pub fn may_name(
     may_use(request, stored, rules) && !nominated.names().any(|name| rules.is_credential(name))
 }
 
-/// The fields of a 304, or of an answer to HEAD, that update what is stored with `status`: all, or where the answer may be
-/// one user's, those that date, control and identify the stored response. What else it says is about that user.
+/// Returns the fields of a 304, or of a response to HEAD, that update a stored response with `status`: all, or, if it
+/// may belong to one user, those that date, control and identify the stored response. Its other fields are about that
+/// user.
 pub fn news<'a>(
     request: &RequestFacts,
     status: u16,
@@ -72,8 +74,8 @@ pub fn news<'a>(
     received.iter().copied().filter(|(name, _)| is_for_all || is_of_everybody(name, rules)).collect()
 }
 
-/// Whether a field of a 304 is about the stored response whoever asked: what it is dated, controlled and told apart by.
-/// All else may be about the one user whose request was answered.
+/// Returns whether a field of a 304 is about the stored response for all users: those that date, control and identify
+/// it. Other fields may be about the user of the request.
 fn is_of_everybody(name: &str, rules: &Rules) -> bool {
     const NAMES: [&str; 6] = ["cache-control", "date", "etag", "expires", "last-modified", "vary"];
     let is = |known: &str| name.eq_ignore_ascii_case(known);

@@ -1,20 +1,20 @@
-//! What this cache knows about status codes.
+//! The caching properties of status codes.
 
-/// How a status code takes part in caching.
+/// The class of a status code in caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusClass {
-    /// Understood, and fit for a heuristic lifetime (RFC 9110 section 15.1).
+    /// Understood, with a heuristic lifetime (RFC 9110 section 15.1).
     Heuristic,
     /// Understood; stored with an explicit lifetime only.
     Explicit,
-    /// Not understood: stored as the RFC has it for any final code, with an explicit lifetime only, and
-    /// never under `must-understand`.
+    /// Not understood: stored as the RFC permits for any final code, with an explicit lifetime only, and never under
+    /// `must-understand`.
     Unknown,
     /// 206: part of a representation, never stored as the whole.
     Partial,
-    /// 304: no response of its own.
+    /// 304: not a response of its own.
     NotModified,
-    /// Never stored: its definition forbids it, it is not final, or no status code at all.
+    /// Never stored: its definition forbids it, or it isn't a final status code.
     Never,
 }
 
@@ -46,16 +46,17 @@ pub fn classify(status: u16) -> StatusClass {
         //= RFC 6585 section 5: 431 is not stored
         //= RFC 6585 section 6: 511 is not stored
         428 | 429 | 431 | 511 => StatusClass::Never,
-        // From 600 on they are not valid, but in use, and final.
+        // Codes from 600 on are invalid, but in use, and final.
         //= RFC 9110 section 15: unrecognized status codes are treated as x00
         200..=999 => StatusClass::Unknown,
         _ => StatusClass::Never,
     }
 }
 
-/// Whether a code may speak about what one client sent beside the cache key: a header section that is too large, an
-/// odd character, credentials, a precondition, a method in a field. Stored, one request would break the page for all
-/// (cache-poisoned denial of service). 404, 405, 410, 414 and 451 speak about the resource or its URL, which the key has.
+/// Returns whether a code may be about parts of one client's request outside the cache key: a header section that is
+/// too large, an unusual character, credentials, a precondition, a method in a field. Stored, one request would break
+/// the page for all (cache-poisoned denial of service). 404, 405, 410, 414 and 451 are about the resource or its URL,
+/// which the key contains.
 //= RFC 9110 section 15: unrecognized status codes are treated as x00
 pub fn is_of_one_request(status: u16) -> bool {
     match status {
@@ -66,19 +67,19 @@ pub fn is_of_one_request(status: u16) -> bool {
     }
 }
 
-/// Whether a lifetime may be guessed for this code, 206 as part of a 200.
+/// Returns whether a code may have a heuristic lifetime, with 206 as part of a 200.
 //= RFC 9110 section 15.1: heuristically cacheable status codes
 pub fn is_heuristic(status: u16) -> bool {
     matches!(classify(status), StatusClass::Heuristic | StatusClass::Partial)
 }
 
-/// Whether caching requirements of this code are known, as `must-understand` asks.
+/// Returns whether the caching requirements of this code are known, as `must-understand` demands.
 //= RFC 9111 section 3: understood means implemented
 pub fn is_understood(status: u16) -> bool {
     !matches!(classify(status), StatusClass::Unknown | StatusClass::Never)
 }
 
-/// The errors for which `stale-if-error` lets a stale response stand in.
+/// Returns whether `stale-if-error` allows a stale response in place of this error.
 //= RFC 5861 section 4: 500, 502, 503 and 504
 pub fn is_stale_if_error(status: u16) -> bool {
     //= RFC 9110 section 15: unrecognized status codes are treated as x00

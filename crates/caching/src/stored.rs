@@ -1,4 +1,4 @@
-//! What is kept with a stored response for the decisions about its reuse.
+//! Facts about a stored response, for decisions about its reuse.
 
 use crate::directives::DELTA_SECONDS_MAX;
 use crate::opened::Opener;
@@ -6,11 +6,11 @@ use crate::{
     DeltaSeconds, Lifetime, LifetimeSource, RequestFacts, ResponseFacts, Rules, Timestamp, freshness, opened,
 };
 
-/// The facts about a stored response. Small and `Copy`; nothing here grows with the header section. There is one of
-/// these for each stored response, so what can be said in less than 64 bits is.
+/// The facts about a stored response. Small and `Copy`, because there is one for each stored response; its size is
+/// independent of the header section, and numbers take less than 64 bits where possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredFacts {
-    /// When it arrived, or was last freshened.
+    /// Time at which it arrived, or was last freshened.
     pub response_time: Timestamp,
     /// `Date`, or the time of arrival.
     pub date: Timestamp,
@@ -21,33 +21,34 @@ pub struct StoredFacts {
     pub status: u16,
     stale_while_revalidate: Window,
     stale_if_error: Window,
-    /// Who set the freshness lifetime.
+    /// The source of the freshness lifetime.
     pub lifetime_source: LifetimeSource,
-    /// Never to be used stale: `must-revalidate`, `proxy-revalidate` or `s-maxage`.
+    /// Whether it must not be used stale: `must-revalidate`, `proxy-revalidate` or `s-maxage`.
     pub must_revalidate: bool,
-    /// Never to be used without validation: `no-cache`.
+    /// Whether it must not be used without validation: `no-cache`.
     pub no_cache: bool,
     marks: u8,
 }
 
-/// It has `ETag` or `Last-Modified`.
+/// Flag of a response with `ETag` or `Last-Modified`.
 const HAS_VALIDATOR: u8 = 1;
-/// The origin server said that it may be shared.
+/// Flag of a response that the origin server allows sharing.
 const OPENED: u8 = 2;
-/// It says `immutable`.
+/// Flag of a response with `immutable`.
 const IMMUTABLE: u8 = 4;
-/// The operator said that it may be shared, and the origin server did not.
+/// Flag of a response that the operator allows sharing, and the origin server does not.
 const GRANTED: u8 = 8;
-/// It was stored with `Set-Cookie`.
+/// Flag of a response stored with `Set-Cookie`.
 const SETS_COOKIE: u8 = 16;
-/// No directive keeps it from stale use, but that it answers credentials and has no lifetime.
+/// Flag of a response that is never used stale only because it answers credentials and has no lifetime; no directive
+/// forbids it.
 const PERSONAL: u8 = 32;
-/// Its lifetime was ended before its time.
+/// Flag of a lifetime that was ended early.
 const ENDED: u8 = 64;
 
 impl StoredFacts {
-    /// The facts to keep of a response. Whether it may be kept is for [`crate::may_store`] to say; this
-    /// one serves for a freshened response, which is kept already.
+    /// Returns the facts of a response. [`crate::may_store`] decides whether it may be stored; for a freshened
+    /// response, which is stored already, this function suffices.
     pub fn new(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> Self {
         let lifetime = freshness::lifetime(request, response, rules);
         let initial_age_ms = corrected_initial_age_ms(response);
@@ -57,7 +58,7 @@ impl StoredFacts {
         let opener = opened::opener(lifetime, response, rules);
         let has_directive =
             directives.must_revalidate || directives.proxy_revalidate || directives.s_maxage.is_some();
-        // `public` lets it be stored; that it may be used as it is would have to be said by a lifetime.
+        // `public` permits storing it; only a lifetime would permit using it without validation.
         let is_personal = opened::is_personal(request, rules) && lifetime.ms == 0;
         let useful_ms = rules.useful_when_stale_ms(stale_while_revalidate.ms(), stale_if_error.ms());
         Self {
@@ -86,24 +87,25 @@ impl StoredFacts {
         }
     }
 
-    /// For the one request that it was made for, and no other: each has it validated.
+    /// Marks it as made for one request: all others have it validated.
     #[must_use]
     pub fn for_one_request(mut self) -> Self {
         self.no_cache = true;
         self
     }
 
-    /// Whether it has `ETag` or `Last-Modified`, so that a validation can be tried.
+    /// Returns whether it has `ETag` or `Last-Modified`, so that it can be validated.
     pub fn has_validator(&self) -> bool {
         self.marks & HAS_VALIDATOR != 0
     }
 
-    /// Whether somebody said that it may be shared: `public`, or a lifetime ([`crate::sharing::may_share`]).
+    /// Returns whether the origin or the operator allows sharing: `public`, or a lifetime
+    /// ([`crate::sharing::may_share`]).
     pub fn is_shareable(&self) -> bool {
         self.opener().is_some()
     }
 
-    /// Who said that.
+    /// Returns the party that allows sharing.
     pub(crate) fn opener(&self) -> Option<Opener> {
         if self.marks & OPENED != 0 {
             return Some(Opener::Origin);
@@ -111,66 +113,68 @@ impl StoredFacts {
         (self.marks & GRANTED != 0).then_some(Opener::Operator)
     }
 
-    /// Whether no rules keep it from anybody: the origin server said that it may be shared, and it sets no cookie.
+    /// Returns whether every request may use it under any rules: the origin server allows sharing, and it sets no
+    /// cookie.
     pub(crate) fn is_for_all(&self) -> bool {
         self.marks & (OPENED | SETS_COOKIE) == OPENED
     }
 
-    /// Whether it was stored with `Set-Cookie`, as the operator permitted.
+    /// Returns whether it was stored with `Set-Cookie`, as the operator permits.
     pub(crate) fn sets_cookie(&self) -> bool {
         self.marks & SETS_COOKIE != 0
     }
 
-    /// Whether it says that it never changes while it is fresh: `immutable`.
+    /// Returns whether it has `immutable`: it never changes while it is fresh.
     pub fn is_immutable(&self) -> bool {
         self.marks & IMMUTABLE != 0
     }
 
-    /// Whether it is never used stale because of credentials alone, and no directive says so.
+    /// Returns whether it is never used stale only because of credentials, without a directive that forbids it.
     pub fn is_personal(&self) -> bool {
         self.marks & PERSONAL != 0
     }
 
-    /// Whether its lifetime has ended before its time, as a soft purge wants it.
+    /// Returns whether its lifetime was ended early, as by a soft purge.
     pub fn is_ended(&self) -> bool {
         self.marks & ENDED != 0
     }
 
-    /// Its age when it arrived, in milliseconds.
+    /// Returns its age on arrival, in milliseconds.
     pub fn corrected_initial_age_ms(&self) -> u64 {
         self.corrected_initial_age.ms()
     }
 
-    /// As a request judges it that has waited so long for its arrival. Age counts the whole delay of the request that brought it; what another one
-    /// has waited is the delay of its own, after which it would have taken any response. How old it was when that one came is left.
+    /// Returns the facts for a request that has waited for the arrival for `waited_ms`. Age includes the whole delay of
+    /// the request that fetched the response. For another request only its own waiting time counts as delay, after
+    /// which it would have accepted any response, so its age on arrival is less by that time.
     #[must_use]
     pub fn awaited(&self, waited_ms: u64) -> Self {
         let age_ms = self.corrected_initial_age_ms().saturating_sub(waited_ms);
         Self { corrected_initial_age: Span::from_ms(age_ms), ..*self }
     }
 
-    /// The age at which it stops being fresh, in milliseconds.
+    /// Returns the age at which it stops being fresh, in milliseconds.
     pub fn freshness_lifetime_ms(&self) -> u64 {
         self.freshness_lifetime.ms()
     }
 
-    /// `stale-while-revalidate` in milliseconds, where the response has it.
+    /// Returns `stale-while-revalidate` in milliseconds, if the response has it.
     pub fn stale_while_revalidate_ms(&self) -> Option<u64> {
         self.stale_while_revalidate.ms()
     }
 
-    /// `stale-if-error` in milliseconds, where the response has it.
+    /// Returns `stale-if-error` in milliseconds, if the response has it.
     pub fn stale_if_error_ms(&self) -> Option<u64> {
         self.stale_if_error.ms()
     }
 
-    /// How long past its freshness it is worth its place, in milliseconds: at least a day, for validation, and as long
-    /// as it may be used stale.
+    /// Returns for how many milliseconds after its freshness it is worth its memory: at least a day, for validation,
+    /// and as long as it may be used stale.
     pub fn useful_when_stale_ms(&self) -> u64 {
         self.useful_when_stale.ms()
     }
 
-    /// `current_age` in milliseconds. A clock that went back a little adds nothing.
+    /// Returns `current_age` in milliseconds. A clock that was set back slightly counts as no time passed.
     //= RFC 9111 section 4.2.3: current age
     pub fn current_age_ms(&self, now: Timestamp) -> u64 {
         let resident_ms = now.ms_since(self.response_time);
@@ -181,42 +185,42 @@ impl StoredFacts {
         self.corrected_initial_age_ms().saturating_add(resident_ms.max(0).unsigned_abs())
     }
 
-    /// The age of a response that arrived in the future. Nobody knows how long ago the clock was set back, so that it counts as stale, and as
-    /// old as the clock was set back at least.
+    /// Returns the age of a response that arrived in the future. It is unknown how long ago the clock was set back, so
+    /// the response counts as stale, and as at least that old.
     #[cold]
     fn age_unknown_ms(&self, back_ms: u64) -> u64 {
         self.corrected_initial_age_ms().saturating_add(back_ms).max(self.freshness_lifetime_ms())
     }
 
-    /// What is left of the lifetime in milliseconds; zero or negative when stale.
+    /// Returns the remaining lifetime in milliseconds; zero or negative when stale.
     pub fn ttl_ms(&self, now: Timestamp) -> i64 {
         let clamp = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
         clamp(self.freshness_lifetime_ms()).saturating_sub(clamp(self.current_age_ms(now)))
     }
 
-    /// What `Cache-Status` shows as `ttl`: seconds, rounded down.
+    /// Returns the value of `ttl` in `Cache-Status`: seconds, rounded down.
     pub fn ttl_s(&self, now: Timestamp) -> i64 {
         self.ttl_ms(now).div_euclid(1000)
     }
 
-    /// What `Age` shows: seconds, rounded down.
+    /// Returns the value of `Age`: seconds, rounded down.
     pub fn age_s(&self, now: Timestamp) -> u64 {
         self.current_age_ms(now) / 1000
     }
 
-    /// Whether it is fresh.
+    /// Returns whether it is fresh.
     //= RFC 9111 section 4.2: fresh while the lifetime is greater than the age
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         self.ttl_ms(now) > 0
     }
 
-    /// How long it has been stale, in milliseconds; 0 while it is fresh.
+    /// Returns how long it has been stale, in milliseconds; 0 while it is fresh.
     //= RFC 9111 section 4.2.4: what is stale
     pub fn staleness_ms(&self, now: Timestamp) -> u64 {
         self.current_age_ms(now).saturating_sub(self.freshness_lifetime_ms())
     }
 
-    /// The same response, stale from `now` on, as a soft purge wants it.
+    /// Returns the facts with the lifetime ended at `now`, as by a soft purge.
     #[must_use]
     pub fn expired(mut self, now: Timestamp) -> Self {
         let age_ms = self.current_age_ms(now);
@@ -228,10 +232,10 @@ impl StoredFacts {
     }
 }
 
-/// A clock that is corrected by so little makes no response stale; they are fresh for as much longer.
+/// A clock correction up to this makes no response stale; they stay fresh for as much longer.
 const CLOCK_BACK_MS_MAX: i64 = 10_000;
 
-/// Milliseconds in 48 bits. That is 8,900 years, and longer spans count as that.
+/// Milliseconds in 48 bits, which is 8,900 years; longer spans are cut to that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span([u8; 6]);
 
@@ -249,12 +253,12 @@ impl Span {
     }
 }
 
-/// Seconds that a directive names, if it is there. At any alignment, to leave no gap in front of it.
+/// Seconds of a directive, if present. Unaligned, to avoid padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window([u8; 4]);
 
 impl Window {
-    /// More than any [`DeltaSeconds`] that was parsed.
+    /// Greater than any parsed [`DeltaSeconds`].
     const ABSENT: DeltaSeconds = DeltaSeconds::MAX;
 
     fn new(seconds: Option<DeltaSeconds>) -> Self {
@@ -272,11 +276,11 @@ fn mark(is_set: bool, mark: u8) -> u8 {
     if is_set { mark } else { 0 }
 }
 
-/// How old a response was when it arrived: `corrected_initial_age` in milliseconds.
+/// Returns `corrected_initial_age`, the age of a response on arrival, in milliseconds.
 //= RFC 9111 section 4.2.3: corrected initial age
 fn corrected_initial_age_ms(response: &ResponseFacts) -> u64 {
-    // Date has whole seconds, so the arrival is rounded down to the same: its milliseconds would make
-    // every response up to a second older than it is.
+    // `Date` has whole seconds, so the arrival is rounded down as well: its milliseconds would make every response up
+    // to a second older than it is.
     //= RFC 9111 section 4.2.3: apparent age is never negative
     let apparent_age_s = response
         .times
@@ -291,9 +295,9 @@ fn corrected_initial_age_ms(response: &ResponseFacts) -> u64 {
     apparent_age_s.unsigned_abs().saturating_mul(1000).max(corrected_age_ms)
 }
 
-/// What the operator grants runs from the arrival: the origin server does not know of it, and an `Age`
-/// from further up or a clock that is wrong would use it up before it began. The age counts all the same, so the lifetime is longer by it:
-/// how long one is that no origin has stated, is left to caches.
+/// Returns the lifetime including the initial age. A lifetime from the operator runs from the arrival: the origin
+/// server doesn't know it, and an `Age` from upstream or a wrong clock would use it up before it began. The age is
+/// still counted, so the lifetime is longer by it: the RFC leaves lifetimes that the origin doesn't state to caches.
 fn lifetime_ms(lifetime: Lifetime, initial_age_ms: u64) -> u64 {
     match lifetime.source {
         LifetimeSource::Override | LifetimeSource::Default => lifetime.ms.saturating_add(initial_age_ms),
@@ -315,7 +319,7 @@ mod tests {
         assert_eq!(size_of::<StoredFacts>(), 48);
     }
 
-    /// A gateway whose clock is half a minute ahead, and knows it.
+    /// A gateway whose clock is half a minute ahead, and that knows this offset.
     #[test]
     fn what_is_dated_by_others_is_no_older_by_a_clock_that_is_ahead() {
         let now = Timestamp::from_ms(1_030_500);
@@ -332,7 +336,7 @@ mod tests {
         }
     }
 
-    /// It may have been set back: what arrived hours from now was fresh for hours too long.
+    /// The clock may have been set back: a response that arrived hours in the future would be fresh for hours too long.
     #[test]
     fn what_arrived_in_the_future_is_stale() {
         let response_time = Timestamp::from_ms(1_000_000_000);

@@ -1,4 +1,4 @@
-//! Whether a response may be stored, and which of its fields (RFC 9111 section 3).
+//! Whether a response may be stored, and which of its fields are (RFC 9111 section 3).
 
 use crate::codes::reason_codes;
 use crate::facts::MethodClass;
@@ -9,7 +9,7 @@ use crate::{
     Rules, StoredErrors, StoredFacts, Timestamp, opened,
 };
 
-/// What to keep with a response that may be stored.
+/// The data to store with a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storable {
     /// The facts for its reuse.
@@ -19,24 +19,24 @@ pub struct Storable {
 }
 
 reason_codes! {
-    /// Why a response is not stored.
+    /// The reason why a response is not stored.
     pub enum NotStored {
         RuleOff = "rule-off", "", "A rule has `cache = false`, or origins may read the path in several ways (percent-encoding, `//`, `/./`, parameters of segments) that have different rules.";
         Method = "method", "RFC 9111 section 3", "Responses to this method aren't stored.";
         RequestContent = "request-content", "RFC 9111 section 4", "The request has content, which takes no part in the cache key.";
         RequestNoStore = "request-no-store", "RFC 9111 section 5.2.1.5", "The request says `no-store`.";
         Status = "status", "RFC 9111 section 3", "The status isn't one to store, or only with an explicit lifetime.";
-        RequestStatus = "status-of-request", "", "The status may be caused by what one client sent beside the cache key (400, 403, 412, ...); `errors_stored` is not `all`, and no `ttl_override` or `ttl_default` names this status.";
+        RequestStatus = "status-of-request", "", "The status may be caused by parts of one client's request outside the cache key (400, 403, 412, ...); `errors_stored` is not `all`, and no `ttl_override` or `ttl_default` names this status.";
         PartialContent = "partial-content", "RFC 9111 section 3.3", "206: a part only.";
         NotModified = "not-modified", "RFC 9111 section 3", "304 without a stored response to freshen.";
         MustUnderstand = "must-understand", "RFC 9111 section 5.2.2.3", "`must-understand`, and the status isn't understood.";
         ResponseNoStore = "no-store", "RFC 9111 section 5.2.2.5", "The response says `no-store`.";
         Private = "private", "RFC 9111 section 5.2.2.7", "The response says `private`.";
-        Authorization = "authorization", "RFC 9111 section 3.5", "The request had `Authorization`, and the response doesn't open itself to others.";
-        Credentials = "credentials", "", "The request had credentials (`Cookie`, `Authorization` and the like), and nothing says that others may have the response: no `public`, no lifetime above zero.";
-        NotSignalled = "not-signalled", "", "The response lacks the field that `store_only_with` of the rule names, or says `0` in it.";
+        Authorization = "authorization", "RFC 9111 section 3.5", "The request had `Authorization`, and the response doesn't allow sharing.";
+        Credentials = "credentials", "", "The request had credentials (`Cookie`, `Authorization` and the like), and nothing allows sharing the response: no `public`, no lifetime above zero.";
+        NotSignalled = "not-signalled", "", "The response lacks the field that `store_only_with` of the rule names, or has `0` in it.";
         SetCookie = "set-cookie", "RFC 9111 section 7.3", "The response sets a cookie, and no rule has `store_set_cookie = true`.";
-        TypeMismatch = "type-mismatch", "", "The extension of the URL is that of a file, and `Content-Type` is that of something else: a page for a style sheet, say (`type_mismatch`).";
+        TypeMismatch = "type-mismatch", "", "The URL has a file extension, and `Content-Type` is of another type, for example a page for a style sheet (`type_mismatch`).";
         VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
         VaryUnusable = "vary-unusable", "RFC 9111 section 4.1", "`Vary` with invalid or too many names.";
         HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "The header section is too large to be stored: with what a 304 or a HEAD has added, it is larger than one response may have it, or it leaves no room in a record for the shared store, which has 64 KiB: beside it, the record holds a body of up to 4 KiB. Without `Content-Length`, 4 KiB are kept free for the body.";
@@ -45,23 +45,24 @@ reason_codes! {
 }
 
 impl NotStored {
-    /// Whether the request is the reason, so that the same response to another request might be stored.
+    /// Returns whether the request is the reason, so that the same response to another request might be stored.
     pub fn is_of_request(self) -> bool {
         matches!(self, Self::Method | Self::RequestContent | Self::RequestNoStore | Self::RequestStatus)
             || self.is_of_credentials()
     }
 
-    /// Whether the credentials of the request are the reason, so that it says nothing about requests without them.
+    /// Returns whether the credentials of the request are the reason, so that it doesn't apply to requests without
+    /// them.
     pub fn is_of_credentials(self) -> bool {
         matches!(self, Self::Authorization | Self::Credentials)
     }
 }
 
-/// Whether a response may be stored, and what to keep with it.
+/// Checks whether a response may be stored, and returns the data to store with it.
 ///
 /// # Errors
 ///
-/// The first reason that speaks against it.
+/// Returns the first reason against it.
 //= RFC 9111 section 3: when a response may be stored
 pub fn may_store(
     request: &RequestFacts,
@@ -89,12 +90,12 @@ pub fn may_store(
     Ok(Storable { facts, varies: response.vary == VarySummary::Nominates })
 }
 
-/// What [`may_store`] says of a response by its status and directives alone, which is enough for most that aren't
-/// stored: nothing else of the response is read.
+/// Checks a response by its status and directives alone, without parsing its other fields. For most responses that
+/// aren't stored, this suffices.
 ///
 /// # Errors
 ///
-/// The same reason. Without one, only [`may_store`] can tell.
+/// Returns the reason that [`may_store`] would return. If there is none, only [`may_store`] can decide.
 pub fn may_store_by_directives(
     request: &RequestFacts,
     status: u16,
@@ -107,7 +108,7 @@ pub fn may_store_by_directives(
             cause_permits(status, rules)?;
             directives_permit(request, status, &Control::of(response, rules).directives())
         }
-        // Other fields come first.
+        // Reasons in other fields take precedence.
         _ => Ok(()),
     }
 }
@@ -145,7 +146,8 @@ fn status_permits(response: &ResponseFacts, rules: &Rules) -> Result<(), NotStor
     }
 }
 
-/// What one client's odd fields may have caused is stored only where the operator says so: for all, or for this very code.
+/// Checks a status that one client's unusual fields may have caused: it is stored only if the operator allows it, for
+/// all codes or for this one.
 fn cause_permits(status: u16, rules: &Rules) -> Result<(), NotStored> {
     let permits = rules.errors == StoredErrors::All
         || !status::is_of_one_request(status)
@@ -154,7 +156,8 @@ fn cause_permits(status: u16, rules: &Rules) -> Result<(), NotStored> {
     permits.then_some(()).ok_or(NotStored::RequestStatus)
 }
 
-/// A lifetime that the origin server or the operator gave for this very status code, or `public`.
+/// Returns whether the origin server or the operator gives a lifetime for this status code, or the response has
+/// `public`.
 //= RFC 9111 section 3: something allows storing
 fn has_given_lifetime(response: &ResponseFacts, rules: &Rules) -> bool {
     response.has_explicit_lifetime()
@@ -200,7 +203,7 @@ fn vary_permits(response: &ResponseFacts) -> Result<(), NotStored> {
     }
 }
 
-/// Whether some later request could get this response, validated or not.
+/// Returns whether a later request could get this response, with or without validation.
 //= RFC 9111 section 3: neither validator nor explicit expiration time
 fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
     if facts.has_validator() {
@@ -210,8 +213,8 @@ fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
         .stale_while_revalidate
         .grant_ms(facts.stale_while_revalidate_ms())
         .max(rules.stale_if_error.grant_ms(facts.stale_if_error_ms()));
-    // What came from another cache past its lifetime may be what a request with max-stale wants. What never was
-    // fresh anywhere (`max-age=0`) fills the store with what few ask for.
+    // A response that came from another cache after its lifetime may answer a request with `max-stale`. Responses that
+    // were never fresh anywhere (`max-age=0`) would fill the store for few requests.
     let had_lifetime = facts.freshness_lifetime_ms() > 0
         || (rules.store_expired && facts.lifetime_source != LifetimeSource::Nothing);
     let stale_window_ms =
@@ -220,14 +223,14 @@ fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
     !facts.no_cache && (facts.is_fresh(now) || usable_stale)
 }
 
-/// Which fields of a response are stored.
+/// Selects the stored fields of a response.
 #[derive(Debug)]
 pub struct StorageFilter<'a> {
     response: &'a [FieldLine<'a>],
     control: Control<'a>,
     hop_by_hop: HopByHop<'a>,
     set_cookie: CookieFields,
-    /// Whether some directive keeps fields out: most responses have none, and need not be asked for each name.
+    /// Whether a directive excludes fields: most responses have none, so names need not be compared.
     qualifies: bool,
 }
 
@@ -238,7 +241,7 @@ enum CookieFields {
 }
 
 impl<'a> StorageFilter<'a> {
-    /// For the fields of this response, as received.
+    /// Reads the directives of this response, as received.
     pub fn of(response: &'a [FieldLine<'a>], rules: &Rules) -> Self {
         let set_cookie = match rules.store_set_cookie {
             true => CookieFields::Kept,
@@ -249,8 +252,9 @@ impl<'a> StorageFilter<'a> {
         Self { response, control, hop_by_hop: HopByHop::of(response), set_cookie, qualifies }
     }
 
-    /// Whether a field of this name is stored. `Age` is not: whoever reuses the response writes its own. `X-Cache` tells how a cache has
-    /// answered one request, and `Trailer` what follows one message: neither is true of the next.
+    /// Returns whether a field of this name is stored. `Age` is not: each reuse writes its own. `X-Cache` reports how a
+    /// cache answered one request, and `Trailer` announces the trailer section of one message: neither holds for the
+    /// next.
     //= RFC 9111 section 3.1: fields of a proxy are not stored
     //= RFC 9111 section 3.1: all fields are stored
     //= RFC 9111 section 3.1: hop-by-hop fields may be removed before storing
@@ -266,7 +270,7 @@ impl<'a> StorageFilter<'a> {
             || (self.qualifies && self.control.is_qualified(name)))
     }
 
-    /// The lines that are stored, in order.
+    /// Returns the stored lines, in order.
     pub fn kept(self) -> impl Iterator<Item = FieldLine<'a>> {
         self.response.iter().copied().filter(move |(name, _)| self.keeps(name))
     }

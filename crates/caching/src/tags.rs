@@ -1,9 +1,9 @@
-//! Tags of stored responses, by which operators purge: the groups of RFC 9875, and the fields that came before it.
+//! Tags of stored responses, by which operators purge: the groups of RFC 9875, and the older fields.
 
 use crate::groups::{self, Groups};
 use crate::{FieldLine, fields};
 
-/// A response field that names tags, beside `Cache-Groups`.
+/// A response field with tags, besides `Cache-Groups`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagField {
     /// `Cache-Tag: a, b`
@@ -17,22 +17,23 @@ pub enum TagField {
 }
 
 impl TagField {
-    /// All of them.
+    /// All fields.
     pub const ALL: [Self; 4] = [Self::CacheTag, Self::CacheTags, Self::SurrogateKey, Self::Xkey];
-    /// The names of all of them.
+    /// The names of all fields.
     pub const NAMES: [&'static str; 4] = ["cache-tag", "cache-tags", "surrogate-key", "xkey"];
 
-    /// The field name in lower case.
+    /// Returns the field name in lower case.
     pub const fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 
-    /// The field of this name.
+    /// Returns the field of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.name().eq_ignore_ascii_case(name))
     }
 
-    /// What stands between tags beside blanks. Lists of `xkey` have blanks, and in newer releases commas.
+    /// Returns whether a byte other than a space separates tags. Lists of `xkey` are separated by spaces, and in newer
+    /// releases by commas.
     fn separates(self, byte: u8) -> bool {
         match self {
             Self::CacheTag | Self::CacheTags => byte == b',',
@@ -42,22 +43,22 @@ impl TagField {
     }
 }
 
-/// Which tags of responses count.
+/// Rules for tags of responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagRules {
-    /// The fields that name them, beside `Cache-Groups`.
+    /// The fields with tags, besides `Cache-Groups`.
     pub fields: Vec<TagField>,
-    /// How many of one response are told apart.
+    /// The number of tags of one response that are distinguished.
     pub tags_max: usize,
 }
 
-/// Whether a field of this name may say something about tags.
+/// Returns whether a field of this name may contain tags.
 pub fn names_tags(name: &str) -> bool {
     name.eq_ignore_ascii_case("cache-groups") || TagField::from_name(name).is_some()
 }
 
-/// The tags of a response, each once; [`Groups::TooMany`] where there are more than are told apart. What is not text is no
-/// tag, for nobody could purge by it.
+/// Returns the tags of a response, each once; [`Groups::TooMany`] if there are more than are distinguished. Values that
+/// aren't text are skipped, because no purge could name them.
 pub fn of_response(response: &[FieldLine<'_>], rules: &TagRules) -> Groups {
     let Groups::Named(groups) = groups::of_response(response, rules.tags_max) else {
         return Groups::TooMany;

@@ -1,10 +1,11 @@
-//! The normal form of request targets: one spelling for all that are equivalent, in keys, rules, purges and forwarded requests.
+//! The normal form of request targets: one spelling for all equivalent ones, in keys, rules, purges and forwarded
+//! requests.
 
-/// Path and query with the escapes of unreserved characters decoded and those of all others in upper case. `None` for a target that is written
-/// so; most have no escape, and cost a search for `%`.
+/// Returns path and query with the escapes of unreserved characters decoded and all others in upper case. Returns
+/// `None` for a target in normal form; most have no escape, and cost a search for `%`.
 ///
-/// Escapes that are none (`%`, `%2`, `%g1`) stay as they are. Next to one, an escaped hexadecimal digit stays too: decoded it would complete an
-/// escape, and `%%361` would become another target each time.
+/// Invalid escapes (`%`, `%2`, `%g1`) stay unchanged. Next to one, an escaped hexadecimal digit stays too: decoding it
+/// would complete an escape, and normalising `%%361` would change it each time.
 //= RFC 3986 section 6.2.2.1: the digits of escapes in upper case
 //= RFC 3986 section 6.2.2.2: escapes of unreserved characters are decoded
 pub fn normal_form(target: &str) -> Option<String> {
@@ -27,7 +28,8 @@ pub fn normal_form(target: &str) -> Option<String> {
     Some(out)
 }
 
-/// The normal form of what a person writes: in requests, characters beyond ASCII and spaces are escaped.
+/// Returns the normal form of a target typed by a person: characters beyond ASCII and spaces are escaped, as in
+/// requests.
 pub fn normal_form_of_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -49,7 +51,7 @@ fn is_in_form(text: &[u8], at: usize, byte: u8) -> bool {
     !text[at + 1..at + 3].iter().any(u8::is_ascii_lowercase) && !is_decoded(text, at, byte)
 }
 
-/// The byte that the escape at a place stands for.
+/// Returns the byte that the escape at a position encodes.
 pub fn escape(text: &[u8], at: usize) -> Option<u8> {
     let [b'%', high, low] = text.get(at..at + 3)? else { return None };
     Some(digit(*high)? << 4 | digit(*low)?)
@@ -68,7 +70,7 @@ fn is_decoded(text: &[u8], at: usize, byte: u8) -> bool {
     is_unreserved(byte) && !(byte.is_ascii_hexdigit() && is_beside_stray(&text[..at]))
 }
 
-/// Whether a text ends with a `%` that begins no escape, or with one and a digit.
+/// Returns whether a text ends with a `%` that begins no escape, or with one and a digit.
 fn is_beside_stray(before: &[u8]) -> bool {
     matches!(before, [.., b'%']) || matches!(before, [.., b'%', digit] if digit.is_ascii_hexdigit())
 }

@@ -1,41 +1,44 @@
-//! Request fields by which a client can change an answer though the cache key does not show them.
+//! Request fields by which a client can change a response although they aren't part of the cache key.
 //!
-//! The lists are those of published attacks on caches ("Practical Web Cache Poisoning", "Web Cache Entanglement",
-//! "CPDoS", the wordlist of Param Miner), of what content delivery networks, balancers and hosts of applications tell origins (each
-//! in its documentation), and of what servers and frameworks read: the way of a request, the client's
-//! address and certificate, and replacements of method, host or target. CGI and WSGI write `_` in place of `-`, and CGI of every byte that is
-//! neither letter nor digit, so here these are one.
+//! The lists come from published attacks on caches ("Practical Web Cache Poisoning", "Web Cache Entanglement", "CPDoS",
+//! the wordlist of Param Miner), from the documentation of content delivery networks, load balancers and application
+//! platforms about the fields that they send to origins, and from the fields that servers and frameworks read: the
+//! route of a request, the client's address and certificate, and replacements of method, host or target. CGI and WSGI
+//! write `_` in place of `-`, and CGI in place of every byte that is neither letter nor digit, so names that differ
+//! only in these bytes are treated as one.
 
 use std::borrow::Cow;
 
 use crate::hop_by_hop;
 
-/// What a request field can do to a shared answer.
+/// The effect of a request field on a shared response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldClass {
-    /// Nothing that is known of: it is forwarded, and an answer that depends on it says so in `Vary`.
+    /// No known effect: the field is forwarded, and a response that depends on it says so in `Vary`.
     Ordinary,
-    /// It says who asks. Only a trusted peer knows.
+    /// Identifies the client. Only a trusted peer may send it.
     Address,
-    /// It says by which scheme the client asks, in this form. Only a trusted peer knows.
+    /// The scheme of the client's request, in this form. Only a trusted peer may send it.
     Scheme(SchemeForm),
-    /// `X-Forwarded-Host`: which host the client asks. Only a trusted peer knows.
+    /// `X-Forwarded-Host`: the host of the client's request. Only a trusted peer may send it.
     Host,
-    /// `X-Forwarded-Port`: which port the client asks. Only a trusted peer knows.
+    /// `X-Forwarded-Port`: the port of the client's request. Only a trusted peer may send it.
     Port,
-    /// `Forwarded` (RFC 7239), which says all of these, and `X-Forwarded-For`: the hops of the request. Only trusted peers know.
+    /// `Forwarded` (RFC 7239), which has all of these, and `X-Forwarded-For`: the hops of the request. Only trusted
+    /// peers may send them.
     Hops,
-    /// Something else about the way of the request or of its answer, or the certificate of its client. Only a trusted peer knows.
+    /// Other facts about the route of the request or its response, or the client's certificate. Only a trusted peer may
+    /// send it.
     Way,
-    /// It replaces the method, which a client may do.
+    /// Replaces the method, which a client may do.
     Method,
-    /// It replaces host or target, or says which part of a framework is to answer.
+    /// Replaces host or target, or selects the part of a framework that answers.
     Override,
-    /// `Proxy`: CGI programs would take it for their own setting `HTTP_PROXY`. No client has a reason to send it.
+    /// `Proxy`: CGI programs would take it for their setting `HTTP_PROXY`. No client has a reason to send it.
     Never,
 }
 
-/// How a field says which scheme it is.
+/// How a field encodes the scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemeForm {
     /// `http` or `https`.
@@ -45,7 +48,7 @@ pub enum SchemeForm {
 }
 
 impl SchemeForm {
-    /// Whether a value says https; `None` for anything else than the two words.
+    /// Returns whether a value means https; `None` for anything but the two words.
     pub fn is_https(self, value: &[u8]) -> Option<bool> {
         let is = |word: &str| value.eq_ignore_ascii_case(word.as_bytes());
         match self {
@@ -57,7 +60,7 @@ impl SchemeForm {
         }
     }
 
-    /// The value for a scheme.
+    /// Returns the value for a scheme.
     pub fn value(self, scheme: &'static str) -> &'static str {
         match (self, scheme) {
             (Self::Name, scheme) => scheme,
@@ -67,12 +70,12 @@ impl SchemeForm {
     }
 }
 
-/// Whether a name has bytes other than letters, digits and `-`: some origin servers take it for another one.
+/// Returns whether a name has bytes other than letters, digits and `-`: some origin servers take it for another name.
 pub fn is_spelled_oddly(name: &str) -> bool {
     !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// The name with `-` for each byte that is neither letter nor digit: CGI, WSGI and PHP know it by this one.
+/// Returns the name with `-` for each byte that is neither letter nor digit, as CGI, WSGI and PHP interpret it.
 pub fn plain_name(name: &str) -> Cow<'_, str> {
     if !is_spelled_oddly(name) {
         return Cow::Borrowed(name);
@@ -81,14 +84,14 @@ pub fn plain_name(name: &str) -> Cow<'_, str> {
     name.bytes().map(plain).collect()
 }
 
-/// Whether CGI would write both names alike.
+/// Returns whether CGI writes both names alike.
 pub fn are_read_alike(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().map(dashed).eq(other.bytes().map(dashed))
 }
 
-/// The class of a field name, in any case.
+/// Returns the class of a field name, in any case.
 pub fn class_of(name: &str) -> FieldClass {
-    // Most names are none of these, and two letters tell.
+    // Most names are in none of these classes, and two letters show it.
     let [first, second, ..] = name.as_bytes() else { return FieldClass::Ordinary };
     match [first | 0x20, second | 0x20] {
         [b'x', second] if !second.is_ascii_alphanumeric() => class_of_candidate(name),
@@ -121,7 +124,7 @@ fn class_of_candidate(name: &str) -> FieldClass {
     }
 }
 
-/// Whether CGI would write a name like one that is known.
+/// Returns whether CGI writes a name like a known one.
 fn is_same_name(name: &str, known: &str) -> bool {
     name.len() == known.len() && name.bytes().map(dashed).eq(known.bytes())
 }
@@ -191,11 +194,12 @@ const ADDRESSES: [&str; 43] = [
     "x-vercel-proxied-for",
 ];
 
-/// What App Engine and Azure Front Door tell is about the client of one request, its address among it.
+/// Fields of App Engine and Azure Front Door are about the client of one request, including its address.
 const ADDRESS_PREFIXES: [&str; 2] = ["x-appengine-", "x-azure-"];
 
-/// Of scheme, port and certificate of the client (RFC 9440), as content delivery networks and balancers say them. With `X-Sendfile-Type` and
-/// `X-Accel-Mapping` a server in front offers to send files itself: the origin then answers with the name of a file, without its content.
+/// Fields for scheme, port and certificate of the client (RFC 9440), as content delivery networks and load balancers
+/// send them. With `X-Sendfile-Type` and `X-Accel-Mapping` a server in front offers to send files itself: the origin
+/// then answers with the name of a file, without its content.
 const WAYS: [&str; 28] = [
     "cf-visitor",
     "client-cert",
@@ -306,7 +310,8 @@ const OVERRIDES: [&str; 55] = [
 const OVERRIDE_PREFIXES: [&str; 6] =
     ["x-invoke-", "x-middleware-", "x-orig-", "x-original-", "x-react-router-", "x-rewrite-"];
 
-/// Whether a field of this name may reach the origin in another form than that in which it came: a gateway writes or drops it.
+/// Returns whether a field of this name may reach the origin in a form other than the received one: a gateway writes or
+/// drops it.
 pub fn is_written_or_dropped(name: &str) -> bool {
     class_of(name) != FieldClass::Ordinary
         || is_spelled_oddly(name)

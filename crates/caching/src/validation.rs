@@ -1,5 +1,5 @@
-//! Asking the origin server whether a stored response still holds, and what its answer means
-//! (RFC 9111 sections 4.3.1, 4.3.3, 4.3.4 and 3.2).
+//! Validation of stored responses with the origin server, and the meaning of its response (RFC 9111 sections 4.3.1,
+//! 4.3.3, 4.3.4 and 3.2).
 
 use std::borrow::Cow;
 
@@ -12,31 +12,31 @@ use crate::{
     fields,
 };
 
-/// Stored responses, by their index.
+/// Indices of stored responses.
 pub type Indexes = SmallVec<[usize; 4]>;
 
-/// A stored response under the key of a request, as far as a validation may name it.
+/// The properties of a stored response that decide whether a validation may name it.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Its validators.
     pub validators: Validators<'a>,
-    /// Whether only a request that selects it may be answered with it, whatever a 304 says: it is one of several codings
-    /// of a content (it has `Content-Encoding`, or `Vary` names `Accept-Encoding`), or one user's (`Vary` names `Cookie` or
-    /// `Authorization`).
+    /// Whether it may answer only requests that select it, whatever a 304 says: it is one of several codings of a
+    /// content (it has `Content-Encoding`, or `Vary` names `Accept-Encoding`), or belongs to one user (`Vary` names
+    /// `Cookie` or `Authorization`).
     pub is_only_for_selected: bool,
 }
 
-/// Which stored responses a validation request names, `max` at most: the one that the request selected, and those that
-/// the origin server may turn out to select. `stored` are all under the key, most recent first.
+/// Returns the stored responses that a validation request names, `max` at most: the one that the request selected, and
+/// those that the origin server may select. `stored` are all under the key, most recent first.
 ///
-/// The others are named by a strong tag only, and not if they are one of several codings or one user's: to a request that did not
-/// select them, a 304 to a weak tag would promise too little, and origin servers that encode as they send (nginx, Apache
-/// httpd) compare the tag of the plain file before they know which coding the request selects.
+/// The others are named by a strong tag only, and not if they are one of several codings or belong to one user: for a
+/// request that did not select them, a 304 to a weak tag would prove too little, and origin servers that encode on the
+/// fly (nginx, Apache httpd) compare the tag of the plain file before they know which coding the request selects.
 //= RFC 9111 section 4.3.1: validators of the same URI
 //= RFC 9111 section 4.3.1: responses that the request cannot choose
 pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> Indexes {
     let own = selected.and_then(|index| stored.get(index)).map(|known| known.validators);
-    // Beside If-None-Match, If-Modified-Since counts for nothing.
+    // `If-Modified-Since` is ignored if there is an `If-None-Match`.
     let by_date_only = own.is_some_and(|own| own.entity_tag().is_none() && !own.is_empty());
     let others = stored.iter().enumerate().filter(|(index, known)| {
         let tag = known.validators.entity_tag();
@@ -46,17 +46,17 @@ pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> 
     selected.into_iter().chain(others.map(|(index, _)| index)).take(max).collect()
 }
 
-/// What the first candidate of a validation is.
+/// The kind of the first candidate of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     /// The response that the request selected.
     Selected,
-    /// Like all others: one that the request did not select.
+    /// A response that the request did not select, like all others.
     Other,
 }
 
-/// The precondition fields to send with a validation, in place of those of the client, for these candidates.
-/// `Last-Modified` goes back as it came.
+/// Returns the precondition fields of a validation of these candidates, which replace those of the client.
+/// `Last-Modified` is sent back unchanged.
 //= RFC 9111 section 4.3.1: entity tags are sent
 pub fn conditional_fields<'a>(
     candidates: &[Validators<'a>],
@@ -75,7 +75,7 @@ pub fn conditional_fields<'a>(
     };
     //= RFC 9111 section 4.3.1: Last-Modified is sent
     let last_modified = match candidates {
-        // A date says nothing about a response that the request does not select.
+        // A date proves nothing about a response that the request did not select.
         [only] if first == First::Selected => only.last_modified.map(|(text, _)| Cow::Borrowed(text)),
         _ => None,
     };
@@ -83,20 +83,20 @@ pub fn conditional_fields<'a>(
     etag.into_iter().chain(last_modified.map(|text| ("if-modified-since", text))).collect()
 }
 
-/// What the answer to a validation means.
+/// The meaning of the response to a validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// 304: freshen the candidates with these indexes, at least one, and use the first.
+    /// 304: freshen the candidates with these indices, at least one, and use the first.
     Freshen(Indexes),
-    /// 304, but for none of the candidates: ask again without preconditions.
+    /// 304, but for none of the candidates: repeat the request without preconditions.
     Unidentified,
-    /// 5xx, or no valid code: forward it, or use the stored response where [`crate::may_serve_stale`] permits.
+    /// 5xx, or an invalid code: forward it, or use the stored response if [`crate::may_serve_stale`] permits.
     ServerError,
-    /// Any other response: use it, and it takes the place of the stored one where it may be stored.
+    /// Any other response: use it, and replace the stored one by it if it may be stored.
     Replace,
 }
 
-/// Judges the answer to a validation that was sent for `candidates`: the selected one, then the most recent first.
+/// Judges the response to a validation of `candidates`: the selected one, then the most recent first.
 //= RFC 9111 section 4.3.3: handling a validation response
 pub fn judge(
     status: u16,
@@ -121,13 +121,13 @@ pub fn judge(
 /// A stored response after a 304.
 #[derive(Clone, Debug)]
 pub struct Freshened<'a> {
-    /// Its fields now, without `Age`, and without `Date` where the 304 has none.
+    /// The updated fields, without `Age`, and without `Date` if the 304 has none.
     pub fields: Vec<FieldLine<'a>>,
-    /// What to decide by: [`crate::may_store`] again, for the 304 may forbid what was permitted before.
+    /// The facts for calling [`crate::may_store`] again, because the 304 may forbid storing.
     pub response: ResponseFacts,
 }
 
-/// Freshens a stored response with a 304 that came at `times`.
+/// Freshens a stored response with a 304 that arrived at `times`.
 pub fn freshen<'a>(
     stored_status: u16,
     stored: &[FieldLine<'a>],
@@ -141,8 +141,8 @@ pub fn freshen<'a>(
     Freshened { fields, response }
 }
 
-/// The stored fields after a 304: each field of the 304 replaces all lines of its name, at the place of
-/// the first, or is appended. What describes the content stays, what dates the old response goes.
+/// Returns the stored fields after a 304: each field of the 304 replaces all lines of its name, at the place of the
+/// first, or is appended. Fields about the content stay, and those that date the old response are removed.
 //= RFC 9111 section 3.2: updating stored header fields
 pub fn freshened_fields<'a>(
     stored: &[FieldLine<'a>],
@@ -166,17 +166,17 @@ pub fn freshened_fields<'a>(
     without_qualified(&freshened, rules)
 }
 
-/// How much an origin server may say in the header section of one response.
+/// Limits of the header section of an origin's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Field lines.
+    /// Number of field lines.
     pub fields_max: usize,
-    /// Bytes of names and values.
+    /// Total bytes of names and values.
     pub bytes_max: usize,
 }
 
-/// Whether updates have made a stored header section larger than one response may have it. What was as large when it came
-/// has not grown. Updates without end add up: each 304 may bring other names.
+/// Returns whether updates have made a stored header section larger than the limits for a response. One that was as
+/// large on arrival has not grown. Without this limit updates could add up, because each 304 may bring other names.
 pub fn outgrows<'a>(
     updated: impl IntoIterator<Item = FieldLine<'a>>,
     stored: &[FieldLine<'_>],
@@ -190,26 +190,27 @@ pub fn outgrows<'a>(
         || (bytes > limits.bytes_max && bytes > stored_bytes())
 }
 
-/// What `no-cache` and `private` name now goes, wherever it comes from: from the 304 although the stored response names
-/// it, or from the stored response although the 304 does.
+/// Removes the fields that `no-cache` and `private` now name, from the 304 although the stored response names them, or
+/// from the stored response although the 304 does.
 //= RFC 9111 section 3.1: qualified no-cache and private keep fields out
 fn without_qualified<'a>(lines: &[FieldLine<'a>], rules: &Rules) -> Vec<FieldLine<'a>> {
     let control = Control::of(lines, rules);
     lines.iter().copied().filter(|(name, _)| !control.is_qualified(name)).collect()
 }
 
-/// Which stored responses a 304 is about: all with its strong tag; else the selected one, if it has its weak tag and date.
-/// (What the request did not select is named by strong tags alone, so that origin servers which compare dates, or answer
-/// without validators, cannot pass one client's response to another.) A 304 without validators is about the only candidate: the request named that one's validators and no others, and a 304 to them says
-/// that they hold. (Taken to the letter, section 4.3.4 identifies it only if it has no validators either, which would make
-/// origin servers that leave them out of their 304s impossible to validate with.)
+/// Returns the stored responses that a 304 identifies: all with its strong tag; else the selected one, if it has its
+/// weak tag and date. (Responses that the request did not select are named by strong tags alone, so that origin servers
+/// that compare dates, or answer without validators, can't pass one client's response to another.) A 304 without
+/// validators identifies the only candidate: the request named its validators and no others, and a 304 confirms them.
+/// (Taken literally, section 4.3.4 identifies it only if it has no validators either, which would make validation
+/// impossible with origin servers that omit them from their 304s.)
 //= RFC 9111 section 4.3.4: strong validators select all that share one
 //= RFC 9111 section 4.3.4: a weak validator selects the most recent
 //= RFC 9111 section 4.3.4: no validator selects a single response without
 fn identify(answer: &Validators<'_>, candidates: &[Validators<'_>], first: First) -> Indexes {
     let selected = &candidates[..usize::from(first == First::Selected).min(candidates.len())];
     let Some(tag) = answer.entity_tag() else {
-        // A 304 without validators says too little where several were named.
+        // A 304 without validators is ambiguous if several were named.
         let is_clear = answer.last_modified.is_some() || candidates.len() == 1;
         return if is_clear { identify_by_date(answer, selected) } else { Indexes::new() };
     };
@@ -217,7 +218,7 @@ fn identify(answer: &Validators<'_>, candidates: &[Validators<'_>], first: First
     let weakly = move |candidate: &Validators<'_>| is_tagged(candidate, tag, Strength::Weak);
     match tag.strength {
         Strength::Strong => positions(candidates, strongly).collect(),
-        // The strong validator decides; that the weak one fits as well is asked for out of care.
+        // The strong validator decides; the weak one must match too, as a precaution.
         Strength::Weak if answer.is_last_modified_strong() => {
             let both = |candidate: &Validators<'_>| weakly(candidate) && same_date(answer, candidate);
             positions(selected, both).collect()
@@ -259,8 +260,8 @@ fn is_one_of(names: &[&str], name: &str) -> bool {
     names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// They describe the stored content, and a 304 often has others by mistake: section 3.2 excludes the
-/// length and lets a cache leave out those that content is processed by.
+/// These fields describe the stored content, and a 304 often has wrong ones: section 3.2 excludes the length and lets a
+/// cache ignore those by which content is processed.
 //= RFC 9111 section 3.2: Content-Length is not updated
 //= RFC 9111 section 3.2: Content-Range may be left out
 //= RFC 9111 section 3.2: fields that the stored form depends on
@@ -268,7 +269,7 @@ fn is_one_of(names: &[&str], name: &str) -> bool {
 //= RFC 9111 section 3.2: the prefix Content- is no signal
 const KEPT_AS_STORED: [&str; 4] = ["content-length", "content-encoding", "content-type", "content-range"];
 
-/// They date the response they came with.
+/// These fields date the response that they arrived with.
 const DATING_FIELDS: [&str; 2] = ["age", "date"];
 
 #[cfg(test)]

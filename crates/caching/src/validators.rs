@@ -1,20 +1,20 @@
-//! The validators of a response (RFC 9110 section 8.8), borrowed for a decision, and what is kept of them.
+//! The validators of a response (RFC 9110 section 8.8), borrowed for a decision, and their stored form.
 
 use crate::{EntityTag, FieldLine, Timestamp, date, fields};
 
-/// `ETag` and `Last-Modified` of a response. `Last-Modified` comes as it was sent and as the date it is;
-/// one that is no date is not here.
+/// `ETag` and `Last-Modified` of a response. `Last-Modified` is kept as sent and as a date; one that is not a date is
+/// left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validators<'a> {
     /// The value of `ETag`, not empty.
     pub etag: Option<&'a [u8]>,
-    /// `Last-Modified`
+    /// `Last-Modified`.
     pub last_modified: Option<(&'a [u8], Timestamp)>,
     is_last_modified_strong: bool,
 }
 
 impl<'a> Validators<'a> {
-    /// Reads them from a response. `now` settles the century of two-digit years.
+    /// Parses the validators of a response. `now` determines the century of two-digit years.
     pub fn parse(response: &'a [FieldLine<'a>], now: Timestamp) -> Self {
         let dated = |value: &'a [u8]| Some((value, date::parse(value, now)?));
         let last_modified = fields::only(response, "last-modified").and_then(dated);
@@ -28,27 +28,27 @@ impl<'a> Validators<'a> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.etag.is_none() && self.last_modified.is_none()
     }
 
-    /// The entity tag.
+    /// Returns the entity tag.
     pub fn entity_tag(&self) -> Option<EntityTag<'a>> {
         EntityTag::parse(self.etag?)
     }
 
-    /// Whether `Last-Modified` can serve as a strong validator: `Date` is at least a second later.
+    /// Returns whether `Last-Modified` can serve as a strong validator: `Date` is at least a second later.
     pub fn is_last_modified_strong(&self) -> bool {
         self.is_last_modified_strong
     }
 }
 
-/// What was found out about [`Validators`], to be kept with the fields of a stored response: their text stays there.
-/// Of `Date` it keeps what it is for: whether it makes `Last-Modified` strong.
+/// Parsed properties of [`Validators`], stored with the fields of a response, which have the text. From `Date` only the
+/// strength of `Last-Modified` is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredValidators {
-    /// The seconds of `Last-Modified`, which has no fractions, and below them the flags.
+    /// The seconds of `Last-Modified`, which has no fractions, with the flags in the low bits.
     packed: i64,
 }
 
@@ -58,7 +58,7 @@ const IS_STRONG: i64 = 4;
 const FLAG_BITS: u32 = 3;
 
 impl StoredValidators {
-    /// For the decisions. `value` gives the first value of a field of the response that they were parsed from.
+    /// Returns the validators. `value` returns the first value of a field of the response that they were parsed from.
     #[inline]
     pub fn view<'a>(&self, value: impl Fn(&str) -> Option<&'a [u8]>) -> Validators<'a> {
         let has = |flag| self.packed & flag != 0;
@@ -90,7 +90,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_seconds(1_800_000_000);
 
-    /// What is kept gives the same validators as the fields do.
+    /// Checks that the stored form has the same validators as the fields.
     fn check(lines: &[FieldLine<'_>], is_strong: bool) {
         let parsed = Validators::parse(lines, NOW);
         let stored = StoredValidators::from(parsed);

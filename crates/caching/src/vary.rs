@@ -1,9 +1,9 @@
-//! `Vary` (RFC 9111 section 4.1): the nominated fields of a stored response, the values that they had
-//! in the request it answered, and whether another request has the same.
+//! `Vary` (RFC 9111 section 4.1): the nominated fields of a stored response, their values in the request that it
+//! answered, and whether another request has the same values.
 //!
-//! Values are compared after what section 4.1 permits: lines of one field are combined, whitespace
-//! around commas outside quoted strings does not count. A field that is absent matches only an absent one.
-//! `Accept-Encoding` and `Accept-Language` are compared by what they mean ([`Negotiation`]).
+//! Values are compared after the normalisation that section 4.1 permits: lines of one field are combined, and
+//! whitespace around commas outside of quoted strings is ignored. An absent field matches only an absent one.
+//! `Accept-Encoding` and `Accept-Language` are compared by meaning ([`Negotiation`]).
 
 use std::ops::ControlFlow;
 
@@ -12,44 +12,44 @@ use smallvec::SmallVec;
 use crate::negotiation::{self, Codings, Dimension, Negotiation, Preferences};
 use crate::{FieldLine, fields};
 
-/// More nominated fields than this make a response unusable for other requests.
+/// With more nominated fields, a response can't be used for other requests.
 pub const NOMINATED_FIELDS_MAX: usize = 16;
 
-/// Why no later request can match a response.
+/// The reason why no later request can match a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum VaryUnusable {
-    /// `Vary: *`
+    /// `Vary: *`.
     #[error("Vary is *")]
     Any,
-    /// A member is no field name.
+    /// A member is not a field name.
     #[error("a member of Vary is no field name")]
     InvalidName,
-    /// More than [`NOMINATED_FIELDS_MAX`].
+    /// There are more than [`NOMINATED_FIELDS_MAX`] fields.
     #[error("Vary nominates more than {NOMINATED_FIELDS_MAX} fields")]
     TooMany,
 }
 
-/// [`NominatedFields::parse`] without the names.
+/// The result of [`NominatedFields::parse`] without the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VarySummary {
     /// The response answers every request for its key.
     NothingNominated,
-    /// It answers requests with the same nominated fields.
+    /// The response answers requests with the same nominated fields.
     Nominates,
-    /// It answers no other request.
+    /// The response answers no other request.
     Unusable(VaryUnusable),
 }
 
 /// The field names that a response nominates with `Vary`: lower case, sorted, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NominatedFields {
-    /// Joined by commas, which no name contains.
+    /// The names joined by commas, which no name contains.
     names: Box<str>,
 }
 
 impl NominatedFields {
-    /// Reads `Vary` of a response.
+    /// Parses `Vary` of a response.
     //= RFC 9111 section 4.1: a member * always fails to match
     //= RFC 9110 section 12.5.5: Vary
     pub fn parse(response: &[FieldLine<'_>]) -> Result<Self, VaryUnusable> {
@@ -60,20 +60,20 @@ impl NominatedFields {
         Ok(Self { names: names.join(",").into() })
     }
 
-    /// From names joined by commas, as [`Self::as_str`] gives them.
+    /// Returns the fields from names joined by commas, as [`Self::as_str`] returns them.
     pub fn from_joined(names: &str) -> Self {
         Self { names: names.into() }
     }
 
-    /// The names joined by commas: equal exactly when the nominated fields are.
+    /// Returns the names joined by commas: equal exactly if the nominated fields are.
     pub fn as_str(&self) -> &str {
         &self.names
     }
 
-    /// The names.
+    /// Returns the names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let mut rest = &*self.names;
-        // They are few and short: a search that is made for long texts takes longer to begin.
+        // The names are few and short: a search for long texts takes longer to set up.
         let names = std::iter::from_fn(move || {
             let end = rest.bytes().position(|byte| byte == b',').unwrap_or(rest.len());
             let (name, left) = rest.split_at_checked(end).filter(|_| !rest.is_empty())?;
@@ -83,17 +83,17 @@ impl NominatedFields {
         names.filter(|name| !name.is_empty())
     }
 
-    /// Whether this field, in lower case, is nominated.
+    /// Returns whether this field, in lower case, is nominated.
     pub fn has(&self, name: &str) -> bool {
         self.names().any(|own| own == name)
     }
 
-    /// Whether nothing is nominated, so that every request matches.
+    /// Returns whether no field is nominated, so that every request matches.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Takes the nominated values out of a request.
+    /// Captures the nominated values of a request.
     pub fn capture(&self, request: Selecting<'_>) -> NominatedValues {
         let (mut bytes, mut sent) = (Vec::new(), Vec::new());
         let _ = self.encode(request, &mut |piece| {
@@ -109,7 +109,7 @@ impl NominatedFields {
         NominatedValues { bytes: bytes.into(), sent: sent.into() }
     }
 
-    /// Whether `request` has the values that were captured. Does not allocate.
+    /// Returns whether `request` has the captured values. Doesn't allocate.
     pub fn matches(&self, captured: &NominatedValues, request: Selecting<'_>) -> bool {
         let mut sent = Comparison { left: &captured.sent };
         let mut was_sent =
@@ -121,8 +121,8 @@ impl NominatedFields {
         self.encode(request, &mut |piece| meant.take(piece)).is_continue() && meant.is_over()
     }
 
-    /// Whether the origin server is certain to choose `response` for `request` as it did for the request whose values
-    /// were captured, by what the response says of itself: [`Negotiation::Selecting`]. Does not allocate.
+    /// Returns whether the origin server is certain to select `response` for `request` as it did for the request with
+    /// the captured values, by the response's own fields: [`Negotiation::Selecting`]. Doesn't allocate.
     //= RFC 9111 section 4.1: preference among several matches
     pub fn is_certain(
         &self,
@@ -143,8 +143,8 @@ impl NominatedFields {
         })
     }
 
-    /// Whether `response` answers all requests that another one answers, so that this one is stored for nothing. Both
-    /// nominate the same fields and have the same coding; the values are those that were captured with each.
+    /// Returns whether `response` answers all requests that another one answers, so that the other is redundant. Both
+    /// nominate the same fields and have the same coding; the values are those captured with each.
     pub fn covers(
         &self,
         own: &NominatedValues,
@@ -168,8 +168,8 @@ impl NominatedFields {
         })
     }
 
-    /// Appends bytes that are the same for two requests exactly when the nominated fields and their
-    /// values are. Does not allocate but in `out`.
+    /// Appends bytes that are equal for two requests exactly if the nominated fields and their values are. Allocates in
+    /// `out` only.
     pub fn write_variant_key(&self, request: Selecting<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(&length_prefix(self.names.as_bytes()));
         out.extend_from_slice(self.names.as_bytes());
@@ -179,9 +179,8 @@ impl NominatedFields {
         });
     }
 
-    /// The lines of the nominated fields in the request whose values were captured: capturing them again gives the
-    /// same. A field that the request did not have stands there with `None`, one with several lines, or several members,
-    /// several times.
+    /// Returns the lines of the nominated fields in the request with the captured values: capturing them again gives
+    /// the same values. An absent field has one line with `None`; a field with several lines or members has several.
     pub fn lines<'a>(&'a self, captured: &'a NominatedValues) -> Vec<(&'a str, Option<&'a [u8]>)> {
         let mut left = if captured.sent.is_empty() { &captured.bytes[..] } else { &captured.sent[..] };
         let mut lines = Vec::new();
@@ -199,7 +198,7 @@ impl NominatedFields {
         lines
     }
 
-    /// The captured values for people: each name with its members in quotes, or `absent`.
+    /// Formats the captured values: each name with its members in quotes, or `absent`.
     pub fn describe(&self, captured: &NominatedValues) -> Vec<(String, String)> {
         let mut left = &captured.bytes[..];
         let mut text_of = || {
@@ -210,7 +209,7 @@ impl NominatedFields {
         self.names().map(|name| (name.to_owned(), text_of().unwrap_or_default())).collect()
     }
 
-    /// Gives `sink` the captured form piece by piece.
+    /// Passes the captured form to `sink` piece by piece.
     //= RFC 9111 section 4.1: whitespace does not count
     //= RFC 9111 section 4.1: field lines are combined
     //= RFC 9111 section 4.1: absent matches absent only
@@ -222,7 +221,7 @@ impl NominatedFields {
         self.names().try_for_each(|name| encode_value(name, request, sink))
     }
 
-    /// Gives `sink` the lines of the nominated fields as they were sent.
+    /// Passes the lines of the nominated fields to `sink` as sent.
     fn encode_sent(
         &self,
         request: Selecting<'_>,
@@ -239,12 +238,12 @@ impl NominatedFields {
     }
 }
 
-/// The values that the nominated fields had in the request that a stored response answered.
+/// The values of the nominated fields in the request that a stored response answered.
 #[derive(Clone, Debug, Default)]
 pub struct NominatedValues {
     bytes: Box<[u8]>,
-    /// The lines as they were sent, where the bytes are what they mean: most requests repeat them to the letter, and
-    /// that is found out sooner than what they mean. Empty otherwise.
+    /// The lines as sent, if their bytes equal their meaning: most requests repeat them literally, and comparing bytes
+    /// is faster than parsing them. Empty otherwise.
     sent: Box<[u8]>,
 }
 
@@ -257,13 +256,13 @@ impl PartialEq for NominatedValues {
 impl Eq for NominatedValues {}
 
 impl NominatedValues {
-    /// The lengths of its allocations in bytes.
+    /// Returns the lengths of its allocations in bytes.
     pub fn heap_bytes(&self) -> [usize; 2] {
         [self.bytes.len(), self.sent.len()]
     }
 }
 
-/// The request fields that choose among stored responses, and how they are read.
+/// The request fields that select among stored responses, and how they are compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Selecting<'a> {
     request: &'a [FieldLine<'a>],
@@ -272,18 +271,18 @@ pub struct Selecting<'a> {
 }
 
 impl<'a> Selecting<'a> {
-    /// The fields of a request.
+    /// Returns the fields of a request.
     pub fn new(request: &'a [FieldLine<'a>], negotiation: Negotiation) -> Self {
         Self { request, negotiation, codings: Codings::ALL }
     }
 
-    /// The same, `Accept-Encoding` reduced to what the origin server is asked for.
+    /// Reduces `Accept-Encoding` to the codings that the origin server is asked for.
     #[must_use]
     pub fn reduced_to(self, codings: &'a Codings) -> Self {
         Self { codings, ..self }
     }
 
-    /// Whether a stored response may answer for what it is itself, in this field.
+    /// Returns whether a stored response may match by its own fields, in this dimension.
     fn looks_at_responses(&self, name: &str) -> bool {
         match self.negotiation {
             Negotiation::AsSent => false,
@@ -295,7 +294,7 @@ impl<'a> Selecting<'a> {
         }
     }
 
-    /// What the client prefers, where that is how the field is compared.
+    /// Returns the client's preferences, if the field is compared by meaning.
     fn preferences(&self, name: &str) -> Option<(Dimension, Preferences<'a>)> {
         let dimension = self.dimension(name)?;
         Some((dimension, Preferences::parse(dimension, self.request, self.codings)?))
@@ -306,7 +305,7 @@ impl<'a> Selecting<'a> {
     }
 }
 
-/// What `Vary` of a response comes to. Does not allocate.
+/// Summarizes `Vary` of a response. Doesn't allocate.
 pub(crate) fn summarize(response: &[FieldLine<'_>]) -> VarySummary {
     match collect_names(response) {
         Ok(names) if names.is_empty() => VarySummary::NothingNominated,
@@ -315,9 +314,9 @@ pub(crate) fn summarize(response: &[FieldLine<'_>]) -> VarySummary {
     }
 }
 
-/// Marks in the captured form of a value: members, each marked and length-prefixed, then an end mark. An absent field
-/// has no member, an empty one an empty member. Preferences have a mark of their own before their members, so that no
-/// value as it was sent looks the same.
+/// Marks in the captured form of a value: members, each marked and preceded by its length, then an end mark. An absent
+/// field has no member, an empty one has an empty member. Preferences have a mark of their own before their members, so
+/// that they differ from every value captured as sent.
 const MEMBER: u8 = 1;
 const PREFERENCES: u8 = 2;
 const END: u8 = 0;
@@ -327,7 +326,7 @@ const WEIGHT_BYTES: usize = 2;
 
 type Names<'a> = SmallVec<[&'a str; NOMINATED_FIELDS_MAX]>;
 
-/// The distinct members of `Vary`, as written. `*` wins over every other fault.
+/// Returns the distinct members of `Vary`, as written. `*` takes precedence over all other faults.
 fn collect_names<'a>(response: &'a [FieldLine<'a>]) -> Result<Names<'a>, VaryUnusable> {
     if fields::members(response, "vary").any(|member| member == b"*") {
         return Err(VaryUnusable::Any);
@@ -347,7 +346,7 @@ fn collect_names<'a>(response: &'a [FieldLine<'a>]) -> Result<Names<'a>, VaryUnu
     Ok(names)
 }
 
-/// A captured value for people.
+/// Formats a captured value.
 fn value_text(captured: &[u8]) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (members, is_absent): (Vec<String>, bool) = match captured {
@@ -388,13 +387,13 @@ fn encode_value(
     sink(&[END])
 }
 
-/// Whether the request has this captured value.
+/// Returns whether the request has this captured value.
 fn has_value(name: &str, captured: &[u8], request: Selecting<'_>) -> bool {
     let mut value = Comparison { left: captured };
     encode_value(name, request, &mut |piece| value.take(piece)).is_continue() && value.is_over()
 }
 
-/// Bytes that are compared with others piece by piece.
+/// Compares bytes with others piece by piece.
 struct Comparison<'a> {
     left: &'a [u8],
 }
@@ -421,7 +420,7 @@ fn is_certain_value(name: &str, captured: &[u8], request: Selecting<'_>, respons
     negotiation::is_certain(dimension, then.as_ref(), &now, response)
 }
 
-/// Those of a captured value that is no more than what it means.
+/// Returns the preferences in a captured value that has nothing else.
 fn preferences_in(captured: &[u8]) -> Option<Preferences<'_>> {
     match captured {
         [PREFERENCES, members @ ..] => Some(captured_preferences(members)),
@@ -438,7 +437,7 @@ fn captured_preferences(mut members: &[u8]) -> Preferences<'_> {
     }))
 }
 
-/// The captured form of one value, its end mark included, and what follows.
+/// Splits the captured form of one value, including its end mark, from the rest.
 fn cut_value(captured: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut left = captured.strip_prefix(&[PREFERENCES]).unwrap_or(captured);
     while let Some((_, rest)) = cut_member(left) {

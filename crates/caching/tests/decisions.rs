@@ -1,6 +1,5 @@
-//! Runs the case files of `conformance/decisions`. A file is a list of cases; each has a `name`, what it
-//! needs of the members read by [`Case`], and under `expect` what has to come out. Times are seconds
-//! from Sun, 06 Nov 1994 08:49:37 GMT.
+//! Runs the case files of `conformance/decisions`. A file is a list of cases; each has a `name`, some of the members
+//! that [`Case`] reads, and under `expect` the expected result. Times are seconds from Sun, 06 Nov 1994 08:49:37 GMT.
 
 use caching::facts::ExchangeTimes;
 use caching::invalidation::{self, Target};
@@ -275,8 +274,8 @@ fn lines_of(list: &Value) -> Vec<FieldLine<'_>> {
     })
 }
 
-/// One case. `request` and `response` are lists of field lines, `method` and `status` stand beside them,
-/// `rules` changes the default rules, `requested_s`, `responded_s` and `now_s` are times.
+/// One case. `request` and `response` are lists of field lines, `method` and `status` are separate, `rules` changes the
+/// default rules, `requested_s`, `responded_s` and `now_s` are times.
 struct Case<'a>(&'a Value);
 
 impl Case<'_> {
@@ -389,7 +388,7 @@ fn stale_limit(limit: &Value, base: StaleLimit) -> StaleLimit {
     }
 }
 
-/// Methods are told apart by their exact names.
+/// Methods are compared by their exact names.
 //= RFC 9110 section 9.1: methods are case-sensitive
 #[test]
 fn methods() {

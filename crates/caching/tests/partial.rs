@@ -1,4 +1,4 @@
-//! Parts of a representation: interval laws against a bitmap, and which responses are combined.
+//! Parts of a representation: interval properties against a bitmap, and the responses that are combined.
 
 use caching::partial::{
     Description, Extents, HoleAnswer, Wanted, if_range_value, is_described_alike, is_of_one_message, judge,
@@ -18,7 +18,7 @@ fn byte_range() -> impl Strategy<Value = ByteRange> {
     (0..BYTES, 0..BYTES).prop_map(|(one, other)| ByteRange { first: one.min(other), last: one.max(other) })
 }
 
-/// One bit per byte.
+/// Returns one bit per byte.
 fn bits(ranges: &[ByteRange]) -> u64 {
     ranges.iter().flat_map(|range| range.first..=range.last).fold(0, |bits, byte| bits | 1 << byte)
 }
@@ -194,7 +194,7 @@ fn parts_of_another_representation_are_not_combined() {
     const GZIP: FieldLine<'_> = ("Content-Encoding", b"gzip");
     const BOTH: FieldLine<'_> = ("content-encoding", b"br , gzip");
     type Lines = &'static [FieldLine<'static>];
-    // Stored, received, and whether they fit as an answer to If-Range and as one without.
+    // Stored fields, received fields, and whether they match as a response to `If-Range` and as one without.
     let cases: &[(Lines, Lines, bool, bool)] = &[
         (&[], &[], true, true),
         (&[GZIP], &[], false, false),

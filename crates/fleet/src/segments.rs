@@ -1,7 +1,7 @@
 //! Bodies in a tier behind memory: segments by fill and index, loaded when a reply reaches them and written before the record that
 //! names them.
 //!
-//! The tier has its own deadlines and circuit breaker. Whatever it answers, a missing byte is a hole and no error.
+//! The tier has its own deadlines and circuit breaker. A missing byte is a hole, never an error, whatever the tier answers.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Decides which of the instances that share a tier asks the origin, one step at a time.
 //!
 //! An instance takes the lease on the key, or waits for its holder. Each event leads to one of a few steps; `turn.txt` lists all of them.
-//! Whatever the tier does, the end is a response or a request to the origin.
+//! The last step is always a response or a request to the origin, whatever the tier does.
 
 /// An event of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A host with an optional port, as Host, absolute-form and authority-form carry it.
+/// A host with an optional port, as in Host, absolute-form and authority-form.
 ///
-/// Narrower than the grammar of URIs, on purpose. A registered name has only letters, digits, `-`, `.`, `_` and `~`:
-/// no percent-encoding and no sub-delimiters (a comma among them), which DNS names never have and which two
+/// Deliberately narrower than the grammar of URIs. A registered name has only letters, digits, `-`, `.`, `_` and `~`:
+/// no percent-encoding and no sub-delimiters (such as a comma), which DNS names never have and which parsers interpret
+/// differently. No user information, no IPvFuture, no zone identifiers.
 /// parsers read differently. No user information, no IPvFuture, no zone identifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Authority<'a> {
@@ -15,12 +16,12 @@ pub struct Authority<'a> {
 }
 
 impl Authority<'static> {
-    /// No authority: `Host:` with an empty value, or HTTP/1.0 without Host.
+    /// No authority: an empty `Host:`, or HTTP/1.0 without Host.
     pub const EMPTY: Self = Self { text: "", host: "", port: None };
 }
 
 impl<'a> Authority<'a> {
-    /// Reads `uri-host [ ":" port ]`. `None` where the bytes are anything else, the empty string included.
+    /// Parses `uri-host [ ":" port ]`. Returns `None` for anything else, including the empty string.
     //= RFC 9110 section 7.2: Host = uri-host [ ":" port ]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let host_length = match bytes.first()? {
@@ -33,27 +34,27 @@ impl<'a> Authority<'a> {
         Some(Self { text, host, port })
     }
 
-    /// The whole authority as received.
+    /// Returns the whole authority as received.
     pub const fn as_str(&self) -> &'a str {
         self.text
     }
 
-    /// The host as received (letters in any case), an IPv6 address with its brackets.
+    /// Returns the host as received (letters in any case), an IPv6 address with its brackets.
     pub const fn host(&self) -> &'a str {
         self.host
     }
 
-    /// The port, if there is one. `example.com:` has none.
+    /// Returns the port, if there is one. `example.com:` has none.
     pub const fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// Whether there is no authority at all.
+    /// Returns whether there is no authority at all.
     pub const fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// The host as an address, if it is one.
+    /// Returns the host as an address, if it is one.
     pub fn ip(&self) -> Option<IpAddr> {
         match self.host.strip_prefix('[') {
             Some(rest) => rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
@@ -61,7 +62,7 @@ impl<'a> Authority<'a> {
         }
     }
 
-    /// Whether both name the same server: hosts without regard to case, a missing port standing for
+    /// Returns whether both name the same server: hosts are compared case-insensitively, and a missing port counts as
     /// `default_port`.
     //= RFC 9110 section 4.2.3: http(s) normalization and comparison
     pub fn same_server(&self, other: &Authority<'_>, default_port: Option<u16>) -> bool {
@@ -70,7 +71,7 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// The most bytes of a registered name: as many as DNS can hold.
+/// Longest registered name in bytes, the limit of DNS.
 const NAME_BYTES_MAX: usize = 255;
 
 fn registered_name_length(bytes: &[u8]) -> Option<usize> {
@@ -78,7 +79,7 @@ fn registered_name_length(bytes: &[u8]) -> Option<usize> {
     (1..=NAME_BYTES_MAX).contains(&length).then_some(length)
 }
 
-/// A table, because each request asks for each byte of its `Host`.
+/// A table, because every byte of the `Host` of each request is checked.
 static IS_NAME_BYTE: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_u8;
@@ -96,7 +97,7 @@ fn ipv6_literal_length(bytes: &[u8]) -> Option<usize> {
     address.parse::<Ipv6Addr>().is_ok().then_some(end + 1)
 }
 
-/// Reads `[ ":" *DIGIT ]`. The outer `None` is a syntax error.
+/// Parses `[ ":" *DIGIT ]`. The outer `None` is a syntax error.
 fn parse_port_part(text: &str) -> Option<Option<u16>> {
     if text.is_empty() {
         return Some(None);

@@ -1,4 +1,4 @@
-//! The body of a message: where its data is and where it ends.
+//! The body of a message: the position of its data and its end.
 
 use core::ops::Range;
 
@@ -7,14 +7,14 @@ use crate::fields::FieldLine;
 use crate::trailers::{self, is_forbidden_trailer};
 use crate::{BodyError, Framing, Limits, ResponseFraming};
 
-/// Finds the data of one body in the bytes behind its head, without copying it. Only a trailer section is kept.
+/// Finds the data of one body in the bytes after its head, without copying it. Only a trailer section is kept.
 ///
-/// Call [`decode`](Self::decode) with the bytes not yet consumed until it gives [`Decoded::End`]; bytes behind the
-/// body are never consumed. The data and the outcome do not depend on how the bytes were split over the calls.
+/// Call [`decode`](Self::decode) with the bytes not yet consumed until it returns [`Decoded::End`]; bytes after the
+/// body are never consumed. Data and outcome don't depend on how the bytes are split over the calls.
 #[derive(Debug, Clone)]
 pub struct BodyDecoder {
     state: State,
-    /// How each chunk line begins to be read.
+    /// Initial state of each chunk line.
     chunk_line: ChunkLine,
     extension_bytes: usize,
     extension_bytes_max: usize,
@@ -24,25 +24,25 @@ pub struct BodyDecoder {
     trailer_fields_max: usize,
 }
 
-/// What [`BodyDecoder::decode`] found at the start of its input.
+/// The result of [`BodyDecoder::decode`] for the start of its input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// Data of the body at this range of the input, never empty. Consumed up to the end of the range.
+    /// Data of the body at this range of the input, never empty. Consumes the input up to the end of the range.
     Data(Range<usize>),
-    /// All input is consumed and the body goes on.
+    /// The input is consumed and the body continues.
     NeedMore {
-        /// Bytes of the input that are done with: all of them.
+        /// Consumed bytes of the input: all of them.
         consumed: usize,
     },
-    /// The body is complete; what follows belongs to the next request.
+    /// The body is complete; the following bytes belong to the next request.
     End {
-        /// Bytes of the input that are done with.
+        /// Consumed bytes of the input.
         consumed: usize,
     },
 }
 
 impl Decoded {
-    /// Bytes of the input that are done with.
+    /// Returns the consumed bytes of the input.
     pub const fn consumed(&self) -> usize {
         match self {
             Self::Data(range) => range.end,
@@ -53,10 +53,10 @@ impl Decoded {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Bytes that are left, by Content-Length.
+    /// Remaining bytes, by Content-Length.
     Length(u64),
     ChunkLine(ChunkLine),
-    /// Bytes that are left of the chunk, at least one.
+    /// Remaining bytes of the chunk, at least one.
     ChunkData(u64),
     ChunkCarriageReturn,
     ChunkLineFeed,
@@ -66,7 +66,7 @@ enum State {
 }
 
 impl BodyDecoder {
-    /// A decoder for a body with this framing.
+    /// Returns a decoder for a body with this framing.
     pub fn new(framing: Framing, limits: &Limits) -> Self {
         let state = match framing {
             Framing::None | Framing::Length(0) => State::Done,
@@ -76,9 +76,9 @@ impl BodyDecoder {
         Self::starting(state, limits)
     }
 
-    /// A decoder for the body of a response, or `None` where only the end of the connection tells its end. Beyond what
-    /// a request may have it takes whitespace behind a chunk size, which some servers fill up their lines with, and
-    /// anything in a chunk extension, which nobody reads.
+    /// Returns a decoder for the body of a response, or `None` if the body ends with the connection. More lenient than
+    /// for requests: it accepts whitespace after a chunk size, with which some servers pad their lines, and anything in
+    /// a chunk extension, because extensions are ignored.
     //= RFC 9112 section 7.1.1: chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )
     pub fn of_response(framing: ResponseFraming, limits: &Limits) -> Option<Self> {
         let state = match framing {
@@ -103,12 +103,12 @@ impl BodyDecoder {
         }
     }
 
-    /// Whether the body has ended.
+    /// Returns whether the body has ended.
     pub fn is_complete(&self) -> bool {
         self.state == State::Done
     }
 
-    /// The bytes still to come, where Content-Length says it.
+    /// Returns the remaining bytes, if there is a Content-Length.
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
             State::Length(bytes) => Some(bytes),
@@ -117,10 +117,11 @@ impl BodyDecoder {
         }
     }
 
-    /// Looks at the start of `input` for the next data or the end.
+    /// Finds the next data or the end at the start of `input`.
     ///
     /// # Errors
-    /// The chunked coding is malformed or over a limit. The same error comes again from every later call.
+    ///
+    /// Returns an error if the chunked coding is malformed or exceeds a limit. Every later call returns the same error.
     pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, BodyError> {
         let decoded = self.advance(input);
         if let Err(error) = decoded {
@@ -129,7 +130,7 @@ impl BodyDecoder {
         decoded
     }
 
-    /// The trailer lines of a complete body, without those that must not be in a trailer section
+    /// Returns the trailer lines of a complete body, without those that must not be in a trailer section
     /// ([`is_forbidden_trailer`]).
     pub fn trailers(&self) -> impl Iterator<Item = FieldLine<'_>> {
         let section = if self.is_complete() { self.trailer.as_slice() } else { b"" };
@@ -153,7 +154,7 @@ impl BodyDecoder {
         }
     }
 
-    /// `rest` is not empty and starts at `start` of the input.
+    /// Returns the next data. `rest` is not empty and starts at `start` of the input.
     fn data(&mut self, rest: &[u8], start: usize, left: u64) -> Decoded {
         let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
         let left = left - bytes as u64;
@@ -201,7 +202,7 @@ impl BodyDecoder {
 
     //= RFC 9112 section 7.1.2: chunked trailer section
     fn trailer(&mut self, rest: &[u8]) -> Result<usize, BodyError> {
-        // Without trailers, which is nearly always, nothing is copied.
+        // Nearly all bodies have no trailers, and nothing is copied then.
         if self.trailer.is_empty() && rest.starts_with(b"\r\n") {
             self.state = State::Done;
             return Ok(2);

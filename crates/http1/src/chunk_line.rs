@@ -3,7 +3,7 @@
 use crate::BodyError;
 use crate::fields::{is_token_byte, is_value_byte};
 
-/// Reads one chunk line byte by byte, so that it may be split anywhere.
+/// Parses one chunk line byte by byte, so that it may be split anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ChunkLine {
     place: Place,
@@ -12,17 +12,17 @@ pub(crate) struct ChunkLine {
     size: u64,
 }
 
-/// What is taken.
+/// The accepted grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Grammar {
-    /// What RFC 9112 says.
+    /// The grammar of RFC 9112.
     #[default]
     Strict,
-    /// Whitespace behind the size, and anything but line ends in an extension.
+    /// Also whitespace after the size, and anything but line ends in an extension.
     Lenient,
 }
 
-/// What one byte of a chunk line means.
+/// The meaning of one byte of a chunk line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Framing,
@@ -43,7 +43,7 @@ enum Place {
     Quoted,
     QuotedPair,
     AfterQuoted,
-    /// In an extension that nobody looks at.
+    /// In an extension, which is ignored.
     Extension,
     LineFeed,
 }
@@ -75,7 +75,7 @@ impl ChunkLine {
         };
         self.place = next.ok_or(fault)?;
         Ok(match (self.place, self.grammar) {
-            // Padding, which costs nothing.
+            // Padding of servers, which is not limited.
             (Place::BeforeSemicolon, Grammar::Lenient) | (Place::LineFeed, _) => Step::Framing,
             _ => Step::Extension,
         })

@@ -1,7 +1,7 @@
 //! Writers for response heads, interim responses and the chunked coding.
 //!
-//! They append to a buffer of the caller and allocate nothing of their own. What could end a line early is refused
-//! and leaves the buffer as it was.
+//! They append to a buffer of the caller and allocate nothing themselves. Bytes that could end a line early are
+//! refused, and the buffer then stays unchanged.
 
 use core::num::NonZeroU64;
 
@@ -9,11 +9,11 @@ use crate::fields::{FieldLine, is_field_value, is_token};
 use crate::status::reason_phrase;
 use crate::trailers::is_forbidden_trailer;
 
-/// Why something is not written. The buffer is as it was before the call.
+/// The reason why a part of a message is not written. The buffer is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// Not three digits, or not one that this writer can write.
+    /// Not three digits, or not allowed for this writer.
     #[error("the status code cannot be written here")]
     InvalidStatus,
     /// CR, LF or another control byte in the reason phrase.
@@ -27,17 +27,18 @@ pub enum EncodeError {
     InvalidFieldValue,
 }
 
-/// What ends the data of each chunk.
+/// The end of the data of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// The end of a chunked body without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Appends `HTTP/1.1 200 OK` and a line end. The version is ours, whatever the client's is. Without a `reason` the
-/// registered phrase is written, or an empty one.
+/// Appends `HTTP/1.1 200 OK` and a line end. The version is that of the server, not of the client. Without a `reason`
+/// the registered phrase is written, or an empty one.
 ///
 /// # Errors
-/// [`EncodeError::InvalidStatus`] outside 100 to 999, [`EncodeError::InvalidReason`].
+///
+/// Returns [`EncodeError::InvalidStatus`] outside of 100 to 999, or [`EncodeError::InvalidReason`].
 //= RFC 9112 section 4: status-line = HTTP-version SP status-code SP [ reason-phrase ]
 //= RFC 9110 section 2.5: a server sends its own minor version
 pub fn write_status_line(out: &mut Vec<u8>, status: u16, reason: Option<&[u8]>) -> Result<(), EncodeError> {
@@ -59,7 +60,8 @@ pub fn write_status_line(out: &mut Vec<u8>, status: u16, reason: Option<&[u8]>) 
 /// Appends one field line.
 ///
 /// # Errors
-/// [`EncodeError::InvalidFieldName`], [`EncodeError::InvalidFieldValue`].
+///
+/// Returns [`EncodeError::InvalidFieldName`] or [`EncodeError::InvalidFieldValue`].
 //= RFC 9112 section 5: field-line = field-name ":" OWS field-value OWS
 pub fn write_field(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), EncodeError> {
     if !is_token(name.as_bytes()) {
@@ -75,8 +77,8 @@ pub fn write_field(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), En
     Ok(())
 }
 
-/// Appends a field line with a number: Content-Length, Age. The name stands in the code that calls, not in a message,
-/// so it is not looked at.
+/// Appends a field line with a number: Content-Length, Age. The name comes from code, not from a message, so it is not
+/// checked.
 pub fn write_field_number(out: &mut Vec<u8>, name: &'static str, value: u64) {
     debug_assert!(is_token(name.as_bytes()));
     out.extend_from_slice(name.as_bytes());
@@ -90,11 +92,12 @@ pub fn end_head(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a whole interim response: 100, 102, 103 and others below 200. Not 101, which is a final answer to this
+/// Appends a whole interim response: 100, 102, 103 and others below 200. Not 101, which is a final response for the
 /// connection and has a head of its own.
 ///
 /// # Errors
-/// [`EncodeError::InvalidStatus`] for 101 and from 200 on; a bad line.
+///
+/// Returns [`EncodeError::InvalidStatus`] for 101 and from 200 on, or the error of an invalid line.
 //= RFC 9110 section 15.2: a 1xx response ends with its header section
 pub fn write_interim<'a>(
     out: &mut Vec<u8>,
@@ -110,7 +113,7 @@ pub fn write_interim<'a>(
     })
 }
 
-/// The line before the data of a chunk. After the data comes [`CHUNK_END`]. The length is never 0, because that
+/// Returns the line before the data of a chunk. [`CHUNK_END`] follows the data. The length is never 0, because that
 /// would end the body.
 //= RFC 9112 section 7.1: chunked transfer coding
 pub fn write_chunk_head(data_bytes: NonZeroU64, out: &mut [u8; 18]) -> &[u8] {
@@ -129,7 +132,8 @@ pub fn write_chunk_head(data_bytes: NonZeroU64, out: &mut [u8; 18]) -> &[u8] {
 /// Appends the last chunk and the trailer section. Fields that must not be in it are left out.
 ///
 /// # Errors
-/// A bad line.
+///
+/// Returns the error of an invalid line.
 //= RFC 9112 section 7.1.2: chunked trailer section
 pub fn write_last_chunk<'a>(
     out: &mut Vec<u8>,

@@ -1,16 +1,16 @@
-//! What is wrong with a request, and the status that says so; what is wrong with a response.
+//! Errors of requests, with the status of the response, and errors of responses.
 
-/// Why a request head is refused. Whatever it is, the connection closes after the answer: where the next request
-/// would start is no longer known for sure.
+/// The reason why a request head is refused. The connection always closes after the response, because the start of the
+/// next request is uncertain.
 ///
-/// [`status`](Self::status) is the answer, [`reason`](Self::reason) a stable word for logs and metrics.
+/// [`status`](Self::status) is the status of the response, [`reason`](Self::reason) a stable word for logs and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// RFC 9112 2.2. A LF without a CR before it.
+    /// RFC 9112 2.2. An LF without a CR before it.
     #[error("a line of the head ends in LF without CR")]
     BareLineFeed,
-    /// RFC 9112 2.2. A CR without a LF after it.
+    /// RFC 9112 2.2. A CR without an LF after it.
     #[error("a CR in the head is not followed by LF")]
     BareCarriageReturn,
     /// RFC 9112 2.2. Whitespace between the request line and the first field line.
@@ -28,16 +28,16 @@ pub enum RequestError {
     /// RFC 9112 3.1. The method is not a token.
     #[error("the method is not a token")]
     InvalidMethod,
-    /// RFC 9112 3. The method is longer than any that is implemented.
+    /// RFC 9112 3. The method is longer than all implemented ones.
     #[error("the method is too long")]
     MethodTooLong,
-    /// RFC 9112 3.2. A byte that a target cannot have: control, space, `#`, `<`, `>`, non-ASCII; `"` in a query.
+    /// RFC 9112 3.2. A byte that a target can't have: control, space, `#`, `<`, `>`, non-ASCII; `"` in a query.
     #[error("the request target has a character that must be percent-encoded")]
     InvalidTarget,
     /// RFC 9112 3. Longer than [`Limits::target_bytes_max`](crate::Limits::target_bytes_max).
     #[error("the request target is too long")]
     TargetTooLong,
-    /// RFC 9112 3.2.1 to 3.2.4. A form that this method cannot have.
+    /// RFC 9112 3.2.1 to 3.2.4. A form that isn't allowed for this method.
     #[error("this form of request target does not go with this method")]
     TargetFormNotAllowed,
     /// RFC 9112 3.2.2. Absolute-form with a scheme other than http and https.
@@ -52,13 +52,13 @@ pub enum RequestError {
     /// RFC 9112 3.2. More than one Host line.
     #[error("there are several Host lines")]
     SeveralHosts,
-    /// RFC 9112 3.2. The value of Host is no `uri-host [ ":" port ]`.
+    /// RFC 9112 3.2. The value of Host is not `uri-host [ ":" port ]`.
     #[error("the value of Host is invalid")]
     InvalidHost,
-    /// RFC 9112 3.3. An empty Host where the target needs an authority.
+    /// RFC 9112 3.3. An empty Host for a target that needs an authority.
     #[error("the value of Host is empty")]
     EmptyHost,
-    /// RFC 9112 3.2.2. The target names another authority than Host does.
+    /// RFC 9112 3.2.2. Target and Host name different authorities.
     #[error("the request target and Host name different authorities")]
     HostMismatch,
     /// RFC 9112 5. No colon in a field line.
@@ -70,7 +70,7 @@ pub enum RequestError {
     /// RFC 9112 5.1. The field name is not a token.
     #[error("a field name is not a token")]
     InvalidFieldName,
-    /// RFC 9112 5.2. A field line that continues the one before.
+    /// RFC 9112 5.2. A field line that continues the previous one.
     #[error("obsolete line folding")]
     ObsoleteLineFolding,
     /// RFC 9110 5.5. A control byte in a field value.
@@ -85,7 +85,7 @@ pub enum RequestError {
     /// RFC 9112 6.1. Transfer-Encoding in an HTTP/1.0 message: its framing is faulty.
     #[error("Transfer-Encoding in HTTP/1.0")]
     TransferEncodingInHttp10,
-    /// RFC 9112 6.1. Empty, an empty element, no token, or parameters on `chunked`.
+    /// RFC 9112 6.1. Empty, an empty element, not a token, or parameters on `chunked`.
     #[error("the value of Transfer-Encoding is malformed")]
     InvalidTransferEncoding,
     /// RFC 9112 6.1. `chunked` applied more than once.
@@ -109,7 +109,7 @@ pub enum RequestError {
     /// RFC 9112 6.3. Both Content-Length and Transfer-Encoding.
     #[error("both Content-Length and Transfer-Encoding")]
     ContentLengthWithTransferEncoding,
-    /// RFC 9110 7.6.1. Connection names a field that is for the origin server or for every recipient.
+    /// RFC 9110 7.6.1. Connection names a field for the origin server or for every recipient.
     #[error("Connection names a field that is not one of the connection's")]
     EndToEndFieldNominated,
     /// RFC 9110 10.1.1. An expectation other than `100-continue`.
@@ -118,7 +118,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The status code of the answer.
+    /// Returns the status code of the response.
     pub const fn status(self) -> u16 {
         match self {
             Self::TargetTooLong => 414,
@@ -131,7 +131,7 @@ impl RequestError {
         }
     }
 
-    /// Every one of them, for pages that list them.
+    /// All errors, for pages that list them.
     pub const ALL: [Self; 36] = [
         Self::BareLineFeed,
         Self::BareCarriageReturn,
@@ -171,7 +171,7 @@ impl RequestError {
         Self::UnsupportedExpectation,
     ];
 
-    /// A stable kebab-case word for logs and metrics.
+    /// Returns a stable kebab-case word for logs and metrics.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::BareLineFeed => "bare-line-feed",
@@ -214,7 +214,7 @@ impl RequestError {
     }
 }
 
-/// Why a request body is refused. The connection closes: the end of the body is unknown.
+/// The reason why a request body is refused. The connection closes, because the end of the body is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
@@ -227,13 +227,13 @@ pub enum BodyError {
     /// RFC 9112 7.1. The chunk data is not followed by CRLF.
     #[error("the chunk data does not end in CRLF")]
     MissingChunkEnd,
-    /// RFC 9112 7.1.1. The chunk extension has no valid syntax.
+    /// RFC 9112 7.1.1. The syntax of the chunk extension is invalid.
     #[error("a chunk extension is malformed")]
     InvalidChunkExtension,
     /// RFC 9112 7.1.1. Over [`Limits::chunk_extension_bytes_max`](crate::Limits::chunk_extension_bytes_max).
     #[error("the chunk extensions are too large")]
     ChunkExtensionTooLarge,
-    /// RFC 9112 7.1.2. A trailer line has no valid syntax.
+    /// RFC 9112 7.1.2. The syntax of a trailer line is invalid.
     #[error("the trailer section is malformed")]
     InvalidTrailer,
     /// RFC 9112 7.1.2. Over [`Limits::trailer_bytes_max`](crate::Limits::trailer_bytes_max) or too many lines.
@@ -242,7 +242,7 @@ pub enum BodyError {
 }
 
 impl BodyError {
-    /// Every one of them, for pages that list them.
+    /// All errors, for pages that list them.
     pub const ALL: [Self; 7] = [
         Self::InvalidChunkSize,
         Self::ChunkSizeOverflow,
@@ -253,7 +253,7 @@ impl BodyError {
         Self::TrailerTooLarge,
     ];
 
-    /// The status code of the answer, if none was sent yet.
+    /// Returns the status code of the response, if none was sent yet.
     pub const fn status(self) -> u16 {
         match self {
             Self::TrailerTooLarge => 431,
@@ -261,7 +261,7 @@ impl BodyError {
         }
     }
 
-    /// A stable kebab-case word for logs and metrics.
+    /// Returns a stable kebab-case word for logs and metrics.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::InvalidChunkSize => "invalid-chunk-size",
@@ -275,17 +275,17 @@ impl BodyError {
     }
 }
 
-/// Why a response is refused. The connection closes: where the next response would start is not known.
+/// The reason why a response is refused. The connection closes, because the start of the next response is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResponseError {
-    /// RFC 9112 2.3. Neither HTTP/1.0 nor HTTP/1.1, HTTP/0.9 among others.
+    /// RFC 9112 2.3. Neither HTTP/1.0 nor HTTP/1.1, for example HTTP/0.9.
     #[error("the response does not begin with HTTP/1.0 or HTTP/1.1")]
     InvalidVersion,
     /// RFC 9112 4. Not version, three digits from 100 on and a reason phrase.
     #[error("the status line is malformed")]
     MalformedStatusLine,
-    /// RFC 9112 2.2. A CR without a LF after it.
+    /// RFC 9112 2.2. A CR without an LF after it.
     #[error("a CR in the head is not followed by LF")]
     BareCarriageReturn,
     /// RFC 9112 5.1. A field name is not a token, or no colon follows it.
@@ -306,7 +306,7 @@ pub enum ResponseError {
     /// RFC 9112 6.3. Content-Length is not one or more digits that fit into 64 bits.
     #[error("the value of Content-Length is malformed")]
     InvalidContentLength,
-    /// RFC 9112 6.3. Content-Length says different things.
+    /// RFC 9112 6.3. Several different values of Content-Length.
     #[error("there are several different Content-Length values")]
     DifferingContentLengths,
 }

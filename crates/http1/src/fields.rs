@@ -1,34 +1,34 @@
-//! Field lines: their type, the token grammar, lists, and which rule a bad line breaks.
+//! Field lines: their type, the token grammar, lists, and the rule that an invalid line breaks.
 
 use crate::RequestError;
 
-/// One field line: the name as received (compare without regard to ASCII case) and the value without the
-/// whitespace around it.
+/// One field line: the name as received (compare it ASCII-case-insensitively) and the value without surrounding
+/// whitespace.
 pub type FieldLine<'a> = (&'a str, &'a [u8]);
 
-/// A line to fill storage with: `[EMPTY_LINE; 100]`.
+/// A line for initialising storage: `[EMPTY_LINE; 100]`.
 pub const EMPTY_LINE: FieldLine<'static> = ("", b"");
 
-/// Whether the bytes are a token.
+/// Returns whether the bytes are a token.
 //= RFC 9110 section 5.6.2: tokens
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().copied().all(is_token_byte)
 }
 
-/// Whether the bytes can stand in a field value: visible ASCII, space, tab and bytes above 127.
+/// Returns whether a field value may have these bytes: visible ASCII, space, tab and bytes above 127.
 //= RFC 9110 section 5.5: field values
 pub fn is_field_value(bytes: &[u8]) -> bool {
     bytes.iter().copied().all(is_value_byte)
 }
 
-/// The non-empty elements of a comma-separated list of tokens, without the whitespace around them. Not for lists
+/// Returns the non-empty elements of a comma-separated list of tokens, without surrounding whitespace. Not for lists
 /// with quoted strings.
 //= RFC 9110 section 5.6.1.2: recipients parse and ignore empty list elements
 pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     raw_elements(value).filter(|element| !element.is_empty())
 }
 
-/// The elements of a list, the empty ones too.
+/// Returns the elements of a list, including empty ones.
 pub(crate) fn raw_elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
@@ -41,8 +41,8 @@ pub(crate) const fn is_value_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// The first rule that the field lines break; `section` ends in the empty line. Only for sections that were
-/// refused, so it can afford to look at every byte again.
+/// Returns the first rule that the field lines break; `section` ends in the empty line. Called only for refused
+/// sections, so it may scan every byte again.
 pub(crate) fn fault(section: &[u8]) -> RequestError {
     section
         .split_inclusive(|&byte| byte == b'\n')

@@ -1,31 +1,31 @@
-//! The fields that decide where a request ends and what happens after it.
+//! The fields that determine the end of a request and the use of the connection after it.
 
 use crate::fields::{elements, is_token, raw_elements};
 use crate::{RequestError, Version};
 
-/// How the end of the body is found.
+/// The way in which the end of the body is found.
 //= RFC 9112 section 6.3: message body length
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Framing {
     /// No body: neither Content-Length nor Transfer-Encoding.
     None,
-    /// A body of so many bytes, by Content-Length. May be 0.
+    /// A body of this many bytes, by Content-Length. May be 0.
     Length(u64),
     /// The chunked transfer coding.
     Chunked,
 }
 
-/// What happens to the connection after the response.
+/// The use of the connection after the response.
 //= RFC 9112 section 9.3: persistence
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Persistence {
-    /// It may serve another request.
+    /// The connection may serve another request.
     KeepAlive,
-    /// It closes.
+    /// The connection closes.
     Close,
 }
 
-/// What the field lines say about framing and connection, gathered line by line.
+/// The framing and connection options of the field lines, collected line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Control<'b> {
     pub(crate) host: Option<&'b [u8]>,
@@ -43,18 +43,18 @@ pub(crate) struct ConnectionOptions {
     keep_alive: bool,
     upgrade: bool,
     others: bool,
-    /// A field is among them that is not one of the connection's.
+    /// Whether there is a field that doesn't belong to the connection.
     end_to_end: bool,
 }
 
-/// Expectations, the one that wins last.
+/// Expectations; later ones take precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Expectation {
     Continue,
     Unsupported,
 }
 
-/// The transfer codings of all Transfer-Encoding lines, in their order.
+/// The transfer codings of all Transfer-Encoding lines, in order.
 #[derive(Debug, Default)]
 struct Codings {
     chunked: usize,
@@ -79,8 +79,8 @@ impl<'b> Control<'b> {
         Ok(())
     }
 
-    /// A request with both fields is refused, although the RFC lets a server ignore Content-Length: every peer
-    /// that reads it the other way round is one that can be smuggled past.
+    /// Returns the framing. A request with both fields is refused, although the RFC lets a server ignore
+    /// Content-Length: a peer that uses the other field could be attacked by request smuggling.
     //= RFC 9111 section 7.1: differences in message parsing
     pub(crate) fn framing(&self, version: Version) -> Result<Framing, RequestError> {
         match (&self.codings, self.content_length) {
@@ -98,8 +98,9 @@ impl<'b> Control<'b> {
         self.options.persistence(version)
     }
 
-    /// Whether `Connection` names fields of its own making. To name one that every recipient reads is refused: whoever
-    /// takes it out asks something else of the next server than what was asked here.
+    /// Returns whether `Connection` names fields that aren't hop-by-hop by themselves. Naming a field for every
+    /// recipient is refused: without it, the request to the next server would differ from the one that was checked
+    /// here.
     //= RFC 9110 section 7.6.1: fields for all recipients are not named
     pub(crate) const fn nominates_fields(&self) -> Result<bool, RequestError> {
         if self.options.end_to_end {
@@ -114,7 +115,7 @@ impl<'b> Control<'b> {
         self.upgrade.filter(|_| self.options.upgrade && version == Version::Http11)
     }
 
-    /// Whether the client waits for 100 (Continue) before it sends the body.
+    /// Returns whether the client waits for 100 (Continue) before it sends the body.
     //= RFC 9110 section 10.1.1: ignore the expectation in HTTP/1.0; 417 for others
     pub(crate) fn expects_continue(&self, version: Version, framing: Framing) -> Result<bool, RequestError> {
         match self.expectation {
@@ -130,7 +131,7 @@ impl<'b> Control<'b> {
         self.host.replace(value).map_or(Ok(()), |_| Err(RequestError::SeveralHosts))
     }
 
-    /// Several equal values are refused too. The RFC lets a recipient repair them; no honest client needs it.
+    /// Several equal values are refused too. The RFC lets a recipient repair them, but no valid client needs it.
     //= RFC 9112 section 6.3: invalid Content-Length
     fn note_content_length(&mut self, value: &[u8]) -> Result<(), RequestError> {
         let length = parse_content_length(value)?;
@@ -164,7 +165,7 @@ impl ConnectionOptions {
         }
     }
 
-    /// Whether it may name fields besides those that are connection-specific by their own names.
+    /// Returns whether it may name fields besides those that are connection-specific by their own names.
     pub(crate) const fn nominates(&self) -> bool {
         self.close || self.others
     }
@@ -215,7 +216,7 @@ impl Codings {
     }
 }
 
-/// Whether this is the name of a request field that can never be one of the connection's.
+/// Returns whether this is the name of a request field that never belongs to the connection.
 pub fn is_end_to_end(option: &[u8]) -> bool {
     let begins =
         |prefix: &&[u8]| option.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
@@ -224,8 +225,8 @@ pub fn is_end_to_end(option: &[u8]) -> bool {
 
 const END_TO_END_PREFIXES: [&[u8]; 6] =
     [b"accept", b"access-control-", b"content-", b"if-", b"sec-", b"x-forwarded-"];
-/// What tells of loops stays too: `CDN-Loop` (RFC 8586 section 2) and `Via`. So does `Early-Data` (RFC 8470 section 5.1): without it, an origin
-/// would act on what may be a replay.
+/// Includes the fields that detect loops: `CDN-Loop` (RFC 8586 section 2) and `Via`. Also `Early-Data` (RFC 8470
+/// section 5.1): without it, an origin would act on a possible replay.
 const END_TO_END: [&[u8]; 21] = [
     b"authorization",
     b"cache-control",
@@ -250,7 +251,7 @@ const END_TO_END: [&[u8]; 21] = [
     b"x-real-ip",
 ];
 
-/// Digits only: no sign, no list, no whitespace inside, nothing else that number parsers of languages take.
+/// Parses digits only: no sign, no list, no inner whitespace, and nothing else that common number parsers accept.
 //= RFC 9110 section 8.6: Content-Length = 1*DIGIT
 fn parse_content_length(value: &[u8]) -> Result<u64, RequestError> {
     if value.contains(&b',') {

@@ -12,51 +12,52 @@ use crate::{
 /// The head of one request, borrowed from the bytes `'b` and the line storage `'l`.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'b, 'l> {
-    /// A token; methods are case-sensitive.
+    /// The method, a token; methods are case-sensitive.
     pub method: &'b str,
     /// The request target as received.
     pub target: &'b str,
     /// The form of the target.
     pub form: TargetForm,
-    /// Of absolute-form only.
+    /// The scheme, in absolute-form only.
     pub scheme: Option<Scheme>,
-    /// The effective authority, from the target or else from Host. [`Authority::EMPTY`] for HTTP/1.0 without Host,
+    /// The effective authority: that of the target, or else of Host. [`Authority::EMPTY`] for HTTP/1.0 without Host,
     /// and for an empty Host with asterisk-form.
     pub authority: Authority<'b>,
-    /// Starts with `/`, or in absolute-form with `?` where the path is empty, which means `/`; `*` for a server-wide OPTIONS;
-    /// empty for authority-form. No decoding, no normalisation.
+    /// Path and query. Starts with `/`, or in absolute-form with `?` if the path is empty, which means `/`; `*` for a
+    /// server-wide OPTIONS; empty for authority-form. Not decoded or normalised.
     pub path_and_query: &'b str,
     /// The version of the request.
     pub version: Version,
-    /// All field lines, in their order.
+    /// All field lines, in order.
     pub fields: &'l [FieldLine<'b>],
-    /// How the body ends.
+    /// The framing of the body.
     pub framing: Framing,
-    /// What the client wants with the connection after the response.
+    /// The client's wish for the connection after the response.
     pub persistence: Persistence,
-    /// `Connection` names fields that end here, besides those that do so by their own names.
+    /// Whether `Connection` names hop-by-hop fields besides those that are hop-by-hop by their own names.
     pub nominates_fields: bool,
-    /// The value of the first Upgrade line, where `Connection: upgrade` goes with it.
+    /// The value of the first Upgrade line, if `Connection: upgrade` accompanies it.
     pub upgrade: Option<&'b [u8]>,
-    /// The client waits for 100 (Continue) before it sends a body that is not empty.
+    /// Whether the client waits for 100 (Continue) before it sends a body that is not empty.
     pub expects_continue: bool,
-    /// `TE: trailers`
+    /// Whether there is a `TE: trailers`.
     pub accepts_trailers: bool,
     /// The length of the head; the body starts here.
     pub bytes: usize,
 }
 
 impl<'b, 'l> Head<'b, 'l> {
-    /// The values of all lines with this name, in their order.
+    /// Returns the values of all lines with this name, in order.
     pub fn values<'n>(&self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'l, 'n> {
         let fields: &'l [FieldLine<'b>] = self.fields;
         fields.iter().filter(move |line| line.0.eq_ignore_ascii_case(name)).map(|line| line.1)
     }
 }
 
-/// Reads the head at the start of `buf` into `request` if it is all there and breaks no rule of the scanner. Each byte
-/// is looked at by the tokenizer anyway; what the scanner asks beyond that is asked of the whole here. Everything else
-/// is `None`, and the scanner's to tell: the outcome is the same with and without this way (`tests/splits.rs`).
+/// Parses the head at the start of `buf` into `request` if it is complete and breaks no rule of the scanner. The
+/// tokenizer visits each byte anyway; the further rules of the scanner are checked here for the whole head. In all
+/// other cases returns `None` and leaves the result to the scanner: the outcome is the same with and without this fast
+/// path (`tests/splits.rs`).
 pub(crate) fn tokenize_at_once<'h, 'b>(
     buf: &'b [u8],
     limits: &Limits,
@@ -77,14 +78,14 @@ pub(crate) fn tokenize_at_once<'h, 'b>(
     (is_within_limits && !has_bare_line_feed(&visible[..bytes])).then_some(bytes)
 }
 
-/// Whether a LF has no CR before it. Without an early end, so that it is done for many bytes at once.
+/// Returns whether an LF has no CR before it. Without an early exit, so that many bytes are compared at once.
 fn has_bare_line_feed(head: &[u8]) -> bool {
     let pairs = head.iter().zip(&head[1..]);
     pairs.fold(0, |bare, (before, byte)| bare | (u8::from(*byte == b'\n') & u8::from(*before != b'\r'))) != 0
 }
 
-/// `head` went through the scanner: every LF in it has a CR before it, and it ends where the first empty line after
-/// the request line does.
+/// Parses a complete head. `head` has passed the scanner: every LF in it has a CR before it, and it ends with the first
+/// empty line after the request line.
 pub(crate) fn parse_complete<'l, 'b>(
     head: &'b [u8],
     lines: &'l mut [FieldLine<'b>],
@@ -105,7 +106,7 @@ pub(crate) fn assemble<'l, 'b>(
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
         return Err(RequestError::MalformedRequestLine);
     };
-    // The tokenizer lets UTF-8 through.
+    // The tokenizer accepts UTF-8.
     if !target.is_ascii() {
         return Err(RequestError::InvalidTarget);
     }
@@ -146,8 +147,8 @@ fn copy_lines<'l, 'b>(
     Ok(lines)
 }
 
-/// The authority that the request is for. A target that names another authority than Host is refused, although
-/// the RFC lets the target win: whoever stands before or behind may have read the other one.
+/// Returns the authority of the request. A target with another authority than Host is refused, although the RFC lets
+/// the target win: servers in front or behind may have used the other one.
 //= RFC 9112 section 3.2.2: absolute-form and Host
 //= RFC 9112 section 3.3: reconstructing the target URI
 fn effective_authority<'b>(
@@ -170,7 +171,7 @@ fn effective_authority<'b>(
     if authority.same_server(&host, default_port) { Ok(authority) } else { Err(RequestError::HostMismatch) }
 }
 
-/// Every http(s) URI has a host, so an empty Host can only go with a target that names no resource.
+/// Every http(s) URI has a host, so an empty Host is valid only with a target that names no resource.
 //= RFC 9112 section 3.2: 400 for an invalid Host
 fn parse_host(form: TargetForm, value: &[u8]) -> Result<Authority<'_>, RequestError> {
     match (form, value) {
@@ -180,7 +181,7 @@ fn parse_host(form: TargetForm, value: &[u8]) -> Result<Authority<'_>, RequestEr
     }
 }
 
-/// The rule that a refused head breaks.
+/// Returns the rule that a refused head breaks.
 fn fault(head: &[u8]) -> RequestError {
     let head = head.strip_prefix(b"\r\n").unwrap_or(head);
     let line_end = memchr::memchr(b'\n', head).unwrap_or(head.len());

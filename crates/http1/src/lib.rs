@@ -1,25 +1,25 @@
-//! An HTTP/1.0 and HTTP/1.1 codec: requests as a server reads them, responses as a client does. Bytes in, values out:
-//! no IO, no clock, no allocation for a message without trailers and folded lines.
+//! An HTTP/1.0 and HTTP/1.1 codec: requests for a server, responses for a client. Pure: no IO, no clock, no allocation
+//! for a message without trailers and folded lines.
 //!
-//! It decides where each request starts and ends, what it is for (target and authority), and whether its bytes are
-//! a valid request at all. It never decides what to answer, never decodes or normalises a path, never drops or
-//! joins field lines, and keeps nothing from one request to the next.
+//! It determines the start and end of each request, its target and authority, and whether its bytes are a valid request
+//! at all. It never decides about the response, never decodes or normalises a path, never drops or joins field lines,
+//! and keeps no state from one request to the next.
 //!
 //! - [`HeadScanner`] finds the end of a head in a growing buffer and gives the [`Head`]; [`parse_head`] does it in
 //!   one call.
 //! - [`BodyDecoder`] finds the data of the body that [`Head::framing`] announces.
 //! - [`ResponseReader`] reads the head of a response; [`BodyDecoder::of_response`] finds the data of its body.
 //! - [`encode`] writes response heads, interim responses and chunks.
-//! - [`Authority`] is the grammar of hosts; [`proxy_protocol`] reads what a load balancer puts before the requests.
+//! - [`Authority`] is the grammar of hosts; [`proxy_protocol`] parses the header that a load balancer sends first.
 //!
-//! A gateway needs what HTTP libraries hide from a server: interim responses on demand, a 408 for slow heads, the exact target, and a
-//! refusal of ambiguous framing. Hence a codec of our own.
+//! A gateway needs features that HTTP libraries hide from a server: interim responses on demand, a 408 for slow heads,
+//! the exact target, and refusal of ambiguous framing. Hence this codec.
 //!
-//! Names and values are tokenized by `httparse`; every rule below is ours, and stricter. One request that two parsers
-//! read differently is one that smuggles another past the first of them, so whatever is ambiguous is refused and
-//! the connection closes. Each refusal is a [`RequestError`] or [`BodyError`] with its status and a stable reason.
+//! `httparse` tokenizes names and values; the rules below are Larder's own, and stricter. A request that two parsers
+//! interpret differently can smuggle another one past the first, so ambiguous requests are refused and the connection
+//! closes. Each refusal is a [`RequestError`] or [`BodyError`] with its status and a stable reason.
 //!
-//! Refused although the RFCs would let a server take it:
+//! Refused although the RFCs allow a server to accept it:
 //!
 //! | what | why |
 //! |---|---|
@@ -33,18 +33,19 @@
 //! | percent-encoding or sub-delimiters (comma) in a host (RFC 9110 4.2) | others decode or split |
 //! | an expectation other than 100-continue (RFC 9110 10.1.1) | the client relies on it |
 //!
-//! Refused because the RFCs say so: whitespace before a colon, after the line's start or around the request line's
-//! parts; names that are no tokens; control bytes; no Host or several in HTTP/1.1; targets of the wrong form for
-//! their method; Transfer-Encoding in HTTP/1.0; any transfer coding but one final `chunked`; Content-Length that is
-//! not plain digits; chunk sizes that are not plain hexadecimal digits; chunk data without its CRLF.
+//! Refused as the RFCs demand: whitespace before a colon, at the start of a line or around the parts of the request
+//! line; names that are not tokens; control bytes; no Host or several in HTTP/1.1; targets of the wrong form for their
+//! method; Transfer-Encoding in HTTP/1.0; any transfer coding but one final `chunked`; Content-Length that is not plain
+//! digits; chunk sizes that are not plain hexadecimal digits; chunk data without its CRLF.
 //!
-//! Accepted: one empty line before the request line; any method that is a token; a body with any method; visible
-//! ASCII in targets that URIs would have encoded (`|`, `{`, `"`), because browsers send it; bytes above 127 in field
+//! Accepted: one empty line before the request line; any method that is a token; a body with any method; visible ASCII
+//! in targets that should be percent-encoded (`|`, `{`, `"`), because browsers send it; bytes above 127 in field
 //! values; empty elements in `Connection`, `TE` and `Expect`, but not in `Transfer-Encoding`; chunk extensions and
 //! trailers within their limits.
 //!
-//! Of responses more is taken: they come from servers that were chosen and that one reader reads, and there are old ones
-//! among them. What decides where a response ends is read as RFC 9112 6.3 says; see [`ResponseReader`].
+//! Responses are parsed more leniently: the operator chose their servers, only this reader interprets them, and some
+//! servers are old. Fields that determine the end of a response are interpreted as in RFC 9112 6.3; see
+//! [`ResponseReader`].
 //!
 //! ```
 //! use http1::{BodyDecoder, Decoded, EMPTY_LINE, Framing, HeadScanner, Limits};

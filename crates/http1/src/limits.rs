@@ -1,27 +1,27 @@
-//! What one request may cost before it is refused.
+//! Limits for one request.
 
-/// The longest method that is taken. The longest registered one has 17 bytes.
+/// The longest accepted method. The longest registered one has 17 bytes.
 pub const METHOD_BYTES_MAX: usize = 32;
 
-/// Upper bounds for one request, checked while its bytes arrive, never after.
+/// Upper bounds for one request, checked while its bytes arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the head: a leading empty line, the request line, the field lines and the empty line. Over it: 431.
+    /// Bytes of the head: a leading empty line, the request line, the field lines and the empty line. Beyond it: 431.
     pub head_bytes_max: usize,
-    /// Bytes of the request target. Over it: 414.
+    /// Bytes of the request target. Beyond it: 414.
     pub target_bytes_max: usize,
-    /// Field lines of the head. Over it: 431. Values above [`Limits::FIELDS_CEILING`] act as that.
+    /// Field lines of the head. Beyond it: 431. Values above [`Limits::FIELDS_CEILING`] act as that.
     pub fields_max: usize,
-    /// Bytes of chunk extensions in one whole body. Counted over all its chunks, because a limit for each chunk
-    /// lets a client send any amount of bytes that nobody reads.
+    /// Bytes of chunk extensions in one whole body. Counted over all chunks, because with a limit for each chunk a
+    /// client could send any number of ignored bytes.
     pub chunk_extension_bytes_max: usize,
-    /// Bytes of the trailer section of one body, its closing empty line included.
+    /// Bytes of the trailer section of one body, including its closing empty line.
     pub trailer_bytes_max: usize,
 }
 
 impl Limits {
-    /// The most field lines that a head or a trailer section can have, whatever `fields_max` says: field lines are
-    /// first read into an array of this length on the stack.
+    /// Most field lines of a head or a trailer section, whatever `fields_max` says: field lines are first parsed into
+    /// an array of this length on the stack.
     pub const FIELDS_CEILING: usize = 256;
 }
 

@@ -1,27 +1,27 @@
-//! The PROXY protocol, versions 1 and 2: the addresses that a load balancer puts before the first request.
+//! The PROXY protocol, versions 1 and 2: the addresses that a load balancer sends before the first request.
 //!
-//! Only for listeners that are configured for it: there every connection must start with a header, and a
-//! connection without one is refused, because otherwise a client could send one itself.
+//! Only for listeners that are configured for it: every connection to them must start with a header, and a connection
+//! without one is refused, because otherwise a client could send one itself.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A complete header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProxyHeader {
-    /// Who the connection is from.
+    /// The origin of the connection.
     pub peer: ProxiedPeer,
-    /// How the client came to the proxy.
+    /// The transport between client and proxy.
     pub transport: ClientTransport,
     /// The length of the header; the first request starts here.
     pub bytes: usize,
 }
 
-/// Whom a proxied connection is from.
+/// The origin of a proxied connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProxiedPeer {
-    /// The proxy itself (a health check): the addresses of the connection hold.
+    /// The proxy itself (a health check): the addresses of the connection apply.
     Local,
-    /// The proxy does not know or cannot say, or it is a datagram: the addresses of the connection hold.
+    /// Unknown to the proxy, or a datagram: the addresses of the connection apply.
     Unknown,
     /// A client over TCP.
     Tcp {
@@ -34,16 +34,16 @@ pub enum ProxiedPeer {
     Unix,
 }
 
-/// What a proxy says of the connection between its client and itself.
+/// The proxy's description of the connection between its client and itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClientTransport {
-    /// Nothing, or that there was no TLS.
+    /// No information, or no TLS.
     Unsaid,
-    /// The client spoke TLS (`PP2_TYPE_SSL` with `PP2_CLIENT_SSL`, version 2 only).
+    /// The client used TLS (`PP2_TYPE_SSL` with `PP2_CLIENT_SSL`, version 2 only).
     Tls,
 }
 
-/// Why the start of a connection is no PROXY header. The connection closes without an answer.
+/// The reason why the start of a connection is not a PROXY header. The connection closes without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyProtocolError {
@@ -71,24 +71,25 @@ pub enum ProxyProtocolError {
     /// Version 2: the length is shorter than the addresses of the family.
     #[error("the PROXY header is shorter than its addresses")]
     TruncatedAddresses,
-    /// Version 2: an extension that is longer than what is left of the header, or one about TLS that is too short.
+    /// Version 2: an extension longer than the rest of the header, or one about TLS that is too short.
     #[error("the PROXY header has a malformed extension")]
     MalformedExtension,
 }
 
-/// The most bytes of a version 2 header. The specification asks for 536; extensions with certificates need more.
+/// Longest version 2 header in bytes. The specification requires 536; extensions with certificates need more.
 pub const V2_BYTES_MAX: usize = 4096;
 
-/// The longest line of version 1, its CRLF included, by the specification.
+/// The longest line of version 1 by the specification, including its CRLF.
 const V1_BYTES_MAX: usize = 107;
 const V1_SIGNATURE: &[u8] = b"PROXY ";
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_FIXED_BYTES: usize = 16;
 
-/// Reads a header of either version at the start of `buf`, or gives `None` while it is not complete.
+/// Parses a header of either version at the start of `buf`, or returns `None` while it is incomplete.
 ///
 /// # Errors
-/// The bytes cannot become a valid header.
+///
+/// Returns an error if the bytes can't become a valid header.
 pub fn parse_proxy_header(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyProtocolError> {
     if matches_signature(buf, V1_SIGNATURE) {
         return parse_v1(buf);
@@ -99,7 +100,7 @@ pub fn parse_proxy_header(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyProtoc
     Err(ProxyProtocolError::MissingSignature)
 }
 
-/// Whether `buf` starts with the signature, or is a start of it.
+/// Returns whether `buf` starts with the signature, or is a prefix of it.
 fn matches_signature(buf: &[u8], signature: &[u8]) -> bool {
     buf.iter().zip(signature).all(|(byte, expected)| byte == expected)
 }
@@ -141,7 +142,7 @@ fn parse_ip_of<T: core::str::FromStr + Into<IpAddr>>(text: &str) -> Result<IpAdd
     text.parse::<T>().map(Into::into).map_err(|_| ProxyProtocolError::InvalidAddress)
 }
 
-/// Decimal without a sign and without leading zeros.
+/// Parses a decimal number without a sign and without leading zeros.
 fn parse_port(text: &str) -> Result<u16, ProxyProtocolError> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if !plain {
@@ -164,7 +165,7 @@ fn parse_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyProtocolError> {
         return Ok(None);
     };
     let (peer, transport) = match command {
-        // The rest of a LOCAL header means nothing, by the specification.
+        // By the specification, the rest of a LOCAL header has no meaning.
         Command::Local => (ProxiedPeer::Local, ClientTransport::Unsaid),
         Command::Proxy => family.parse_payload(payload)?,
     };
@@ -224,7 +225,7 @@ impl Family {
         let (addresses, extensions) =
             payload.split_at_checked(self.address_bytes()).ok_or(ProxyProtocolError::TruncatedAddresses)?;
         let peer = match self {
-            // What follows an unspecified family means nothing, by the specification.
+            // By the specification, the bytes after an unspecified family have no meaning.
             Self::Unspecified => return Ok((ProxiedPeer::Unknown, ClientTransport::Unsaid)),
             Self::TcpV4 => parse_addresses::<4>(addresses),
             Self::TcpV6 => parse_addresses::<16>(addresses),
@@ -236,7 +237,7 @@ impl Family {
     }
 }
 
-/// Two addresses of `N` bytes, then two ports.
+/// Parses two addresses of `N` bytes, then two ports.
 fn parse_addresses<const N: usize>(bytes: &[u8]) -> Option<ProxiedPeer>
 where
     IpAddr: From<[u8; N]>,
@@ -251,13 +252,13 @@ where
     })
 }
 
-/// Extensions have one byte of type, two of length, then the value. All but that about TLS are skipped.
+/// Parses extensions: one byte of type, two of length, then the value. All but the one about TLS are skipped.
 fn parse_extensions(mut bytes: &[u8]) -> Result<ClientTransport, ProxyProtocolError> {
     let mut transport = ClientTransport::Unsaid;
     while !bytes.is_empty() {
         let (kind, value, rest) = split_extension(bytes).ok_or(ProxyProtocolError::MalformedExtension)?;
         if kind == TYPE_SSL {
-            // The flags, then four bytes about the client's certificate, then extensions of its own.
+            // The flags, then four bytes about the client's certificate, then nested extensions.
             let flags = value.first_chunk::<5>().ok_or(ProxyProtocolError::MalformedExtension)?[0];
             transport = if flags & CLIENT_SSL == 0 { ClientTransport::Unsaid } else { ClientTransport::Tls };
         }

@@ -1,4 +1,4 @@
-//! The request line: forms of the target, and which rule a bad line breaks.
+//! The request line: forms of the target, and the rule that an invalid line breaks.
 
 use crate::fields::is_token;
 use crate::{Authority, RequestError};
@@ -7,9 +7,9 @@ use crate::{Authority, RequestError};
 //= RFC 9112 section 3.2: request target
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TargetForm {
-    /// `/path?query`
+    /// `/path?query`.
     Origin,
-    /// `http://host/path?query`
+    /// `http://host/path?query`.
     Absolute,
     /// `host:port`, with CONNECT only.
     Authority,
@@ -20,14 +20,14 @@ pub enum TargetForm {
 /// The scheme of an absolute-form target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// `http`
+    /// `http`.
     Http,
-    /// `https`
+    /// `https`.
     Https,
 }
 
 impl Scheme {
-    /// The scheme in lower case.
+    /// Returns the scheme in lower case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -35,7 +35,7 @@ impl Scheme {
         }
     }
 
-    /// The port that a URI without one means.
+    /// Returns the default port.
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -47,24 +47,24 @@ impl Scheme {
 /// HTTP/1.0 or HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Version {
-    /// HTTP/1.0
+    /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1
+    /// HTTP/1.1.
     Http11,
 }
 
-/// A request target taken apart.
+/// The parts of a request target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'b> {
     pub(crate) form: TargetForm,
     pub(crate) scheme: Option<Scheme>,
-    /// Of absolute-form and authority-form.
+    /// The authority, in absolute-form and authority-form only.
     pub(crate) authority: Option<Authority<'b>>,
     pub(crate) path_and_query: &'b str,
 }
 
 impl<'b> Target<'b> {
-    /// `target` holds visible ASCII only.
+    /// Parses a target, which has visible ASCII only.
     pub(crate) fn parse(method: &str, target: &'b str) -> Result<Self, RequestError> {
         if method == "CONNECT" {
             return Self::parse_authority_form(target);
@@ -107,7 +107,7 @@ impl<'b> Target<'b> {
             "" if method == "OPTIONS" => "*",
             //= RFC 9110 section 4.2.3: http(s) normalization and comparison
             "" => "/",
-            // A query without a path lacks its `/`, which borrowed text cannot get.
+            // A query without a path lacks its `/`, which can't be inserted into borrowed text.
             path => path,
         };
         Ok(Self {
@@ -119,13 +119,13 @@ impl<'b> Target<'b> {
     }
 }
 
-/// Delimiters that no URI has and that no browser sends as they are. A fragment would be cut off by the one and kept
-/// by the other; the rest can't be forwarded. Other characters that a URI has to encode (`{`, `|`, `^`, and `"` in a
-/// path) are sent by clients as they exist, and servers take them.
+/// Returns whether a target has delimiters that no URI has and that browsers always encode. Servers would cut off a
+/// fragment or keep it; the others can't be forwarded. Clients do send other characters unencoded that a URI has to
+/// encode (`{`, `|`, `^`, and `"` in a path), and servers accept them.
 //= RFC 9112 section 3.2: 400 for an invalid request target, which is not corrected
 fn has_stray_delimiter(target: &str) -> bool {
     let target = target.as_bytes();
-    // Almost no target has any of these, and targets are short: one look at each byte.
+    // Almost no target has any of these, and targets are short: one comparison per byte.
     if !target.iter().any(|byte| matches!(byte, b'#' | b'<' | b'>' | b'"' | b'`')) {
         return false;
     }
@@ -143,8 +143,7 @@ fn parse_scheme(scheme: &str) -> Result<Scheme, RequestError> {
     Err(RequestError::UnsupportedScheme)
 }
 
-/// The rule that the request line breaks, or `None` if it breaks none. `line` has no line end. Only for heads that
-/// were refused.
+/// Returns the rule that the request line breaks, or `None`. `line` has no line end. Called only for refused heads.
 //= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
 pub(crate) fn fault(line: &[u8]) -> Option<RequestError> {
     if line.contains(&b'\r') {
@@ -166,7 +165,7 @@ pub(crate) fn fault(line: &[u8]) -> Option<RequestError> {
     version_fault(version)
 }
 
-/// A higher minor version of HTTP/1 is refused too: nothing sends one, and reading it as 1.1 would be a guess about
+/// Higher minor versions of HTTP/1 are refused too: no client sends one, and treating it as 1.1 would be a guess about
 /// its framing.
 //= RFC 9112 section 2.3: HTTP-version = HTTP-name "/" DIGIT "." DIGIT
 fn version_fault(version: &[u8]) -> Option<RequestError> {

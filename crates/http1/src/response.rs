@@ -1,4 +1,4 @@
-//! The head of a response, as a client reads it.
+//! The head of a response, parsed for a client.
 
 use core::mem::MaybeUninit;
 use std::borrow::Cow;
@@ -9,20 +9,20 @@ use crate::{Limits, ResponseError, Version};
 /// The head of one response, borrowed from the bytes `'b` and the line storage `'s`.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseHead<'b, 's> {
-    /// 100 to 999.
+    /// The status code, 100 to 999.
     pub status: u16,
-    /// May be empty, and is where it has bytes beyond ASCII.
+    /// The reason phrase. Empty if it has bytes beyond ASCII, or is empty.
     pub reason: &'b str,
     /// The version of the response.
     pub version: Version,
-    /// How the body ends. [`ResponseFraming::None`] for every status below 200.
+    /// The framing of the body. [`ResponseFraming::None`] for every status below 200.
     pub framing: ResponseFraming,
-    /// What Transfer-Encoding says.
+    /// The transfer coding.
     pub transfer_coding: TransferCoding,
-    /// What the server wants with the connection after the response, whose framing may still forbid it.
+    /// The server's wish for the connection after the response, whose framing may still forbid it.
     pub persistence: Persistence,
-    /// Whether Connection has options that may be names of fields: others than `keep-alive` and `upgrade`, which stand for
-    /// fields that belong to the connection anyway.
+    /// Whether Connection has options that may be field names: all but `keep-alive` and `upgrade`, whose fields belong
+    /// to the connection anyway.
     pub nominates_fields: bool,
     /// The length of the head; the body starts here.
     pub bytes: usize,
@@ -30,20 +30,20 @@ pub struct ResponseHead<'b, 's> {
     folds: Folds,
 }
 
-/// Whether values may be folded, which hardly ever is so.
+/// Whether values may be folded, which is rare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Folds {
     None,
     Possible,
 }
 
-/// How the end of a response's body is found.
+/// The way in which the end of a response's body is found.
 //= RFC 9112 section 6.3: message body length of a response
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResponseFraming {
-    /// There is none: 1xx, 204, 304, or what answers HEAD.
+    /// There is no body: 1xx, 204, 304, or a response to HEAD.
     None,
-    /// A body of so many bytes, by Content-Length. May be 0.
+    /// A body of this many bytes, by Content-Length. May be 0.
     Length(u64),
     /// The chunked transfer coding is the last one.
     Chunked,
@@ -51,29 +51,29 @@ pub enum ResponseFraming {
     UntilClose,
 }
 
-/// What Transfer-Encoding says.
+/// The transfer coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransferCoding {
-    /// There is none.
+    /// No transfer coding.
     None,
     /// Chunked alone.
     Chunked,
-    /// Chunked alone, and Content-Length beside it: a hint at response smuggling. The connection must not be used again.
+    /// Chunked alone, with a Content-Length: a sign of response smuggling. The connection must not be used again.
     ChunkedWithLength,
-    /// Another coding, alone or under chunked: the content can't be understood, nor the connection be used again.
+    /// Another coding, alone or under chunked: the content can't be decoded, nor the connection be used again.
     Unknown,
 }
 
-/// What the response answers, as far as its framing depends on it.
+/// The request properties that affect the framing of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Asked {
     /// The response has a body if its status and fields say so.
     Content,
-    /// HEAD: it has none, whatever its fields say.
+    /// HEAD: the response has no body, whatever its fields say.
     Head,
 }
 
-/// Room for the lines of a head while it is looked at.
+/// Storage for the lines of a head during parsing.
 #[derive(Debug)]
 pub struct LineSpace<'b>([MaybeUninit<httparse::Header<'b>>; Limits::FIELDS_CEILING]);
 
@@ -84,7 +84,7 @@ impl Default for LineSpace<'_> {
 }
 
 impl<'b, 's> ResponseHead<'b, 's> {
-    /// All field lines, in their order. A folded value comes with one space for each fold.
+    /// Returns all field lines, in order. A folded value has one space for each fold.
     //= RFC 9112 section 5.2: obsolete line folding in a response is replaced by spaces
     pub fn lines(&self) -> impl ExactSizeIterator<Item = (&'b str, Cow<'b, [u8]>)> + use<'b, 's> {
         let folds = self.folds;
@@ -94,25 +94,25 @@ impl<'b, 's> ResponseHead<'b, 's> {
         })
     }
 
-    /// The values of all lines with this name, in their order; names are compared without regard to case.
+    /// Returns the values of all lines with this name, in order; names are compared case-insensitively.
     pub fn values<'n>(&self, name: &'n str) -> impl Iterator<Item = Cow<'b, [u8]>> + use<'b, 's, 'n> {
         let named = self.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
         named.map(|header| unfolded(header.value))
     }
 }
 
-/// Reads the head of one response from a growing buffer, looking at the bytes again only when there are twice as many
-/// or when the head seems to be complete. One reader per head; the buffer may grow between the calls but its start
-/// must not change.
+/// Parses the head of one response from a growing buffer. Scans the bytes again only when their number has doubled, or
+/// when the head seems complete. One reader per head; the buffer may grow between the calls but its start must not
+/// change.
 ///
-/// More is taken than of a request, because there are servers that send it and nobody behind this side to be led
-/// astray: lines that end in LF alone, whitespace before a colon (RFC 9112 5.1), obsolete line folding (5.2), equal
-/// Content-Length values (6.3).
+/// More lenient than for requests, because some servers send it and no server behind this client could be misled: lines
+/// that end in LF alone, whitespace before a colon (RFC 9112 5.1), obsolete line folding (5.2), equal Content-Length
+/// values (6.3).
 #[derive(Debug, Clone, Default)]
 pub struct ResponseReader {
-    /// Bytes at the last attempt.
+    /// Number of bytes at the last attempt.
     attempted: usize,
-    /// Bytes that the end of the head was looked for in.
+    /// Number of bytes searched for the end of the head.
     searched: usize,
 }
 
@@ -126,10 +126,11 @@ pub enum Input {
 }
 
 impl ResponseReader {
-    /// The head at the start of `buf`, or `None` while its end has not arrived.
+    /// Returns the head at the start of `buf`, or `None` until its end has arrived.
     ///
     /// # Errors
-    /// The response breaks a rule of RFC 9112 that can't be overlooked, or a limit.
+    ///
+    /// Returns an error if the response exceeds a limit, or breaks a rule of RFC 9112 that can't be tolerated.
     pub fn read<'b, 's>(
         &mut self,
         buf: &'b [u8],
@@ -217,7 +218,7 @@ const fn fault(error: httparse::Error) -> ResponseError {
     }
 }
 
-/// A head without folds has as many line ends as it has field lines, and two.
+/// A head without folds has two more line ends than field lines.
 fn folds(head: &[u8], lines: usize) -> Folds {
     if memchr::memchr_iter(b'\n', head).count() == lines + 2 { Folds::None } else { Folds::Possible }
 }
@@ -230,7 +231,7 @@ fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(lines.join(&b' '))
 }
 
-/// What the field lines say about framing and connection.
+/// The framing and connection options of the field lines.
 #[derive(Debug, Default)]
 struct Control {
     length: Length,
@@ -303,7 +304,7 @@ impl Control {
     }
 }
 
-/// No field name comes near this; so that the length of each fits into 16 bits.
+/// Longer than any field name, and the length of each fits into 16 bits.
 const NAME_BYTES_EXCESSIVE: usize = 1 << 16;
 
 impl Length {

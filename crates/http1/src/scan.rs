@@ -1,4 +1,5 @@
-//! Finds the end of a head in a growing buffer, and refuses what is too large or cut wrongly before it has arrived.
+//! Finds the end of a head in a growing buffer, and refuses heads that are too large or malformed before they are
+//! complete.
 
 use core::mem::MaybeUninit;
 
@@ -6,16 +7,16 @@ use crate::fields::is_token_byte;
 use crate::head;
 use crate::{FieldLine, Head, Limits, METHOD_BYTES_MAX, RequestError};
 
-/// Remembers how far one head has been looked at, so that each byte is looked at once however slowly it arrives.
+/// Keeps the progress of scanning one head, so that each byte is scanned once, however slowly it arrives.
 ///
-/// One scanner per head: call [`scan`](Self::scan) after every read until it gives a length, then
-/// [`parse`](Self::parse), then start with a new scanner behind the head. The buffer may grow between the calls
-/// but its start must not change.
+/// One scanner per head: call [`scan`](Self::scan) after every read until it returns a length, then
+/// [`parse`](Self::parse), then start with a new scanner after the head. The buffer may grow between the calls but its
+/// start must not change.
 ///
-/// The result does not depend on how the bytes were split over the calls.
+/// The result doesn't depend on how the bytes are split over the calls.
 #[derive(Debug, Clone, Default)]
 pub struct HeadScanner {
-    /// Bytes before this index hold no LF that is still to be looked at.
+    /// All LFs before this index have been processed.
     scanned: usize,
     line_start: usize,
     stage: Stage,
@@ -33,10 +34,11 @@ enum Stage {
     },
 }
 
-/// Reads the head at the start of `buf`, or gives `None` while its end has not arrived. On a connection, where the
+/// Parses the head at the start of `buf`, or returns `None` until its end has arrived. On a connection, where the
 /// buffer grows, use [`HeadScanner`]: this function starts from the first byte each time.
 ///
 /// # Errors
+///
 /// See [`HeadScanner::parse`].
 pub fn parse_head<'l, 'b>(
     buf: &'b [u8],
@@ -47,16 +49,17 @@ pub fn parse_head<'l, 'b>(
 }
 
 impl HeadScanner {
-    /// The length of the head, or `None` while its end has not arrived.
+    /// Returns the length of the head, or `None` until its end has arrived.
     ///
     /// # Errors
-    /// A limit is passed, a line ends in a bare LF, or the first byte cannot start a request. Other faults are
-    /// found by [`parse`](Self::parse).
+    ///
+    /// Returns an error if a limit is exceeded, a line ends in a bare LF, or the first byte can't start a request.
+    /// [`parse`](Self::parse) finds all other faults.
     pub fn scan(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, RequestError> {
         if let Stage::Complete { bytes } = self.stage {
             return Ok(Some(bytes));
         }
-        // Nothing behind the limit is looked at, or the answer would depend on how many bytes came in one read.
+        // Bytes beyond the limit are ignored, or the result would depend on the number of bytes in one read.
         let visible = &buf[..buf.len().min(limits.head_bytes_max)];
         let from = self.scanned.min(visible.len());
         for offset in memchr::memchr_iter(b'\n', &visible[from..]) {
@@ -74,11 +77,12 @@ impl HeadScanner {
         Ok(None)
     }
 
-    /// The head at the start of `buf`, its field lines in `lines`, or `None` while its end has not arrived.
+    /// Returns the head at the start of `buf`, with its field lines in `lines`, or `None` until its end has arrived.
     ///
     /// # Errors
-    /// The request breaks a rule of RFC 9112 or a limit. `lines` is shorter than the number of field lines:
-    /// [`RequestError::TooManyFields`].
+    ///
+    /// Returns an error if the request breaks a rule of RFC 9112 or exceeds a limit; [`RequestError::TooManyFields`]
+    /// also if `lines` is shorter than the number of field lines.
     pub fn parse<'l, 'b>(
         &mut self,
         buf: &'b [u8],
@@ -116,7 +120,7 @@ impl HeadScanner {
         Ok(())
     }
 
-    /// Counts the request line as the zeroth.
+    /// Counts the request line as line zero.
     const fn count_line(&mut self, limits: &Limits) -> Result<(), RequestError> {
         if self.field_lines > limits.fields_max || self.field_lines > Limits::FIELDS_CEILING {
             return Err(RequestError::TooManyFields);
@@ -142,8 +146,8 @@ fn check_start(line: &[u8]) -> Result<(), RequestError> {
     }
 }
 
-/// A method starts here. Clients that speak something else (TLS for example) never send a LF: waiting for the end
-/// of the line would leave them hanging until a time-out.
+/// Checks the first byte, which starts a method. Clients of another protocol (TLS for example) may never send an LF:
+/// waiting for the end of the line would leave them hanging until a timeout.
 fn check_first_byte(line: &[u8]) -> Result<(), RequestError> {
     match line.first() {
         None => Ok(()),

@@ -1,6 +1,6 @@
 //! The registered reason phrases.
 
-/// The phrase that goes with a status code, empty for one that is not registered.
+/// Returns the registered phrase of a status code; empty for an unregistered one.
 //= RFC 9110 section 15: unrecognized status codes are treated as x00
 pub fn reason_phrase(status: u16) -> &'static str {
     PHRASES.binary_search_by_key(&status, |entry| entry.0).map_or("", |index| PHRASES[index].1)

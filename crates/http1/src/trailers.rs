@@ -3,9 +3,9 @@
 use crate::fields::FieldLine;
 use crate::{BodyError, Limits};
 
-/// Whether a field of this name must not be in a trailer section: it belongs to framing, routing, connection,
-/// request conditions, authentication, response control or the meaning of the content, which all were decided when
-/// the head was read. Digests of the content are what trailers are for.
+/// Returns whether a field of this name must not be in a trailer section: it belongs to framing, routing, connection,
+/// request conditions, authentication, response control or the meaning of the content, which were decided when the head
+/// was parsed. Digests of the content are allowed: trailers exist for them.
 //= RFC 9110 section 6.5.1: limitations on use of trailers
 pub fn is_forbidden_trailer(name: &str) -> bool {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
@@ -76,7 +76,7 @@ const FORBIDDEN_PREFIXES: &[&str] =
 
 const DIGESTS: &[&str] = &["content-digest", "content-md5"];
 
-/// `section` ends in an empty line and each LF in it has a CR before it.
+/// Checks a section, which ends in an empty line and in which each LF has a CR before it.
 pub(crate) fn check(section: &[u8], fields_max: usize) -> Result<(), BodyError> {
     let mut headers = [httparse::EMPTY_HEADER; Limits::FIELDS_CEILING];
     match httparse::parse_headers(section, &mut headers[..fields_max]) {
@@ -86,7 +86,7 @@ pub(crate) fn check(section: &[u8], fields_max: usize) -> Result<(), BodyError> 
     }
 }
 
-/// The lines of a section that passed [`check`].
+/// Returns the lines of a section that has passed [`check`].
 pub(crate) fn lines(section: &[u8]) -> impl Iterator<Item = FieldLine<'_>> {
     section.split(|&byte| byte == b'\n').filter_map(|line| {
         let colon = memchr::memchr(b':', line)?;

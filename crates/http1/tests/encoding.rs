@@ -1,4 +1,4 @@
-//! What the encoder writes, what it refuses, and that the decoder reads it back.
+//! The output of the encoder, its refusals, and decoding of the output.
 
 mod drive;
 
@@ -13,7 +13,7 @@ use http1::{FieldLine, Limits, reason_phrase};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Checks what is written, or that nothing is where the writer refuses.
+/// Checks the output, which is empty if the writer refuses.
 fn check(write: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>, expected: Result<&str, EncodeError>) {
     let mut out = b"before;".to_vec();
     let result = write(&mut out);

@@ -1,4 +1,4 @@
-//! Heads: which are taken, as what, and which are refused, with which answer. Each row cites the rule.
+//! Heads: accepted ones with their parsed form, and refused ones with their status. Each row cites the rule.
 
 mod drive;
 
@@ -7,7 +7,7 @@ use http1::{EMPTY_LINE, Head, Limits, parse_head};
 /// Rule, bytes, expected result.
 type Row<'a> = (&'a str, &'a [u8], &'a str);
 
-/// What a row is checked against: `GET Origin x / Http11 None KeepAlive`, or `400 bare-line-feed`.
+/// The form of an expected result: `GET Origin x / Http11 None KeepAlive`, or `400 bare-line-feed`.
 fn outcome(bytes: &[u8], limits: &Limits) -> String {
     let mut lines = [EMPTY_LINE; Limits::FIELDS_CEILING];
     match parse_head(bytes, limits, &mut lines) {
@@ -25,7 +25,7 @@ fn brief(head: &Head<'_, '_>) -> String {
     )
 }
 
-/// Checks each row, the bytes at once and one by one.
+/// Checks each row, with the bytes at once and one by one.
 fn check(rows: &[Row<'_>], whole: impl Fn(&[u8]) -> Vec<u8>) {
     let limits = Limits::default();
     for &(rule, bytes, expected) in rows {
@@ -45,12 +45,12 @@ fn check_heads(rows: &[Row<'_>]) {
     check(rows, <[u8]>::to_vec);
 }
 
-/// Rows of request lines, without line end, completed by `Host: x`.
+/// Checks rows of request lines, without line end, completed by `Host: x`.
 fn check_request_lines(rows: &[Row<'_>]) {
     check(rows, |line| [line, b"\r\nHost: x\r\n\r\n"].concat());
 }
 
-/// Rows of field lines behind `POST / HTTP/1.1` and `Host: x`, without the last line end.
+/// Checks rows of field lines after `POST / HTTP/1.1` and `Host: x`, without the last line end.
 fn check_field_lines(rows: &[Row<'_>]) {
     check(rows, |lines| [b"POST / HTTP/1.1\r\nHost: x\r\n", lines, b"\r\n\r\n"].concat());
 }
@@ -354,7 +354,7 @@ fn transfer_encodings() {
     ]);
 }
 
-/// CVE-2026-2835: a request of HTTP/1.0 with Transfer-Encoding was framed one way and forwarded another way.
+/// CVE-2026-2835: an HTTP/1.0 request with Transfer-Encoding was framed one way and forwarded another way.
 //= RFC 9112 section 6.1: Transfer-Encoding in HTTP/1.0 is faulty framing
 #[test]
 fn http10_te() {
@@ -459,7 +459,7 @@ fn expectations() {
     ]);
 }
 
-/// What a client names in `Connection`, whether anything is to be taken out, or that it is refused.
+/// The options in `Connection`, and whether they name fields to remove, or the refusal.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 #[test]
 fn nominations() {
@@ -496,7 +496,7 @@ fn nominations() {
     }
 }
 
-/// Every limit strikes before the end of the head has arrived, and not one byte or line too early.
+/// Every limit applies before the end of the head has arrived, and not one byte or line too early.
 //= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
 //= RFC 6585 section 5: 431 for large fields
 #[test]

@@ -1,4 +1,4 @@
-//! When memory that was freed goes back to the system.
+//! Returns freed memory to the operating system.
 
 #[cfg(feature = "jemalloc")]
 pub(crate) use with_jemalloc::{TRIM, give_back_soon};
@@ -13,16 +13,18 @@ mod with_jemalloc {
 
     pub(crate) const TRIM: Option<kv::Trim> = Some(trim);
 
-    /// Otherwise freed memory goes back when a thousand others are allocated: late under load, never when idle.
+    /// Starts the allocator's background thread. Without it, freed memory is returned only after about a thousand
+    /// further allocations: late under load, and never when idle.
     pub(crate) fn give_back_soon() {
         if let Err(error) = background_thread::write(true) {
             tracing::warn!(%error, "freed memory returns to the system late");
         }
     }
 
-    /// Gives back all that is kept, where it is more than so many bytes; how many it gave.
+    /// Returns unused memory to the system if more than `kept_bytes_max` bytes of it are kept. Returns the number of
+    /// bytes given back.
     fn trim(kept_bytes_max: u64) -> u64 {
-        // One at a time: another would take the pace that is set meanwhile for the one to put back.
+        // One call at a time: a second one would read the decay time that the first has set to 0 and restore that.
         static TURN: Mutex<()> = Mutex::new(());
         let Ok(_turn) = TURN.try_lock() else { return 0 };
         let kept = kept_bytes().unwrap_or_default();
@@ -32,7 +34,7 @@ mod with_jemalloc {
         kept.saturating_sub(kept_bytes().unwrap_or_default())
     }
 
-    /// Of all arenas; a few microseconds.
+    /// Returns the bytes of unused dirty pages in all arenas. Takes a few microseconds.
     fn kept_bytes() -> Result<u64> {
         epoch::advance()?;
         let pages: usize = ALL_DIRTY_PAGES.name().read()?;
@@ -40,13 +42,13 @@ mod with_jemalloc {
         Ok((pages * page_bytes) as u64)
     }
 
-    /// There is a call for it, `arena.<i>.purge`, but none that is safe: it must be given a null pointer. To set how long memory is kept
-    /// starts anew, and with 0 ms does the same.
+    /// Purges the unused pages of all arenas. `arena.<i>.purge` can't be called safely, because it needs a null
+    /// pointer; setting the decay time to 0 ms purges as well.
     fn give_back() -> Result<()> {
         let mut pace: Mib<[usize; 3]> = b"arena.0.dirty_decay_ms\0".name().mib()?;
         for arena in 0..arenas::narenas::read()? as usize {
             pace[1] = arena;
-            // One that is not in use yet has none.
+            // An arena that isn't initialised has no decay time.
             let before: isize = pace.read().unwrap_or_default();
             if before > 0 {
                 pace.write(0_isize)?;
@@ -56,14 +58,14 @@ mod with_jemalloc {
         Ok(())
     }
 
-    /// 4096 is `MALLCTL_ARENAS_ALL`.
+    /// Counts all arenas: 4096 is `MALLCTL_ARENAS_ALL`.
     const ALL_DIRTY_PAGES: &[u8] = b"stats.arenas.4096.pdirty\0";
 
     #[cfg(test)]
     mod tests {
         use super::*;
 
-        /// Leaves the allocator with 16 MiB that nobody uses.
+        /// Leaves the allocator with 16 MiB of unused memory.
         fn use_and_free() {
             let values: Vec<Vec<u8>> = (0..64).map(|_| vec![7; 256 << 10]).collect();
             std::hint::black_box(values);
@@ -80,7 +82,7 @@ mod with_jemalloc {
             let before = paces();
             assert!(before.contains(&100), "as .cargo/config.toml says: {before:?}");
             assert_eq!(trim(1 << 40), 0);
-            // By itself it gives them back after 0.1 s, which a busy machine may take in between.
+            // The decay time of 0.1 s may pass on a busy machine, and the allocator then returns the memory by itself.
             let is_given = || {
                 use_and_free();
                 trim(1 << 20) >= 8 << 20

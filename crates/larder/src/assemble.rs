@@ -1,4 +1,4 @@
-//! Puts the parts together and runs them: logs, metrics, data plane, admin API; then waits for events.
+//! Assembles and runs the parts: logs, metrics, data plane and admin API; then handles events.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,14 +28,14 @@ use crate::process::{Controls, Process, Running};
 use crate::tier;
 use crate::upgrade::{Predecessor, Succession};
 
-/// For metrics.
+/// Build information for the metrics.
 const BUILD: BuildInfo =
     BuildInfo { version: version::NUMBER, commit: version::COMMIT, rustc: version::RUSTC };
 
 /// Runs the cache until a signal stops it.
 ///
 /// # Errors
-/// What keeps it from starting: an address that is taken, a log file that can't be opened.
+/// Returns an error if the cache can't start: an address is in use, or a log file can't be opened.
 pub(crate) fn run(
     runtime: Runtime,
     settings: Settings,
@@ -46,14 +46,14 @@ pub(crate) fn run(
     let levels = logging::install(settings.log.format, &settings.log.levels())?;
     let running = Running { settings, file: file.map(Path::to_owned), overrides: overrides.clone() };
     let outcome = runtime.block_on(serve(running, levels, inherited));
-    // Nobody waits for what is left, such as workers that a second signal cut short.
+    // The tasks that are left, such as workers that a second signal cut short, have no result that is still needed.
     runtime.shutdown_background();
     logging::flush(FLUSH_LIMIT);
     outcome
 }
 
 async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) -> anyhow::Result<()> {
-    // Before anything listens: a signal that comes while starting must not kill the process half-way.
+    // Before the listeners open: a signal during the start must not kill the process half-way.
     let mut signals = Signals::listen().context("signals can't be handled")?;
     let (mut succession, orders) =
         Succession::new(inherited.owner()).context("the program can't be found for upgrades")?;
@@ -64,7 +64,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let access = access_log(&running.settings.log, workers, &telemetry)?;
     let (spans, export) = trace_export(&running.settings, &telemetry).unzip();
     doctor::raise_open_files();
-    // All that can fail comes before anybody accepts: to who has been accepted, the end of this process would be an error.
+    // Everything that can fail comes before the first accept: an error after it would reset the connections of clients.
     let gateway = bind_gateway(&running.settings, &mut inherited, &telemetry, &access, spans)?;
     let admin = bind_admin(&running.settings, &mut inherited).await?;
     doctor::ensure_open_files()?;
@@ -78,7 +78,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let mut stop_admin = Some(stop_admin);
     let shutdown = async move {
-        // Both a message and the end of the channel mean the same.
+        // A message and the end of the channel mean the same: the admin API has stopped.
         let _ = admin_stopped.await;
     };
     let control: Arc<dyn admin::Control> = Arc::<Process>::clone(&process);
@@ -91,10 +91,10 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
 
     let served = Served { planes: &planes, admin: admin.as_ref() };
     let asker = wait_for_stop(&mut signals, &process, &mut succession, served).await;
-    // From now on orders are refused, those that wait too.
+    // From here on upgrade orders are refused, including those that wait.
     drop(succession);
     if asker == Asker::Successor {
-        // Operators talk to the new process from now on.
+        // The new process serves the admin API from here on.
         stop_admin = None;
     }
     let stop = async {
@@ -104,7 +104,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let stopped = tokio::select! {
         joined = stop => {
             tracing::info!("stopped");
-            joined.context("the stop broke off").flatten()
+            joined.context("stopping failed").flatten()
         }
         () = signals.insisted(asker) => {
             tracing::warn!("stopped at once by a second signal");
@@ -122,7 +122,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     stopped
 }
 
-/// The gateway, if the configuration has one, with its addresses bound.
+/// Binds the gateway's addresses, if the configuration has a gateway.
 fn bind_gateway(
     settings: &Settings,
     inherited: &mut Inherited,
@@ -146,23 +146,23 @@ fn bind_gateway(
     Ok(Some(gateway))
 }
 
-/// What serves clients: at least one of the two.
+/// The servers for clients: the gateway, the Redis-compatible server or both.
 struct Planes {
     gateway: Option<Gateway>,
     kv: Option<(Server, KvControl)>,
-    /// Where clients reach them.
+    /// URLs at which clients reach the servers.
     urls: Vec<String>,
     output: Output,
 }
 
-/// Whom standard output is for.
+/// Use of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
     Ours,
     OfAccessLog,
 }
 
-/// The addresses of the gateway, then those of the Redis-compatible server.
+/// Returns the addresses of the gateway, then those of the Redis-compatible server.
 fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> Vec<String> {
     let configured = settings.gateway.iter().flat_map(|gateway| &gateway.listeners);
     let http = configured.zip(gateway.into_iter().flat_map(Gateway::addresses)).map(|(listener, address)| {
@@ -180,7 +180,7 @@ fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> 
 }
 
 impl Planes {
-    /// Clients are served from now on.
+    /// Starts to serve clients.
     fn start(
         gateway: Option<Gateway>,
         settings: &Settings,
@@ -204,8 +204,8 @@ impl Planes {
         }
     }
 
-    /// Where clients reach it, with the ports that the system chose: for people in the log, for scripts on standard output, where that is
-    /// not for the access log.
+    /// Reports the URLs with the ports that the system chose: in the log, and on standard output for scripts, unless
+    /// that takes the access log.
     fn announce(&self) {
         for url in &self.urls {
             tracing::info!(%url, "listening");
@@ -215,7 +215,7 @@ impl Planes {
         }
     }
 
-    /// Waits until requests in flight have finished, and the data set is saved where there is a file for it.
+    /// Waits until requests in flight have finished and the data set is saved, if it has a save file.
     fn join(self) -> anyhow::Result<()> {
         let saved = self.kv.map_or(Ok(()), |(server, _)| server.stop());
         if let Some(gateway) = self.gateway {
@@ -225,7 +225,7 @@ impl Planes {
     }
 }
 
-/// What accepts connections.
+/// The parts that accept connections.
 #[derive(Clone, Copy)]
 struct Served<'a> {
     planes: &'a Planes,
@@ -233,7 +233,7 @@ struct Served<'a> {
 }
 
 impl Served<'_> {
-    /// Starts a process that goes on with the same sockets, and returns its id.
+    /// Starts a process that inherits the sockets, and returns its id.
     async fn hand_over(self, succession: &mut Succession) -> Result<u32, String> {
         if self.planes.kv.is_some() {
             return Err(
@@ -256,7 +256,7 @@ impl Served<'_> {
     }
 }
 
-/// Tells the process that this one takes over from.
+/// Tells the predecessor that this process has taken over.
 fn relieve(predecessor: Predecessor, process: &Process) {
     match predecessor.relieve() {
         Ok(()) => process.has_relieved_predecessor(),
@@ -276,7 +276,8 @@ async fn wait_for_stop(
             order = succession.ordered() => (Event::Upgrade, Some(order)),
         };
         match event {
-            // It may wait for files and look-ups without end, and a stop does not wait for it. Problems are logged where they are found.
+            // A reload may wait for files and look-ups without limit, and a stop must not wait for the reload. Problems
+            // are logged where they are found.
             Event::Reload => tokio::select! {
                 _ = process.reload_in_background() => {}
                 asker = signals.stopped() => return asker,
@@ -290,7 +291,7 @@ async fn wait_for_stop(
                     process.end_upgrade();
                     let has_successor = outcome.is_ok();
                     if let Some(order) = order {
-                        // Whoever asked may have left.
+                        // The sender of the order may have disconnected.
                         let _ = order.send(outcome);
                     }
                     if has_successor {
@@ -308,7 +309,7 @@ async fn wait_for_stop(
     }
 }
 
-/// Starts to send spans, where there is somebody to take them and a gateway to make them.
+/// Starts the export of spans, if a collector is configured and a gateway makes spans.
 fn trace_export(settings: &Settings, telemetry: &Telemetry) -> Option<(Arc<Exporter>, Export)> {
     settings.gateway.as_ref()?;
     let spans = settings.spans.clone()?;
@@ -329,7 +330,7 @@ fn access_log(settings: &LogSettings, workers: usize, telemetry: &Telemetry) -> 
     Ok(access)
 }
 
-/// The admin API, if the configuration has one, with its addresses bound.
+/// Binds the addresses of the admin API, if the configuration has one.
 async fn bind_admin(settings: &Settings, inherited: &mut Inherited) -> anyhow::Result<Option<admin::Bound>> {
     let Some(config) = settings.admin.clone() else { return Ok(None) };
     let probes = config.probes_listen.map(|address| inherited.only_one_at(address));
@@ -350,5 +351,5 @@ fn announce_admin(admin: &admin::Admin) {
     }
 }
 
-/// For the spans of the last requests.
+/// Time for the export of the last spans.
 const LAST_SPANS_MAX: Duration = Duration::from_secs(2);

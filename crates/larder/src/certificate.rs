@@ -1,26 +1,26 @@
-//! When certificates are valid.
+//! The validity of certificates.
 
 use std::time::{Duration, SystemTime};
 
-/// From when until when a certificate is valid (RFC 5280 section 4.1.2.5).
+/// The period in which a certificate is valid (RFC 5280 section 4.1.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Validity {
     pub(crate) begin: SystemTime,
     pub(crate) end: SystemTime,
 }
 
-/// What a certificate is worth at a time.
+/// The state of a certificate at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Valid,
-    /// Its time has not come.
+    /// Not valid yet.
     Early,
     Expired,
 }
 
 impl Validity {
-    /// That of a certificate in DER (RFC 5280 section 4.1): the dates of the fifth part of what is signed, where the first part is the version,
-    /// which may be absent. None where they can't be read, or are no dates.
+    /// Reads the validity of a certificate in DER (RFC 5280 section 4.1): the fifth element of the signed part, whose
+    /// first element, the version, may be absent. Returns `None` if the dates can't be read or don't exist.
     pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
         let whole = element(certificate)?;
         let mut rest = element(whole.content)?.content;
@@ -62,7 +62,7 @@ struct Element<'a> {
     rest: &'a [u8],
 }
 
-/// The first of the elements in `bytes`.
+/// Reads the first element in `bytes`.
 fn element(bytes: &[u8]) -> Option<Element<'_>> {
     let (&[tag, length], rest) = bytes.split_first_chunk()?;
     let (length, rest) = match length {
@@ -77,7 +77,8 @@ fn element(bytes: &[u8]) -> Option<Element<'_>> {
     Some(Element { tag, content, rest })
 }
 
-/// Of `YYYYMMDDHHMMSSZ`. What is before 1970 counts as 1970; what no calendar has is no time, and could not be written as one.
+/// Parses `YYYYMMDDHHMMSSZ`. Returns 1970 for earlier years, and `None` for a date that no calendar has, which could
+/// not be formatted.
 fn time(text: &str) -> Option<SystemTime> {
     let digits = text.strip_suffix('Z').filter(|digits| digits.len() == 14)?;
     let digits = Some(digits).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
@@ -93,7 +94,7 @@ fn time(text: &str) -> Option<SystemTime> {
     is_time.then_some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-/// None where there is no such month.
+/// Returns the number of days in a month, or `None` if there is no such month.
 fn days_in(year: u64, month: u64) -> Option<u64> {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     match month {
@@ -107,7 +108,7 @@ fn days_in(year: u64, month: u64) -> Option<u64> {
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-/// From the first of March of year 0, counted from one.
+/// Days before 1970, counted from the first of March of year 0, which is day one.
 const DAYS_BEFORE_1970: u64 = 719_469;
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A certificate from the first of January of a year until a day.
+    /// Returns a certificate that is valid from the first of January of a year until a given day.
     pub(crate) fn between(from: i32, (year, month, day): (i32, u8, u8)) -> Vec<u8> {
         let mut params = CertificateParams::new(vec!["shop.example".to_owned()]).expect("a name");
         params.not_before = date_time_ymd(from, 1, 1);

@@ -1,4 +1,4 @@
-//! `larder check`: what is wrong with a configuration, for people or as JSON.
+//! `larder check`: reports the problems of a configuration as text or JSON.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub(crate) struct CheckArguments {
     json: bool,
 }
 
-/// Prints what is wrong.
+/// Checks the file and prints its problems.
 pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     let overrides = Overrides::to_look(Program::Serve, arguments.cluster_node.clone());
     let file = arguments
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// For editors and pipelines.
+/// Returns the result as JSON, for editors and pipelines.
 fn report(checked: &Checked) -> Value {
     let problems: Vec<_> = checked.problems.iter().map(|problem| entry(problem, &checked.sources)).collect();
     let mut report = json!({ "usable": checked.settings.is_some(), "problems": problems });
@@ -66,7 +66,7 @@ fn report(checked: &Checked) -> Value {
     report
 }
 
-/// `file`, `line` and `column` are null for a problem that stands in no file.
+/// Returns a problem as JSON. `file`, `line` and `column` are null for a problem outside the files.
 fn entry(problem: &Problem, sources: &Sources) -> Value {
     let severity = match problem.severity {
         Severity::Error => "error",

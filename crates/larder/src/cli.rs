@@ -53,8 +53,8 @@ pub(crate) enum Command {
     },
 }
 
-/// Reads the command line, and the environment for what it leaves out. Misspelt variables are reported first: one of them may have been
-/// meant to set what the command lacks.
+/// Parses the command line, with environment variables for options that it lacks. Reports misspelt variables first: one
+/// of them may be the reason that an option is missing.
 pub(crate) fn parse() -> Cli {
     let command = definition();
     if std::env::args().nth(1).is_some_and(|name| WARNING_COMMANDS.contains(&name.as_str())) {
@@ -65,15 +65,15 @@ pub(crate) fn parse() -> Cli {
     command_line::read(command)
 }
 
-/// All commands and options, with their variables.
+/// Returns the definition of all commands and options, with their variables.
 pub(crate) fn definition() -> clap::Command {
-    // The mock origin reads IP addresses alone: host names are looked up as those of the gateway are.
+    // The mock origin parses IP addresses only; host names are resolved as for the gateway.
     let listen = |argument: clap::Arg| argument.value_parser(parse_listen_address);
     let origin = |command: clap::Command| command.mut_arg("listen", listen).mut_arg("tls_listen", listen);
     command_line::with_variables(Cli::command().mut_subcommand("origin", origin))
 }
 
-/// Ends the process as the parser does where something is missing: the default file would have said it.
+/// Exits as the parser does for a missing argument. For options that the default file would have set.
 pub(crate) fn lacking(command: &str, what: &str) -> ! {
     let mut definition = definition();
     definition.build();
@@ -83,7 +83,8 @@ pub(crate) fn lacking(command: &str, what: &str) -> ! {
     command.error(ErrorKind::MissingRequiredArgument, message).exit()
 }
 
-/// The parser would suggest what is spelt alike: `--all-tags`, which narrows a selection, to somebody who wants to empty the cache.
+/// Refuses options of other programs. The parser would suggest a similar spelling: `--all-tags`, which narrows a
+/// selection, to a user who wants to empty the cache.
 fn refuse_other_words(command: &clap::Command) {
     let words: Vec<String> = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
     let Some((name, rest)) = words.split_first() else { return };
@@ -102,7 +103,7 @@ fn refuse_other_words(command: &clap::Command) {
 const BENCH_MOVED: &str =
     "`larder bench` is a program of its own: use `larder-bench`, which has the same commands and options";
 
-/// Commands, options that other programs have in their place, and what to use instead.
+/// Commands, options of other programs, and the options to use instead.
 const OTHER_WORDS: [(&str, &str, &str); 6] = [
     (
         "purge",
@@ -121,11 +122,12 @@ const OTHER_WORDS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Commands that run for long, or check settings for them: a variable without effect would be found late.
+/// Long-running commands, and those that check settings for them: a variable without effect would be noticed late.
 const WARNING_COMMANDS: [&str; 3] = ["serve", "kv", "check"];
 
-/// A line for each variable that looks like one of an option and is none: near to one, or with a command in its name. Others are nobody's
-/// mistake: scripts keep a `LARDER_VERSION`, container platforms describe a service that is called larder, and `larder-bench` has its own.
+/// Returns a line for each variable that looks like a misspelt option: similar to one, or with the name of a command in
+/// it. Others are intended: scripts keep a `LARDER_VERSION`, container platforms describe a service called larder, and
+/// `larder-bench` has its own.
 fn unknown_variables(command: &clap::Command, present: impl Iterator<Item = String>) -> Vec<String> {
     let known = variables(command);
     let is_of_others = |name: &str| {
@@ -153,7 +155,7 @@ fn unknown_variables(command: &clap::Command, present: impl Iterator<Item = Stri
     unknown.iter().filter_map(line).collect()
 }
 
-/// Arguments override the file; their values are checked like those of the file.
+/// Arguments of `larder serve`, which override the file. Their values are checked like those of the file.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArguments {
     /// Origin server for all requests, instead of a configuration file
@@ -206,7 +208,7 @@ pub(crate) struct StatusArguments {
     pub(crate) admin: AdminArguments,
 }
 
-/// How to reach the admin API.
+/// Address and credentials of the admin API.
 #[derive(Args, Debug)]
 pub(crate) struct AdminArguments {
     /// Address of the admin API, or its URL
@@ -218,7 +220,7 @@ pub(crate) struct AdminArguments {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// An address, or what stands in a browser: `http://HOST:PORT`.
+/// Parses an address, or the URL `http://HOST:PORT` that a browser shows.
 fn parse_admin(text: &str) -> Result<SocketAddr, String> {
     let address = match text.split_once("://") {
         None => text,
@@ -228,7 +230,7 @@ fn parse_admin(text: &str) -> Result<SocketAddr, String> {
     parse_address(address)
 }
 
-/// A host, perhaps with a port.
+/// Parses a host with an optional port.
 fn parse_host(text: &str) -> Result<String, String> {
     let authority =
         text.parse::<http::uri::Authority>().ok().filter(|authority| !authority.as_str().contains('@'));
@@ -335,7 +337,7 @@ pub(crate) struct ExplainArguments {
     pub(crate) admin: AdminArguments,
 }
 
-/// An exchange in files, and what came after it.
+/// Files with an exchange, and with the next request.
 #[derive(Args, Debug)]
 pub(crate) struct PairArguments {
     /// File with a request in HTTP/1.1 form: request line and header fields; needs no running cache
@@ -368,7 +370,7 @@ pub(crate) struct PairArguments {
 }
 
 impl ServeArguments {
-    /// The configuration file; none where the origin is said.
+    /// Returns the configuration file, or `None` if the origin is given.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         if self.origin.is_some() {
             return None;
@@ -377,7 +379,7 @@ impl ServeArguments {
         Some(file.unwrap_or_else(|| lacking("serve", "--origin <URL>|--config <FILE>")))
     }
 
-    /// What goes over the file.
+    /// Returns the settings that override the file.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             origin: self.origin.clone(),
@@ -398,7 +400,7 @@ impl ServeArguments {
 mod tests {
     use super::*;
 
-    /// Names that a platform sets by itself for a service called larder, or larder-kv, must mean nothing here.
+    /// Variables that a platform sets by itself for a service called larder or larder-kv must not set an option.
     #[test]
     fn every_option_has_a_variable_of_its_own() {
         fn visit(command: &clap::Command, names: &mut Vec<String>) {
@@ -466,7 +468,7 @@ mod tests {
         }
     }
 
-    /// What the pages tell people to type.
+    /// The commands in the documentation parse.
     #[test]
     fn commands_of_the_documentation_are_accepted() {
         let commands = testkit::documented_commands("larder");

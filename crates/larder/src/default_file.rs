@@ -1,4 +1,4 @@
-//! Which configuration file a command reads: the one that is named, or that of an installed server.
+//! The configuration file of a command: the one that the command line names, or that of an installed server.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use terminal::output;
 
-/// The configuration file, as the commands that run or check it take it.
+/// The configuration file argument of commands that run or check it.
 #[derive(Args, Debug)]
 #[group(id = "configuration", multiple = false)]
 pub(crate) struct FileArguments {
@@ -20,12 +20,13 @@ pub(crate) struct FileArguments {
 }
 
 impl FileArguments {
-    /// The file that the command line names.
+    /// Returns the file that the command line names.
     pub(crate) fn named(&self) -> Option<&Path> {
         self.file.as_deref().or(self.config.as_deref())
     }
 
-    /// The file that is named, else the first default one that is there: said, because it is easily forgotten.
+    /// Returns the file that the command line names, else the first default file that exists. Logs the use of a default
+    /// file, which is easy to overlook.
     pub(crate) fn or_default(&self, names: &[&str]) -> Option<PathBuf> {
         let found =
             || find(names).inspect(|file| output::note(&format!("configuration: {}", file.display())));
@@ -33,23 +34,25 @@ impl FileArguments {
     }
 }
 
-/// What the gateway reads.
+/// Default file of the gateway.
 pub(crate) const OF_GATEWAY: &[&str] = &["larder.toml"];
 
-/// What the cache server reads: its own file, as the package has it, goes before one that is perhaps that of a gateway beside it.
+/// Default files of the cache server: its own file, as the package installs it, before one that may belong to a gateway
+/// on the same machine.
 pub(crate) const OF_KV: &[&str] = &["kv.toml", "larder.toml"];
 
-/// The first of these files that is there. One that nobody may look for is told of by who reads it.
+/// Returns the first of these files that exists. A file in an unreadable folder counts as existing: reading it then
+/// reports the error.
 pub(crate) fn find(names: &[&str]) -> Option<PathBuf> {
     names.iter().map(|name| path(name)).find(|file| file.try_exists().unwrap_or(true))
 }
 
-/// In the folder of the service, where a service manager says which that is.
+/// Returns the path in the service's configuration folder, if the service manager sets one.
 pub(crate) fn path(name: &str) -> PathBuf {
     folder(env::var_os("CONFIGURATION_DIRECTORY")).join(name)
 }
 
-/// The first of a list.
+/// Returns the first folder of the list in the variable.
 fn folder(variable: Option<OsString>) -> PathBuf {
     let first = variable.and_then(|list| env::split_paths(&list).next());
     first.filter(|folder| folder.is_absolute()).unwrap_or_else(|| PathBuf::from("/etc/larder"))

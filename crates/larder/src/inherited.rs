@@ -1,7 +1,7 @@
-//! Sockets that listen already when the process starts, opened by who started it: `sd_listen_fds(3)`.
+//! Listening sockets that the process inherits from its parent: `sd_listen_fds(3)`.
 //!
-//! A socket takes the place of the listener with its address. The configuration goes on to say what is spoken there, and `larder check` sees
-//! all of it; names of sockets say nothing.
+//! An inherited socket replaces the listener with its address. The configuration still says which protocol is spoken
+//! there, so `larder check` sees all of it; names of sockets have no meaning.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -12,22 +12,23 @@ use rustix::net::sockopt::socket_acceptconn;
 
 use crate::upgrade::Predecessor;
 
-/// Those that nobody has got yet.
+/// Inherited sockets that no listener has claimed.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     sockets: Vec<(SocketAddr, TcpListener)>,
-    /// None if there were none.
+    /// Owner of the inherited sockets; `None` if there are none.
     owner: Option<SocketOwner>,
-    /// Who gave them, if it was one like this process.
+    /// Previous process that handed over the sockets, if it was a Larder process.
     predecessor: Option<Predecessor>,
 }
 
 impl Inherited {
-    /// Those that the environment tells of, unless it tells another process; from then on it tells nobody. To be called before there are other
-    /// threads, which may read the environment.
+    /// Takes the sockets that the environment announces for this process, and removes the announcement. Call it before
+    /// other threads start, because they may read the environment.
     ///
     /// # Errors
-    /// A descriptor is no socket that listens for TCP connections.
+    ///
+    /// Returns an error if a descriptor is not a listening TCP socket.
     pub(crate) fn take() -> anyhow::Result<Self> {
         let mut descriptors = ListenFd::from_env();
         let sockets = (0..descriptors.len()).map(|index| {
@@ -43,25 +44,26 @@ impl Inherited {
         Ok(Self { sockets, owner, predecessor })
     }
 
-    /// Whether this process takes over from another one.
+    /// Returns whether this process takes over from another one.
     pub(crate) fn has_predecessor(&self) -> bool {
         self.predecessor.is_some()
     }
 
-    /// Whose they are. Without any, they are those that this process will open.
+    /// Returns the owner of the sockets. Without inherited sockets, this process owns those that it will open.
     pub(crate) fn owner(&self) -> SocketOwner {
         self.owner.unwrap_or(SocketOwner::Process)
     }
 
-    /// Those that are bound to an address: several, where their owner spreads connections over them.
+    /// Claims the sockets bound to an address. There are several if their owner spreads connections over them.
     pub(crate) fn at(&mut self, address: SocketAddr) -> Vec<TcpListener> {
         self.sockets.extract_if(.., |(bound, _)| *bound == address).map(|(_, listener)| listener).collect()
     }
 
-    /// The one that is bound to an address, for who takes connections from one alone.
+    /// Claims the socket bound to an address, for a server that accepts on one socket only.
     ///
     /// # Errors
-    /// There are several: clients of the others would wait without end.
+    ///
+    /// Returns an error if there are several: clients of the others would wait without end.
     pub(crate) fn only_one_at(&mut self, address: SocketAddr) -> anyhow::Result<Option<TcpListener>> {
         let mut sockets = self.at(address);
         ensure!(
@@ -72,10 +74,11 @@ impl Inherited {
         Ok(sockets.pop())
     }
 
-    /// The last moment of those that nobody wants: clients are refused there as soon as who opened them closes them too. Who gave them can go.
+    /// Closes the unclaimed sockets and returns the predecessor, which may now stop. Clients are refused there as soon
+    /// as the opener closes them too.
     pub(crate) fn close_rest(self) -> Option<Predecessor> {
         for (address, _) in self.sockets {
-            tracing::warn!(%address, "a socket that was inherited is closed: no listener of the configuration has its address");
+            tracing::warn!(%address, "closed an inherited socket: no listener in the configuration has its address");
         }
         self.predecessor
     }

@@ -1,4 +1,4 @@
-//! The Redis-compatible server: its command line, and how it starts.
+//! The Redis-compatible server: command line and start.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -84,17 +84,17 @@ enum Predecessor {
 }
 
 impl KvArguments {
-    /// The configuration file, if there is one.
+    /// Returns the configuration file, if there is one.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         self.configuration.or_default(default_file::OF_KV)
     }
 
-    /// What overrides the file.
+    /// Returns the settings that override the file.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             program: Program::Kv,
             environment: match self.environment {
-                // Its names are common ones: other programs set them for themselves.
+                // The names of these variables are common, and other programs set them too.
                 Some(Predecessor::PoorMansCache) => Environment::read(|name| std::env::var_os(name)),
                 None => Environment::default(),
             },
@@ -114,7 +114,7 @@ impl KvArguments {
     }
 }
 
-/// The running server, as far as its settings can change.
+/// The running server, for changes to its settings.
 #[derive(Clone, Debug)]
 pub(crate) struct KvControl {
     engine: Arc<Engine>,
@@ -123,7 +123,7 @@ pub(crate) struct KvControl {
 }
 
 impl KvControl {
-    /// Takes over what can change while it runs; the check of the configuration has put the rest back.
+    /// Applies the settings that can change at run time. The check of the configuration has put the others back.
     pub(crate) fn apply(&self, settings: &KvSettings) {
         self.engine.set_bytes_max(settings.bytes_max);
         self.engine.set_policy(settings.policy);
@@ -136,28 +136,28 @@ impl KvControl {
         }
     }
 
-    /// Whether a client has asked for the end of the process.
+    /// Returns whether a client has requested a shutdown.
     pub(crate) fn is_ending(&self) -> bool {
         self.server.is_ending()
     }
 
-    /// What it has counted.
+    /// Returns the counters of the server.
     pub(crate) fn measures(&self) -> Measures {
         self.server.measures()
     }
 
-    /// Whether its clients speak the 0x1F protocol.
+    /// Returns whether clients use the 0x1F protocol.
     pub(crate) fn speaks_text(&self) -> bool {
         self.text == TextProtocol::UnitSeparator
     }
 
-    /// What is kept.
+    /// Returns the engine with the stored keys.
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 }
 
-/// Starts the workers; `inherited` are the sockets that listen already, of each address.
+/// Starts the workers. `inherited` has the inherited sockets of each address.
 pub(crate) fn start(
     settings: &KvSettings,
     import: Option<&Path>,
@@ -206,7 +206,7 @@ pub(crate) fn start(
     Ok((server, control))
 }
 
-/// What the standard library draws for its hash maps: from the system, once for each thread.
+/// Returns a random number from the standard library's hash map keys, which come from the system once per thread.
 fn seed() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(())

@@ -1,4 +1,4 @@
-//! Signals as events, the runtime for work that isn't a request, and the end that a failed worker brings.
+//! Signals as events, the runtime for background work, and the exit after a worker failed.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
-/// What the world asks of the process.
+/// An external request to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Read the configuration again (SIGHUP).
     Reload,
-    /// Open the access log anew (SIGUSR1).
+    /// Reopen the access log (SIGUSR1).
     Reopen,
     /// Start a successor (SIGUSR2).
     Upgrade,
@@ -21,26 +21,26 @@ pub(crate) enum Event {
     Stop(Asker),
 }
 
-/// Who wants the process to stop.
+/// The origin of a request to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// Who runs it, by SIGTERM or SIGINT.
+    /// An operator or service manager, by SIGTERM or SIGINT.
     Operator,
     /// A client, by SHUTDOWN.
     Client,
-    /// A new process, which serves in its place.
+    /// A new process that serves in its place.
     Successor,
 }
 
-/// Wakes [`Signals::next`] when a client has asked for the end.
+/// Wakes [`Signals::next`] after a client has requested a shutdown.
 static ASKED_BY_CLIENT: Notify = Notify::const_new();
 
-/// A client has asked for the end.
+/// Requests a shutdown on behalf of a client.
 pub(crate) fn stop_process() {
     ASKED_BY_CLIENT.notify_one();
 }
 
-/// Signals of the process. From [`Signals::listen`] on they are events and no longer end the process.
+/// Signals of the process. After [`Signals::listen`] they are events and no longer end the process.
 #[derive(Debug)]
 pub(crate) struct Signals {
     hangup: Signal,
@@ -50,13 +50,14 @@ pub(crate) struct Signals {
     interrupt: Signal,
 }
 
-/// Signals of operators that mean something later do nothing until then, instead of ending the process that begins. Those that stop it stop it.
-/// To be called inside a runtime.
+/// Ignores the signals for reload, reopen and upgrade during the start, instead of ending the process. Signals that
+/// stop the process still do. Must be called inside a runtime.
 ///
 /// # Errors
-/// When the system refuses a handler.
+///
+/// Returns an error if the system refuses a handler.
 pub(crate) fn ignore_early() -> io::Result<()> {
-    // A handler stays when nobody waits for its signal.
+    // A handler stays installed after its receiver is dropped.
     for kind in [SignalKind::hangup(), SignalKind::user_defined1(), SignalKind::user_defined2()] {
         drop(signal(kind)?);
     }
@@ -64,12 +65,14 @@ pub(crate) fn ignore_early() -> io::Result<()> {
 }
 
 impl Signals {
-    /// Takes the signals over.
+    /// Installs handlers for all signals.
     ///
     /// # Errors
-    /// When the system refuses a handler.
+    ///
+    /// Returns an error if the system refuses a handler.
     pub(crate) fn listen() -> io::Result<Self> {
-        // Whoever writes more than the system lets a file grow to is to get an error. The handler stays when nobody waits for the signal.
+        // A write beyond the file size limit then returns an error instead of killing the process. The handler stays
+        // installed after its receiver is dropped.
         drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
@@ -80,7 +83,7 @@ impl Signals {
         })
     }
 
-    /// The next event. Signals of one kind that come close together count once.
+    /// Returns the next event. Several pending signals of one kind count once.
     pub(crate) async fn next(&mut self) -> Event {
         tokio::select! {
             _ = self.hangup.recv() => Event::Reload,
@@ -92,7 +95,7 @@ impl Signals {
         }
     }
 
-    /// Resolves when the process shall stop. Other events wait for [`Signals::next`].
+    /// Resolves when the process is asked to stop. Other events wait for [`Signals::next`].
     pub(crate) async fn stopped(&mut self) -> Asker {
         tokio::select! {
             () = self.signalled() => Asker::Operator,
@@ -100,8 +103,8 @@ impl Signals {
         }
     }
 
-    /// Resolves when the operator insists on the stop that `asker` has begun: with a second signal, later than [`SAME_REQUEST`]. A client and a
-    /// successor have sent none.
+    /// Resolves when the operator insists on the stop that `asker` began: with a second signal, later than
+    /// [`SAME_REQUEST`]. If a client or successor began it, the first signal of the operator comes later than theirs.
     pub(crate) async fn insisted(&mut self, asker: Asker) {
         let mut stop = StopSignals::after(asker, Instant::now());
         loop {
@@ -114,7 +117,7 @@ impl Signals {
         }
     }
 
-    /// Resolves with SIGTERM or SIGINT.
+    /// Resolves on SIGTERM or SIGINT.
     pub(crate) async fn signalled(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -123,28 +126,29 @@ impl Signals {
     }
 }
 
-/// Who runs a process may send one request to stop as several signals: `timeout` and some service managers signal the process and its group, and a
-/// terminal the group. Nobody has seen within this time that the first was not enough.
+/// Time within which several signals count as one request to stop: `timeout` and some service managers signal both the
+/// process and its group, and a terminal signals the group. It is too short for an operator to conclude that the first
+/// had no effect.
 const SAME_REQUEST: Duration = Duration::from_millis(500);
 
-/// Signals that ask the process to stop, as far as they have come.
+/// Stop signals received so far.
 #[derive(Debug)]
 struct StopSignals {
     first: Option<Instant>,
 }
 
-/// What one more of them means.
+/// The meaning of a further stop signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     First,
-    /// It belongs to the first.
+    /// Belongs to the first request.
     Again,
-    /// The operator does not want to wait for the end.
+    /// The operator insists on an immediate stop.
     Insists,
 }
 
 impl StopSignals {
-    /// The process has begun to stop at `now`, because `asker` wanted it.
+    /// Begins at `now` with the stop that `asker` requested.
     fn after(asker: Asker, now: Instant) -> Self {
         Self { first: (asker == Asker::Operator).then_some(now) }
     }
@@ -161,17 +165,19 @@ impl StopSignals {
     }
 }
 
-/// The background runtime: admin API, signals, name resolution, reloads. Requests have runtimes of their own, so
-/// that nothing here can delay them.
+/// Returns the background runtime: admin API, signals, name resolution and reloads. Requests have runtimes of their
+/// own, so background work can't delay them.
 ///
 /// # Errors
-/// When the system refuses an event queue.
+///
+/// Returns an error if the system refuses an event queue.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().thread_name("background").build()
 }
 
-/// A worker has ended by an error. Its clients are gone, and what it shares with others may be half-way through a change: whoever runs the
-/// process is to start it anew, and nothing of it is saved.
+/// Ends the process after a worker has failed. The worker's clients are disconnected, and state that it shares with
+/// other workers may be half-way through a change: the service manager should restart the process, and no data is
+/// saved.
 pub(crate) fn end_process() {
     tracing::error!("a worker failed: the process exits");
     logging::flush(FLUSH_LIMIT);

@@ -1,9 +1,10 @@
 //! The `larder` binary: command line, configuration, assembly, signals.
 //!
-//! Decides what runs and with which settings; never touches a request. Only this crate reads arguments and
+//! Decides which servers run and with which settings; never touches a request. Only this crate reads arguments and
 //! configuration files. Main types: [`cli::Cli`], [`config::Settings`], [`lifecycle::Event`].
 //!
-//! `assemble` joins the parts, `process` reloads and upgrades them. `docs/internals/process.md` explains configuration, start and stop.
+//! `assemble` joins the parts; `process` reloads and upgrades them. `docs/internals/process.md` explains configuration,
+//! start and stop.
 
 mod allocator;
 mod assemble;
@@ -38,7 +39,7 @@ use config::{Input, Overrides};
 use inherited::Inherited;
 use terminal::output::{self, failed, finished};
 
-/// Gives freed memory back to the system soon; its settings and figures stand in `.cargo/config.toml`.
+/// Returns freed memory to the system soon. Its settings, with figures, are in `.cargo/config.toml`.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -69,7 +70,8 @@ fn run_command() -> ExitCode {
     finished(outcome)
 }
 
-/// Runs whatever the configuration has. Why it can't is for who reads standard error, and for a process that this one was to take over from.
+/// Runs the servers that the configuration has. Reports a failure to standard error and to the process that this one
+/// was to replace.
 fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
     match serve(file, overrides) {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,16 +83,17 @@ fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
 }
 
 /// # Errors
-/// What has been written to standard error, in one line.
+///
+/// Returns the error, in one line, that was written to standard error.
 fn serve(file: Option<&Path>, overrides: &Overrides) -> Result<(), String> {
-    // It has no threads before work is given to it.
+    // The runtime has no threads until it gets work.
     let runtime = lifecycle::runtime().and_then(|runtime| {
         runtime.block_on(async { lifecycle::ignore_early() })?;
         Ok(runtime)
     });
     let runtime = runtime.context("signals can't be handled").map_err(|error| told(&error))?;
     let inherited = Inherited::take().map_err(|error| told(&error))?;
-    // A process that takes over may not wait for who writes a pipe.
+    // A process that takes over must not wait for the writer of a pipe.
     let of_file = if inherited.has_predecessor() { Input::of_file } else { Input::given };
     let checked = config::check(file.map(of_file), overrides);
     problems::to_stderr(&checked);
@@ -111,7 +114,7 @@ fn run_mock_origin(options: mock_origin::OriginOptions) -> anyhow::Result<()> {
     })
 }
 
-/// The error as it was written to standard error.
+/// Writes the error to standard error, and returns its text.
 fn told(error: &anyhow::Error) -> String {
     let causes = output::causes(error);
     output::failure(&causes);

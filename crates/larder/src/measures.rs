@@ -1,4 +1,4 @@
-//! What the data plane holds right now, read anew at every scrape.
+//! Gauges of the data plane, read at every scrape.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, UNIX_EPOCH};
@@ -15,10 +15,10 @@ use telemetry::{Buckets, COMMAND_BOUNDS, Metric, Number, Sample, Telemetry};
 use crate::certificate::Validity;
 use crate::kv::KvControl;
 
-/// Errors of the kv server that alerts ask for.
+/// Errors of the Redis-compatible server that alerts use.
 const ERRORS_OF_ALERTS: [&str; 3] = ["OOM", "WRONGPASS", "NOAUTH"];
 
-/// Adds the gauges of the store, of the origins' connections and of certificates to every scrape.
+/// Adds the gauges of the store, of connections to origins and of certificates to every scrape.
 pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     telemetry.collect_from(Box::new(move |sample| {
         for StoreMeasures { name, usage, tier, health } in gateway.stores() {
@@ -33,7 +33,7 @@ pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     }));
 }
 
-/// Adds what the Redis-compatible server counts to every scrape.
+/// Adds the counters of the Redis-compatible server to every scrape.
 pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
     let spent = Spent::default();
     telemetry.collect_from(Box::new(move |sample| {
@@ -45,8 +45,8 @@ pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
     }));
 }
 
-/// What was told last of the time that commands took. It is worked out from samples and may fall by a little with each: to
-/// Prometheus that would be a reset, and all time since the start would count once more.
+/// The last reported times of commands. They are estimated from samples and may fall a little: Prometheus would take
+/// that for a counter reset, and count all time since the start once more.
 #[derive(Default)]
 struct Spent(Mutex<HashMap<&'static str, Told>>);
 
@@ -57,7 +57,7 @@ struct Told {
 }
 
 impl Spent {
-    /// The time of all calls of a command, which falls only when its calls were reset.
+    /// Returns the total time of a command, which falls only after its calls were reset.
     fn total_us(&self, command: &CommandMeasures) -> u64 {
         let mut all = self.0.lock();
         let told = all.entry(command.name).or_default();
@@ -83,7 +83,7 @@ fn report_clients(sample: &mut Sample, measures: &kv::Measures) {
     sample.add(Metric::KvMissesTotal, &[], measures.misses);
     sample.add(Metric::KvMemoryTrimmedBytesTotal, &[], measures.trimmed_bytes);
     sample.add(Metric::KvSlowCommandsTotal, &[], measures.slow_commands);
-    // What alerts ask for is there before it happens: a rate misses the first event of a series.
+    // Series for alerts exist before the first event: `rate()` misses the event that creates a series.
     for code in ERRORS_OF_ALERTS {
         sample.add(Metric::KvErrorsTotal, &[code], 0_u64);
     }
@@ -198,7 +198,7 @@ fn report_health(sample: &mut Sample, store: &str, health: &Health) {
     }
 }
 
-/// One series for each host: the same name twice would make Prometheus refuse the whole scrape.
+/// Reports one series per host: Prometheus refuses a scrape with duplicate series.
 fn report_certificates(sample: &mut Sample, gateway: &GatewayControl) {
     let mut ends = BTreeMap::new();
     for ServedCertificate { host, key } in gateway.certificates() {

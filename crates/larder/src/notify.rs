@@ -1,4 +1,4 @@
-//! Tells the service manager what becomes of the process: `sd_notify(3)`, a datagram of lines for each change.
+//! Reports the state of the process to the service manager: `sd_notify(3)`, a datagram of lines for each change.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,30 +10,30 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the process does from now on.
+/// The new state of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Clients are served, by the configuration that was read last.
+    /// Serves clients with the configuration read last.
     Ready,
-    /// Clients are served; a new configuration was refused.
+    /// Serves clients; a new configuration was refused.
     ReadyAsBefore,
-    /// A new configuration is read.
+    /// Reads a new configuration.
     Reloading,
-    /// No more clients come in.
+    /// Accepts no more connections.
     Stopping,
-    /// Another process serves clients, and is the main one from now on.
+    /// Another process serves clients, and is the main process from now on.
     Succeeded(u32),
 }
 
-/// Who is told. Nobody, where the process was not started by a service manager that wants to know.
+/// The notification socket; `None` if no service manager asked for notifications.
 #[derive(Debug, Default)]
 pub(crate) struct Manager(Option<(UnixDatagram, SocketAddr)>);
 
-/// The manager reads at once; where it does not, nothing here may wait for it.
+/// The manager reads at once. If it doesn't, the process must not wait for it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Manager {
-    /// The one that the environment names. One that can't be reached is no reason not to serve clients.
+    /// Connects to the socket that the environment names. Clients are served even if it can't be reached.
     pub(crate) fn of_environment() -> Self {
         let Some(name) = env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return Self(None) };
         let reached = reach(&name);
@@ -43,13 +43,13 @@ impl Manager {
     pub(crate) fn tell(&self, state: State) {
         let Some((socket, address)) = &self.0 else { return };
         if let Err(error) = socket.send_to_addr(message(state).as_bytes(), address) {
-            tracing::warn!(%error, "the service manager can't be told: {state:?}");
+            tracing::warn!(%error, "can't notify the service manager: {state:?}");
         }
     }
 }
 
 fn reach(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
-    // A name that begins with @ is one without a file.
+    // `@` begins the name of an abstract socket.
     let address = match name.as_bytes() {
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest)?,
         _ => SocketAddr::from_pathname(name)?,
@@ -63,10 +63,10 @@ fn message(state: State) -> String {
     match state {
         State::Ready => "READY=1\nSTATUS=serving clients".to_owned(),
         State::ReadyAsBefore => {
-            "READY=1\nSTATUS=serving clients; the new configuration was refused (see the log), the one of before stays in force"
+            "READY=1\nSTATUS=serving clients; the new configuration was refused (see the log); the previous one stays in force"
                 .to_owned()
         }
-        // The time is what a manager tells this reload from earlier ones by.
+        // The manager uses the time to tell this reload from earlier ones.
         State::Reloading => format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reading the configuration", monotonic_us()),
         State::Succeeded(process) => format!("MAINPID={process}\nREADY=1\nSTATUS=serving clients"),
         State::Stopping => "STOPPING=1\nSTATUS=stopping: requests in flight may finish".to_owned(),

@@ -1,4 +1,4 @@
-//! Commands that talk to the admin API of a running process.
+//! Commands that call the admin API of a running process.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ use crate::lifecycle;
 pub(crate) mod purge;
 pub(crate) mod status;
 
-/// The texts in a list of the answer.
+/// Returns the texts in a list of the response.
 fn texts<'a>(answer: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
     list(answer, key).filter_map(Value::as_str)
 }
@@ -33,7 +33,7 @@ fn list<'a>(answer: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     answer.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// A line for each site, by name: which URLs belong to it.
+/// Returns a line for each site, by name, with the URLs that belong to it.
 fn sites(answer: &Value) -> BTreeSet<String> {
     let line = |site: &Value| {
         let text = |key: &str| site.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -63,11 +63,12 @@ pub(crate) fn upgrade(arguments: &AdminArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes sure that an admin API answers, before it gets a token or anything to do: a wrong address may be that of a gateway, behind
-/// which an origin would get both.
+/// Checks that the address belongs to an admin API before a token or command is sent to it: a wrong address may belong
+/// to a gateway, which would forward both to an origin.
 ///
 /// # Errors
-/// Nobody answers, or it isn't an admin API.
+///
+/// Returns an error if no server answers, or if it isn't an admin API.
 pub(crate) fn recognise(arguments: &AdminArguments) -> anyhow::Result<()> {
     match answering(arguments)? {
         Some(Answering::Admin) => Ok(()),
@@ -76,10 +77,11 @@ pub(crate) fn recognise(arguments: &AdminArguments) -> anyhow::Result<()> {
     }
 }
 
-/// The same for what a listener of probes answers as well.
+/// Checks that the address belongs to an admin API or a listener for probes.
 ///
 /// # Errors
-/// Nobody answers, or it is neither.
+///
+/// Returns an error if no server answers, or if it is neither.
 pub(crate) fn recognise_probes(arguments: &AdminArguments) -> anyhow::Result<()> {
     match answering(arguments)? {
         Some(Answering::Admin | Answering::Probes) => Ok(()),
@@ -87,16 +89,16 @@ pub(crate) fn recognise_probes(arguments: &AdminArguments) -> anyhow::Result<()>
     }
 }
 
-/// What listens on an address.
+/// The kind of server at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answering {
     Admin,
-    /// `[admin] probes_listen`, which has no index.
+    /// A listener of `[admin] probes_listen`, which has no index.
     Probes,
 }
 
 fn answering(arguments: &AdminArguments) -> anyhow::Result<Option<Answering>> {
-    // A token that can't be read is told whoever answers.
+    // An unreadable token file is reported first, whichever server answers.
     arguments.token_file.as_deref().map(bearer).transpose()?;
     let stranger = AdminArguments { admin: arguments.admin, token_file: None };
     let (_, answer) = call(&stranger, Request::get("/"), Bytes::new())?;
@@ -104,7 +106,7 @@ fn answering(arguments: &AdminArguments) -> anyhow::Result<Option<Answering>> {
 }
 
 impl Answering {
-    /// By the index of an admin API, or the refusal to show one.
+    /// Recognises the index of an admin API, or the API's refusal to show it.
     fn of(answer: &[u8]) -> Option<Self> {
         let answer: Value = serde_json::from_slice(answer).ok()?;
         let text = |key: &str| answer.get(key).and_then(Value::as_str);
@@ -132,7 +134,8 @@ fn not_admin(admin: SocketAddr) -> String {
 /// Sends a request to the admin API.
 ///
 /// # Errors
-/// Nobody answers, or the answer is a refusal.
+///
+/// Returns an error if no server answers, or if the API refuses the request.
 pub(crate) fn post(arguments: &AdminArguments, path: &str, body: &Value) -> anyhow::Result<Value> {
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
     let (status, body) = call(arguments, Request::post(path), body)?;
@@ -143,10 +146,11 @@ pub(crate) fn post(arguments: &AdminArguments, path: &str, body: &Value) -> anyh
     Ok(answer)
 }
 
-/// Asks the admin API, whatever the status of its answer.
+/// Calls the admin API and returns the response, with any status.
 ///
 /// # Errors
-/// Nobody answers.
+///
+/// Returns an error if no server answers.
 fn call(
     arguments: &AdminArguments,
     request: http::request::Builder,
@@ -187,7 +191,8 @@ fn bearer(file: &Path) -> anyhow::Result<HeaderValue> {
     Ok(value)
 }
 
-/// A process that hands over to its successor may close a connection before it has read the request: the new one answers the next.
+/// Sends a request, and repeats it once if the connection closes first: a process that hands over to its successor may
+/// close a connection before it has read the request.
 async fn exchange(admin: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)> {
     let again = request.clone();
     match try_exchange(admin, request).await {
@@ -224,7 +229,7 @@ async fn try_exchange(
     answer
 }
 
-/// Whether the connection has ended before any of the answer came.
+/// Returns whether the connection closed before any byte of the response.
 fn is_unanswered(error: &anyhow::Error) -> bool {
     let is_end = |error: &hyper::Error| {
         let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
@@ -246,12 +251,12 @@ async fn read(response: Response<Incoming>) -> anyhow::Result<(StatusCode, Bytes
     Ok((status, body.to_bytes()))
 }
 
-/// The API answered, and said no: it may do what it is asked next.
+/// A refusal by the API. It may accept the next request.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Refused(String);
 
-/// The API's reason in a sentence, with problems of a configuration or known sites, one per line.
+/// Formats the API's reason, with problems of a configuration or known sites, one per line.
 fn refusal(status: StatusCode, answer: &Value) -> String {
     if answer.get("error").and_then(Value::as_str) == Some("token_missing") {
         return "the admin API needs a token: give --token-file".to_owned();
@@ -269,7 +274,7 @@ fn refusal(status: StatusCode, answer: &Value) -> String {
 
 const KV_HAS_NONE: &str = "`larder kv` has one only with `--admin` or `[admin]`";
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Metrics of a thousand sites, or the problems of a large file.
+/// Large enough for the metrics of a thousand sites, or the problems of a large file.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The metrics of poor-man-s-cache under their names, for those who watch a server that took its place.
+//! The metrics of poor-man-s-cache under their original names, for dashboards of a server that Larder has replaced.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -9,21 +9,21 @@ use telemetry::Telemetry;
 
 use crate::kv::KvControl;
 
-/// What is known of the scrapes so far.
+/// Statistics of the scrapes so far.
 #[derive(Debug, Default)]
 struct Scrapes {
     count: u64,
     bytes: u64,
-    /// All of them together.
+    /// Total time.
     time: Duration,
-    /// The last ones.
+    /// Times of the last scrapes.
     times: VecDeque<Duration>,
 }
 
-/// How many scrapes quantiles are of.
+/// Number of scrapes that quantiles are computed from.
 const TIMES_MAX: usize = 128;
 
-/// Appends them to every scrape.
+/// Appends the metrics to every scrape.
 pub(crate) fn report(telemetry: &Telemetry, kv: KvControl) {
     let scrapes = Mutex::new(Scrapes::default());
     telemetry.append_from(move |text, time| {
@@ -33,7 +33,7 @@ pub(crate) fn report(telemetry: &Telemetry, kv: KvControl) {
             ("server_num_errors_total", "counter", "Replies that were errors.", measures.errors()),
             ("server_num_active_connections", "gauge", "Open connections.", measures.clients),
             ("server_num_requests_total", "counter", "Commands executed.", measures.calls()),
-            ("exposer_transferred_bytes_total", "counter", "Bytes of all scrapes before.", scrapes.bytes),
+            ("exposer_transferred_bytes_total", "counter", "Bytes of all previous scrapes.", scrapes.bytes),
             ("exposer_scrapes_total", "counter", "Scrapes before.", scrapes.count),
         ];
         for (name, kind, help, value) in counts {

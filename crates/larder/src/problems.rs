@@ -1,26 +1,26 @@
-//! How the problems of a configuration are shown.
+//! Display of the problems of a configuration.
 
 use terminal::output;
 
 use crate::config::{Checked, LeftOut, Severity};
 
-/// The problems that `check` was asked for, to standard output.
+/// Prints the problems to standard output, for `check`.
 pub(crate) fn to_stdout(checked: &Checked) {
     lines(checked).iter().for_each(|line| output::result(line));
 }
 
-/// The problems that keep `serve` from starting, or warnings, to standard error.
+/// Prints the problems that keep `serve` from starting, or warnings, to standard error.
 pub(crate) fn to_stderr(checked: &Checked) {
     lines(checked).iter().for_each(|line| output::hint(line));
 }
 
-/// The errors in one line, without excerpts.
+/// Returns the errors in one line, without excerpts.
 pub(crate) fn errors(checked: &Checked) -> String {
     let errors = checked.problems.iter().filter(|problem| problem.severity == Severity::Error);
     errors.map(|problem| problem.line(&checked.sources)).collect::<Vec<_>>().join("; ")
 }
 
-/// Every problem with its excerpt, and how many there are.
+/// Formats every problem with its excerpt, then their number.
 fn lines(checked: &Checked) -> Vec<String> {
     let mut lines = Vec::new();
     for problem in &checked.problems {
@@ -38,7 +38,7 @@ fn lines(checked: &Checked) -> Vec<String> {
     lines
 }
 
-/// How many errors and warnings there are.
+/// Counts errors and warnings.
 fn summary(checked: &Checked) -> String {
     let count = |severity| checked.problems.iter().filter(|problem| problem.severity == severity).count();
     let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });

@@ -1,4 +1,4 @@
-//! The running process as operators move it: readiness, purge, reload, drain.
+//! The running process as operators control it: readiness, purge, reload and drain.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -21,21 +21,21 @@ use crate::notify::{Manager, State};
 use crate::predecessor;
 use crate::upgrade::Order;
 
-/// What the process was started with, and the configuration in force.
+/// The command line of the process, and the configuration in force.
 pub(crate) struct Running {
     pub(crate) settings: Settings,
     pub(crate) file: Option<PathBuf>,
     pub(crate) overrides: Overrides,
 }
 
-/// The parts that serve clients, as operators move them.
+/// Control handles of the servers for clients.
 pub(crate) struct Controls {
     pub(crate) gateway: Option<GatewayControl>,
     pub(crate) kv: Option<KvControl>,
 }
 
 impl Controls {
-    /// Adds what they hold to every scrape.
+    /// Adds the gauges of the servers to every scrape.
     pub(crate) fn report(&self, telemetry: &Telemetry) {
         if let Some(gateway) = &self.gateway {
             measures::report(telemetry, gateway.clone());
@@ -51,23 +51,23 @@ impl Controls {
 
 /// The process.
 pub(crate) struct Process {
-    /// Itself, for work that goes on elsewhere.
+    /// Reference to itself, for background tasks.
     this: Weak<Self>,
-    /// Held for the whole of a reload, so that two at a time can't mix.
+    /// Held for the whole of a reload, so that two reloads can't mix.
     running: Mutex<Running>,
     controls: Controls,
     levels: LogLevels,
     access: AccessLog,
     telemetry: Arc<Telemetry>,
-    /// Of the access log; what is explained shows URLs too.
+    /// Redaction of the access log; explanations show URLs too.
     redaction: Redaction,
     readiness: AtomicU8,
     succession: mpsc::Sender<Order>,
     is_upgrading: AtomicBool,
-    /// Until then a predecessor may still answer requests that begin.
+    /// Time until which a predecessor may still answer new requests.
     alone_from: OnceLock<Instant>,
     manager: Manager,
-    /// Beside `running`, which a stop must not wait for.
+    /// Outside of `running`, because a stop must not wait for that lock.
     drain_delay: Duration,
 }
 
@@ -102,18 +102,19 @@ impl Process {
         })
     }
 
-    /// Clients are welcome from now on.
+    /// Marks the process as ready.
     pub(crate) fn begin(&self) {
         self.set_readiness(Readiness::Ready);
         self.manager.tell(State::Ready);
     }
 
-    /// What `/ready` answers from now on.
+    /// Sets the readiness that `/ready` reports.
     fn set_readiness(&self, readiness: Readiness) {
         self.readiness.store(encode(readiness), Ordering::Release);
     }
 
-    /// Readiness goes first. A successor accepts already; else balancers have time to see it, so that they send no more; then accepting stops.
+    /// Drains the process. `/ready` fails first. Without a successor, which accepts already, load balancers then have
+    /// time to notice it and send no more requests. Then accepting stops.
     pub(crate) async fn drain(&self, asker: Asker) {
         self.set_readiness(Readiness::Draining);
         if asker == Asker::Successor {
@@ -131,15 +132,15 @@ impl Process {
         }
     }
 
-    /// A predecessor has stopped accepting, and answers what comes on open connections for a moment.
+    /// Notes that the predecessor has stopped accepting. For a moment it still answers requests on open connections.
     pub(crate) fn has_relieved_predecessor(&self) {
         // Set once: a process has one predecessor.
         let _ = self.alone_from.set(Instant::now() + PREDECESSOR_LIMIT);
-        // Counted here: the predecessor is about to end, and nobody sees what it counts.
+        // This process counts the upgrade: the predecessor is about to exit, and its metrics are no longer scraped.
         self.telemetry.background().upgrade("took-over");
     }
 
-    /// An attempt to start a successor has ended.
+    /// Reports the outcome of an attempt to start a successor.
     pub(crate) fn note_upgrade(&self, outcome: &Result<u32, String>) {
         match outcome {
             Ok(process) => {
@@ -153,21 +154,21 @@ impl Process {
         }
     }
 
-    /// Writes what is queued in the access log, as far as its target takes it in time.
+    /// Writes the queued lines of the access log, as far as its target accepts them in time.
     pub(crate) fn flush_access_log(&self) {
         if let Err(Stalled { lines }) = self.access.flush() {
             tracing::error!(lines, "the access log can't be written: the last lines are lost");
         }
     }
 
-    /// Reads the configuration again, away from the runtime: files are read and patterns compiled.
-    ///
-    /// What it returns are warnings, one per line.
+    /// Reads the configuration again on a blocking thread, because it reads files and compiles patterns. Returns
+    /// warnings, one per line.
     ///
     /// # Errors
-    /// The problems, one per line. The running configuration then stays in force.
+    ///
+    /// Returns the problems, one per line. The running configuration then stays in force.
     pub(crate) async fn reload_in_background(&self) -> Result<Vec<String>, Vec<String>> {
-        let broken_off = |why: &str| Err(vec![format!("the reload broke off: {why}")]);
+        let broken_off = |why: &str| Err(vec![format!("the reload failed: {why}")]);
         let Some(process) = self.this.upgrade() else { return broken_off("the process ends") };
         self.manager.tell(State::Reloading);
         let reload = tokio::task::spawn_blocking(move || process.reload_now()).await;
@@ -204,14 +205,14 @@ impl Process {
     }
 
     fn apply(&self, settings: Settings, running: &mut Running) -> Result<(), gateway::StartError> {
-        // What can't change was put back and reported by the check already.
+        // The check has put back and reported the settings that can't change.
         if let (Some(gateway), Some(config)) = (&self.controls.gateway, &settings.gateway) {
             gateway.reload(config.clone()).inspect_err(|error| tracing::error!("{error}"))?;
         }
         if let (Some(kv), Some(settings)) = (&self.controls.kv, &settings.kv) {
             kv.apply(settings);
         }
-        // Neither can stop a configuration that is in force: both leave what was there in use.
+        // Neither failure undoes the new configuration: the previous log level or log stays in use.
         if let Err(error) = self.levels.change(&settings.log.levels()) {
             tracing::error!(%error, "log levels stay as they were");
         }
@@ -220,24 +221,24 @@ impl Process {
         Ok(())
     }
 
-    /// Opens the access log anew, away from the runtime: files may keep whoever opens them waiting.
+    /// Reopens the access log on a blocking thread, because opening a file may block.
     pub(crate) async fn reopen_in_background(&self) {
         let Some(process) = self.this.upgrade() else { return };
-        // A failure is logged where it is found, and a panic has reported itself.
+        // A failure is logged where it is found, and a panic has been reported.
         let reopen = tokio::task::spawn_blocking(move || process.reopen_access_log());
         if let Ok(Some(Reopened::NoFile)) = reopen.await {
             tracing::info!("no access log to reopen: `log.access` names no file");
         }
     }
 
-    /// For log rotation. None where it fails, and the open file stays in use.
+    /// Reopens the access log, for log rotation. Returns `None` on failure; the open file then stays in use.
     fn reopen_access_log(&self) -> Option<Reopened> {
         let outcome = self.access.reopen();
         match &outcome {
             Ok(Reopened::NoFile) => {}
             Ok(Reopened::InNewFile) => tracing::info!("access log reopened"),
             Ok(Reopened::AfterStall(Stalled { lines })) => {
-                tracing::warn!(lines, "access log reopened, but the one before still takes no lines");
+                tracing::warn!(lines, "access log reopened, but the previous one still accepts no lines");
             }
             Err(error) => {
                 tracing::error!(%error, "can't reopen the access log; it continues in the open file");
@@ -246,12 +247,12 @@ impl Process {
         outcome.ok()
     }
 
-    /// Nobody else may begin an upgrade from now on, until [`Process::end_upgrade`]; false where another one is under way.
+    /// Begins an upgrade, which excludes others until [`Process::end_upgrade`]. Returns `false` if one is in progress.
     pub(crate) fn begin_upgrade(&self) -> bool {
         !self.is_upgrading.swap(true, Ordering::AcqRel)
     }
 
-    /// It has ended, in whatever way.
+    /// Ends the upgrade, successful or not.
     pub(crate) fn end_upgrade(&self) {
         self.is_upgrading.store(false, Ordering::Release);
     }
@@ -300,7 +301,7 @@ impl admin::Control for Process {
                 return refused("an upgrade is under way");
             }
             let (order, outcome) = oneshot::channel();
-            // The end of the process drops an order that is on its way.
+            // An order that is still queued at the end of the process is dropped.
             drop(self.succession.try_send(order));
             outcome.await.unwrap_or_else(|_| refused(PROCESS_ENDS))
         })
@@ -309,7 +310,7 @@ impl admin::Control for Process {
 
 const PROCESS_ENDS: &str = "the process ends";
 
-/// Requests may still come on connections that are open.
+/// Leaves the stored responses to the successor. Requests may still come on open connections.
 fn leave_to_successor(gateway: GatewayControl) {
     gateway.drain_for_successor();
     drop(tokio::spawn(async move {
@@ -318,22 +319,22 @@ fn leave_to_successor(gateway: GatewayControl) {
     }));
 }
 
-/// How long a process that has a successor uses what it has stored: longer than idle connections are left open, so that few requests come
-/// later.
+/// Time for which a process with a successor still reuses its stored responses: longer than idle connections are left
+/// open, so that few requests come later.
 const REUSE_LIMIT: Duration = Duration::from_millis(750);
 
-/// When a predecessor uses nothing any more that it has stored: it has no word of purges that come to this process, so that these are not
-/// complete before. Longer than [`REUSE_LIMIT`], by what timers are late on a busy machine.
+/// Time after which a predecessor reuses no stored responses. Purges sent to this process don't reach it, so they
+/// aren't complete before then. Longer than [`REUSE_LIMIT`] by the delay of timers on a busy machine.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(1);
 
 const READINESS: [Readiness; 3] = [Readiness::Starting, Readiness::Ready, Readiness::Draining];
 
-/// Leaves out of an explanation what the access log leaves out of URLs: keys are made of them.
+/// Redacts an explanation like the access log: keys contain URLs.
 fn redact(redaction: &Redaction, explanation: &mut Explanation) {
     for finding in &mut explanation.findings {
         let values = finding.values.iter_mut().map(|value| &mut value.value);
         for text in values.chain([&mut finding.says]) {
-            // No URL has a space, and what follows it is no part of its query.
+            // A URL has no spaces, so text after a space isn't part of its query.
             let words: Vec<_> = text.split(' ').map(|word| redaction.shown(word.as_bytes())).collect();
             *text = words.join(" ");
         }

@@ -1,4 +1,4 @@
-//! Writes the reference pages from the tables of the parts.
+//! Writes the reference pages from the tables of the other crates.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use terminal::output;
 
 use crate::config;
 
-/// Writes every page into `directory`, which is made if it isn't there.
+/// Writes every page into `directory`, which is created if it doesn't exist.
 pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
     for (name, text) in pages() {
@@ -45,7 +45,7 @@ fn cache_status_markdown() -> String {
     write_codes(&mut page, "`detail`: why no stored response was used", reused);
     write_codes(&mut page, "`detail`: why the response was not stored", stored);
     let refused = Refused::ALL.iter().map(|code| [code.as_str(), code.meaning(), code.section()]);
-    write_codes(&mut page, "`detail`: what else came in between", others);
+    write_codes(&mut page, "`detail`: other reasons", others);
     write_codes(&mut page, "`detail`: why the gateway answered itself", refused);
     page.push_str(MALFORMED_PREFACE);
     let malformed = RequestError::ALL.iter().map(|error| (error.reason(), error.to_string()));
@@ -61,7 +61,7 @@ fn cache_status_markdown() -> String {
 }
 
 fn write_codes<'a>(page: &mut String, heading: &str, codes: impl Iterator<Item = [&'a str; 3]>) {
-    // Writing to a String can't fail, here and below.
+    // Writing to a `String` can't fail, here and below.
     let _ = write!(page, "\n## {heading}\n\n| code | meaning | see |\n|---|---|---|\n");
     for [code, meaning, section] in codes {
         let _ = writeln!(page, "| `{code}` | {meaning} | {section} |");
@@ -128,7 +128,7 @@ Error types of RFC 9209 where one fits; the label `reason` of `larder_origin_err
 mod tests {
     use super::*;
 
-    /// `cargo run -p larder -- reference --out docs/reference` brings the pages up to date.
+    /// Run `cargo run -p larder -- reference --out docs/reference` to update the pages.
     #[test]
     fn committed_pages_are_current() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");

@@ -1,4 +1,5 @@
-//! For tests alone: a tier behind memory that lives in this process, beneath a memory that keeps nothing or, with `memory=kept`, all.
+//! A simulated remote tier for tests, in this process, below a memory tier that keeps nothing or, with `memory=kept`,
+//! everything.
 
 use std::env;
 use std::path::PathBuf;
@@ -11,17 +12,17 @@ use fleet::{Coherence, MemoryUse, StartTier};
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines, Guarded};
 
-/// Without it there is no tier. What is asked of it, as in `latency_ms=5,evicting_permille=100`.
+/// Variable that enables the simulated tier and sets its behaviour, as in `latency_ms=5,evicting_permille=100`.
 const VARIABLE: &str = "LARDER_TEST_STORE";
 
-/// How the tier behaves, and how long each of its answers is waited for.
+/// Behaviour of the tier, and the deadline for each of its replies.
 struct Asked {
     behaviour: Behaviour,
     deadline: Duration,
     memory_use: MemoryUse,
-    /// As long as this file exists, the tier can't be reached.
+    /// The tier is unreachable while this file exists.
     dead_while: Option<PathBuf>,
-    /// How long it is not asked when it has failed too often.
+    /// Pause after too many failures.
     reset_ms: u64,
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn tier() -> anyhow::Result<Option<StartTier>> {
     let settings = BreakerSettings::new(options)?;
     let backing = Guarded::new(Box::new(double), deadlines, settings);
     let (name, verification) = ("test".to_owned(), DoubleLimits::default().verification);
-    // As for the deadline.
+    // As long as the deadline, so that a busy machine fails no test.
     let leases = LeaseLimits { time: Duration::from_secs(30), wait_max: Duration::from_secs(30) };
     Ok(Some(StartTier {
         backing: Arc::new(backing),
@@ -61,7 +62,7 @@ async fn die_while(file: PathBuf, double: Double, otherwise: Behaviour) {
 fn asked(text: &str) -> anyhow::Result<Asked> {
     let mut asked = Asked {
         behaviour: Behaviour::default(),
-        // A busy machine is no reason for a test to fail.
+        // Long enough that a busy machine fails no test.
         deadline: Duration::from_secs(10),
         memory_use: MemoryUse::Forgotten,
         dead_while: None,

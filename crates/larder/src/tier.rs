@@ -1,4 +1,4 @@
-//! What is behind the memory of the gateway: the server that the configuration names for a store, or nothing.
+//! The tier behind the memory of the gateway: the server that the configuration names for a store, or none.
 
 use std::sync::Arc;
 
@@ -9,10 +9,12 @@ use store::remote::Remote;
 
 use crate::config::{RemoteTier, StoreTier};
 
-/// Connects to the server of each store; none need be there yet. To be called inside the background runtime.
+/// Connects to the server of each store. Servers may still be unreachable. Must be called inside the background
+/// runtime.
 ///
 /// # Errors
-/// In tests alone: when what they ask for is not understood.
+///
+/// Returns an error, in tests only, if the settings of the simulated tier can't be parsed.
 pub(crate) fn start(stores: &[StoreTier]) -> anyhow::Result<Vec<Option<StartTier>>> {
     let start = |StoreTier { name, remote }: &StoreTier| match remote {
         Some(remote) => Ok(Some(connect(remote))),
@@ -35,7 +37,7 @@ fn connect(tier: &RemoteTier) -> StartTier {
     }
 }
 
-/// The name of the machine, with the process: several may run on one.
+/// Returns the host name and process id: several instances may run on one machine.
 pub(crate) fn of_machine() -> String {
     let uname = rustix::system::uname();
     format!("{}:{}", uname.nodename().to_string_lossy(), std::process::id())

@@ -1,4 +1,4 @@
-//! What the answer of a collector means (OTLP, section "OTLP/HTTP Response").
+//! The meaning of a collector's response (OTLP, section "OTLP/HTTP Response").
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use prost::Message;
 
 use crate::message::ExportResponse;
 
-/// What is to be done about spans that were sent.
+/// The next step for spans that were sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// They are there, but for those that are of no use to the collector.
+    /// The collector has accepted them, except for rejected ones.
     Accepted { rejected: usize, why: String },
-    /// They are sent once more, not before this time where the collector says when.
+    /// They are sent again, not before this time if the collector names one.
     Again(Option<Duration>),
-    /// They would not be taken another time either, by this status.
+    /// They are refused with this status, and would be refused again.
     Refused(u16),
 }
 
-/// By status, `Retry-After` and content.
+/// Judges status, `Retry-After` and content.
 pub(crate) fn judge(status: u16, retry_after: Option<&[u8]>, content: &[u8]) -> Verdict {
     match status {
         200..=299 => {
-            // Whoever says that all is well in words that nobody understands has said so.
+            // A success whose content can't be decoded is still a success.
             let told = ExportResponse::decode(content).ok().and_then(|response| response.partial_success);
             let told = told.unwrap_or_default();
             let rejected = usize::try_from(told.rejected_spans).unwrap_or(0);
@@ -32,12 +32,12 @@ pub(crate) fn judge(status: u16, retry_after: Option<&[u8]>, content: &[u8]) -> 
     }
 }
 
-/// Dates are not waited for: clocks differ, and the pause that comes of itself is as good.
+/// Parses seconds. Dates are ignored: clocks differ, and the default pause serves as well.
 fn seconds(value: &[u8]) -> Option<Duration> {
     std::str::from_utf8(value).ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Pauses between attempts to send the same.
+/// Pauses between attempts to send the same spans.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
     taken: u32,
@@ -45,11 +45,12 @@ pub(crate) struct Pauses {
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// What comes meanwhile waits, and is dropped where there is no room: what is new is worth more than what is old.
+/// New spans are queued meanwhile, and dropped if there is no room. New spans are worth more than old ones, so attempts
+/// are limited.
 const PAUSES_MAX: u32 = 4;
 
 impl Pauses {
-    /// The next one; `None`: it has been tried often enough.
+    /// Returns the next pause, or `None` after enough attempts.
     pub(crate) fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
         if self.taken == PAUSES_MAX {
             return None;

@@ -1,4 +1,4 @@
-//! One connection to the collector, kept from one request to the next.
+//! One connection to the collector, kept between requests.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use tokio_rustls::TlsConnector;
 use crate::answer::{Verdict, judge};
 use crate::endpoint::Endpoint;
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("can't connect: {0}")]
     Connect(std::io::Error),
-    #[error("no name that a certificate could have")]
+    #[error("not a valid server name")]
     Name,
     #[error("no answer: {0}")]
     Http(#[from] hyper::Error),
@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     Late,
 }
 
-/// Who sends.
+/// The client of the collector.
 pub(crate) struct Client {
     endpoint: Endpoint,
     fields: HeaderMap,
@@ -38,7 +38,7 @@ pub(crate) struct Client {
     kept: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// What is read of an answer: more than one sentence is not looked at.
+/// Limit of a response that is read: only one sentence of it is used.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 
@@ -54,7 +54,7 @@ impl Client {
         let status = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).cloned();
         let answer = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        // A connection with something left on it is not used again.
+        // A connection with unread bytes is not used again.
         let answer = match answer {
             Ok(answer) => {
                 self.kept = Some(connection);
@@ -101,7 +101,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Its end is seen by whoever sends.
+    // The sender notices the end of the connection.
     drop(tokio::spawn(connection));
     Ok(sender)
 }

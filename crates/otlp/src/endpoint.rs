@@ -1,4 +1,4 @@
-//! Where the collector is.
+//! The URL of the collector.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct Endpoint {
     pub(crate) security: Security,
     pub(crate) host: Box<str>,
     pub(crate) port: u16,
-    /// `Host`.
+    /// Value of `Host`.
     pub(crate) authority: Box<str>,
     pub(crate) path: Box<str>,
 }
@@ -22,33 +22,35 @@ pub(crate) enum Security {
     Tls,
 }
 
-/// Why a text is no [`Endpoint`]. The text is not repeated: it may hold a password.
+/// The reason why a text is not an [`Endpoint`]. Doesn't repeat the text, which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// It is no URL, or has another scheme.
+    /// Not a URL, or of another scheme.
     #[error("must be a URL of OTLP over HTTP, such as `http://collector:4318`")]
     NotHttp,
-    /// It names a user.
-    #[error("must be without user and password; a field in `headers` can say who you are")]
+    /// Contains a user.
+    #[error("must be without user and password; authenticate with a field in `headers`")]
     HasUser,
-    /// It has a port of gRPC, and no path.
+    /// Has a port of gRPC, and no path.
     #[error(
         "has port 4317, on which collectors speak gRPC; OTLP over HTTP has port 4318 (write the path as well if it is right: `/v1/traces`)"
     )]
     GrpcPort,
 }
 
-/// Where collectors listen by default.
+/// The default port of collectors.
 const HTTP_PORT: u16 = 4318;
 const GRPC_PORT: u16 = 4317;
 const TRACES: &str = "/v1/traces";
 
 impl Endpoint {
-    /// Reads a URL. Without a path it gets that of the specification; without a port `http` means that of OTLP, `https` that of HTTPS.
+    /// Parses a URL. Without a path it gets the specification's path; the default port is OTLP's for `http` and HTTPS's
+    /// for `https`.
     ///
     /// # Errors
-    /// See [`EndpointError`].
+    ///
+    /// Returns an [`EndpointError`].
     pub fn parse(url: &str) -> Result<Self, EndpointError> {
         let uri: Uri = url.parse().map_err(|_| EndpointError::NotHttp)?;
         let authority = uri.authority().ok_or(EndpointError::NotHttp)?;
@@ -81,7 +83,7 @@ impl Endpoint {
         })
     }
 
-    /// Whether the way there is to be encrypted.
+    /// Returns whether the connection is encrypted.
     pub fn is_tls(&self) -> bool {
         self.security == Security::Tls
     }
@@ -90,7 +92,7 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_tls() { "https" } else { "http" };
-        // What follows a `?` may be a key.
+        // The text after a `?` may be a key.
         let path = self.path.split('?').next().unwrap_or_default();
         write!(f, "{scheme}://{}{path}", self.authority)
     }

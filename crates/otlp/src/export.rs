@@ -1,4 +1,4 @@
-//! The task that sends what waits.
+//! The task that sends queued spans.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,30 +17,30 @@ use crate::endpoint::Endpoint;
 use crate::message::{KeyValue, encode};
 use crate::queue::{Counts, Exporter};
 
-/// Where spans go, and how.
+/// The settings of the export.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The collector.
     pub endpoint: Endpoint,
-    /// Header fields of each request. Marked as sensitive by whoever knows that they are.
+    /// Header fields of each request. The caller marks secrets as sensitive.
     pub fields: HeaderMap,
-    /// For an endpoint with TLS.
+    /// TLS configuration, for an `https` endpoint.
     pub tls: Option<Arc<ClientConfig>>,
-    /// What is said of this process: `service.name` and the like.
+    /// Resource attributes of this process, such as `service.name`.
     pub resource: Vec<(String, String)>,
-    /// Of this program, for the instrumentation scope.
+    /// Version of this program, for the instrumentation scope.
     pub version: &'static str,
-    /// How long spans wait at most for others, to be sent together.
+    /// Longest time for which spans wait to be sent in one batch.
     pub interval: Duration,
-    /// How long one request may take, with its connection.
+    /// Longest duration of one request, including the connection.
     pub timeout: Duration,
     /// Spans of one request.
     pub batch_spans_max: usize,
-    /// Spans that may wait; more are dropped.
+    /// Queued spans; more are dropped.
     pub queue_spans_max: usize,
 }
 
-/// A task that sends, until it is told to stop.
+/// A task that sends until it is stopped.
 #[derive(Debug)]
 pub struct Export {
     stop: oneshot::Sender<()>,
@@ -48,24 +48,25 @@ pub struct Export {
 }
 
 impl Export {
-    /// Sends what waits, once, for at most so long.
+    /// Sends the queued spans once, for at most `limit`.
     pub async fn finish(self, limit: Duration) {
-        // Both a message and the end of the channel mean the same.
+        // A message and the end of the channel mean the same.
         let _ = self.stop.send(());
         if timeout(limit, self.task).await.is_err() {
-            tracing::warn!("spans are left: the collector did not take them in time");
+            tracing::warn!("spans dropped: the collector did not accept them in time");
         }
     }
 }
 
-/// Asks the collector to take no spans, which says whether it would take some.
+/// Sends a request without spans, to check whether the collector would accept some.
 ///
 /// # Errors
-/// Why it would not, for people.
+///
+/// Returns the reason against it, for people.
 pub async fn probe(settings: &Settings) -> Result<(), String> {
     let Settings { endpoint, fields, tls, .. } = settings.clone();
     let mut client = Client::new(endpoint, fields, tls);
-    // A message of nothing has no bytes.
+    // An empty protobuf message has no bytes.
     match timeout(settings.timeout, client.post(Bytes::new())).await.unwrap_or(Err(Failure::Late)) {
         Ok(Verdict::Accepted { .. } | Verdict::Again(_)) => Ok(()),
         Ok(Verdict::Refused(status)) => Err(format!("it answers {status}")),
@@ -73,7 +74,7 @@ pub async fn probe(settings: &Settings) -> Result<(), String> {
     }
 }
 
-/// Starts the task, on the runtime that this is called in.
+/// Starts the task on the current runtime.
 pub fn start(settings: Settings) -> (Arc<Exporter>, Export) {
     let exporter = Arc::new(Exporter::new(settings.queue_spans_max, settings.batch_spans_max));
     let (stop, stopped) = oneshot::channel();
@@ -92,7 +93,7 @@ struct Sending {
     reach: Reach,
 }
 
-/// Whether the collector took what was sent last; a change is logged, and each failure is not.
+/// Whether the collector accepted the last batch: changes are logged, not each failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Fine,
@@ -149,20 +150,20 @@ impl Sending {
     async fn send_once(&mut self, content: Bytes, spans: usize) {
         match self.post(content).await {
             Ok(Verdict::Accepted { rejected, why }) => self.accepted(spans, rejected, &why),
-            Ok(Verdict::Again(_)) => self.failed(spans, &"it has no room for them"),
+            Ok(Verdict::Again(_)) => self.failed(spans, &"the collector is overloaded"),
             Ok(Verdict::Refused(status)) => self.failed(spans, &refused(status)),
             Err(failure) => self.failed(spans, &failure),
         }
     }
 
-    /// Tries again after pauses.
+    /// Sends a batch, with repeated attempts after pauses.
     async fn send_patiently(&mut self, content: Bytes, spans: usize) {
         let mut pauses = Pauses::default();
         loop {
             let (asked, why) = match self.post(content.clone()).await {
                 Ok(Verdict::Accepted { rejected, why }) => return self.accepted(spans, rejected, &why),
                 Ok(Verdict::Refused(status)) => return self.failed(spans, &refused(status)),
-                Ok(Verdict::Again(asked)) => (asked, "it has no room for them".to_owned()),
+                Ok(Verdict::Again(asked)) => (asked, "the collector is overloaded".to_owned()),
                 Err(failure) => (None, failure.to_string()),
             };
             let Some(pause) = pauses.next(asked) else { return self.failed(spans, &why) };
@@ -185,7 +186,7 @@ impl Sending {
             _ => Counts::add(&counts.requests_partial, 1),
         }
         if rejected > 0 {
-            tracing::debug!(rejected, why, "the collector has no use for some spans");
+            tracing::debug!(rejected, why, "the collector rejected some spans");
         }
         if self.reach == Reach::Away {
             tracing::info!("the collector accepts spans again");

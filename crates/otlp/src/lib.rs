@@ -1,13 +1,13 @@
-//! Sends spans to a collector of OpenTelemetry, by OTLP over HTTP with protobuf bodies (OTLP 1.x).
+//! Sends spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf bodies (OTLP 1.x).
 //!
-//! Decides: what waits for the collector and what is dropped, what is sent together, what an answer means, and when a
-//! request is made again. Never decides what is a span, and never holds a request up: [`Exporter`] takes a span or drops it.
+//! Decides: which spans are queued, dropped and sent together, the meaning of a response, and when a request is
+//! repeated. Never decides which spans exist, and never delays a request: [`Exporter`] takes a span or drops it.
 //!
-//! Main types: [`Exporter`] (the queue, a [`telemetry::trace::SpanSink`]), [`Settings`] with its [`Endpoint`], and [`Export`], which
-//! sends until it is told to stop.
+//! Main types: [`Exporter`] (the queue, a [`telemetry::trace::SpanSink`]), [`Settings`] with its [`Endpoint`], and
+//! [`Export`], which sends until it is stopped.
 //!
-//! Cost of a span: one lock that is held for a push. The task that sends runs on the runtime that it is spawned on, in the
-//! background. At most `queue_spans_max` spans wait, and one batch is on its way.
+//! Cost of a span: one lock that is held for a push. The sending task runs in the background, on the runtime that it is
+//! spawned on. At most `queue_spans_max` spans are queued, and one batch is being sent.
 //!
 //! Locks: the queue, alone.
 

@@ -1,5 +1,5 @@
-//! The messages of OTLP that spans need, with the numbers of `opentelemetry-proto` 1.x. What is not used here stays out; whoever reads takes it
-//! for empty.
+//! The messages of OTLP for spans, with the numbers of `opentelemetry-proto` 1.x. Unused fields are left out; receivers
+//! treat them as empty.
 
 use std::borrow::Cow;
 
@@ -125,7 +125,7 @@ enum Value {
 }
 
 const STATUS_ERROR: i32 = 2;
-/// Of the semantic conventions whose names the attributes have.
+/// The semantic conventions that the attribute names follow.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 const SCOPE_NAME: &str = "larder";
 
@@ -136,7 +136,7 @@ impl KeyValue {
     }
 }
 
-/// The bytes of a request with these spans.
+/// Returns the bytes of a request with these spans.
 pub(crate) fn encode(resource: &[KeyValue], version: &str, spans: Vec<Span>) -> Vec<u8> {
     let scope = Scope { name: SCOPE_NAME.to_owned(), version: version.to_owned() };
     let spans = spans.into_iter().map(SpanMessage::from).collect();

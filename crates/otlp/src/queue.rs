@@ -1,4 +1,4 @@
-//! Spans that wait for the collector, and what became of the others.
+//! Spans queued for the collector, and counts of the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use telemetry::trace::{Span, SpanSink};
 use telemetry::{Metric, Telemetry};
 use tokio::sync::Notify;
 
-/// What became of spans, and of the requests that they were sent in.
+/// Outcomes of spans and of requests with them.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub(crate) exported: AtomicU64,
@@ -22,7 +22,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Reports them at every scrape.
+    /// Reports the counts at every scrape.
     pub fn report_to(self: &Arc<Self>, telemetry: &Telemetry) {
         let counts = Arc::clone(self);
         telemetry.collect_from(Box::new(move |sample| {
@@ -58,7 +58,7 @@ pub struct Exporter {
     waiting: Mutex<Vec<Span>>,
     waiting_max: usize,
     batch_max: usize,
-    /// There is enough for a batch.
+    /// Notified when there are enough spans for a batch.
     pub(crate) full: Notify,
     pub(crate) counts: Arc<Counts>,
 }
@@ -69,12 +69,12 @@ impl Exporter {
         Self { waiting, waiting_max, batch_max, full, counts }
     }
 
-    /// What became of spans.
+    /// Returns the outcomes of spans.
     pub fn counts(&self) -> &Arc<Counts> {
         &self.counts
     }
 
-    /// The oldest that wait, as many as go together.
+    /// Takes the oldest queued spans, up to a batch.
     pub(crate) fn batch(&self) -> Vec<Span> {
         let mut waiting = self.waiting.lock();
         if waiting.len() <= self.batch_max {

@@ -1,4 +1,4 @@
-//! One line of the access log: which fields, how they are escaped, what is left out.
+//! One line of the access log: its fields, their escaping, and redaction.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use crate::calendar::{Civil, push_digits};
 use crate::labels::CacheResult;
 use crate::trace::TraceContext;
 
-/// How a line is written.
+/// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessFormat {
     /// One JSON object per line.
@@ -16,11 +16,11 @@ pub enum AccessFormat {
     Combined,
 }
 
-/// What is logged about one request. Values come as received; credentials have no field here, so
-/// that Authorization and Cookie cannot reach the log.
+/// The logged facts about one request. Values are as received. There is no field for credentials, so that
+/// Authorization and Cookie can't reach the log.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessRecord<'a> {
-    /// When the request head was complete, in milliseconds since the Unix epoch.
+    /// Time at which the request head was complete, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
     /// The client, after PROXY protocol and trusted forwarding; none over a Unix socket.
     pub client: Option<IpAddr>,
@@ -30,19 +30,19 @@ pub struct AccessRecord<'a> {
     pub target: &'a [u8],
     /// The authority of the request (Host or `:authority`).
     pub host: Option<&'a [u8]>,
-    /// `HTTP/1.1`, `HTTP/2.0`.
+    /// Protocol version, such as `HTTP/1.1` or `HTTP/2.0`.
     pub protocol: &'a str,
     /// The status sent; 0 if none was.
     pub status: u16,
     /// Body bytes sent, without framing.
     pub body_bytes: u64,
-    /// From the complete head to the last byte given to the kernel.
+    /// Time from the complete head to the last byte given to the kernel.
     pub duration_ns: u64,
-    /// The name of the site; none if no site took the request.
+    /// The name of the site; `None` if no site matches the request.
     pub site: Option<&'a str>,
-    /// The URL of the origin's server that answered, or was tried last; none if none was.
+    /// The URL of the origin's server that answered, or was tried last; `None` if none was.
     pub server: Option<&'a str>,
-    /// What the cache did.
+    /// The result of the cache.
     pub cache: CacheResult,
     /// The member that the gateway added to Cache-Status.
     pub cache_status: Option<&'a [u8]>,
@@ -50,11 +50,11 @@ pub struct AccessRecord<'a> {
     pub referer: Option<&'a [u8]>,
     /// The User-Agent field.
     pub user_agent: Option<&'a [u8]>,
-    /// `TLSv1.2`, `TLSv1.3`; none without TLS.
+    /// TLS version, such as `TLSv1.3`; `None` without TLS.
     pub tls_version: Option<&'a str>,
-    /// The server name that the client asked for in the handshake.
+    /// The server name in the TLS handshake.
     pub sni: Option<&'a str>,
-    /// The trace and the span of the request, where it belongs to a trace.
+    /// The trace and the span of the request, if it belongs to a trace.
     pub trace: Option<TraceContext>,
 }
 
@@ -64,9 +64,9 @@ pub struct Redaction {
     names: Vec<Box<[u8]>>,
 }
 
-/// Longer values are cut here: one line stays below 32 KiB whatever the client sends.
+/// Longer values are cut here, so that a line stays below 32 KiB for every request.
 const FIELD_BYTES_MAX: usize = 4096;
-/// Stands for a redacted value.
+/// Replaces a redacted value.
 const REDACTED: &[u8] = b"REDACTED";
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
@@ -83,15 +83,15 @@ impl Redaction {
         Self { names: names.into_iter().map(|name| lower(name.as_ref())).collect() }
     }
 
-    /// The parts of a target or URL that may be shown, and no more of it than a line of the log has.
+    /// Returns the parts of a target or URL that may be shown, cut to the length of a value in the log.
     pub fn shown(&self, target: &[u8]) -> String {
         let mut shown = Vec::with_capacity(target.len().min(FIELD_BYTES_MAX));
         self.pieces(target, |piece| shown.extend_from_slice(piece));
         String::from_utf8_lossy(&shown).into_owned()
     }
 
-    /// Calls `piece` with the parts of a target or URL that may be logged, in order. The name is
-    /// compared decoded: `%74oken=..` reaches an application as `token`.
+    /// Calls `piece` with the parts of a target or URL that may be logged, in order. Names are compared
+    /// decoded: applications see `%74oken=..` as `token`.
     fn pieces<'a>(&self, target: &'a [u8], mut piece: impl FnMut(&'a [u8])) {
         let target = without_userinfo(cut(target), &mut piece);
         let Some(query) = target.iter().position(|b| *b == b'?') else {
@@ -111,7 +111,7 @@ impl Redaction {
         }
     }
 
-    /// The same of a text that may have URLs in it, such as a `User-Agent`.
+    /// Calls `piece` with the parts of a text that may contain URLs, such as a `User-Agent`.
     fn words<'a>(&self, text: &'a [u8], mut piece: impl FnMut(&'a [u8])) {
         let text = cut(text);
         if !text.contains(&b':') {
@@ -131,11 +131,11 @@ impl Redaction {
 }
 
 //= RFC 9110 section 4.2.4: userinfo in URIs is deprecated
-/// Passes scheme and redacted user information on, if there is any, and returns what follows it.
+/// Passes on the scheme and redacted user information, if there is any, and returns the rest.
 fn without_userinfo<'a>(url: &'a [u8], piece: &mut impl FnMut(&'a [u8])) -> &'a [u8] {
     let end = url.iter().position(|b| matches!(b, b'?' | b'#')).unwrap_or(url.len());
     let before_authority = match url {
-        // Without a scheme: that of the page.
+        // A URL without a scheme has that of the page.
         [b'/', b'/', ..] => Some(2),
         _ => url[..end].windows(3).position(|window| window == b"://").map(|scheme| scheme + 3),
     };
@@ -150,12 +150,13 @@ fn without_userinfo<'a>(url: &'a [u8], piece: &mut impl FnMut(&'a [u8])) -> &'a 
     &rest[at..]
 }
 
-/// A second question mark begins the query of an URL inside a parameter.
+/// Returns whether a byte ends a parameter. A second question mark begins the query of a URL inside a
+/// parameter.
 fn is_separator(byte: &u8) -> bool {
     matches!(byte, b'&' | b';' | b'#' | b'?')
 }
 
-/// The bytes of a parameter name with percent signs decoded, in lower case.
+/// Returns the bytes of a parameter name with percent escapes decoded, in lower case.
 fn decoded(name: &[u8]) -> impl Iterator<Item = u8> {
     let mut rest = name;
     std::iter::from_fn(move || {
@@ -193,7 +194,7 @@ impl AccessRecord<'_> {
         line.push(b'"');
         if let Some(client) = self.client {
             json_name(line, "client");
-            // Writing to a Vec cannot fail, here and below.
+            // Writing to a `Vec` can't fail, here and below.
             let _ = write!(line, "\"{client}\"");
         }
         let plain = |value: &[u8], line: &mut Vec<u8>| json_escape(cut(value), line);
@@ -225,7 +226,7 @@ impl AccessRecord<'_> {
         line.push(b'}');
     }
 
-    /// In seconds, with microseconds.
+    /// Writes seconds, with microseconds.
     fn write_duration(&self, line: &mut Vec<u8>) {
         json_number(line, "duration_seconds", self.duration_ns / 1_000_000_000);
         line.push(b'.');
@@ -255,7 +256,7 @@ impl AccessRecord<'_> {
         line.push(b'"');
     }
 
-    /// As received, or `-` for a request that could not be read.
+    /// Writes the request line as received, or `-` for an unreadable request.
     fn write_request_line(&self, redaction: &Redaction, line: &mut Vec<u8>) {
         if self.method.is_empty() {
             return line.push(b'-');
@@ -272,7 +273,7 @@ fn cut(value: &[u8]) -> &[u8] {
     &value[..value.len().min(FIELD_BYTES_MAX)]
 }
 
-/// One member with a text; none if there is no value.
+/// Writes one member with a text; nothing if there is no value.
 fn json_text(line: &mut Vec<u8>, name: &str, value: Option<&[u8]>, escape: impl Fn(&[u8], &mut Vec<u8>)) {
     let Some(value) = value else { return };
     json_name(line, name);
@@ -297,7 +298,7 @@ fn push_number(line: &mut Vec<u8>, number: u64) {
 }
 
 //= RFC 8259 section 7: strings
-/// Text as it is; bytes that are no UTF-8 as `\xHH`, so that what a client sent can be read again.
+/// Writes text unchanged, and bytes that aren't UTF-8 as `\xHH`, so that the received bytes can be recovered.
 fn json_escape(value: &[u8], line: &mut Vec<u8>) {
     for chunk in value.utf8_chunks() {
         let special = |byte: u8| matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f);
@@ -309,14 +310,13 @@ fn json_escape(value: &[u8], line: &mut Vec<u8>) {
     }
 }
 
-/// As nginx escapes variables of a log line: quote, backslash and everything outside printable
-/// ASCII becomes `\xHH`.
+/// Escapes like nginx in log lines: quote, backslash and everything outside printable ASCII becomes `\xHH`.
 fn combined_escape(value: &[u8], line: &mut Vec<u8>) {
     let special = |byte: u8| matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f..);
     escape_runs(value, line, special, |byte, line| push_hex(b"\\x", byte, line));
 }
 
-/// Copies the runs between special bytes whole: most values have none.
+/// Copies the runs between special bytes whole, because most values have no special bytes.
 fn escape_runs(
     value: &[u8],
     line: &mut Vec<u8>,

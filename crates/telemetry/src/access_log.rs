@@ -1,10 +1,9 @@
-//! The access log: lines are formatted by the worker that served the request, into a queue of
-//! that worker, and written by one thread. A full queue drops lines and counts them; a request
-//! never waits for the disk.
+//! The access log. The worker that served a request formats its line into its own queue, and one thread
+//! writes the lines. A full queue drops and counts lines; a request never waits for the disk.
 //!
-//! There is a queue per worker and no channel: a channel wakes the writer for every line and
-//! shares a cache line between all cores. Here the worker appends to its own buffer, wakes the
-//! writer once per round, and the writer exchanges the buffer for an empty one.
+//! There is a queue per worker and no channel: a channel would wake the writer for every line and share a
+//! cache line between all cores. Here the worker appends to its own buffer and wakes the writer once per
+//! round, and the writer exchanges the buffer for an empty one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -23,37 +22,37 @@ use crate::access_format::{AccessFormat, AccessRecord, Redaction};
 use crate::declarations::Metric;
 use crate::registry::Telemetry;
 
-/// Where the lines go.
+/// The destination of the lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessTarget {
-    /// Nowhere; recording costs a comparison.
+    /// No log; recording costs a comparison.
     Off,
     /// Standard output.
     Stdout,
-    /// A file, appended to; created if it is not there.
+    /// A file, opened for appending and created if it doesn't exist.
     File(PathBuf),
 }
 
-/// How an access log is opened.
+/// Options for opening an access log.
 #[derive(Debug, Clone)]
 pub struct AccessLogOptions {
-    /// Where the lines go.
+    /// The destination of the lines.
     pub target: AccessTarget,
-    /// How a line is written.
+    /// The format of a line.
     pub format: AccessFormat,
-    /// Lines that may wait for the writer, over all workers.
+    /// Maximum number of queued lines, over all workers.
     pub queue_lines_max: usize,
-    /// What stays out of targets and referers.
+    /// Redaction of targets and referers.
     pub redaction: Redaction,
     /// Number of workers, each with a queue of its own.
     pub workers: usize,
 }
 
-/// What can go wrong with the target.
+/// An error of the target.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessLogError {
-    /// The file cannot be opened for appending.
+    /// The file can't be opened for appending.
     #[error("the access log {path} cannot be opened: {source}")]
     FileNotOpened {
         /// The path as configured.
@@ -61,31 +60,31 @@ pub enum AccessLogError {
         /// The reason that the system gave.
         source: io::Error,
     },
-    /// Nobody reads the pipe, so that opening it would wait without end.
+    /// The target is a pipe without a reader, and opening it would block.
     #[error("the access log {path} cannot be opened: it is a pipe (FIFO) that no process reads")]
     PipeUnread {
         /// The path as configured.
         path: PathBuf,
     },
-    /// Standard output cannot be duplicated.
+    /// Standard output can't be duplicated.
     #[error("the access log cannot be opened on standard output: {0}")]
     StdoutNotOpened(io::Error),
-    /// The writer thread cannot be started.
+    /// The writer thread can't be started.
     #[error("the thread of the access log cannot be started: {0}")]
     ThreadNotStarted(io::Error),
 }
 
-/// The target took no lines for so long that the rest was left to the writer, or is lost where the process ends.
+/// The target accepted no lines within the limit. The writer keeps them, unless the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stalled {
     /// Lines that are not written.
     pub lines: u64,
 }
 
-/// What came of opening the file anew.
+/// The result of reopening the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reopened {
-    /// The log is no file.
+    /// The target is not a file.
     NoFile,
     /// The writer continues in the new file.
     InNewFile,
@@ -93,17 +92,18 @@ pub enum Reopened {
     AfterStall(Stalled),
 }
 
-/// An open access log. Dropping it writes what is queued and ends the writer, unless the target takes nothing for [`FLUSH_LIMIT`].
+/// An open access log. Dropping it writes the queued lines and ends the writer, unless the target accepts
+/// nothing for [`FLUSH_LIMIT`].
 #[derive(Debug)]
 pub struct AccessLog {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// Records for one worker. Cheap to clone; each worker should use its own.
+/// Records lines for one worker. Cheap to clone; each worker should use its own.
 #[derive(Debug, Clone)]
 pub struct AccessRecorder {
-    /// None when the log is off.
+    /// `None` if the log is off.
     queue: Option<Arc<Queue>>,
     shared: Arc<Shared>,
 }
@@ -118,19 +118,20 @@ struct Shared {
     dropped_lines: AtomicU64,
     /// Set by the first line after the writer's round, so that only one line per round pays for the wake-up.
     waiting: AtomicBool,
-    /// In the batch that is being written.
+    /// Lines of the batch that is being written.
     lines_in_writing: AtomicU64,
     orders: Mutex<Orders>,
     wake: Condvar,
     done: Condvar,
 }
 
-/// What the writer shall do besides writing.
+/// Requests to the writer.
 #[derive(Debug, Default)]
 struct Orders {
-    /// A file to go on with.
+    /// A file to continue with.
     sink: Option<Sink>,
-    /// Flushes asked for and done; a round that began at `flushes_asked` brings `flushes_done` there.
+    /// Numbers of requested and of completed flushes; a round that began at `flushes_asked` sets
+    /// `flushes_done` to it.
     flushes_asked: u64,
     flushes_done: u64,
     lines: Lines,
@@ -165,18 +166,19 @@ struct Batch {
     lines: usize,
 }
 
-/// How long anybody waits for the writer. A pipe whose reader has stopped may never take another byte.
+/// Longest wait for the writer. A pipe whose reader has stopped may never accept another byte.
 pub const FLUSH_LIMIT: Duration = Duration::from_secs(1);
-/// How long the writer lets lines gather after the first one.
+/// Time for which the writer collects further lines after the first.
 const LINGER: Duration = Duration::from_millis(20);
-/// Bytes that may be queued for each line that may be: the usual line is half as long.
+/// Bytes of buffer for each line of the limit: a typical line is half as long.
 const LINE_BYTES_PLANNED: usize = 1024;
 
 impl AccessLog {
     /// Opens the target and starts the writer.
     ///
     /// # Errors
-    /// When the file cannot be opened, or the thread not started.
+    ///
+    /// Returns an error if the file can't be opened or the thread can't be started.
     pub fn open(options: AccessLogOptions) -> Result<Self, AccessLogError> {
         let sink = match &options.target {
             AccessTarget::File(path) => Some(open_file(path)?),
@@ -204,17 +206,19 @@ impl AccessLog {
         Ok(Self { shared, writer })
     }
 
-    /// The recorder of worker `index`, counted from 0.
+    /// Returns the recorder of worker `index`, counted from 0.
     pub fn worker(&self, index: usize) -> AccessRecorder {
         let queues = &self.shared.queues;
         let queue = self.writer.is_some().then(|| Arc::clone(&queues[index % queues.len()]));
         AccessRecorder { queue, shared: Arc::clone(&self.shared) }
     }
 
-    /// Opens the file of the same name anew, for log rotation. Lines queued before go to either. Waits for the writer, at most for [`FLUSH_LIMIT`].
+    /// Reopens the file of the same name, for log rotation. Lines queued before go to either file. Waits for
+    /// the writer, at most for [`FLUSH_LIMIT`].
     ///
     /// # Errors
-    /// When the file cannot be opened; the old one stays in use.
+    ///
+    /// Returns an error if the file can't be opened; the old one stays in use.
     pub fn reopen(&self) -> Result<Reopened, AccessLogError> {
         let AccessTarget::File(path) = &self.shared.target else { return Ok(Reopened::NoFile) };
         let sink = open_file(path)?;
@@ -225,7 +229,8 @@ impl AccessLog {
     /// Waits until every line recorded before is written, at most for [`FLUSH_LIMIT`].
     ///
     /// # Errors
-    /// The target does not take them in time.
+    ///
+    /// Returns an error if the target doesn't accept them in time.
     pub fn flush(&self) -> Result<(), Stalled> {
         if self.writer.is_none() {
             return Ok(());
@@ -240,7 +245,7 @@ impl AccessLog {
         if is_done { Ok(()) } else { Err(Stalled { lines: self.shared.unwritten_lines() }) }
     }
 
-    /// Lines dropped since the start.
+    /// Returns the number of lines dropped since the start.
     pub fn dropped_lines(&self) -> u64 {
         self.shared.dropped_lines.load(Ordering::Relaxed)
     }
@@ -259,7 +264,7 @@ impl Drop for AccessLog {
     fn drop(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         let mut orders = self.shared.orders.lock();
-        // Whoever flushed before has waited already.
+        // A failed flush has already waited for the limit.
         let limit = if orders.flushes_done == orders.flushes_asked { FLUSH_LIMIT } else { Duration::ZERO };
         orders.closing = Closing::Asked;
         self.shared.wake.notify_one();
@@ -267,19 +272,19 @@ impl Drop for AccessLog {
         let is_done = orders.closing == Closing::Done;
         drop(orders);
         if is_done {
-            // A writer that panicked has reported itself; there is nothing left to write with.
+            // A writer that panicked has reported itself, and nothing can be written.
             let _ = writer.join();
         }
     }
 }
 
 impl AccessRecorder {
-    /// Whether lines go anywhere; lets the caller skip the gathering of fields.
+    /// Returns whether lines are written, so that the caller can skip collecting fields.
     pub fn is_on(&self) -> bool {
         self.queue.is_some()
     }
 
-    /// Queues one line, or drops and counts it when the queue is full. Never blocks on the target.
+    /// Queues one line, or drops and counts it if the queue is full. Never blocks on the target.
     pub fn record(&self, record: &AccessRecord<'_>) {
         let Some(queue) = &self.queue else { return };
         let shared = &self.shared;
@@ -305,7 +310,7 @@ impl Batch {
 
 impl Shared {
     fn wake_writer(&self) {
-        // The read alone is the usual case and leaves the cache line shared.
+        // A plain read is the usual case, and leaves the cache line shared.
         if self.waiting.load(Ordering::Relaxed) || self.waiting.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -319,7 +324,8 @@ impl Shared {
     }
 }
 
-/// Opened without waiting: a pipe without a reader would keep the caller for ever. Writing to it may wait, in the thread of the writer.
+/// Opens the file without blocking: a pipe without a reader would block the caller forever. Writing may block
+/// the writer thread.
 fn open_file(path: &Path) -> Result<Sink, AccessLogError> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
@@ -339,7 +345,7 @@ fn open_file(path: &Path) -> Result<Sink, AccessLogError> {
     })
 }
 
-/// What the last line of a file lacks, where a process that had it before could not write it to its end.
+/// Returns the line end that the file lacks if an earlier process could not complete its last line.
 fn missing_end(path: &Path, file: &File) -> Vec<u8> {
     let last_byte = || -> io::Result<Option<u8>> {
         let metadata = file.metadata()?;
@@ -350,12 +356,13 @@ fn missing_end(path: &Path, file: &File) -> Vec<u8> {
         File::open(path)?.read_exact_at(&mut last, metadata.len() - 1)?;
         Ok(Some(last[0]))
     };
-    // A log that may be written and not read is taken as it is.
+    // A log that can be written but not read is used as it is.
     let is_cut = last_byte().ok().flatten().is_some_and(|byte| byte != b'\n');
     if is_cut { vec![b'\n'] } else { Vec::new() }
 }
 
-/// Without the buffer of [`io::stdout`]: after a failure, only the kernel knows how many bytes were written.
+/// Returns standard output without the buffer of [`io::stdout`]: after a failure, only the kernel knows how
+/// many bytes were written.
 fn standard_output() -> io::Result<File> {
     io::stdout().as_fd().try_clone_to_owned().map(File::from)
 }
@@ -365,22 +372,22 @@ fn start_writer(shared: Arc<Shared>, sink: Sink) -> Result<JoinHandle<()>, Acces
     thread::Builder::new().name("access-log".to_owned()).spawn(run).map_err(AccessLogError::ThreadNotStarted)
 }
 
-/// Where lines are written.
+/// An open target.
 #[derive(Debug)]
 struct Sink {
     file: File,
-    /// The end of a line whose beginning is in the file already: the next line may only follow it.
+    /// The rest of a line whose beginning is in the file: it must be written before the next line.
     torn: Vec<u8>,
 }
 
 struct Writer {
     shared: Arc<Shared>,
     sink: Sink,
-    /// Empty between rounds; exchanged for the full ones.
+    /// Empty between rounds; exchanged for the full buffers.
     batch: Batch,
     failing: Failing,
 }
-/// Whether the last write failed; a full disk is reported once and not once per round.
+/// Whether the last write failed, so that a full disk is reported once instead of once per round.
 #[derive(PartialEq, Eq)]
 enum Failing {
     No,
@@ -406,7 +413,7 @@ impl Writer {
         }
     }
 
-    /// Waits for lines or orders, lets more lines gather, and takes the orders.
+    /// Waits for lines or requests, lets more lines gather, and takes the requests.
     fn wait(&mut self) -> (u64, Closing) {
         let shared = Arc::clone(&self.shared);
         let mut orders = shared.orders.lock();
@@ -420,7 +427,7 @@ impl Writer {
             if is_same_file(&self.sink.file, &sink.file) {
                 sink.torn = torn;
             } else if !torn.is_empty() {
-                // Half a line has no place in another file.
+                // The rest of a line doesn't belong into another file.
                 shared.dropped_lines.fetch_add(1, Ordering::Relaxed);
             }
             self.sink = sink;
@@ -429,7 +436,7 @@ impl Writer {
     }
 
     fn round(&mut self) {
-        // Before the queues are emptied: a line that comes later sets it again.
+        // Before the queues are emptied: a later line sets it again.
         let shared = Arc::clone(&self.shared);
         shared.waiting.store(false, Ordering::Release);
         for queue in &shared.queues {
@@ -475,7 +482,7 @@ fn is_same_file(one: &File, other: &File) -> bool {
     matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Writes as many bytes as the target takes, and says how many these were.
+/// Writes as many bytes as the target accepts, and returns their number.
 fn write_some(sink: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -489,7 +496,8 @@ fn write_some(sink: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     (written, Ok(()))
 }
 
-/// What of a batch is not in the file: the end of the line that the write broke off in, and how many lines come after it.
+/// Returns the unwritten part of a batch: the rest of the line at which the write stopped, and the number of
+/// lines after it.
 fn unwritten(batch: &[u8], written: usize) -> (&[u8], usize) {
     let (done, left) = batch.split_at(written);
     let is_torn = done.last().is_some_and(|byte| *byte != b'\n');

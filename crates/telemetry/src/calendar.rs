@@ -1,4 +1,4 @@
-//! Points in time as text, for the access log. UTC only: a log that jumps twice a year cannot be sorted.
+//! Timestamps for the access log. UTC only: a log with daylight saving time can't be sorted.
 
 /// A point in time split into calendar fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ const ERA_DAYS: u64 = 146_097;
 const EPOCH_SHIFT_DAYS: u64 = 719_468;
 
 impl Civil {
-    /// Counts in years that begin in March, so that the leap day is the last of its year.
+    /// Computes with years that begin in March, so that the leap day is the last day of its year.
     pub(crate) fn from_unix_ms(unix_ms: u64) -> Self {
         let days = unix_ms / DAY_MS + EPOCH_SHIFT_DAYS;
         let (era, day_of_era) = (days / ERA_DAYS, days % ERA_DAYS);
@@ -42,7 +42,7 @@ impl Civil {
         }
     }
 
-    /// `2026-03-01T12:00:00.123Z`
+    /// Writes `2026-03-01T12:00:00.123Z`.
     pub(crate) fn write_rfc3339(&self, line: &mut Vec<u8>) {
         push_digits::<4>(line, self.year);
         line.push(b'-');
@@ -56,7 +56,7 @@ impl Civil {
         line.push(b'Z');
     }
 
-    /// `01/Mar/2026:12:00:00 +0000`
+    /// Writes `01/Mar/2026:12:00:00 +0000`.
     pub(crate) fn write_common_log(&self, line: &mut Vec<u8>) {
         push_digits::<2>(line, self.day);
         line.push(b'/');
@@ -77,8 +77,8 @@ impl Civil {
     }
 }
 
-/// Appends the last `N` digits, with leading zeros. The formatting of the standard library takes
-/// several times as long, and this runs for every request.
+/// Appends the last `N` digits, with leading zeros. The standard library's formatting takes several times as
+/// long, and this runs for every request.
 pub(crate) fn push_digits<const N: usize>(line: &mut Vec<u8>, mut number: u64) {
     let mut digits = [b'0'; N];
     for digit in digits.iter_mut().rev() {

@@ -1,24 +1,24 @@
-//! The one table of metrics. Names, types and help of the exposition, the reference page and the
-//! checks in the tests all come from it.
+//! The table of all metrics, from which the exposition, the reference page and the checks in the tests take
+//! names, types and help texts.
 
 use std::fmt::Write;
 
 use crate::histogram::{Bound, COMMAND_BOUNDS, DURATION_BOUNDS};
 use crate::labels::CacheResult;
 
-/// How a metric moves.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricType {
-    /// Only grows, from zero at the start of the process.
+    /// Only increases, from zero at the start of the process.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
     /// Cumulative buckets with a sum and a count.
     Histogram,
 }
 
 impl MetricType {
-    /// The word of the exposition format.
+    /// Returns the word in the exposition format.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -28,19 +28,19 @@ impl MetricType {
     }
 }
 
-/// What a metric counts. Base units only.
+/// The unit of a metric. Base units only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Things: requests, connections, stored responses.
+    /// Items: requests, connections, stored responses.
     Count,
-    /// Seconds, also for points in time (since the Unix epoch).
+    /// Seconds, including points in time (since the Unix epoch).
     Seconds,
     /// Bytes.
     Bytes,
 }
 
 impl Unit {
-    /// The word for the documentation.
+    /// Returns the word in the documentation.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Count => "count",
@@ -57,18 +57,18 @@ pub struct Declaration {
     pub metric: Metric,
     /// The name in the exposition.
     pub name: &'static str,
-    /// How the metric moves.
+    /// Its type.
     pub metric_type: MetricType,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
-    /// The labels, in the order in which values are given.
+    /// The labels, in the order of their values.
     pub labels: &'static [&'static str],
-    /// One line for operators.
+    /// Help text, in one line.
     pub help: &'static str,
 }
 
 impl Declaration {
-    /// Whether only a process with a gateway has it.
+    /// Returns whether only a process with a gateway has the metric.
     pub(crate) fn is_of_gateway(&self) -> bool {
         self.name.starts_with("larder_") && !self.name.starts_with("larder_kv_")
     }
@@ -83,7 +83,7 @@ macro_rules! metrics {
             $(#[doc = $help] $variant,)*
         }
 
-        /// Every metric with what there is to know about it; sorted by name.
+        /// Every metric with its declaration; sorted by name.
         pub static METRICS: &[Declaration] = &[$(Declaration {
             metric: Metric::$variant,
             name: $name,
@@ -99,167 +99,167 @@ metrics! {
     AccessLogDroppedTotal "larder_access_log_dropped_total" Counter Count [],
         "Lines of the access log dropped because the queue was full or the target could not be written.";
     AdminRefusedTotal "larder_admin_refused_total" Counter Count ["reason"],
-        "Requests that the admin API refused, by the code of the answer: `token_missing`, `token_wrong`, `host_not_loopback` and `browser_request` (without a token: `Host` names another machine, or a web page sent it), `method_not_allowed`. `GET /` without a token isn't counted: `larder` asks that to recognise an admin API.";
+        "Requests refused by the admin API, by error code: `token_missing`, `token_wrong`, `host_not_loopback` and `browser_request` (without a token: `Host` names another machine, or a web page sent it), `method_not_allowed`. `GET /` without a token isn't counted: `larder` uses it to recognise an admin API.";
     BackgroundValidationsTotal "larder_background_validations_total" Counter Count ["event"],
-        "Validations that no client waits for, and what became of them: `ahead` (of a fresh response whose lifetime ends soon, `refresh_ahead_percent`), `stale` (of one that was used stale, `stale-while-revalidate`), `probe` (of one that was used stale because the circuit breaker of its origin is half-open, which this validation tries), `in_vain` (those of all three that left what was stored as it was, because the origin failed, say: the next one waits for half a second; where the origin hasn't failed, for 50 ms if another client causes it, and for up to 8 s if the same one does again).";
+        "Validations in the background, by event: `ahead` (of a fresh response whose lifetime ends soon, `refresh_ahead_percent`), `stale` (of a response used stale, `stale-while-revalidate`), `probe` (of a response used stale because the circuit breaker of its origin is half-open; the validation is the probe), `in_vain` (those of all three that did not update the stored response, for example because the origin failed: the next one waits for half a second; if the origin hasn't failed, for 50 ms if another client causes it, and for up to 8 s if the same client does).";
     BuildInfo "larder_build_info" Gauge Count ["version", "commit", "rustc"],
-        "Always 1; the labels say which build runs.";
+        "Always 1; the labels identify the build.";
     CertificateExpiryTimestampSeconds "larder_certificate_expiry_timestamp_seconds" Gauge Seconds ["host"],
-        "When a certificate that clients of the gateway get expires (`notAfter`), in seconds since the Unix epoch. Where two listeners have certificates for one host, the earlier.";
+        "Expiry (`notAfter`) of a certificate for clients of the gateway, in seconds since the Unix epoch. If two listeners have certificates for one host, the earlier expiry.";
     ClientErrorsTotal "larder_client_errors_total" Counter Count ["reason"],
-        "Requests that were refused because of what the client sent or how slowly it sent it, or that have ended because the client left, was too slow, or took too much; a connection with an error counts as one.";
+        "Requests that were refused because of the client's data or slowness, or that ended because the client left, was too slow, or used too many resources; a connection with an error counts as one.";
     CollapsedRequestsTotal "larder_collapsed_requests_total" Counter Count [],
-        "Requests that waited for a forward that another request had started.";
+        "Requests that waited for another request's forward.";
     CollapsedWaiters "larder_collapsed_waiters" Gauge Count [],
-        "Requests that wait for another request's forward now.";
+        "Requests that are waiting for another request's forward.";
     CompressionInputBytesTotal "larder_compression_input_bytes_total" Counter Bytes ["coding"],
-        "Bytes of responses before they were compressed, each time that one was. A stored response is compressed once for each coding.";
+        "Bytes of responses before compression. A stored response is compressed once for each coding.";
     CompressionOutputBytesTotal "larder_compression_output_bytes_total" Counter Bytes ["coding"],
         "Bytes of compressed bodies, after compression.";
     CompressionResponsesTotal "larder_compression_responses_total" Counter Count ["coding"],
-        "Responses sent in a content coding that Larder gave them.";
+        "Responses sent in a content coding that Larder applied.";
     CompressionSkippedTotal "larder_compression_skipped_total" Counter Count ["reason"],
-        "Responses of rules with `compress = true` that were sent as they came; the reasons are in docs/operate/compression.md.";
+        "Responses of rules with `compress = true` that were sent unencoded; the reasons are in docs/operate/compression.md.";
     Connections "larder_connections" Gauge Count ["protocol"],
-        "Open client connections; one over TLS counts as tls and as the protocol inside.";
+        "Open client connections; one with TLS counts as tls and as the protocol inside.";
     ConnectionsEvictedTotal "larder_connections_evicted_total" Counter Count [],
-        "Client connections that were closed to make room for others, since `limits.connections_max` is reached: those that waited for a request, or were in use by a client with more than `limits.client_share_percent`.";
+        "Client connections closed to make room for others at the limit `limits.connections_max`: idle ones, or those in use by a client with more than `limits.client_share_percent`.";
     ConnectionsMax "larder_connections_max" Gauge Count [],
         "The limit for open client connections: `limits.connections_max`.";
     ConnectionsRefusedTotal "larder_connections_refused_total" Counter Count ["reason"],
         "Client connections closed before their first request was read.";
     ConnectionsTotal "larder_connections_total" Counter Count ["protocol"],
-        "Client connections since the start; one over TLS counts as tls and as the protocol inside.";
+        "Client connections since the start; one with TLS counts as tls and as the protocol inside.";
     ExplanationsTotal "larder_explanations_total" Counter Count [],
-        "Requests that operators had explained.";
+        "Explanations requested by operators.";
     Fills "larder_fills" Gauge Count ["state"],
         "Fills of the cache in progress: responses that may be stored, fetched from an origin.";
     FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],
-        "Fills that ended before the response was complete; what came of it is at most stored as a part.";
+        "Fills that ended before the response was complete; the received bytes are stored as a part at most.";
     InvalidationsTotal "larder_invalidations_total" Counter Count ["what"],
-        "URLs (`url`) and groups (`group`) that unsafe requests invalidated, whether anything was stored or not.";
+        "URLs (`url`) and groups (`group`) invalidated by unsafe requests, even if nothing was stored for them.";
     KvBuffersBytes "larder_kv_buffers_bytes" Gauge Bytes [],
-        "Requests and replies of all Redis clients that are under way.";
+        "Bytes of pending requests and replies of all Redis clients.";
     KvChangesUnsaved "larder_kv_changes_unsaved" Gauge Count [],
-        "Changes of keys since all were written to `save_file`, or since the start.";
+        "Changes of keys since the last save to `save_file`, or since the start.";
     KvCommandDurationSeconds "larder_kv_command_duration_seconds" Histogram Seconds ["command"],
-        "How long commands took in the server, of those calls whose time was taken: of quick commands a few.";
+        "Durations of commands in the server, sampled: of fast commands only some are measured.";
     KvCommandSecondsTotal "larder_kv_command_seconds_total" Counter Seconds ["command"],
-        "Time that commands took in the server, by samples.";
+        "Time of commands in the server, estimated from samples.";
     KvCommandsTotal "larder_kv_commands_total" Counter Count ["command"],
         "Commands executed for Redis clients.";
     KvConnections "larder_kv_connections" Gauge Count [],
         "Open connections of Redis clients.";
     KvConnectionsEndedTotal "larder_kv_connections_ended_total" Counter Count ["reason"],
-        "Connections of Redis clients that the server has ended: `auth_timeout` and `strangers` (too many, or too much kept of them) before they have given a password, `buffers`, `messages`, `replies` and `request` for what they take, `idle`, and `http` for POST and `Host:`.";
+        "Connections of Redis clients closed by the server: `auth_timeout` and `strangers` (too many, or too much memory for them) before authentication, `buffers`, `messages`, `replies` and `request` for exceeding these limits, `idle`, and `http` for POST and `Host:`.";
     KvConnectionsMax "larder_kv_connections_max" Gauge Count [],
         "The limit for open connections of Redis clients: `limits.clients_max`.";
     KvConnectionsRefusedTotal "larder_kv_connections_refused_total" Counter Count [],
-        "Connections of Redis clients that were not admitted: too many, protected mode, no TLS.";
+        "Connections of Redis clients that were refused: too many, protected mode, no TLS.";
     KvConnectionsTotal "larder_kv_connections_total" Counter Count [],
         "Connections of Redis clients since the start.";
     KvConnectionsUnauthenticated "larder_kv_connections_unauthenticated" Gauge Count [],
-        "Open connections of Redis clients that have not given a password where one is needed, or not finished the handshake of TLS.";
+        "Open connections of Redis clients that have not authenticated although a password is required, or not finished the TLS handshake.";
     KvErrorsTotal "larder_kv_errors_total" Counter Count ["code"],
-        "Replies to Redis clients that were errors.";
+        "Error replies to Redis clients.";
     KvEvictionsTotal "larder_kv_evictions_total" Counter Count [],
         "Keys evicted for space.";
     KvExpirationsTotal "larder_kv_expirations_total" Counter Count [],
         "Keys removed because they had expired.";
     KvHitsTotal "larder_kv_hits_total" Counter Count [],
-        "Keys that Redis clients asked for and that were there.";
+        "Keys requested by Redis clients that existed.";
     KvKeys "larder_kv_keys" Gauge Count [],
         "Keys in all databases.";
     KvKeysExpiring "larder_kv_keys_expiring" Gauge Count [],
         "Keys that have an expiry.";
     KvLastSaveTimestampSeconds "larder_kv_last_save_timestamp_seconds" Gauge Seconds [],
-        "When all keys were written to `save_file` last, in seconds since the Unix epoch; the start until then. Only with a `save_file`.";
+        "Time of the last save of all keys to `save_file`, in seconds since the Unix epoch; before the first save, the time of the start. Only with a `save_file`.";
     KvMemoryBytes "larder_kv_memory_bytes" Gauge Bytes [],
         "Bytes of keys, values and their index.";
     KvMemoryMaxBytes "larder_kv_memory_max_bytes" Gauge Bytes [],
         "The limit for keys, values and their index: `maxmemory`.";
     KvMemoryTrimmedBytesTotal "larder_kv_memory_trimmed_bytes_total" Counter Bytes [],
-        "Freed memory that the allocator was told to give back: so that resident memory stays within `maxmemory` and 10 %, or by `MEMORY PURGE`.";
+        "Freed memory that the allocator was told to return to the system: to keep resident memory within `maxmemory` and 10 %, or by `MEMORY PURGE`.";
     KvMissesTotal "larder_kv_misses_total" Counter Count [],
-        "Keys that Redis clients asked for and that were not there.";
+        "Keys requested by Redis clients that did not exist.";
     KvReceivedBytesTotal "larder_kv_received_bytes_total" Counter Bytes [],
         "Bytes received from Redis clients.";
     KvSaveFailed "larder_kv_save_failed" Gauge Count [],
-        "1 where the last write of `save_file` beside running clients has failed, else 0. Only with a `save_file`.";
+        "1 if the last background save to `save_file` failed, else 0. Only with a `save_file`.";
     KvSavesRefusedTotal "larder_kv_saves_refused_total" Counter Count [],
-        "Save files that were damaged, or of another version of the format: the server went on without any of their keys. With the file of another program it does not start.";
+        "Save files that were damaged, or of another format version: the server continued without any of their keys. With a file of another program it does not start.";
     KvSentBytesTotal "larder_kv_sent_bytes_total" Counter Bytes [],
         "Bytes of replies to Redis clients.";
     KvSlowCommandsTotal "larder_kv_slow_commands_total" Counter Count [],
         "Commands that took longer than `slowlog-log-slower-than`.";
     LogDroppedTotal "larder_log_dropped_total" Counter Count [],
-        "Lines of the event log dropped because standard error could not be written, or not as fast as lines came.";
+        "Lines of the event log dropped because standard error could not be written, or not fast enough.";
     MissesRefusedTotal "larder_misses_refused_total" Counter Count ["site", "rule"],
-        "Requests to an origin that were not made, because their rule had used up its `miss_budget`.";
+        "Requests to an origin that were not sent because their rule had used up its `miss_budget`.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
         "Bytes that stored responses lacked and that were fetched from origins.";
     MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],
-        "Answers to requests for bytes that a stored response lacked.";
+        "Responses to requests for bytes that a stored response lacked.";
     NotStoredTotal "larder_not_stored_total" Counter Count ["reason"],
         "Responses forwarded but not stored; the reason is the detail code of Cache-Status.";
     OriginBreaker "larder_origin_breaker" Gauge Count ["origin", "state"],
-        "1 for the state that the circuit breaker of an origin is in; origins without one have no series.";
+        "1 for the present state of an origin's circuit breaker, 0 for the others; origins without one have no series.";
     OriginBreakerOpenedTotal "larder_origin_breaker_opened_total" Counter Count ["origin"],
-        "How often the circuit breaker of an origin has opened.";
+        "Number of times that the circuit breaker of an origin has opened.";
     OriginConnections "larder_origin_connections" Gauge Count ["origin", "state"],
         "Connections to origins.";
     OriginConnectionsOpenedTotal "larder_origin_connections_opened_total" Counter Count ["origin"],
-        "Connections to origins that were opened.";
+        "Connections opened to origins.";
     OriginConnectionsReusedTotal "larder_origin_connections_reused_total" Counter Count ["origin"],
-        "Requests to origins on a connection that had carried one before.";
+        "Requests to origins on a reused connection.";
     OriginErrorsTotal "larder_origin_errors_total" Counter Count ["origin", "reason"],
-        "Requests to origins that got no response, none whose head was complete, or a 304 or 206 that they had not asked for. Bodies that break off later are in `larder_fills_aborted_total`.";
+        "Requests to origins without a response, without a complete response head, or with a 304 or 206 that they had not asked for. Bodies that end early after that are in `larder_fills_aborted_total`.";
     OriginExchanges "larder_origin_exchanges" Gauge Count ["origin", "state"],
-        "Exchanges with origins now, by the limit that they count against.";
+        "Exchanges with origins in progress, by the limit that they count towards.";
     OriginFetchDurationSeconds "larder_origin_fetch_duration_seconds" Histogram Seconds ["origin"],
         "Time from the first attempt to the complete head of the origin's response.";
     OriginRequestsTotal "larder_origin_requests_total" Counter Count ["origin", "outcome"],
         "Requests to origins, by status class.";
     OriginResponseSecondsTotal "larder_origin_response_seconds_total" Counter Seconds ["origin", "method", "status"],
-        "Time until the heads of `larder_origin_responses_total` were complete, or it was clear that there would be none.";
+        "Time until the heads of `larder_origin_responses_total` were complete, or it was certain that there would be none.";
     OriginResponsesTotal "larder_origin_responses_total" Counter Count ["origin", "method", "status"],
         "Requests to origins, by method and exact status.";
     OriginRetriesOverBudgetTotal "larder_origin_retries_over_budget_total" Counter Count ["origin"],
         "Requests to origins that failed and were not sent to another server, because there had been too many retries (`budget_percent`).";
     OriginRetriesTotal "larder_origin_retries_total" Counter Count ["origin"],
-        "Requests sent again: to another server of the origin, or on a new connection because a pooled one turned out dead.";
+        "Requests sent again: to another server of the origin, or on a new connection because a pooled one was closed.";
     OriginServerChecksTotal "larder_origin_server_checks_total" Counter Count ["origin", "server", "result"],
-        "Checks of a server of an origin in the background.";
+        "Health checks of a server of an origin.";
     OriginServerEjectionsTotal "larder_origin_server_ejections_total" Counter Count ["origin", "server"],
-        "How often a server of an origin was ejected because of failures.";
+        "Ejections of a server of an origin because of failures.";
     OriginServerFailuresTotal "larder_origin_server_failures_total" Counter Count ["origin", "server", "reason"],
-        "Attempts to get a response from a server of an origin that failed, those that a retry made up for among them, and answers 304 or 206 that the request had not asked for. Begins anew for a server that a reload takes away and gives back.";
+        "Failed attempts to get a response from a server of an origin, including those followed by a successful retry, and responses 304 or 206 that the request had not asked for. Starts from zero for a server that a reload removes and adds again.";
     OriginServerRequestsInFlight "larder_origin_server_requests_in_flight" Gauge Count ["origin", "server"],
-        "Requests that a server of an origin works on now, tunnels among them.";
+        "Requests in progress at a server of an origin, including tunnels.";
     OriginServerRequestsTotal "larder_origin_server_requests_total" Counter Count ["origin", "server"],
-        "Requests sent to a server of an origin, those that were sent again among them. Begins anew for a server that a reload takes away and gives back.";
+        "Requests sent to a server of an origin, including retries. Starts from zero for a server that a reload removes and adds again.";
     OriginServerState "larder_origin_server_state" Gauge Count ["origin", "server", "state"],
-        "1 for the state that a server of an origin is in.";
+        "1 for the present state of a server of an origin, 0 for the others.";
     PartsStoredTotal "larder_parts_stored_total" Counter Count [],
-        "Parts of representations (206) that were stored.";
+        "Stored parts of representations (206).";
     PurgeDurationSeconds "larder_purge_duration_seconds" Histogram Seconds [],
-        "Time from the order of a purge to its answer: until all instances that share a store have reached it, or are not waited for any longer.";
+        "Time from the order of a purge to its response: until all instances that share a store have applied it, or the wait for them has ended.";
     PurgeFormsTotal "larder_purge_forms_total" Counter Count ["form"],
-        "Purges that operators asked for, by what they said.";
+        "Purges by operators, by selection.";
     PurgeReachTotal "larder_purge_reach_total" Counter Count ["reach"],
-        "Purges that operators asked for, by how far they had come when they were answered.";
+        "Purges by operators, by their reach at the time of the response.";
     PurgesRefusedTotal "larder_purges_refused_total" Counter Count ["reason"],
-        "Requests with the method PURGE that were refused: `purge-token-missing`, `purge-token-wrong`, `purge-invalid` (with the token, of a URL that no site serves).";
+        "Refused requests with the method PURGE: `purge-token-missing`, `purge-token-wrong`, `purge-invalid` (with the token, for a URL that no site serves).";
     PurgesTotal "larder_purges_total" Counter Count ["mode"],
-        "Purges that operators asked for.";
+        "Purges by operators.";
     RateLimitedTotal "larder_rate_limited_total" Counter Count ["site", "rule", "outcome"],
-        "Requests beyond the rate limit of their client, by the rule whose `rate_limit` it is; without a rule for that of the site.";
+        "Requests beyond the rate limit of their client, by the rule with the `rate_limit`; the limit of the site has no rule.";
     ReloadsTotal "larder_reloads_total" Counter Count ["outcome"],
-        "Attempts to load the configuration again.";
+        "Reloads of the configuration, by outcome.";
     RequestBytesTotal "larder_request_bytes_total" Counter Bytes ["site"],
         "Body bytes received from clients.";
     RequestsInFlight "larder_requests_in_flight" Gauge Count [],
-        "Requests that are being answered: those that wait (for an origin, another request, or the tier behind memory), and those whose response body is on its way, tunnels among them. Requests that are answered at once, such as small hits, do not count.";
+        "Requests in progress: those that wait (for an origin, another request, or the tier behind memory), and those whose response body is being sent, including tunnels. Requests that are answered at once, such as small hits, do not count.";
     RequestsTotal "larder_requests_total" Counter Count ["site", "method", "status", "cache"],
         "Requests answered.";
     ResponseBytesTotal "larder_response_bytes_total" Counter Bytes ["site", "cache"],
@@ -267,13 +267,13 @@ metrics! {
     ResponseDurationSeconds "larder_response_duration_seconds" Histogram Seconds ["site", "cache"],
         "Time from the complete request head to the last byte of the response given to the kernel.";
     ResponseSecondsTotal "larder_response_seconds_total" Counter Seconds ["site", "method", "status", "cache"],
-        "Time that the responses of `larder_requests_total` took.";
+        "Time of the responses in `larder_requests_total`.";
     RuleRequestsTotal "larder_rule_requests_total" Counter Count ["site", "rule", "cache"],
-        "Requests answered, by the cache rule that decided.";
+        "Requests answered, by cache rule.";
     RuleResponseBytesTotal "larder_rule_response_bytes_total" Counter Bytes ["site", "rule", "cache"],
-        "Body bytes sent to clients, by the cache rule that decided.";
+        "Body bytes sent to clients, by cache rule.";
     StoreBytes "larder_store_bytes" Gauge Bytes ["store", "class"],
-        "Bytes held by the memory tier, metadata included.";
+        "Bytes in the memory tier, including metadata.";
     StoreEntries "larder_store_entries" Gauge Count ["store"],
         "Stored responses; each variant of a URL is one.";
     StoreEvictionsTotal "larder_store_evictions_total" Counter Count ["store"],
@@ -281,100 +281,100 @@ metrics! {
     StoreExpirationsTotal "larder_store_expirations_total" Counter Count ["store"],
         "Stored responses removed because they had expired.";
     StoreFileBytes "larder_store_file_bytes" Gauge Bytes ["store"],
-        "The part of `larder_store_bytes` that is in anonymous files, from which the kernel sends. It is memory of the control group, but not resident memory of the process.";
+        "The part of `larder_store_bytes` in anonymous files, from which the kernel sends. It is memory of the control group, but not resident memory of the process.";
     StoreFileFallbacksTotal "larder_store_file_fallbacks_total" Counter Count ["store"],
-        "Large segments kept on the heap because an anonymous file could not take them.";
+        "Large segments kept on the heap because they did not fit into an anonymous file.";
     StoreMaxBytes "larder_store_max_bytes" Gauge Bytes ["store"],
         "The limit for the memory tier.";
     StoreNotes "larder_store_notes" Gauge Count ["store"],
         "Cache keys without a stored response that Larder remembers as hit-for-miss: requests for them don't wait for each other.";
     StoreSegmentsEvictedBytesTotal "larder_store_segments_evicted_bytes_total" Counter Bytes ["store"],
-        "Segments (of up to 1 MiB) of large bodies evicted for space. The response stays, and what it lacks is fetched where it is asked for.";
+        "Segments (of up to 1 MiB) of large bodies evicted for space. The response stays, and its missing bytes are fetched when they are requested.";
     TierBreaker "larder_tier_breaker" Gauge Count ["store", "state"],
-        "1 for the state that the circuit breaker of the tier behind memory is in, 0 for the others.";
+        "1 for the present state of the circuit breaker of the tier behind memory, 0 for the others.";
     TierBreakerOpenedTotal "larder_tier_breaker_opened_total" Counter Count ["store"],
-        "How often the circuit breaker of the tier behind memory has opened: the tier failed, and is not asked for a while.";
+        "Number of times that the circuit breaker of the tier behind memory has opened: the tier failed, and gets no requests for a while.";
     TierClockAheadSeconds "larder_tier_clock_ahead_seconds" Gauge Seconds ["store"],
-        "How far the clock of the server behind a store is ahead of this instance's; negative where it is behind, and absent while it is unknown.";
+        "Time by which the clock of the server behind a store is ahead of this instance's; negative if it is behind, and absent while unknown.";
     TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["store", "reason"],
-        "Notices of the tier behind memory about copies in memory: `changed` (a record was changed by somebody: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier could not be asked).";
+        "Doubts about copies in memory, by reason: `changed` (another instance or client changed a record: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier was unavailable).";
     TierInstances "larder_tier_instances" Gauge Count ["store"],
-        "Instances that share the tier behind memory, this one among them, as far as is known here.";
+        "Known instances that share the tier behind memory, including this one.";
     TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds ["store"],
-        "Time that forwards have waited for what another instance fetched.";
+        "Time that forwards have waited for another instance's fetch.";
     TierLeasesTotal "larder_tier_leases_total" Counter Count ["store", "event"],
-        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one), `released_late` (the tier was slow to take back one of this instance's that brought no response: who waited for it elsewhere waited more than 0.1 s longer) or `not_released` (it did not take it back at all, as far as is known here: others waited until it ended).";
+        "Leases by which one instance fetches for all that share the tier: `taken` by this instance, `waited` (another instance had it, and its response was waited for), `expired` (the lease of another instance ended without a word from its holder: it crashed, stood still, or a full server refused its release), `lost` (this instance's lease ended, or another one took it, before the response was written, so it was not written), `failed` (the tier did not answer, and this instance asked the origin without a lease), `released_late` (the tier was slow to take back a lease of this instance that brought no response: waiters elsewhere waited more than 0.1 s longer) or `not_released` (the tier did not take it back at all, as far as is known here: others waited until it ended).";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["store", "result"],
-        "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
+        "Look-ups in the tier behind memory: `hit` (a usable record), `miss`, `failed` (no reply in time, which counts as a miss).";
     TierLog "larder_tier_log" Gauge Count ["store"],
-        "Which purge log of the tier behind memory this instance reads, as a number made of the log's id: the same for all instances that share the tier. Two numbers in a fleet are two servers.";
+        "Number derived from the id of the purge log that this instance reads in the tier behind memory: the same for all instances that share the tier. Two numbers in a fleet mean two servers.";
     TierOperationDurationSeconds "larder_tier_operation_duration_seconds" Histogram Seconds ["store", "operation"],
-        "How long the tier behind memory took to answer, or was waited for.";
+        "Time until the tier behind memory replied, or until the deadline.";
     TierPendingKeys "larder_tier_pending_keys" Gauge Count ["store"],
-        "Cache keys whose last change the tier behind memory does not know yet.";
+        "Cache keys whose last change is not yet written to the tier behind memory.";
     TierPurgesHeardTotal "larder_tier_purges_heard_total" Counter Count ["store"],
-        "Purges, and invalidations by unsafe requests, that other instances have made and that took effect here.";
+        "Purges, and invalidations by unsafe requests, of other instances that were applied here.";
     TierSilenceSeconds "larder_tier_silence_seconds" Gauge Seconds ["store"],
-        "Time since the tier behind memory last answered a heartbeat; since the start if it never did.";
+        "Time since the tier behind memory last answered a heartbeat; since the start if it never has.";
     TierUnusableTotal "larder_tier_unusable_total" Counter Count ["store", "reason"],
-        "Records and segments that the tier behind memory had, and that were not what was written there: `corrupt`, or `forged` (without a valid tag where one is required).";
+        "Records and segments in the tier behind memory that differ from what Larder writes: `corrupt`, or `forged` (without a valid tag where one is required).";
     TierVerified "larder_tier_verified" Gauge Count ["store"],
-        "1 while copies in memory can be relied upon, because the tier behind memory answers heartbeats and its purge log can be read in time; else 0.";
+        "1 while copies in memory are verified, because the tier behind memory answers heartbeats and its purge log can be read in time; else 0.";
     TierWritesTotal "larder_tier_writes_total" Counter Count ["store", "result"],
-        "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (what can't be written is removed instead), `refused` (too many wait: what was written before is not believed any more).";
+        "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (removed because it can't be written), `refused` (the queue is full: earlier records are not trusted any more).";
     TlsHandshakesFailedTotal "larder_tls_handshakes_failed_total" Counter Count ["reason"],
-        "TLS handshakes of clients that failed: `certificate-refused` (the client does not trust or accept the certificate), `client-alert` (it ended the handshake for another reason), `client-closed`, `incompatible` (no version or cipher suite in common), `no-application-protocol` (none in common: ALPN), `not-tls`, `protocol` (any other error), `timeout` (longer than `limits.head_read_timeout`). HTTP without TLS is in `larder_client_errors_total`.";
+        "Failed TLS handshakes of clients: `certificate-refused` (the client does not trust or accept the certificate), `client-alert` (it ended the handshake for another reason), `client-closed`, `incompatible` (no version or cipher suite in common), `no-application-protocol` (none in common: ALPN), `not-tls`, `protocol` (any other error), `timeout` (longer than `limits.head_read_timeout`). HTTP without TLS is in `larder_client_errors_total`.";
     TraceExportsTotal "larder_trace_exports_total" Counter Count ["result"],
-        "Requests with spans to the collector: `accepted`, `partial` (it took a part of the spans), `again` (sent once more later), `failed` (given up).";
+        "Requests with spans to the collector: `accepted`, `partial` (a part of the spans was accepted), `again` (repeated later), `failed` (given up).";
     TraceSpansTotal "larder_trace_spans_total" Counter Count ["result"],
-        "Spans of traces: `exported`, `dropped` (the queue was full, because the collector was away or slower), `rejected` (the collector had no use for them), `failed` (the collector could not be reached, or answered with an error, for too long).";
+        "Spans of traces: `exported`, `dropped` (the queue was full, because the collector was unavailable or slower), `rejected` (by the collector), `failed` (the collector was unavailable, or answered with an error, for too long).";
     TransformsTotal "larder_transforms_total" Counter Count ["site", "rule"],
         "Messages that a transformation rule has matched (`[[site.transform]]`).";
     UpgradesTotal "larder_upgrades_total" Counter Count ["outcome"],
-        "Upgrades: `took-over` is 1 in a process that has taken over from another one; `failed` counts attempts of this process to start a new one.";
+        "Upgrades: `took-over` is 1 in a process that has taken over from another one; `failed` counts failed attempts of this process to start a successor.";
     WorkerConnections "larder_worker_connections" Gauge Count ["worker"],
         "Open client connections of a worker, each counted once. Connections never move between workers.";
     ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
-        "Processor time of the process, user and system.";
+        "CPU time of the process, user and system.";
     ProcessMaxFds "process_max_fds" Gauge Count [],
-        "How many file descriptors the process may have open.";
+        "Maximum number of open file descriptors of the process.";
     ProcessOpenFds "process_open_fds" Gauge Count [],
         "Open file descriptors of the process.";
     ProcessResidentMemoryBytes "process_resident_memory_bytes" Gauge Bytes [],
-        "Resident memory of the process, without what is in anonymous files: see `larder_store_file_bytes`.";
+        "Resident memory of the process, without anonymous files: see `larder_store_file_bytes`.";
     ProcessStartTimeSeconds "process_start_time_seconds" Gauge Seconds [],
-        "When the process started, in seconds since the Unix epoch.";
+        "Start time of the process, in seconds since the Unix epoch.";
 }
 
 impl Metric {
-    /// What the table says about this metric.
+    /// Returns the declaration of this metric.
     pub fn declaration(self) -> &'static Declaration {
         &METRICS[self as usize]
     }
 }
 
-/// What each label means. A label used in [`METRICS`] and missing here fails a test.
+/// The meaning of each label. A test fails if a label in [`METRICS`] is missing here.
 static LABELS: &[(&str, &str)] = &[
-    ("cache", "what the cache did, see below"),
+    ("cache", "result of the cache, see below"),
     (
         "class",
-        "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read, or records that wait to be written into a tier that does not answer)",
+        "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read, or records that wait to be written into an unavailable tier)",
     ),
     ("code", "first word of the error, such as `ERR` or `NOAUTH`"),
     ("coding", "content coding: `zstd`, `br` or `gzip`"),
-    ("command", "command of Redis in small letters; parts of a command as `client|list`"),
+    ("command", "Redis command in lower case; subcommands as `client|list`"),
     ("commit", "the commit of the build"),
     (
         "event",
-        "what became of a lease: `taken`, `waited`, `expired`, `lost`, `failed`, `released_late` or `not_released`; of a validation that no client waits for: `ahead`, `stale`, `probe`, `in_vain`",
+        "of a lease: `taken`, `waited`, `expired`, `lost`, `failed`, `released_late` or `not_released`; of a validation in the background: `ahead`, `stale`, `probe`, `in_vain`",
     ),
-    ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
+    ("form", "selection of a purge: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
     (
         "host",
-        "first of the names that a certificate answers, such as `shop.example` or `*.example.org`; a certificate without names goes without this label",
+        "first name in a certificate, such as `shop.example` or `*.example.org`; absent for a certificate without names",
     ),
-    ("method", "request method; `other` for every method that the gateway has no name for"),
-    ("mode", "`hard` (removed), `soft` (stale from now) or `refresh` (the same, and fetched anew)"),
+    ("method", "request method; `other` for every method that isn't listed"),
+    ("mode", "`hard` (removed), `soft` (stale from now) or `refresh` (stale, and fetched again)"),
     (
         "operation",
         "of a tier behind memory: `record` (metadata and leases), `segment` (up to 1 MiB of a body) or `log` (purges)",
@@ -387,7 +387,7 @@ static LABELS: &[(&str, &str)] = &[
     ("protocol", "`http1`, `http2`, `tls`"),
     (
         "reach",
-        "`complete`: all instances that share a store have reached the purge, or there is one alone; `partial`: some were not heard of in time",
+        "`complete`: all instances that share a store have applied the purge, or there is only one; `partial`: some did not confirm in time",
     ),
     (
         "reason",
@@ -399,26 +399,26 @@ static LABELS: &[(&str, &str)] = &[
     ),
     (
         "rule",
-        "name of the rule in its site; `built-in` where none fits, `none` for requests that were answered before one was chosen, and limits that hold for the whole site",
+        "name of the rule in its site; `built-in` if no rule matched, `none` for requests answered before a rule was selected, and for limits of the whole site",
     ),
     ("rustc", "version of the compiler"),
     ("server", "URL of a server of the origin, without a path"),
-    ("site", "name of the site in the configuration; `none` when no site took the request"),
+    ("site", "name of the site in the configuration; `none` if no site matched the request"),
     (
         "state",
         "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; circuit breakers: `closed`, `open`, `half_open`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`); servers of origins: `up`, `slow_start` (a part of its share), `ejected`, `unhealthy` (fails its checks), `drained` (weight 0)",
     ),
     (
         "status",
-        "status code sent; `499` if the client left before there was a response, `0` for one out of 100 to 999; of an origin: `0` if it sent none",
+        "status code sent; `499` if the client left before there was a response, `0` for one outside of 100 to 999; of an origin: `0` if it sent none",
     ),
-    ("store", "name of a `[stores.NAME]`; series of `[store]` go without this label"),
+    ("store", "name of a `[stores.NAME]`; absent for `[store]`"),
     ("version", "version of Larder"),
-    ("what", "what was invalidated: `url` or `group`"),
-    ("worker", "number of a worker thread, from 0 on"),
+    ("what", "kind of invalidation: `url` or `group`"),
+    ("worker", "number of a worker thread, from 0"),
 ];
 
-/// The reference page of all metrics, generated from the table.
+/// Returns the reference page of all metrics, generated from the table.
 pub fn metrics_markdown() -> String {
     let mut page = String::from(
         "# Metrics\n\nGenerated from the table in `crates/telemetry/src/declarations.rs`; do not edit.\n\
@@ -429,7 +429,7 @@ pub fn metrics_markdown() -> String {
         let labels = row.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
         let kind = row.metric_type.as_str();
         let unit = row.unit.as_str();
-        // Writing to a String cannot fail.
+        // Writing to a `String` can't fail.
         let _ = writeln!(page, "| `{}` | {kind} | {unit} | {labels} | {} |", row.name, row.help);
     }
     page.push_str("\n## Labels\n\n| label | values |\n|---|---|\n");
@@ -442,7 +442,7 @@ pub fn metrics_markdown() -> String {
     let words = |bounds: &[Bound]| bounds.iter().map(|(_, text)| *text).collect::<Vec<_>>().join(", ");
     let (all, commands) = (words(&DURATION_BOUNDS), words(&COMMAND_BOUNDS));
     let _ = writeln!(page, "\n## Buckets\n\nUpper bounds of durations, in seconds: {all}, +Inf.");
-    let _ = writeln!(page, "\nOf `larder_kv_command_duration_seconds`: {commands}, +Inf.");
+    let _ = writeln!(page, "\nBuckets of `larder_kv_command_duration_seconds`: {commands}, +Inf.");
     page
 }
 

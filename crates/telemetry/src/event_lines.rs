@@ -1,5 +1,6 @@
-//! The way of event lines to standard error. Whoever logs writes the line itself where that can't wait, so that lines are there at
-//! once and in order; else the line is queued for a thread that may wait as long as it takes, for a pipe whose reader has stopped.
+//! Event lines on standard error. The logging thread writes a line itself if that can't block, so that lines
+//! appear at once and in order. Otherwise the line is queued for a thread that may block, for example on a
+//! pipe whose reader has stopped.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,28 +11,28 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Lines on their way.
+/// Queued lines, and the lock of standard error.
 #[derive(Debug)]
 pub(crate) struct EventLines {
     waiting: Mutex<Waiting>,
     wake: Condvar,
     done: Condvar,
-    /// Held by whoever writes.
+    /// Held during a write.
     writing: Mutex<()>,
     dropped: AtomicU64,
 }
 
-/// Lines for the thread.
+/// Lines queued for the writer thread.
 #[derive(Debug)]
 struct Waiting {
     bytes: Vec<u8>,
-    /// The thread has taken some, and not written them yet.
+    /// Whether the thread has taken lines that are not written yet.
     is_taken: bool,
 }
 
-/// A pipe that says that it can be written takes so many bytes without waiting (`PIPE_BUF`).
+/// A writable pipe accepts this many bytes without blocking (`PIPE_BUF`).
 const AT_ONCE_BYTES_MAX: usize = 4096;
-/// Some thousand lines: the log of a reader that pauses for a second is complete.
+/// Some thousand lines: enough for a reader that pauses for a second.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
 impl EventLines {
@@ -45,12 +46,12 @@ impl EventLines {
         }
     }
 
-    /// Lines dropped since the start.
+    /// Returns the number of lines dropped since the start.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until nothing waits any more, at most for so long.
+    /// Waits until the queue is empty, at most for `limit`.
     pub(crate) fn flush(&self, limit: Duration) {
         let mut waiting = self.waiting.lock();
         self.done.wait_while_for(&mut waiting, |waiting| !waiting.is_empty(), limit);
@@ -78,14 +79,14 @@ impl EventLines {
     }
 
     fn write(&self, bytes: &[u8]) {
-        // There is nowhere to tell it but the metric.
+        // Only the metric can report this.
         if io::stderr().write_all(bytes).is_err() {
             let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
             self.dropped.fetch_add(lines as u64, Ordering::Relaxed);
         }
     }
 
-    /// What the thread does, without end.
+    /// Runs the writer thread.
     fn run(&self) {
         let mut batch = Vec::new();
         loop {
@@ -95,7 +96,7 @@ impl EventLines {
             waiting.is_taken = true;
             drop(waiting);
             let writing = self.writing.lock();
-            // Piece by piece: a write that waits would hold the lock that the message of a panic needs.
+            // In pieces: a blocked write would hold the lock that a panic message needs.
             for piece in batch.chunks(AT_ONCE_BYTES_MAX) {
                 while !takes_bytes(PATIENCE) {}
                 self.write(piece);
@@ -114,7 +115,7 @@ impl Waiting {
     }
 }
 
-/// An event is one write. It always succeeds: a failure would be reported on standard error, of all places.
+/// An event is one write. It always succeeds, because a failure would be reported on standard error.
 impl Write for &EventLines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.add(bytes);
@@ -126,22 +127,22 @@ impl Write for &EventLines {
     }
 }
 
-/// Starts the thread that waits for standard error.
+/// Starts the writer thread.
 pub(crate) fn start_writer(lines: &'static EventLines) -> io::Result<()> {
     thread::Builder::new().name("event-log".to_owned()).spawn(|| lines.run()).map(drop)
 }
 
-/// Whether standard error takes bytes, or fails at once.
+/// Returns whether standard error accepts bytes, or fails at once.
 fn takes_bytes(limit: Duration) -> bool {
     let stderr = io::stderr();
     let limit = Timespec::try_from(limit).ok();
     let mut polled = [PollFd::new(&stderr, PollFlags::OUT)];
     match poll(&mut polled, limit.as_ref()) {
         Ok(ready) => ready > 0,
-        // What can't be polled doesn't wait either.
+        // A descriptor that can't be polled doesn't block either.
         Err(error) => error != Errno::INTR,
     }
 }
 
-/// Between two looks whether it takes bytes again.
+/// Longest time between two checks whether it accepts bytes again.
 const PATIENCE: Duration = Duration::from_secs(3600);

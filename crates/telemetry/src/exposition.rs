@@ -9,18 +9,20 @@ use crate::histogram::Buckets;
 /// The content type of [`Telemetry::exposition`](crate::Telemetry::exposition).
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A value: whole numbers stay exact beyond 2^53.
+/// A value. Whole numbers stay exact beyond 2^53.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// A count.
     Whole(u64),
-    /// Seconds, mostly.
+    /// A real number, mostly seconds.
     Real(f64),
-    /// Seconds that were added up: a sum of whole numbers never falls by what was rounded off, which would be a reset to Prometheus.
+    /// A sum of seconds: a sum of whole numbers never decreases by rounding, which Prometheus would take for
+    /// a counter reset.
     Nanoseconds(u64),
 }
 
-/// What a scrape sees. Values of equal labels add up, so that several providers can report parts.
+/// The values of one scrape. Values with equal labels are added up, so that several providers can report
+/// parts.
 #[derive(Debug, Default)]
 pub struct Sample {
     values: BTreeMap<Metric, BTreeMap<Vec<String>, Number>>,
@@ -70,11 +72,12 @@ impl Number {
 }
 
 impl Sample {
-    /// Adds a value to the series of `metric` with these label values, in declared order. A label whose value is empty is left out:
-    /// that is one series for Prometheus.
+    /// Adds a value to the series of `metric` with these label values, in declared order. A label with an
+    /// empty value is left out: for Prometheus both are the same series.
     ///
     /// # Panics
-    /// When the number of label values is not the declared one, or `metric` is a histogram.
+    ///
+    /// Panics if the number of label values is not the declared one, or if `metric` is a histogram.
     pub fn add(&mut self, metric: Metric, labels: &[&str], value: impl Into<Number>) {
         let declaration = metric.declaration();
         assert_eq!(labels.len(), declaration.labels.len(), "labels of {}", declaration.name);
@@ -88,10 +91,11 @@ impl Sample {
             .or_insert(value);
     }
 
-    /// Adds a histogram; one without a single duration makes no series.
+    /// Adds a histogram; one without durations makes no series.
     ///
     /// # Panics
-    /// As [`add`](Self::add), or when one of the same metric has other bounds.
+    ///
+    /// Panics as [`add`](Self::add) does, or if another histogram of the same metric has other bounds.
     pub fn histogram(&mut self, metric: Metric, labels: &[&str], buckets: &Buckets) {
         let declaration = metric.declaration();
         assert_eq!(labels.len(), declaration.labels.len(), "labels of {}", declaration.name);
@@ -103,12 +107,12 @@ impl Sample {
         }
     }
 
-    /// The value of one series, if there is one. For the admin API and for tests.
+    /// Returns the value of one series, if it exists. For the admin API and for tests.
     pub fn value(&self, metric: Metric, labels: &[&str]) -> Option<Number> {
         self.values.get(&metric)?.get(&owned(labels)).copied()
     }
 
-    /// The text, families and series in a fixed order.
+    /// Returns the text, with families and series in a fixed order.
     pub(crate) fn encode(&self) -> String {
         let mut text = String::with_capacity(16 * 1024);
         let families = crate::METRICS.iter().map(|declaration| declaration.metric);
@@ -144,7 +148,7 @@ fn encode_histograms(text: &mut String, metric: Metric, series: &BTreeMap<Vec<St
 
 fn header(text: &mut String, metric: Metric) {
     let row = metric.declaration();
-    // Writing to a String cannot fail, here and below.
+    // Writing to a `String` can't fail, here and below.
     let _ = writeln!(text, "# HELP {} {}", row.name, row.help);
     let _ = writeln!(text, "# TYPE {} {}", row.name, row.metric_type.as_str());
 }

@@ -1,11 +1,11 @@
-//! Histograms of durations with fixed buckets, so that series of different instances add up.
+//! Histograms of durations with fixed buckets, so that series of different instances can be added up.
 
-/// The upper bound of a bucket: nanoseconds, and the same in seconds as the exposition writes it.
+/// The upper bound of a bucket: in nanoseconds, and in seconds as in the exposition.
 pub type Bound = (u64, &'static str);
 
-/// Upper bounds of the buckets: nanoseconds, and the same in seconds as the exposition writes it.
-/// Steps of 1, 2.5, 5 from 10 µs to 10 s: a hit from memory takes tens of microseconds, and an
-/// origin that is given up on takes seconds.
+/// Upper bounds of the buckets: in nanoseconds, and in seconds as in the exposition. Steps of 1, 2.5, 5 from
+/// 10 µs to 10 s: a hit from memory takes tens of microseconds, and a request to a slow origin several
+/// seconds.
 pub const DURATION_BOUNDS: [Bound; 19] = [
     (10_000, "0.00001"),
     (25_000, "0.000025"),
@@ -28,7 +28,7 @@ pub const DURATION_BOUNDS: [Bound; 19] = [
     (10_000_000_000, "10"),
 ];
 
-/// The same steps from 100 ns on, for commands that are executed in less than a microsecond.
+/// The same steps from 100 ns on, for commands that take less than a microsecond.
 pub const COMMAND_BOUNDS: [Bound; 25] = {
     let below = [
         (100, "0.0000001"),
@@ -47,7 +47,8 @@ pub const COMMAND_BOUNDS: [Bound; 25] = {
     bounds
 };
 
-/// Durations by the bounds of [`DURATION_BOUNDS`]. Counts per bucket, not cumulative; the last bucket has no bound.
+/// Durations in the buckets of [`DURATION_BOUNDS`]. Counts are per bucket, not cumulative; the last bucket
+/// has no bound.
 #[derive(Debug, Clone, Default)]
 pub struct Histogram {
     counts: [u64; DURATION_BOUNDS.len() + 1],
@@ -55,7 +56,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds one. A bound belongs to its bucket: `le` means less or equal.
+    /// Adds a duration. A bound belongs to its bucket: `le` means less or equal.
     pub fn record(&mut self, duration_ns: u64) {
         let bucket = DURATION_BOUNDS.partition_point(|(bound_ns, _)| *bound_ns < duration_ns);
         self.counts[bucket] += 1;
@@ -69,17 +70,17 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
 
-    /// Number of durations recorded.
+    /// Returns the number of recorded durations.
     pub(crate) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// A histogram as a scrape sees it, whatever its bounds.
+/// A histogram in a scrape, with any bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buckets {
     bounds: &'static [Bound],
-    /// One more than there are bounds.
+    /// Counts per bucket: one more than there are bounds.
     counts: Vec<u64>,
     sum_ns: u64,
 }
@@ -91,12 +92,12 @@ impl From<&Histogram> for Buckets {
 }
 
 impl Buckets {
-    /// Without a single duration.
+    /// Returns a histogram without durations.
     pub fn new(bounds: &'static [Bound]) -> Self {
         Self { bounds, counts: vec![0; bounds.len() + 1], sum_ns: 0 }
     }
 
-    /// Adds durations that are at most so long each.
+    /// Adds `count` durations of at most `at_most_ns` each.
     pub fn add(&mut self, at_most_ns: u64, count: u64) {
         let bucket = self.bounds.partition_point(|(bound_ns, _)| *bound_ns < at_most_ns);
         self.counts[bucket] += count;
@@ -107,17 +108,17 @@ impl Buckets {
         self.sum_ns = self.sum_ns.saturating_add(sum_ns);
     }
 
-    /// Number of durations.
+    /// Returns the number of durations.
     pub(crate) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Sum of the durations, in seconds.
+    /// Returns the sum of the durations, in seconds.
     pub(crate) fn sum_seconds(&self) -> f64 {
         self.sum_ns as f64 / 1e9
     }
 
-    /// Adds one with the same bounds.
+    /// Adds a histogram with the same bounds.
     pub(crate) fn merge(&mut self, other: &Self) {
         assert_eq!(self.bounds.len(), other.bounds.len(), "a metric has the same bounds everywhere");
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
@@ -126,7 +127,7 @@ impl Buckets {
         self.add_sum(other.sum_ns);
     }
 
-    /// The text of each bound with the number of durations up to it, the unbounded one last.
+    /// Returns the text of each bound with the number of durations up to it, the unbounded one last.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let bounds = self.bounds.iter().map(|(_, text)| *text).chain(["+Inf"]);
         bounds.zip(self.counts.iter().scan(0, |sum, count| {

@@ -1,33 +1,34 @@
-//! The values that labels can have, as types, so that no label grows without bound.
+//! Types for the values of labels, which bound their number.
 
-/// A site, by its place in the registry. Stable for a name as long as the process runs.
+/// A site, by its number in the registry. A name keeps its number as long as the process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteId(pub(crate) u16);
 
-/// An origin, by its place in the registry. Stable for a name as long as the process runs.
+/// An origin, by its number in the registry. A name keeps its number as long as the process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OriginId(pub(crate) u16);
 
-/// A cache rule, by the place of its name in the registry. Rules of the same name share a number: the site tells them apart.
+/// A cache rule, by the number of its name in the registry. Rules of the same name share a number: the site
+/// label distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleId(pub(crate) u16);
 
 impl RuleId {
-    /// Of requests that were answered before a rule was chosen, and of rules beyond the registry's limit.
+    /// No rule: for requests answered before a rule was selected, and for rules beyond the registry's limit.
     pub const NONE: Self = Self(0);
 }
 
 impl SiteId {
-    /// The site of requests that no site took, and of sites beyond the registry's limit.
+    /// No site: for requests that match no site, and for sites beyond the registry's limit.
     pub const NONE: Self = Self(0);
 }
 
 impl OriginId {
-    /// Origins beyond the limit of the registry share this one.
+    /// No origin: for origins beyond the registry's limit.
     pub const NONE: Self = Self(0);
 }
 
-/// What the cache did for one request.
+/// The result of the cache for one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CacheResult {
@@ -37,15 +38,15 @@ pub enum CacheResult {
     Stale,
     /// A stored response was served after the origin confirmed it.
     Revalidated,
-    /// The response came from a forward that another request had started.
+    /// The response of another request's forward was served.
     Collapsed,
-    /// The request was forwarded, because nothing stored could answer it.
+    /// The request was forwarded, because no stored response could answer it.
     Miss,
-    /// The request was forwarded without a look into the cache.
+    /// The request was forwarded without a look-up.
     Bypass,
-    /// The gateway answered itself, without cache and origin (redirect, refusal, malformed request).
+    /// The gateway generated the response, without cache and origin (redirect, refusal, malformed request).
     Local,
-    /// The origin gave no usable response, or the delivery broke.
+    /// The origin gave no usable response, or its delivery failed.
     Error,
 }
 
@@ -62,7 +63,7 @@ impl CacheResult {
         Self::Error,
     ];
 
-    /// The label value, also used in the access log.
+    /// Returns the label value, which the access log uses too.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -77,28 +78,28 @@ impl CacheResult {
     }
 }
 
-/// A request method as a label. Everything that the list lacks is [`Method::Other`], because the
-/// method is the client's to choose and every new value would be a new series.
+/// A request method as a label. Methods that aren't listed are [`Method::Other`], because clients choose the
+/// method and every new value would be a new series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Method {
-    /// GET
+    /// GET.
     Get,
-    /// HEAD
+    /// HEAD.
     Head,
-    /// POST
+    /// POST.
     Post,
-    /// PUT
+    /// PUT.
     Put,
-    /// DELETE
+    /// DELETE.
     Delete,
-    /// CONNECT
+    /// CONNECT.
     Connect,
-    /// OPTIONS
+    /// OPTIONS.
     Options,
-    /// TRACE
+    /// TRACE.
     Trace,
-    /// PATCH
+    /// PATCH.
     Patch,
     /// Any other token.
     Other,
@@ -120,7 +121,7 @@ impl Method {
     ];
 
     //= RFC 9110 section 9.1: methods are case-sensitive
-    /// The label for a method as received.
+    /// Returns the label of a method as received.
     pub fn from_token(token: &[u8]) -> Self {
         match token {
             b"GET" => Self::Get,
@@ -136,7 +137,7 @@ impl Method {
         }
     }
 
-    /// The label value.
+    /// Returns the label value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -153,8 +154,8 @@ impl Method {
     }
 }
 
-/// What a client connection is counted as. A connection over TLS is counted twice: as `tls`, and
-/// as the protocol that it speaks inside.
+/// The kind of a client connection. A connection with TLS is counted twice: as `tls`, and as the protocol
+/// inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ConnectionKind {
@@ -170,7 +171,7 @@ impl ConnectionKind {
     /// All values, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Http1, Self::Http2, Self::Tls];
 
-    /// The label value.
+    /// Returns the label value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http1 => "http1",
@@ -180,24 +181,24 @@ impl ConnectionKind {
     }
 }
 
-/// Why a TLS handshake of a client failed.
+/// The reason why a client's TLS handshake failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TlsFailure {
-    /// The client does not accept the certificate.
+    /// The client rejects the certificate.
     CertificateRefused,
     /// The client ended the handshake for another reason.
     ClientAlert,
-    /// The client left.
+    /// The client closed the connection.
     ClientClosed,
-    /// No version or cipher suite in common.
+    /// Client and server have no version or cipher suite in common.
     Incompatible,
-    /// No protocol in common (ALPN).
+    /// Client and server have no protocol in common (ALPN).
     NoApplicationProtocol,
-    /// What came is no TLS.
+    /// The received bytes aren't TLS.
     NotTls,
     /// Any other error.
     Protocol,
-    /// It took too long.
+    /// The handshake took too long.
     Timeout,
 }
 
@@ -214,7 +215,7 @@ impl TlsFailure {
         Self::Timeout,
     ];
 
-    /// The label value.
+    /// Returns the label value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::CertificateRefused => "certificate-refused",
@@ -229,19 +230,19 @@ impl TlsFailure {
     }
 }
 
-/// Why the admin API answered a request with a refusal before it did anything.
+/// The reason why the admin API refused a request before acting on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AdminRefusal {
-    /// A web page sent it, and there is no token.
+    /// A web page sent the request, and no token is configured.
     BrowserRequest,
-    /// Its host is none of this machine, and there is no token.
+    /// The host isn't this machine, and no token is configured.
     HostNotLoopback,
-    /// The route has another method.
+    /// The method isn't allowed for the route.
     MethodNotAllowed,
-    /// It has no bearer token.
+    /// The request has no bearer token.
     TokenMissing,
-    /// It has another token.
+    /// The request has a wrong token.
     TokenWrong,
 }
 
@@ -255,7 +256,7 @@ impl AdminRefusal {
         Self::TokenWrong,
     ];
 
-    /// The label value, which is the code of the answer.
+    /// Returns the label value, which is the error code of the response.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BrowserRequest => "browser_request",
@@ -267,13 +268,13 @@ impl AdminRefusal {
     }
 }
 
-/// How far a fill of the cache is.
+/// The state of a fill of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FillState {
-    /// The request is forwarded, the head of the response is not there yet.
+    /// The request is forwarded, and the response head has not arrived.
     Waiting,
-    /// The body arrives.
+    /// The body is arriving.
     Streaming,
 }
 
@@ -281,7 +282,7 @@ impl FillState {
     /// All values, in the order of their numbers.
     pub const ALL: [Self; 2] = [Self::Waiting, Self::Streaming];
 
-    /// The label value.
+    /// Returns the label value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -290,7 +291,7 @@ impl FillState {
     }
 }
 
-/// How one request to an origin ended.
+/// The outcome of one request to an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum OriginOutcome {
@@ -304,7 +305,7 @@ pub enum OriginOutcome {
     ClientError,
     /// A 5xx response, or a status out of range.
     ServerError,
-    /// No complete response head: see `larder_origin_errors_total` for the reason.
+    /// No complete response head; `larder_origin_errors_total` has the reason.
     Failed,
 }
 
@@ -319,7 +320,7 @@ impl OriginOutcome {
         Self::Failed,
     ];
 
-    /// The outcome for a final status.
+    /// Returns the outcome for a final status.
     pub const fn from_status(status: u16) -> Self {
         match status {
             200..=299 => Self::Success,
@@ -330,7 +331,7 @@ impl OriginOutcome {
         }
     }
 
-    /// The label value.
+    /// Returns the label value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Success => "2xx",

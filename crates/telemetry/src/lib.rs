@@ -1,21 +1,20 @@
 //! Metrics, the access log, the event log and the traces of Larder.
 //!
-//! Decides: which metrics exist (one table, [`METRICS`]), how they are counted on the path of a
-//! request without cost to other cores, how they are written for Prometheus, what a line of the
-//! access log looks like and what is left out of it.
-//! Never does: listen on a socket, read configuration, know another crate of the workspace.
+//! Decides: which metrics exist (one table, [`METRICS`]), how they are counted during a request without cost
+//! to other cores, how they are written for Prometheus, and the format and redaction of access log lines.
+//! Never does: listen on a socket, read configuration, use another crate of the workspace.
 //!
-//! Main types: [`Telemetry`] (the registry, one per process), [`WorkerRecorder`] (one per worker,
-//! counts), [`Sample`] (what a scrape sees; providers add to it), [`AccessLog`] with one
-//! [`AccessRecorder`] per worker, and [`logging`] for events.
+//! Main types: [`Telemetry`] (the registry, one per process), [`WorkerRecorder`] (one per worker, counts),
+//! [`Sample`] (the values of a scrape; providers add to it), [`AccessLog`] with one [`AccessRecorder`] per
+//! worker, and [`logging`] for events.
 //!
-//! Cost, on a 2.5 GHz core: 35 ns for [`WorkerRecorder::request`], 20 ns for a gauge guard, 0.2 µs
-//! for a combined line and 0.4 µs for a JSON line of the access log. Recording takes one lock that
-//! only its own worker and a scrape use, and a scrape holds it for the swap of two pointers; no
-//! allocation once a combination of labels is known. Memory per worker and site: about 1.5 KiB.
+//! Cost, on a 2.5 GHz core: 35 ns for [`WorkerRecorder::request`], 20 ns for a gauge guard, 0.2 µs for a
+//! combined line and 0.4 µs for a JSON line of the access log. Recording takes one lock that only its own
+//! worker and a scrape use, and a scrape holds it for the swap of two pointers. It allocates only for new
+//! combinations of labels. Memory per worker and site: about 1.5 KiB.
 //!
-//! Locks, in order: `Telemetry::totals`, then one worker's tables at a time. Access log: one
-//! worker's queue at a time. Event log: what waits, then standard error.
+//! Locks, in order: `Telemetry::totals`, then one worker's tables at a time. Access log: one worker's queue
+//! at a time. Event log: the queue, then standard error.
 //!
 //! ```
 //! use telemetry::{CacheResult, Method, RequestOutcome, Telemetry};

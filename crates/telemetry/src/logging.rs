@@ -1,5 +1,4 @@
-//! The event log: `tracing` to standard error, as text or JSON, with levels that can be changed
-//! while the process runs.
+//! The event log: `tracing` to standard error, as text or JSON, with levels that can be changed at run time.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::declarations::Metric;
 use crate::event_lines::{self, EventLines};
 use crate::registry::Telemetry;
 
-/// How events are written.
+/// The format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -23,51 +22,53 @@ pub enum LogFormat {
     Json,
 }
 
-/// What can go wrong.
+/// An error of the event log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoggingError {
-    /// The levels cannot be read: neither a level nor `target=level` pairs.
+    /// The levels are invalid: neither a level nor `target=level` pairs.
     #[error("`{levels}` is no list of levels such as `info,gateway=debug`: {reason}")]
     LevelsUnreadable {
-        /// The text as given.
+        /// The levels as given.
         levels: String,
-        /// What is wrong with it.
+        /// The problem with them.
         reason: String,
     },
-    /// The thread that waits for standard error can't be started.
+    /// The writer thread can't be started.
     #[error("the thread of the event log cannot be started: {0}")]
     ThreadNotStarted(std::io::Error),
     /// Logging was set up before in this process.
     #[error("logging is set up already")]
     SetUpAlready,
-    /// The subscriber behind the handle is gone.
+    /// The subscriber of the handle no longer exists.
     #[error("logging has ended")]
     Ended,
 }
 
-/// Changes the levels of the running process. Cheap to clone.
+/// A handle that changes the levels at run time. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct LogLevels {
     handle: reload::Handle<EnvFilter, Registry>,
 }
 
 impl LogLevels {
-    /// Replaces all levels: a default and directives per target, `info,gateway=debug`.
+    /// Replaces all levels: a default and directives per target, such as `info,gateway=debug`.
     ///
     /// # Errors
-    /// When the levels cannot be read; the old ones stay.
+    ///
+    /// Returns an error if the levels are invalid; the old ones stay.
     pub fn change(&self, levels: &str) -> Result<(), LoggingError> {
         let filter = parse(levels)?;
         self.handle.reload(filter).map_err(|_| LoggingError::Ended)
     }
 }
 
-/// Sets up the event log of the process, to standard error. Nobody who logs waits for that: lines that it does not take are dropped and
-/// counted.
+/// Sets up the event log of the process, to standard error. Logging never blocks: lines that standard error
+/// doesn't accept are dropped and counted.
 ///
 /// # Errors
-/// When the levels cannot be read, or logging is set up already.
+///
+/// Returns an error if the levels are invalid, or logging is set up already.
 pub fn install(format: LogFormat, levels: &str) -> Result<LogLevels, LoggingError> {
     let (subscriber, levels) = subscriber(format, levels, || &LINES)?;
     subscriber.try_init().map_err(|_| LoggingError::SetUpAlready)?;
@@ -75,7 +76,7 @@ pub fn install(format: LogFormat, levels: &str) -> Result<LogLevels, LoggingErro
     Ok(levels)
 }
 
-/// Waits until every line is written, at most for so long: for the end of the process.
+/// Waits until every line is written, at most for `limit`: for the end of the process.
 pub fn flush(limit: Duration) {
     LINES.flush(limit);
 }
@@ -85,13 +86,14 @@ pub fn report_to(telemetry: &Telemetry) {
     telemetry.collect_from(Box::new(|sample| sample.add(Metric::LogDroppedTotal, &[], LINES.dropped())));
 }
 
-/// There is one standard error.
+/// A process has one standard error.
 static LINES: EventLines = EventLines::new();
 
 /// Checks levels without changing anything, for the check of a configuration.
 ///
 /// # Errors
-/// When the levels cannot be read.
+///
+/// Returns an error if the levels are invalid.
 pub fn check_levels(levels: &str) -> Result<(), LoggingError> {
     parse(levels).map(drop)
 }
@@ -113,7 +115,7 @@ where
     Ok((tracing_subscriber::registry().with(filter).with(lines), LogLevels { handle }))
 }
 
-/// The environment takes no part: only the binary reads it.
+/// Parses levels. Ignores the environment, which only the binary reads.
 fn parse(levels: &str) -> Result<EnvFilter, LoggingError> {
     let builder = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     builder.parse(levels).map_err(|error| LoggingError::LevelsUnreadable {

@@ -1,14 +1,14 @@
-//! Names with numbers: of sites, and of origins.
+//! Numbered names of sites, rules and origins.
 
 use std::collections::HashMap;
 
-/// Registered names are bounded by their number's type; the last is never given away.
+/// Limit of registered names, by the type of their numbers; the last number is never assigned.
 const NAMES_MAX: usize = u16::MAX as usize;
 
-/// Names that are numbered in the order in which they came. Number 0 is nobody's.
+/// Names numbered in the order of registration. Number 0 belongs to no name.
 pub(crate) struct NumberedNames {
     names: Vec<String>,
-    /// A start registers thousands: a search through `names` for each would take seconds.
+    /// A start registers thousands of names: searching `names` for each would take seconds.
     numbers: HashMap<String, u16>,
 }
 
@@ -20,7 +20,7 @@ impl Default for NumberedNames {
 }
 
 impl NumberedNames {
-    /// The number of a name, which it keeps; 0 when all are taken.
+    /// Returns the number of a name, which it keeps, or 0 if all are assigned.
     pub(crate) fn number(&mut self, name: &str) -> u16 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -34,7 +34,7 @@ impl NumberedNames {
         number
     }
 
-    /// By number.
+    /// Returns the names by number.
     pub(crate) fn all(&self) -> &[String] {
         &self.names
     }

@@ -1,11 +1,11 @@
-//! Values about the process, read from `/proc` at scrape time. What cannot be read is left out.
+//! Values about the process, read from `/proc` at scrape time. Unreadable values are left out.
 
 use std::fs;
 
 use crate::declarations::Metric;
 use crate::exposition::Sample;
 
-/// Ticks per second of the times in `/proc`: fixed by the kernel's interface, whatever its own clock.
+/// Ticks per second of the times in `/proc`: fixed by the kernel's interface, independent of its clock.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(crate) fn collect(sample: &mut Sample) {
@@ -19,7 +19,7 @@ pub(crate) fn collect(sample: &mut Sample) {
         sample.add(Metric::ProcessMaxFds, &[], files);
     }
     if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-        // The directory itself is open while it is read.
+        // One descriptor is that of the directory itself.
         sample.add(Metric::ProcessOpenFds, &[], entries.count().saturating_sub(1) as u64);
     }
 }
@@ -34,14 +34,13 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// The soft limit; none where there is no limit.
+/// Returns the soft limit, or `None` if there is none.
 fn files_max(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Fields 14 and 15, counted from behind the name of the program, which may hold blanks and
-/// parentheses.
+/// Reads fields 14 and 15, counted after the program name, which may contain spaces and parentheses.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_ascii_whitespace().skip(11).map(|ticks| ticks.parse::<u64>().ok());

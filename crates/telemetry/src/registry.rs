@@ -1,4 +1,4 @@
-//! The registry: names of sites and origins, one shard per worker, providers, and the scrape.
+//! The registry: names of sites and origins, one shard per worker, providers, and scrapes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use crate::process;
 use crate::recorder::{self, Shard, WorkerRecorder};
 use crate::tables::{Names, Tables};
 
-/// Which build runs: the labels of `larder_build_info`.
+/// The running build: labels of `larder_build_info`.
 #[derive(Debug, Clone, Copy)]
 pub struct BuildInfo {
     /// Version of Larder.
@@ -26,7 +26,7 @@ pub struct BuildInfo {
 
 /// All metrics of the process.
 pub struct Telemetry {
-    /// One per worker, and one more for everything else.
+    /// One per worker, and one for background work.
     shards: Vec<Arc<Shard>>,
     totals: Mutex<Totals>,
     sites: RwLock<NumberedNames>,
@@ -43,18 +43,18 @@ type Stranger = Box<dyn Fn(&mut String, Duration) + Send + Sync>;
 
 struct Totals {
     sum: Tables,
-    /// Empty between scrapes. Each shard gets it for its full one, so that tables go round and
-    /// none is ever allocated anew.
+    /// Empty between scrapes. Each shard exchanges its full tables for it, so that tables are reused instead
+    /// of allocated.
     spare: Box<Tables>,
 }
 
 impl Telemetry {
-    /// A registry for `workers` workers, without build information.
+    /// Returns a registry for `workers` workers, without build information.
     pub fn new(workers: usize) -> Arc<Self> {
         Arc::new(Self::assemble(workers, None))
     }
 
-    /// A registry that also reports `larder_build_info`.
+    /// Returns a registry that also reports `larder_build_info`.
     pub fn with_build(workers: usize, build: BuildInfo) -> Arc<Self> {
         Arc::new(Self::assemble(workers, Some(build)))
     }
@@ -74,51 +74,51 @@ impl Telemetry {
         }
     }
 
-    /// The recorder of worker `index`, counted from 0. Indexes beyond the number of workers share
-    /// the recorder of the background.
+    /// Returns the recorder of worker `index`, counted from 0. Indices beyond the number of workers share the
+    /// recorder of background work.
     pub fn worker(&self, index: usize) -> WorkerRecorder {
         let index = index.min(self.shards.len() - 1);
         WorkerRecorder::new(Arc::clone(&self.shards[index]))
     }
 
-    /// The recorder for everything that no worker does: purges, reloads, background fetches.
+    /// Returns the recorder of background work: purges, reloads, background fetches.
     pub fn background(&self) -> WorkerRecorder {
         self.worker(self.shards.len() - 1)
     }
 
-    /// The number of a site. The same name gets the same number, so that counters live on through
-    /// a reload; [`SiteId::NONE`] when 65,535 names are taken.
+    /// Returns the number of a site. The same name gets the same number, so that counters survive a reload;
+    /// [`SiteId::NONE`] when 65,535 names are registered.
     pub fn register_site(&self, name: &str) -> SiteId {
         SiteId(self.sites.write().number(name))
     }
 
-    /// The number of a rule's name, as [`register_site`](Self::register_site).
+    /// Returns the number of a rule's name, as [`register_site`](Self::register_site) does.
     pub fn register_rule(&self, name: &str) -> RuleId {
         RuleId(self.rules.write().number(name))
     }
 
-    /// The number of an origin, as [`register_site`](Self::register_site).
+    /// Returns the number of an origin, as [`register_site`](Self::register_site) does.
     pub fn register_origin(&self, name: &str) -> OriginId {
         OriginId(self.origins.write().number(name))
     }
 
-    /// The name a site was registered with.
+    /// Returns the name of a registered site.
     pub fn site_name(&self, site: SiteId) -> String {
         self.sites.read().all()[usize::from(site.0)].clone()
     }
 
-    /// Which build runs, if that was said.
+    /// Returns the build information, if set.
     pub fn build(&self) -> Option<BuildInfo> {
         self.build
     }
 
-    /// Adds a provider of values that others hold (store, pools of origin connections). It is
-    /// called at every scrape, on the scraping thread, and must be quick.
+    /// Adds a provider of values from other parts (the store, pools of origin connections). It is called at
+    /// every scrape, on the scraping thread, and must be quick.
     pub fn collect_from(&self, provider: Box<dyn Fn(&mut Sample) + Send + Sync>) {
         self.providers.write().push(provider);
     }
 
-    /// All metrics in the Prometheus text format, see [`CONTENT_TYPE`](crate::CONTENT_TYPE).
+    /// Returns all metrics in the Prometheus text format, see [`CONTENT_TYPE`](crate::CONTENT_TYPE).
     pub fn exposition(&self) -> String {
         let begin = Instant::now();
         let mut text = self.sample().encode();
@@ -128,13 +128,13 @@ impl Telemetry {
         text
     }
 
-    /// Adds who appends metrics under names that are not of this program, for those who watched another one before. It is given the text
-    /// so far and the time that took.
+    /// Adds a function that appends metrics under the names of another program, for dashboards of that
+    /// program. It gets the text so far and the time that it took.
     pub fn append_from(&self, stranger: impl Fn(&mut String, Duration) + Send + Sync + 'static) {
         self.strangers.write().push(Box::new(stranger));
     }
 
-    /// What a scrape sees now.
+    /// Returns the values of a scrape.
     pub fn sample(&self) -> Sample {
         let mut sample = Sample::default();
         self.collect_totals(&mut sample);
@@ -165,15 +165,15 @@ impl Telemetry {
         sample
     }
 
-    /// Whether there are workers beside the background.
+    /// Returns whether there are workers besides the background shard.
     fn has_gateway(&self) -> bool {
         self.shards.len() > 1
     }
 
-    /// Counters that are there before their first event, so that a rate over the first event
-    /// is not lost. Those of the kv server come from the server itself, where there is one.
+    /// Adds counters that exist before their first event, so that `rate()` doesn't miss it. The
+    /// Redis-compatible server adds its own, if it runs.
     fn collect_zeros(&self, sample: &mut Sample) {
-        // There is always the store without a name.
+        // The unnamed store always exists.
         let is_plain = |row: &&crate::Declaration| {
             row.labels.iter().all(|label| *label == "store") && row.metric_type == MetricType::Counter
         };
@@ -194,7 +194,7 @@ impl Telemetry {
         }
     }
 
-    /// The last shard is that of the background, which has no connections.
+    /// The last shard is for background work and has no connections.
     fn collect_workers(&self, sample: &mut Sample) {
         for (index, shard) in self.shards[..self.shards.len() - 1].iter().enumerate() {
             let connections = recorder::connections(shard);

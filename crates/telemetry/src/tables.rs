@@ -1,4 +1,4 @@
-//! What one worker has counted since the last scrape, and the totals that scrapes add up.
+//! Counters of one worker since the last scrape, and the totals that scrapes add up.
 
 use std::collections::HashMap;
 
@@ -9,20 +9,20 @@ use crate::exposition::{Number, Sample};
 use crate::histogram::{Buckets, Histogram};
 use crate::labels::{CacheResult, Method, OriginId, OriginOutcome, RuleId, SiteId};
 
-/// Everything that is counted about one answered request.
+/// The facts about one answered request.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestOutcome {
-    /// The site that took the request; [`SiteId::NONE`] if none did.
+    /// The site that the request matched; [`SiteId::NONE`] if none.
     pub site: SiteId,
-    /// The rule of the site that decided; [`RuleId::NONE`] if none was chosen.
+    /// The rule of the site that applied; [`RuleId::NONE`] if none was selected.
     pub rule: RuleId,
     /// The request method.
     pub method: Method,
-    /// The status sent; outside 100 to 999 counts as 0.
+    /// The status sent; values outside 100 to 999 count as 0.
     pub status: u16,
-    /// What the cache did.
+    /// The result of the cache.
     pub cache: CacheResult,
-    /// From the complete request head to the last byte given to the kernel.
+    /// Time from the complete request head to the last byte given to the kernel.
     pub duration_ns: u64,
     /// Body bytes sent, without framing.
     pub body_bytes_sent: u64,
@@ -30,23 +30,23 @@ pub struct RequestOutcome {
     pub body_bytes_received: u64,
 }
 
-/// What is counted about one request to an origin when the head of its response is there, or there will be none.
+/// The facts about one request to an origin, once the response head is complete, or there will be none.
 #[derive(Debug, Clone, Copy)]
 pub struct OriginAnswer {
-    /// The origin that was asked.
+    /// The origin.
     pub origin: OriginId,
     /// The method of the request to it.
     pub method: Method,
-    /// The final status; none without a complete head.
+    /// The final status; `None` without a complete head.
     pub status: Option<u16>,
-    /// From the first attempt to the complete head.
+    /// Time from the first attempt to the complete head.
     pub duration_ns: u64,
 }
 
 const CACHE_RESULTS: usize = CacheResult::ALL.len();
 
-/// A counter away from the fast path: which, for which origin (if it has such a label), and the
-/// value of its other label (if it has one). Label values are `'static`, which bounds their number.
+/// A counter outside of the fast path: the metric, the origin (if it has such a label), and the value of its
+/// other label (if it has one). Label values are `'static`, which bounds their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Event {
     pub(crate) metric: Metric,
@@ -54,7 +54,7 @@ pub(crate) struct Event {
     pub(crate) value: &'static str,
 }
 
-/// The same, for a request of which site and rule are labels.
+/// A counter with the labels site and rule, outside of the fast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SiteEvent {
     pub(crate) metric: Metric,
@@ -66,29 +66,29 @@ pub(crate) struct SiteEvent {
 /// Counters of one worker, or the totals of all.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    /// By `request_key`; a cleared table keeps its capacity, so that it fills again without allocation.
+    /// Keyed by `request_key`. A cleared table keeps its capacity, so that filling it again doesn't allocate.
     requests: HashMap<u64, Answers, FixedState>,
-    /// By site.
+    /// Indexed by site.
     sites: Vec<SiteCells>,
-    /// By origin.
+    /// Indexed by origin.
     origins: Vec<Histogram>,
-    /// By `origin_key`.
+    /// Keyed by `origin_key`.
     origin_answers: HashMap<u64, Answers, FixedState>,
-    /// By `transform_key`.
+    /// Keyed by `transform_key`.
     transforms: HashMap<u32, u64, FixedState>,
     purges: Histogram,
     events: HashMap<Event, u64, FixedState>,
     site_events: HashMap<SiteEvent, u64, FixedState>,
 }
 
-/// Names for the numbers in the tables.
+/// The names of the numbers in the tables.
 pub(crate) struct Names<'a> {
     pub(crate) sites: &'a [String],
     pub(crate) rules: &'a [String],
     pub(crate) origins: &'a [String],
 }
 
-/// What requests with the same labels have in common.
+/// The counters of requests with the same labels.
 #[derive(Debug, Clone, Copy, Default)]
 struct Answers {
     count: u64,
@@ -137,7 +137,7 @@ impl Tables {
         self.count(event, 1);
     }
 
-    /// Adds what an event counts, where that is more than itself.
+    /// Counts an event, and other counters that it contributes to.
     pub(crate) fn count(&mut self, event: Event, amount: u64) {
         *self.events.entry(event).or_default() += amount;
     }
@@ -167,7 +167,7 @@ impl Tables {
         }
     }
 
-    /// Back to zero, without giving memory back.
+    /// Sets all counters to zero, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
         self.origin_answers.clear();
@@ -272,7 +272,7 @@ fn collect_requests(key: u64, answers: &Answers, names: &Names<'_>, sample: &mut
     sample.add(Metric::RuleResponseBytesTotal, &[site, rule, cache], body_bytes);
 }
 
-/// An origin that was asked has all its outcomes: the first failure would be lost to a rate if its series began with it.
+/// Adds all outcomes of an origin that has been used: `rate()` misses the event that creates a series.
 fn collect_origin(name: &str, durations: &Histogram, sample: &mut Sample) {
     sample.histogram(Metric::OriginFetchDurationSeconds, &[name], &Buckets::from(durations));
     if durations.count() > 0 {
@@ -291,7 +291,7 @@ fn collect_origin_answers(key: u64, answers: &Answers, names: &Names<'_>, sample
     sample.add(Metric::OriginResponseSecondsTotal, &labels, Number::Nanoseconds(answers.duration_ns));
 }
 
-/// Rule, site, status, method and cache result in one number, which hashes in one step.
+/// Packs rule, site, status, method and cache result into one number, which hashes in one step.
 fn request_key(outcome: &RequestOutcome) -> u64 {
     u64::from(outcome.rule.0) << 48
         | u64::from(outcome.site.0) << 32
@@ -300,24 +300,25 @@ fn request_key(outcome: &RequestOutcome) -> u64 {
         | u64::from(outcome.cache as u8)
 }
 
-/// Site and rule.
+/// Packs site and rule.
 fn transform_key(site: SiteId, rule: RuleId) -> u32 {
     u32::from(site.0) << 16 | u32::from(rule.0)
 }
 
-/// Origin, status and method.
+/// Packs origin, status and method.
 fn origin_key(answer: &OriginAnswer) -> u64 {
     u64::from(answer.origin.0) << 24
         | u64::from(status_label(answer.status.unwrap_or(0))) << 8
         | u64::from(answer.method as u8)
 }
 
-/// 0 for what is no status: origins choose it, and every new value would be a new series.
+/// Returns 0 for numbers that aren't status codes: origins choose them, and every new value would be a new
+/// series.
 fn status_label(status: u16) -> u16 {
     if (100..=999).contains(&status) { status } else { 0 }
 }
 
-/// The cell of an index; the table grows once per new site or origin.
+/// Returns the cell of an index; the table grows once per new site or origin.
 fn cell<T: Clone + Default>(cells: &mut Vec<T>, index: u16) -> &mut T {
     let index = usize::from(index);
     if cells.len() <= index {

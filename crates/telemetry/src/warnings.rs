@@ -1,21 +1,23 @@
-//! How many warnings about one thing are written.
+//! Rate limits of warnings about one subject.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many warnings were written about something, and left out: at most so many in a second. Clients cause them, and whoever sends much is not
-/// to fill the disk; metrics count all.
+/// Counts the warnings about one subject that were written and suppressed: at most `PER_SECOND_MAX` in a
+/// second. Clients cause them, and a client that sends many requests must not fill the disk; metrics count
+/// all.
 #[derive(Debug, Default)]
 pub struct Warnings<const PER_SECOND_MAX: u64> {
-    /// The second of the last one, and how many there were in it.
+    /// The second of the last warning, and the number of warnings in it.
     latest: AtomicU64,
     left_out: AtomicU64,
 }
 
 impl<const PER_SECOND_MAX: u64> Warnings<PER_SECOND_MAX> {
-    /// The count stands behind the second.
+    /// The count is stored below the second.
     const COUNTED: u64 = PER_SECOND_MAX + 1;
 
-    /// Room for one more: how many were left out since the last one. `None` where there were enough in this second.
+    /// Returns the number of warnings suppressed since the last one if another may be written, or `None` if
+    /// the limit of this second is reached.
     pub fn take(&self, second: u64) -> Option<u64> {
         let taken = self.latest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |latest| {
             let written = if latest / Self::COUNTED == second { latest % Self::COUNTED } else { 0 };

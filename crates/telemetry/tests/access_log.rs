@@ -1,5 +1,5 @@
-//! Lines of the access log: valid for every input, without secrets, counted when dropped, and
-//! still there after rotation and shutdown.
+//! Lines of the access log: valid for every input, without secrets, counted if dropped, and complete after
+//! rotation and shutdown.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn record<'a>(target: &'a [u8], user_agent: &'a [u8]) -> AccessRecord<'a> {
     }
 }
 
-/// What the log holds after these records and its shutdown.
+/// Returns the content of the log after these records and its shutdown.
 fn logged(format: AccessFormat, records: &[AccessRecord<'_>]) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("access.log");

@@ -1,4 +1,4 @@
-//! The exposition against a strict reader of the format, and counts against what was recorded.
+//! Checks the exposition with a strict parser of the format, and counts against the recorded events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use telemetry::{
 /// A series: its name with suffix, and its labels in order.
 type Series = (String, Vec<(String, String)>);
 
-/// A reader of the text format that forgives nothing: HELP before TYPE before samples, families
-/// together, each series once, declared labels only, buckets cumulative and complete.
+/// Parses the text format strictly: HELP before TYPE before samples, families together, each series once,
+/// declared labels only, buckets cumulative and complete.
 fn read_strictly(text: &str) -> BTreeMap<Series, f64> {
     assert!(text.ends_with('\n'), "the last line has no end");
     let mut lines = text.lines().peekable();
@@ -46,7 +46,7 @@ fn check_series(row: &telemetry::Declaration, (name, labels): &Series, value: f6
         (MetricType::Histogram, "_sum" | "_count") | (MetricType::Counter | MetricType::Gauge, "") => {}
         _ => panic!("{name} is no sample of {}", row.name),
     }
-    // Only a store may go without its name.
+    // Only the label `store` may be absent.
     let declared = row.labels.iter().filter(|label| **label != "store" || names.contains(label));
     assert_eq!(names, declared.copied().collect::<Vec<_>>(), "{name}");
     assert!(value >= 0.0, "{name} is {value}");
@@ -75,7 +75,7 @@ fn read_line(line: &str) -> (Series, f64) {
     ((name.to_owned(), labels), value.parse().expect(line))
 }
 
-/// The value up to its closing quote, unescaped, and what follows.
+/// Returns the value up to its closing quote, unescaped, and the rest.
 fn read_label_value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -220,7 +220,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     telemetry
 }
 
-/// What operators order, and what is refused to them or to somebody else.
+/// Records orders of operators, and refusals.
 fn add_orders(recorder: &WorkerRecorder) {
     recorder.reload("applied");
     recorder.upgrade("failed");
@@ -228,7 +228,7 @@ fn add_orders(recorder: &WorkerRecorder) {
     recorder.purge_refused("purge-token-wrong");
 }
 
-/// Those of the server for clients of Redis that have no labels.
+/// Returns the metrics of the Redis-compatible server that have no labels.
 fn kv_metrics() -> impl Iterator<Item = Metric> {
     let of_kv = METRICS.iter().filter(|row| row.name.starts_with("larder_kv_") && row.labels.is_empty());
     of_kv.map(|row| row.metric)
@@ -283,12 +283,12 @@ fn rules_are_told_apart_and_add_up_to_their_site() {
     assert_eq!(of_rule("larder_rule_response_bytes_total", "shop", "images"), Some(28.0));
     let of_shop = [("site", "shop"), ("method", "GET"), ("status", "200"), ("cache", "hit")];
     assert_eq!(value_of(&values, "larder_requests_total", &of_shop), Some(2.0), "of all rules");
-    // To the nanosecond: a sum that was rounded might fall from scrape to scrape.
+    // Exact to the nanosecond: a rounded sum could decrease between scrapes.
     assert_eq!(value_of(&values, "larder_response_seconds_total", &of_shop), Some(2e-9));
     assert_eq!(value_of(&values, "larder_response_bytes_total", &[of_shop[0], of_shop[3]]), Some(42.0));
 }
 
-/// An origin may answer with any number; each would be a series.
+/// An origin may send any number as status; each would be a series.
 #[test]
 fn statuses_of_origins_are_bounded() {
     let telemetry = Telemetry::new(1);

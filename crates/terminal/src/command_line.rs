@@ -1,4 +1,4 @@
-//! From arguments and variables to what a program was asked for.
+//! Parsing of arguments and variables.
 
 use std::io::{self, Write as _};
 
@@ -6,14 +6,14 @@ use clap::{Arg, FromArgMatches};
 
 use crate::output;
 
-/// Reads the command line by its definition, and ends the process where it is wrong or asks for help.
+/// Parses the command line by its definition. Exits if it is wrong, or asks for help.
 #[must_use]
 pub fn read<Asked: FromArgMatches>(definition: clap::Command) -> Asked {
     let parsed = definition.try_get_matches().and_then(|matches| Asked::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| end_with(&error))
 }
 
-/// Help is a result too: where it can't be written, the command has failed.
+/// Prints the message and exits. Help is a result too: if it can't be written, the command has failed.
 fn end_with(error: &clap::Error) -> ! {
     match error.print().and_then(|()| io::stdout().flush()) {
         Err(unwritten) if !error.use_stderr() && unwritten.kind() != io::ErrorKind::BrokenPipe => {
@@ -24,8 +24,9 @@ fn end_with(error: &clap::Error) -> ! {
     }
 }
 
-/// Every option has a variable: the program, the command and the option, as in `LARDER_KV_LISTEN`. The command is part of the name because
-/// `--listen` of one says nothing about another; with it no name is one that container platforms set for a service called larder.
+/// Adds a variable to every option: the program, the command and the option, as in `LARDER_KV_LISTEN`. The command is
+/// part of the name because `--listen` of one command differs from that of another, and because container platforms
+/// then set none of these names for a service called larder.
 #[must_use]
 pub fn with_variables(definition: clap::Command) -> clap::Command {
     let program = upper(definition.get_name());
@@ -48,7 +49,7 @@ fn upper(name: &str) -> String {
     name.replace('-', "_").to_ascii_uppercase()
 }
 
-/// The names of all variables.
+/// Returns the names of all variables.
 #[must_use]
 pub fn variables(definition: &clap::Command) -> Vec<String> {
     let of_options = definition.get_arguments().filter_map(|argument| argument.get_env()?.to_str());

@@ -1,4 +1,4 @@
-//! The one way to read a file that somebody named: of a kind that ends, and not beyond a limit.
+//! Reads files that users name: only kinds that end, and up to a limit.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -7,35 +7,37 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// What may be read.
+/// The accepted kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nobody waits for one: for all that a running process reads.
+    /// Regular files, which never block: for all files that a running process reads.
     Regular,
-    /// Reading a pipe, or a terminal, waits for who writes it: for what stands on the command line.
+    /// Also pipes and terminals, which block until their writer sends: for files on the command line.
     RegularOrPipe,
 }
 
-/// Of a file with a token or a password: only the first line counts.
+/// Limit of a file with a token or a password, of which only the first line is used.
 pub const SECRET_BYTES_MAX: u64 = 64 << 10;
 
-/// The bytes of a file.
+/// Returns the bytes of a file.
 ///
 /// # Errors
-/// There is none, it is of another kind, or larger than allowed.
+///
+/// Returns an error if the file doesn't exist, is of another kind, or is larger than allowed.
 pub fn read(path: &Path, kind: Kind, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Before it is opened, which has effects on devices, and fails on sockets with words that explain nothing.
+    // Checked before opening, which has effects on devices, and fails on sockets with an unhelpful error.
     check(std::fs::metadata(path)?.file_type(), kind)?;
     let file = open(path, kind)?;
-    // By now another file may have the name.
+    // Another file may have the name by now.
     check(file.metadata()?.file_type(), kind)?;
     read_whole(file, bytes_max)
 }
 
-/// All that there is to read.
+/// Reads to the end.
 ///
 /// # Errors
-/// It is more than allowed.
+///
+/// Returns an error if there is more than allowed.
 pub fn read_whole(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(bytes_max + 1).read_to_end(&mut bytes)?;
@@ -49,7 +51,7 @@ pub fn read_whole(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opening a pipe waits for who writes it, unless told otherwise.
+/// Opens the file without blocking: opening a pipe waits for its writer by default.
 fn open(path: &Path, kind: Kind) -> io::Result<File> {
     match kind {
         Kind::Regular => {

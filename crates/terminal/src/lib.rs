@@ -1,7 +1,7 @@
-//! What the programs of Larder have in common at the terminal: the command line and its variables, what is printed where, exit statuses,
-//! files and quantities that users name, versions, manual pages and completions.
+//! Shared parts of Larder's programs at the terminal: the command line and its variables, output, exit statuses, files
+//! and quantities that users name, versions, manual pages and completions.
 //!
-//! Never knows what a program does. Main entries: [`run`] and [`command_line::read`], [`output`], [`OwnCommand`].
+//! Independent of what a program does. Main entries: [`run`] and [`command_line::read`], [`output`], [`OwnCommand`].
 
 pub mod command_line;
 pub mod input_file;

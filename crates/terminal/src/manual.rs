@@ -1,4 +1,4 @@
-//! What an installation has beside a binary and is made from the definition of its command line: manual pages, completions of shells.
+//! Files that are generated from the definition of the command line: manual pages, and completions of shells.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn completions(definition: &clap::Command, shell: Shell) -> String {
     }
 }
 
-/// Without the commands that `--help` hides, which clap_complete would offer.
+/// Removes the commands that `--help` hides, which clap_complete would offer.
 fn visible(definition: &clap::Command) -> clap::Command {
     let listed = definition.get_subcommands().filter(|command| !command.is_hide_set());
     clap::Command::new(definition.get_name().to_owned())
@@ -42,8 +42,9 @@ fn visible(definition: &clap::Command) -> clap::Command {
         .subcommands(listed)
 }
 
-/// The script for bash enters a command under one name and looks its words up under another where the name of the program has a hyphen:
-/// `larder__bench__subcmd__http` and `larder__subcmd__bench__subcmd__http`. Nothing would be completed behind a command.
+/// Corrects the script for bash. If the program's name has a hyphen, the script enters a command under one name and
+/// looks its words up under another: `larder__bench__subcmd__http` and `larder__subcmd__bench__subcmd__http`. Nothing
+/// would be completed after a command.
 fn with_one_spelling(script: &str, program: &str) -> String {
     script.replace(&program.replace('-', "__subcmd__"), &program.replace('-', "__"))
 }

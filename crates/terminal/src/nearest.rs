@@ -1,9 +1,9 @@
-//! What somebody may have meant.
+//! Suggestions for misspelt words.
 
-/// The known word nearest to a wrong one, if one is near enough to be what was meant.
+/// Returns the known word nearest to a wrong one, if it is near enough to be meant.
 pub fn nearest<'k>(wrong: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let distance = |word: &&str| strsim::damerau_levenshtein(wrong, word);
-    // Comparing costs the product of the lengths, and no key is that long.
+    // Comparing costs the product of the lengths, and no known word is that long.
     if wrong.len() > 64 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The only place that writes to standard output and, outside logs, to standard error.
+//! The only module that writes to standard output and, except for logs, to standard error.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-/// Runs `program`, which is the name that its messages begin with.
+/// Runs `main`. Messages begin with the name `program`.
 pub fn run(program: &'static str, main: impl FnOnce() -> ExitCode) -> ExitCode {
     PROGRAM.get_or_init(|| program);
     ended(main())
@@ -19,12 +19,13 @@ pub fn run(program: &'static str, main: impl FnOnce() -> ExitCode) -> ExitCode {
 
 static PROGRAM: OnceLock<&str> = OnceLock::new();
 
-/// Name of the program of this process.
+/// Returns the name of this process's program.
 fn program() -> &'static str {
     PROGRAM.get().copied().unwrap_or("larder")
 }
 
-/// Results of a command. A reader that has had enough, such as `head`, is no trouble; any other failure makes `ended` one.
+/// Prints a result of a command. A reader that has closed the pipe, such as `head`, is no error; any other failure
+/// makes `ended` return one.
 pub fn result(text: &str) {
     if let Err(error) = to_stdout(text) {
         IS_CUT.store(true, Ordering::Relaxed);
@@ -32,7 +33,8 @@ pub fn result(text: &str) {
     }
 }
 
-/// Where a server has begun to listen. It serves all the same where nobody can read that, and does not wait for a reader that has stopped.
+/// Prints an address on which a server listens. A failure doesn't stop the server, and a reader that has stopped
+/// doesn't block it.
 pub fn listening(url: &str) {
     static HAS_STALLED: AtomicBool = AtomicBool::new(false);
     match in_time(io::stdout(), &HAS_STALLED, &format!("listening on {url}\n")) {
@@ -43,12 +45,12 @@ pub fn listening(url: &str) {
     }
 }
 
-/// How the program ends: never well where results are missing.
+/// Returns the exit status: a failure if results are missing.
 pub(crate) fn ended(status: ExitCode) -> ExitCode {
     if IS_CUT.load(Ordering::Relaxed) { ExitCode::FAILURE } else { status }
 }
 
-/// Some of the results could not be written.
+/// Whether some results could not be written.
 static IS_CUT: AtomicBool = AtomicBool::new(false);
 
 fn to_stdout(text: &str) -> io::Result<()> {
@@ -58,14 +60,14 @@ fn to_stdout(text: &str) -> io::Result<()> {
     }
 }
 
-/// Where standard error can't be written, there is nowhere to say so; and nobody waits without end for a reader that has stopped.
+/// Prints to standard error. A failure can't be reported, and a reader that has stopped must not block the process.
 fn to_stderr(text: impl Display) {
     static HAS_STALLED: AtomicBool = AtomicBool::new(false);
     let _ = in_time(io::stderr().lock(), &HAS_STALLED, &format!("{text}\n"));
 }
 
-/// Writes what the stream takes within [`STALL_LIMIT`]. After a stall nobody waits for the stream again: what comes later is written only
-/// where it takes that at once.
+/// Writes the bytes that the stream accepts within [`STALL_LIMIT`]. After a stall, later texts are written only if the
+/// stream accepts them at once.
 fn in_time(mut stream: impl Write + AsFd, has_stalled: &AtomicBool, text: &str) -> io::Result<()> {
     for piece in text.as_bytes().chunks(PIECE_BYTES_MAX) {
         let limit = if has_stalled.load(Ordering::Relaxed) { Duration::ZERO } else { STALL_LIMIT };
@@ -81,15 +83,15 @@ fn in_time(mut stream: impl Write + AsFd, has_stalled: &AtomicBool, text: &str) 
 }
 
 const STALL_LIMIT: Duration = Duration::from_secs(1);
-/// `PIPE_BUF`: a pipe that is ready takes so much without a wait.
+/// `PIPE_BUF`: a writable pipe accepts this many bytes without blocking.
 const PIECE_BYTES_MAX: usize = 4096;
 
-/// Trouble that ends a command.
+/// Prints the error that ends a command.
 pub fn failure(text: &str) {
     to_stderr(format_args!("{}: {text}", program()));
 }
 
-/// An error with its causes, in one line. Some have the text of their cause in their own.
+/// Returns an error with its causes, in one line. Some errors contain the text of their cause.
 pub fn causes(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(cause) {
@@ -103,7 +105,7 @@ pub fn causes(error: &anyhow::Error) -> String {
     line
 }
 
-/// The system's words, except where they leave open what to look for.
+/// Returns the system's error text, or a more helpful one for some errors.
 fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     match error.downcast_ref::<io::Error>() {
         Some(error) if error.kind() == ErrorKind::AddrInUse => "address in use by another process".to_owned(),
@@ -114,8 +116,8 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// Whether a character does something to the terminal, or to the order in which the reader sees others (Unicode's bidirectional controls), rather
-/// than being seen itself: what others have said is shown without.
+/// Returns whether a character controls the terminal, or the order of other characters (Unicode's bidirectional
+/// controls), instead of being visible. Texts of others are shown without these.
 pub fn is_control(character: char) -> bool {
     let orders = matches!(
         character,
@@ -124,22 +126,22 @@ pub fn is_control(character: char) -> bool {
     orders || character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// What the user should know beside the result.
+/// Prints information besides the result.
 pub fn note(text: &str) {
     to_stderr(format_args!("{}: {text}", program()));
 }
 
-/// A line that belongs to the one before it.
+/// Prints a line that belongs to the previous one.
 pub fn hint(text: &str) {
     to_stderr(text);
 }
 
-/// A line about something that works, but probably not as it was meant.
+/// Prints a warning about something that works, but probably not as intended.
 pub fn warning(text: &str) {
     to_stderr(text);
 }
 
-/// The exit status of a command, whose error is shown.
+/// Returns the exit status of a command, and prints its error.
 pub fn finished(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -147,7 +149,7 @@ pub fn finished(outcome: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// Shows the error that ends a command; its exit status.
+/// Prints the error that ends a command, and returns the exit status.
 pub fn failed(error: &anyhow::Error) -> ExitCode {
     failure(&causes(error));
     ExitCode::FAILURE

@@ -1,4 +1,4 @@
-//! Commands about the program itself, the same in each.
+//! Commands about the program itself, shared by all programs.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::Subcommand;
 use crate::version::VersionArguments;
 use crate::{manual, version};
 
-/// To be flattened into the commands of a program.
+/// Flattened into the commands of a program.
 #[derive(Debug, Subcommand)]
 pub enum OwnCommand {
     Version(VersionArguments),
@@ -25,10 +25,11 @@ pub enum OwnCommand {
 }
 
 impl OwnCommand {
-    /// Runs it; `definition` is that of the whole command line.
+    /// Runs the command; `definition` is that of the whole command line.
     ///
     /// # Errors
-    /// When a file can't be written.
+    ///
+    /// Returns an error if a file can't be written.
     pub fn run(self, definition: clap::Command) -> anyhow::Result<()> {
         match self {
             Self::Version(arguments) => version::print(definition.get_name(), &arguments),

@@ -1,4 +1,4 @@
-//! Numbers and durations as users write them: `"500ms"`, `"5s"`, `"1h30m"`.
+//! Parsing of numbers and durations: `"500ms"`, `"5s"`, `"1h30m"`.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use std::time::Duration;
 const DURATION_UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// What reads a whole number within a range.
+/// Returns a parser for whole numbers within a range.
 pub fn whole_number<N>(range: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, String> + Clone
 where
     N: FromStr + PartialOrd + Display + Clone,
@@ -20,7 +20,7 @@ where
     }
 }
 
-/// What reads a number within a range.
+/// Returns a parser for numbers within a range.
 pub fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
@@ -28,8 +28,8 @@ pub fn number(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String
     }
 }
 
-/// Reads a duration: one or more of digits and a unit (`ms`, `s`, `m`, `h`, `d`, `w`), each unit at most once and the
-/// larger first. A number without a unit is refused: nobody can see whether it means seconds or milliseconds.
+/// Parses a duration: one or more pairs of digits and a unit (`ms`, `s`, `m`, `h`, `d`, `w`), each unit at most once
+/// and the larger first. A number without a unit is refused, because it could mean seconds or milliseconds.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text;
@@ -46,7 +46,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| Duration::from_millis(total_ms))
 }
 
-/// The duration in the largest unit that divides it.
+/// Formats a duration in the largest unit that divides it.
 #[must_use]
 pub fn format_duration(duration: Duration) -> String {
     let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

@@ -1,17 +1,17 @@
-//! Which build this is. The programs of one build have one version.
+//! The version of the build, shared by all programs of the build.
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::output;
 
-/// Version and, where the build knows it, the commit.
+/// Version and, if the build knows it, the commit.
 pub const VERSION: &str = env!("LARDER_VERSION");
 
 /// The version alone.
 pub const NUMBER: &str = env!("BUILD_VERSION");
 
-/// The commit; empty where the build knows none.
+/// The commit; empty if the build doesn't know it.
 pub const COMMIT: &str = env!("BUILD_COMMIT");
 
 /// The compiler.
@@ -25,13 +25,13 @@ pub struct VersionArguments {
     json: bool,
 }
 
-/// Prints it.
+/// Prints the version.
 pub(crate) fn print(program: &str, arguments: &VersionArguments) {
     let text = if arguments.json { described(program).to_string() } else { format!("{program} {VERSION}") };
     output::result(&text);
 }
 
-/// `commit` is null where the build knows none.
+/// Returns the build as JSON. `commit` is null if the build doesn't know it.
 fn described(program: &str) -> Value {
     json!({
         "name": program,

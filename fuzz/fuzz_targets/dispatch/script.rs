@@ -1,17 +1,17 @@
-//! What the bytes mean.
+//! The format of scripts.
 //!
-//! A line `NAME: TEXT` is what a client says; one without a name is said by the first client. Lines of the same client that follow
-//! each other are sent at once. `\n` in a text is the end of a line too. `+NUMBER` lets so many milliseconds pass, `close` ends
-//! a connection, and `==` all of them.
+//! In a line `NAME: TEXT` a client sends the text; lines without a name belong to the first client. Consecutive lines
+//! of the same client are sent at once. `\n` in a text is a line end too. `+NUMBER` waits for this many milliseconds,
+//! `close` ends a connection, and `==` all of them.
 
 use resp::encode_command;
 
-/// How the lines of a script become bytes.
+/// The way in which lines of a script become bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     pub piece_bytes: usize,
     pub is_text_protocol: bool,
-    /// Words become an array of bulk strings, as most clients send them.
+    /// Whether words become an array of bulk strings, as most clients send them.
     pub is_array: bool,
 }
 
@@ -23,9 +23,9 @@ pub enum Step {
     Wait(u64),
 }
 
-/// Those with an odd number begin with RESP3.
+/// Clients with an odd number begin with RESP3.
 pub const CLIENTS: usize = 8;
-/// A year has 3e10 ms.
+/// Limit of waits: a year has 3e10 ms.
 const WAIT_DIGITS: usize = 11;
 const UNIT_SEPARATOR: u8 = 0x1f;
 
@@ -52,7 +52,7 @@ impl Form {
     }
 }
 
-/// The steps of a script.
+/// Returns the steps of a script.
 pub fn steps(script: &[u8], form: Form) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for line in script.split(|byte| *byte == b'\n') {
@@ -85,7 +85,7 @@ fn step(line: &[u8], form: Form) -> Step {
     Step::Say { client, bytes: lines.into_iter().flat_map(|line| form.request(line)).collect() }
 }
 
-/// The client of a name; names that end with 3 are of RESP3.
+/// Returns the client of a name; names that end with 3 use RESP3.
 fn named(line: &[u8]) -> Option<(usize, &[u8])> {
     let colon = line.iter().position(|byte| !byte.is_ascii_alphanumeric())?;
     let (name, text) = (&line[..colon], line[colon..].strip_prefix(b": ")?);

@@ -1,8 +1,8 @@
-//! Turns fuzzer bytes into header sections: lines of `name: value`, as a strict parser would let them through.
+//! Turns fuzzer bytes into header sections: lines of `name: value`, as a strict parser accepts them.
 
 use caching::FieldLine;
 
-/// The lines of a section; names are tokens, values have no line ends.
+/// Returns the lines of a section; names are tokens, values have no line ends.
 pub fn lines(bytes: &[u8]) -> Vec<FieldLine<'_>> {
     bytes.split(|byte| matches!(byte, b'\n' | b'\r' | 0)).filter_map(line).collect()
 }
@@ -14,13 +14,13 @@ fn line(bytes: &[u8]) -> Option<FieldLine<'_>> {
     is_token.then(|| (name, bytes[colon + 1..].trim_ascii()))
 }
 
-/// Two sections, with an empty line between them.
+/// Returns two sections, separated by an empty line.
 pub fn two(bytes: &[u8]) -> (Vec<FieldLine<'_>>, Vec<FieldLine<'_>>) {
     let (one, two) = cut(bytes);
     (lines(one), lines(two))
 }
 
-/// What stands before the first empty line, and what from there on.
+/// Splits the bytes at the first empty line.
 pub fn cut(bytes: &[u8]) -> (&[u8], &[u8]) {
     let at = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap_or(bytes.len());
     let (one, two) = bytes.split_at(at);

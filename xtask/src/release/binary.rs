@@ -1,4 +1,4 @@
-//! The binaries of a release, and which version they are.
+//! The binaries of a release, and their version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use crate::tool::{execute, output};
 
-/// The server, which gives the release its version, and what measures it.
+/// The server, which determines the version of the release, and the load generator.
 pub(super) const PROGRAMS: [&str; 2] = ["larder", "larder-bench"];
 
-/// What a binary says of itself.
+/// Build information that a binary reports.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Build {
     version: String,
@@ -20,18 +20,18 @@ struct Build {
     target: String,
 }
 
-/// Binaries that are to be packed.
+/// Binaries to pack.
 pub(super) struct Release {
-    /// As in names of files and packages.
+    /// The version in names of files and packages.
     pub(super) version: String,
     pub(super) target: String,
-    /// In the order of [`PROGRAMS`].
+    /// The binaries in the order of [`PROGRAMS`].
     pub(super) binaries: [PathBuf; PROGRAMS.len()],
-    /// Seconds since 1970: of the commit, so that who builds it again gets the same bytes.
+    /// Time of the commit in seconds since 1970, so that later builds produce the same bytes.
     pub(super) made_at: String,
 }
 
-/// Takes a server and the programs beside it, and leaves copies in `work`.
+/// Copies a server and the programs beside it to `work`.
 pub(super) fn prepare(
     root: &Path,
     server: &Path,
@@ -54,7 +54,7 @@ pub(super) fn prepare(
     };
     let binaries = PROGRAMS.map(|program| work.join(program));
     for (program, binary) in PROGRAMS.iter().zip(&binaries) {
-        // What addresses are in the source stays out: it is nine tenths of the file.
+        // Debug information is left out: it is nine tenths of the file.
         execute(Command::new("strip").arg("-o").arg(binary).arg(server.with_file_name(program)))?;
     }
     let made_at = output(Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]))?;
@@ -67,7 +67,8 @@ fn described(binary: &Path) -> anyhow::Result<Build> {
         .with_context(|| format!("`{} version --json` says something else", binary.display()))
 }
 
-/// The version that was asked for, if it is one of this binary: its own, or its own with what a package adds (`0.1.0-1`, `0.1.0~rc1`, `0.1.0+local`).
+/// Returns the requested version if it belongs to this binary: its own, or its own with a package suffix (`0.1.0-1`,
+/// `0.1.0~rc1`, `0.1.0+local`).
 fn labelled(version: &str, build: &Build, binary: &Path) -> anyhow::Result<String> {
     let added = version.strip_prefix(build.version.as_str());
     let is_own = added.is_some_and(|added| added.is_empty() || added.starts_with(['-', '~', '+']));
@@ -81,7 +82,8 @@ fn labelled(version: &str, build: &Build, binary: &Path) -> anyhow::Result<Strin
     Ok(version.to_owned())
 }
 
-/// That of the binary where its commit has a tag. Any other is one on the way to it, which the next release is newer than.
+/// Returns the version of the binary if its commit has a tag. Otherwise returns a pre-release version, which the next
+/// release is newer than.
 fn version(root: &Path, build: &Build) -> anyhow::Result<String> {
     let git = |arguments: &[&str]| output(Command::new("git").current_dir(root).args(arguments));
     let describe = ["describe", "--tags", "--exact-match", "--match", "v[0-9]*", "HEAD"];

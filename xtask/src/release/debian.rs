@@ -1,4 +1,4 @@
-//! The package for Debian and Ubuntu. `dpkg-deb` makes it, which every Debian has: nothing has to be installed for it.
+//! The package for Debian and Ubuntu, made with `dpkg-deb`, which every Debian system has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::stage;
 use crate::tool::execute;
 
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
-/// Files that an operator edits: an upgrade asks before it replaces one.
+/// Files that operators edit: an upgrade asks before it replaces one.
 const CONFIGURATION: &str = "/etc/larder/kv.toml\n/etc/larder/larder.toml\n";
 
-/// Packs the installation; answers with the name of the file.
+/// Packs the installation; returns the name of the file.
 pub(super) fn pack(
     root: &Path,
     release: &Release,
@@ -68,7 +68,7 @@ const DESCRIPTION: &str = " larder serve stands in front of origin servers and a
                            the Redis protocol; both have units for systemd. larder-bench puts load on\n \
                            servers and reports what came of it.\n";
 
-/// What Debian calls the processor of a target.
+/// Returns Debian's name for the architecture of a target.
 fn architecture(target: &str) -> anyhow::Result<&'static str> {
     match target.split('-').next() {
         Some("x86_64") => Ok("amd64"),
@@ -77,7 +77,7 @@ fn architecture(target: &str) -> anyhow::Result<&'static str> {
     }
 }
 
-/// The newest version of the C library that one of the programs wants.
+/// Returns the newest version of the C library that one of the programs needs.
 fn newest_libc(programs: &[PathBuf]) -> anyhow::Result<String> {
     let wanted =
         programs.iter().map(|program| libc_of(&fs::read(program)?)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -85,7 +85,7 @@ fn newest_libc(programs: &[PathBuf]) -> anyhow::Result<String> {
     Ok(newest.iter().map(ToString::to_string).collect::<Vec<_>>().join("."))
 }
 
-/// The newest that a program wants, from the names of versions in it.
+/// Returns the newest version that a program needs, from the version names in it.
 fn libc_of(program: &[u8]) -> anyhow::Result<Vec<u32>> {
     let wanted = program.windows(LIBC.len()).enumerate().filter(|(_, window)| *window == LIBC);
     let versions = wanted.filter_map(|(at, _)| {

@@ -1,4 +1,4 @@
-//! Pages, examples and rules of a release: where each file of the repository goes, and what becomes of links between pages.
+//! Pages, examples and rules of a release: the destination of each file of the repository, and links between pages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::process::Command;
 use crate::tidy::resolve;
 use crate::tool::output;
 
-/// Where the files of the repository that a release has go, by their paths there.
+/// Destinations of the repository's files in the release, by path in the repository.
 pub(super) type Places = BTreeMap<String, String>;
 
-/// Folders with all that git knows of them.
+/// Folders of which all files in git are included.
 const FOLDERS: [(&str, &str); 6] = [
     ("config/", "usr/share/doc/larder/examples/"),
     ("deploy/grafana/", "usr/share/larder/grafana/"),
@@ -20,7 +20,7 @@ const FOLDERS: [(&str, &str); 6] = [
     ("docs/", "usr/share/doc/larder/docs/"),
 ];
 
-/// The single files, and those of the folders.
+/// Returns the destinations of the single files, and of those in the folders.
 pub(super) fn places(root: &Path, files: &[(&str, &str)]) -> anyhow::Result<Places> {
     let mut places: Places = files.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect();
     for (from, to) in FOLDERS {
@@ -31,7 +31,8 @@ pub(super) fn places(root: &Path, files: &[(&str, &str)]) -> anyhow::Result<Plac
     Ok(places)
 }
 
-/// A page as it stands in the release. A link to something that is there leads to its place; of another one, the text stays.
+/// Returns a page for the release. A link to a file of the release leads to its destination; for other files only the
+/// text stays.
 pub(super) fn relinked(page: &str, text: &str, places: &Places) -> String {
     let mut written = String::with_capacity(text.len());
     for (index, part) in text.split("```").enumerate() {
@@ -72,7 +73,7 @@ fn new_target(page: &str, target: &str, places: &Places) -> Option<String> {
     Some(format!("{}{mark}{anchor}", relative(places.get(page)?, to)))
 }
 
-/// Takes the bracket away that the text of a link begins with; an image has no text.
+/// Removes the bracket before the text of a link; an image has no text.
 fn unlink(written: &mut String) {
     let Some(at) = written.rfind('[') else { return };
     match written[..at].ends_with('!') {
@@ -81,7 +82,7 @@ fn unlink(written: &mut String) {
     }
 }
 
-/// The way to a file from the folder of another one.
+/// Returns the relative path of a file from the folder of another one.
 fn relative(from: &str, to: &str) -> String {
     let (from, to): (Vec<_>, Vec<_>) = (from.split('/').collect(), to.split('/').collect());
     let common = from.iter().zip(&to).take_while(|(one, other)| one == other).count();

@@ -1,4 +1,4 @@
-//! The list of what is in a binary (a software bill of materials): CycloneDX 1.6 as JSON, from what cargo resolves.
+//! The components of a binary (a software bill of materials): CycloneDX 1.6 as JSON, from cargo's resolution.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,11 +8,12 @@ use anyhow::Context as _;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Node, Package, PackageId};
 use serde_json::{Value, json};
 
-/// The list for the binary of the package `program` that is built for `target`. Features are those of the whole workspace together, so a crate may be named that only a
-/// tool of the repository has; none is left out.
+/// Returns the components of the package `program`'s binary for `target`. Features are those of the whole workspace
+/// together, so the list may include a crate that only a tool of the repository has, but omits none.
 ///
 /// # Errors
-/// When cargo can't resolve the workspace, or `Cargo.lock` can't be read.
+///
+/// Returns an error if cargo can't resolve the workspace, or `Cargo.lock` can't be read.
 pub fn of_binary(root: &Path, program: &str, version: &str, target: &str) -> anyhow::Result<Value> {
     let options = vec!["--locked".to_owned(), "--filter-platform".to_owned(), target.to_owned()];
     let metadata = MetadataCommand::new().current_dir(root).other_options(options).exec();
@@ -39,7 +40,7 @@ pub fn of_binary(root: &Path, program: &str, version: &str, target: &str) -> any
     }))
 }
 
-/// What a package is linked with, and what that is linked with, each with its own: not what only builds or tests it.
+/// Collects the packages that a package is linked with, recursively: without build and test dependencies.
 fn linked<'a>(
     metadata: &'a Metadata,
     binary: &'a PackageId,
@@ -64,7 +65,7 @@ fn normal(node: &Node) -> impl Iterator<Item = &PackageId> {
         .map(|dependency| &dependency.pkg)
 }
 
-/// By name and version, as `Cargo.lock` has them.
+/// Returns checksums by name and version, as in `Cargo.lock`.
 fn checksums(root: &Path) -> anyhow::Result<BTreeMap<(String, String), String>> {
     let lock: toml::Table = fs::read_to_string(root.join("Cargo.lock"))?.parse()?;
     let packages = lock["package"].as_array().context("Cargo.lock lists no packages")?;
@@ -77,7 +78,7 @@ fn checksums(root: &Path) -> anyhow::Result<BTreeMap<(String, String), String>> 
 
 fn library(package: &Package, checksums: &BTreeMap<(String, String), String>) -> Value {
     let mut library = component(package, "library");
-    // Ours come from no registry, which may have others of the same name.
+    // Packages of the workspace come from no registry, which may have others of the same name.
     if package.source.is_some() {
         library["purl"] = reference(package).into();
     }
@@ -99,7 +100,7 @@ fn component(package: &Package, kind: &str) -> Value {
         "version": package.version.to_string(),
     });
     if let Some(license) = &package.license {
-        // The older way of writing a choice has a slash.
+        // The older syntax separates alternatives by a slash.
         let choices: Vec<_> = license.split('/').map(str::trim).collect();
         component["licenses"] = json!([{ "expression": choices.join(" OR ") }]);
     }

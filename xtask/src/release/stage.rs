@@ -1,4 +1,4 @@
-//! An installation in a folder, as it stands below `/`: what the archive and the package have in common.
+//! An installation in a folder, with its layout below `/`: the common part of the archive and the package.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +11,7 @@ use super::binary::PROGRAMS;
 use super::documents;
 use crate::tool::{execute, output};
 
-/// Files of the repository, and where they go.
+/// Files of the repository, with their destinations.
 const FILES: [(&str, &str); 12] = [
     ("deploy/systemd/larder.service", "usr/lib/systemd/system/larder.service"),
     ("deploy/systemd/larder.socket", "usr/lib/systemd/system/larder.socket"),
@@ -27,14 +27,14 @@ const FILES: [(&str, &str); 12] = [
     ("LICENSE-MIT", "usr/share/doc/larder/LICENSE-MIT"),
 ];
 
-/// Shells, and where they look for completions: before and behind the name of the program.
+/// Shells, with the folder of completions and the suffix of the file.
 const COMPLETIONS: [(&str, &str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/", ""),
     ("zsh", "usr/share/zsh/vendor-completions/_", ""),
     ("fish", "usr/share/fish/vendor_completions.d/", ".fish"),
 ];
 
-/// Puts everything in its place.
+/// Writes all files.
 pub(super) fn lay_out(root: &Path, binaries: &[PathBuf], installation: &Path) -> anyhow::Result<()> {
     for (program, binary) in PROGRAMS.iter().zip(binaries) {
         lay_out_program(program, binary, installation)?;
@@ -51,7 +51,7 @@ pub(super) fn lay_out(root: &Path, binaries: &[PathBuf], installation: &Path) ->
     pages.into_iter().try_for_each(|page| execute(Command::new("gzip").args(["-n", "-9"]).arg(page?.path())))
 }
 
-/// A binary writes its manual pages and completions itself.
+/// A binary writes its own manual pages and completions.
 fn lay_out_program(program: &str, binary: &Path, installation: &Path) -> anyhow::Result<()> {
     put(binary, &installation.join("usr/bin").join(program), 0o755)?;
     execute(Command::new(binary).args(["manual", "--out"]).arg(installation.join(MANUAL)))?;
@@ -70,7 +70,7 @@ fn put(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     set_mode(to, mode)
 }
 
-/// Writes a file, and the folders that lead to it.
+/// Writes a file, and creates its folders.
 pub(super) fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     fs::create_dir_all(path.with_file_name(""))?;
     fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))?;
@@ -81,7 +81,7 @@ fn set_mode(path: &Path, mode: u32) -> anyhow::Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
 }
 
-/// A folder with nothing in it.
+/// Creates an empty folder.
 pub(super) fn empty(folder: &Path) -> anyhow::Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;

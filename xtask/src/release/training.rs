@@ -1,4 +1,4 @@
-//! What a server of a release was trained by: a profile of how often its code ran under load, which the compiler then lays it out by.
+//! Training of a release's server: a profile of how often its code runs under load, by which the compiler lays it out.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use super::stage::empty;
 use crate::tool::{execute, output};
 
-/// Rows of the comparison, those whose code a server runs for each request, and for how many seconds each.
+/// Loads of the comparison whose code a server runs for each request, and the seconds of each.
 const LOADS: [(&str, &[&str]); 2] = [
     (
         "2",
@@ -34,11 +34,12 @@ const LOADS: [(&str, &[&str]); 2] = [
     ("1", &["kv-get", "kv-set", "kv-values"]),
 ];
 
-/// Two seconds of hits make more. A server that can't write what it has counted, or is killed before, leaves nothing, or the calls of its start.
+/// Two seconds of hits make more calls. A server that can't write its counts, or is killed first, leaves none, or only
+/// those of its start.
 const CALLS_MIN: u64 = 100_000;
 
-/// Builds all programs into one folder, and answers with the server and the profile that it was built by: a given one, or that of a training.
-/// What only measures is built without: of the code that both have, the server runs another part.
+/// Builds all programs into one folder; returns the server, and the profile that it was built with: a given one, or
+/// that of a training. The load generator is built without it, because it uses other parts of the common code.
 pub(super) fn build(
     root: &Path,
     target: &Path,
@@ -51,16 +52,16 @@ pub(super) fn build(
         None => train(root, target)?,
     };
     let server = build_by(root, target, &profile)?;
-    // By itself: built with the server, that would have features of libraries that only this one wants.
+    // Separately: if built together, the server would get features of libraries that only this program needs.
     let arguments = ["build", "--release", "--locked", "--package", "larder-bench"];
     execute(Command::new("cargo").current_dir(root).args(arguments))?;
     fs::copy(target.join("release/larder-bench"), server.with_file_name("larder-bench"))?;
     Ok((server, profile))
 }
 
-/// Builds a server that counts what it runs, puts loads on it, and writes the profile of that to a file.
+/// Builds a server that counts its calls, puts loads on it, and writes the profile to a file.
 fn train(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
-    // Looked for first: the build takes minutes.
+    // Checked first, because the build takes minutes.
     let merger = merger()?;
     let folder = target.join("training");
     let server = build_server(root, &folder, "-Cprofile-generate=", &folder.join("counts"))?;
@@ -80,11 +81,11 @@ fn train(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
     Ok(profile)
 }
 
-/// Runs a load, and merges what its servers have counted.
+/// Runs a load, and merges the counts of its servers.
 fn count(load: &mut Command, merger: &Path, profile: &Path) -> anyhow::Result<()> {
     let counts = std::env::temp_dir().join(format!("larder-training-{}", std::process::id()));
     empty(&counts)?;
-    // Servers run as another user where this one is root.
+    // Servers run as another user if this one is root.
     fs::set_permissions(&counts, Permissions::from_mode(0o1777))?;
     execute(load.env("LLVM_PROFILE_FILE", counts.join("%m.profraw")))?;
     merge(merger, &[&counts], profile)?;
@@ -106,7 +107,7 @@ fn most_calls(about: &str) -> Option<u64> {
     about.lines().find_map(|line| line.strip_prefix("Maximum function count: "))?.trim().parse().ok()
 }
 
-/// Builds the server by a profile.
+/// Builds the server with a profile.
 fn build_by(root: &Path, target: &Path, profile: &Path) -> anyhow::Result<PathBuf> {
     build_server(root, &target.join("trained"), "-Cprofile-use=", profile)
 }
@@ -115,10 +116,11 @@ fn build_server(root: &Path, target: &Path, flag: &str, path: &Path) -> anyhow::
     let mut flag = OsString::from(flag);
     flag.push(path);
     let mut cargo = Command::new("cargo");
-    // Each flag has an end of its own in this one: a path may have blanks in it.
+    // This variable separates flags by a special character, so that a path may contain spaces.
     cargo.current_dir(root).env("CARGO_ENCODED_RUSTFLAGS", flag);
     cargo.args(["build", "--release", "--locked", "--package", "larder", "--target-dir"]).arg(target);
-    // Where a target is named, flags are for it alone: what macros and build scripts run says nothing of the server.
+    // With a named target, the flags apply to that target only: calls of macros and build scripts are irrelevant to the
+    // server.
     let host = host()?;
     execute(cargo.args(["--target", &host]))?;
     Ok(target.join(host).join("release/larder"))
@@ -130,7 +132,7 @@ fn host() -> anyhow::Result<String> {
     Ok(host.to_owned())
 }
 
-/// That of the compiler: other versions can't read what its programs write.
+/// Returns the `llvm-profdata` of the compiler: other versions can't read the output of its programs.
 fn merger() -> anyhow::Result<PathBuf> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let merger = Path::new(&sysroot).join("lib/rustlib").join(host()?).join("bin/llvm-profdata");

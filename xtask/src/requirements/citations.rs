@@ -1,4 +1,4 @@
-//! Where requirements are cited: comments of Rust files, and `cites` of cases.
+//! Citations of requirements: comments of Rust files, and `cites` of cases.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::tidy::Problem;
 use crate::tidy::layout::Layout;
 use crate::tidy::source::Source;
 
-/// `RFC 9111 section 4.2.3: current age`, taken apart.
+/// A parsed citation, such as `RFC 9111 section 4.2.3: current age`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reference {
     pub(super) document: String,
@@ -23,23 +23,23 @@ pub(super) struct Reference {
 pub(super) struct Citation {
     pub(super) reference: Reference,
     pub(super) file: String,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub(super) line: usize,
-    /// The function or the case; nothing where a citation stands above another item.
+    /// The function or the case; `None` if a citation is above another item.
     pub(super) place: Option<String>,
     pub(super) witness: Witness,
 }
 
-/// What a citation proves.
+/// The kind of evidence that a citation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Witness {
     Code,
     Test,
-    /// Nothing: it stands in a tool, such as the mock origin server, which plays another role.
+    /// None: the citation is in a tool, such as the mock origin server, which plays another role.
     Tool,
 }
 
-/// The citations of a tree, and what looks like one and is none.
+/// The citations of a tree, and invalid ones.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) citations: Vec<Citation>,
@@ -83,7 +83,7 @@ impl Found {
         }
     }
 
-    /// Objects with `cites` at any depth; the nearest `name` above names the case.
+    /// Collects objects with `cites` at any depth; the nearest `name` above names the case.
     fn read_cases(&mut self, file: &CaseFile<'_>, value: &Value, name: Option<&str>) {
         match value {
             Value::Array(members) => members.iter().for_each(|member| self.read_cases(file, member, name)),
@@ -134,7 +134,7 @@ fn witness(source: &Source, line: usize) -> Witness {
     if source.is_test_line(line + 1) { Witness::Test } else { Witness::Code }
 }
 
-/// The function above which a citation stands, otherwise the innermost one around it.
+/// Returns the function that a citation is above, otherwise the innermost one around it.
 fn place(source: &Source, lines: &[&str], cited: usize) -> Option<String> {
     let is_above = |text: &&str| matches!(text.trim_start().as_bytes(), [b'/', b'/', ..] | [b'#', ..]);
     let item = cited + lines[cited..].iter().take_while(|text| is_above(text)).count() + 1;

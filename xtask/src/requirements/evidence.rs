@@ -1,4 +1,4 @@
-//! Which citations answer which requirement.
+//! Joins citations and requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +6,25 @@ use super::citations::{Citation, Reference, Witness};
 use super::list::{Document, Requirement, Section};
 use crate::tidy::Problem;
 
-/// Where something is cited: file, and function or case.
+/// The place of a citation: file, and function or case.
 pub(super) type Place = (String, Option<String>);
 
-/// What answers one requirement.
+/// The citations of one requirement.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) code: BTreeSet<Place>,
     pub(super) tests: BTreeSet<Place>,
 }
 
-/// The answers to all requirements that have one.
+/// The citations of all requirements that have any.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     answers: BTreeMap<Reference, Answer>,
 }
 
 impl Evidence {
-    /// Joins `citations` with `documents`; also answers with those that cite nothing. Citations of
-    /// documents without a list stay out.
+    /// Joins `citations` with `documents`; also returns problems for those that name no requirement. Ignores citations
+    /// of documents without a list.
     pub(super) fn join(documents: &[Document], citations: &[Citation]) -> (Self, Vec<Problem>) {
         let mut evidence = Self::default();
         let mut unmatched = Vec::new();
@@ -53,7 +53,7 @@ impl Evidence {
         self.answers.get(&reference(document, section, line))
     }
 
-    /// A line for each requirement that has neither an excuse (exception, unused, deviation) nor both code and
+    /// Returns a line for each requirement that has neither an excuse (exception, unused, deviation) nor both code and
     /// test, and for each that has an exception, or is unused, and has both.
     pub(super) fn gaps(&self, documents: &[Document]) -> Vec<String> {
         let mut gaps = Vec::new();
@@ -107,7 +107,7 @@ fn problem(document: &Document, citation: &Citation) -> Problem {
 
 const NEAREST_MAX: usize = 4;
 
-/// What somebody may have meant: the lines of the same section first, then by likeness of the title.
+/// Returns suggestions: the lines of the same section first, then by similarity of the title.
 fn nearest(document: &Document, cited: &Reference) -> Vec<String> {
     let mut lines: Vec<(&Section, &Requirement)> = document
         .sections

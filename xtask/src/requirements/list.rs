@@ -12,7 +12,7 @@ use crate::tidy::Problem;
 /// One document, for example RFC 9111.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// As citations name it: `RFC 9111`.
+    /// Name in citations: `RFC 9111`.
     pub(super) name: String,
     pub(super) title: String,
     pub(super) sections: Vec<Section>,
@@ -21,7 +21,7 @@ pub(super) struct Document {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Section {
-    /// As citations name it: `4.2.3`.
+    /// Number in citations: `4.2.3`.
     pub(super) number: String,
     pub(super) title: String,
     pub(super) line: Vec<Requirement>,
@@ -30,20 +30,20 @@ pub(super) struct Section {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Requirement {
-    /// As citations name it; no two of a section are equal.
+    /// Title in citations; unique in its section.
     pub(super) title: String,
     pub(super) level: Level,
-    /// What the document asks for, in our words.
+    /// The requirement, paraphrased.
     pub(super) requirement: String,
-    /// Which role it is asked of that Larder does not play: `role: user agent; ..`
+    /// The role that the requirement is for, if Larder doesn't play it: `role: user agent; ..`
     pub(super) exception: Option<String>,
-    /// Why Larder makes no use of what it permits, or why it never applies.
+    /// The reason why Larder doesn't use a permission, or why the requirement never applies.
     pub(super) unused: Option<String>,
-    /// What Larder does instead, and why.
+    /// The different behaviour of Larder, with the reason.
     pub(super) deviation: Option<String>,
 }
 
-/// How strictly the document asks.
+/// The level of the requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) enum Level {
     #[serde(rename = "MUST")]
@@ -56,10 +56,10 @@ pub(super) enum Level {
     ShouldNot,
     #[serde(rename = "MAY")]
     May,
-    /// "ought to", "is encouraged to", "should" in small letters.
+    /// "ought to", "is encouraged to", "should" in lower case.
     #[serde(rename = "ought")]
     Ought,
-    /// What a word, a field or a calculation means.
+    /// The meaning of a word, a field or a calculation.
     #[serde(rename = "meaning")]
     Meaning,
 }
@@ -93,7 +93,7 @@ struct File {
     section: Vec<Section>,
 }
 
-/// The document that the page is about; the others complete it.
+/// The document that the page is about; the others supplement it.
 const FIRST: u32 = 9111;
 const FOLDER: &str = "conformance/requirements";
 
@@ -153,12 +153,12 @@ fn faults(path: &str, text: &str, document: &Document) -> Vec<Problem> {
     problems
 }
 
-/// The line that holds `sought`, counted from 1; the first line when none does.
+/// Returns the line that contains `sought`, counted from 1; the first line if none does.
 pub(super) fn line_of(text: &str, sought: &str) -> usize {
     text.lines().position(|line| line.contains(sought)).map_or(1, |index| index + 1)
 }
 
-/// `4.10` comes after `4.9`.
+/// Sorts `4.10` after `4.9`.
 fn order(section: &str) -> Vec<u32> {
     section.split('.').map(|part| part.parse().unwrap_or(u32::MAX)).collect()
 }

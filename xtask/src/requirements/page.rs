@@ -1,4 +1,4 @@
-//! The page: a table per section, and how much is open.
+//! The page: a table per section, and the number of open requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,21 +8,21 @@ use super::list::{Document, Requirement};
 
 const INTRODUCTION: &str = "# Requirements of the RFCs
 
-What the RFCs ask of a shared cache, and where Larder does it. One line per requirement, in our own words; the RFC's text is what
-counts. `cargo xtask requirements` writes this page from the lists in `conformance/requirements` and from the citations beside
-code and tests; nobody edits it by hand.
+The requirements of the RFCs on a shared cache, with the code and tests for them in Larder. One line per requirement, paraphrased; the
+text of the RFC is authoritative. `cargo xtask requirements` generates this page from the lists in `conformance/requirements` and from
+the citations beside code and tests; don't edit it.
 
-A line has code and tests, or an exception that says why it has none: it is asked of a role that Larder does not play (private
-cache, user agent, origin server). *Not used* is what the text permits and Larder makes no use of, and what never applies. A
-*deviation* says where Larder knowingly does something else, and why. As a level, *ought* stands for advice without capital letters,
-*meaning* for a definition.
+A line has code and tests, or an exception with the reason why not: the requirement is for a role that Larder does not play (private
+cache, user agent, origin server). *Not used* are permissions that Larder does not use, and requirements that never apply. A
+*deviation* is a deliberate difference of Larder, with the reason. The level *ought* means advice without capital letters,
+*meaning* a definition.
 
-All of it is said of Larder as it comes, with the profile `rfc9111` where a line says so. What an operator configures counts before what
-an origin server or a client says: `ttl_override`, `ttl_default`, `honour_request_directives` and the like.
+The page describes Larder's defaults, with the profile `rfc9111` where a line says so. The operator's configuration takes precedence over
+an origin server or a client: `ttl_override`, `ttl_default`, `honour_request_directives` and the like.
 
 ";
 
-/// Names of a file shown in one cell; the rest is a number.
+/// Names of a file shown in one cell; of the others, the number.
 const PLACES_MAX: usize = 4;
 
 pub(super) fn render(documents: &[Document], evidence: &Evidence) -> String {
@@ -76,7 +76,7 @@ fn summarise(page: &mut String, documents: &[Document], evidence: &Evidence) {
     }
 }
 
-/// As pages number their headings: lower case, words joined by hyphens.
+/// Returns the anchor of a heading: lower case, words joined by hyphens.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
@@ -106,7 +106,8 @@ fn excuse(line: &Requirement) -> String {
     exception.or(unused).or(deviation).unwrap_or_default()
 }
 
-/// `` `crates/caching/src/age.rs` `corrected_initial_age` ``: a file once, its functions or cases behind it.
+/// Formats `` `crates/caching/src/age.rs` `corrected_initial_age` ``: each file once, followed by its functions or
+/// cases.
 fn cell(places: &BTreeSet<Place>) -> String {
     let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (file, place) in places {

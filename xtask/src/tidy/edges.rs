@@ -1,7 +1,7 @@
-//! Which of our crates may use which.
+//! Allowed dependencies between Larder's crates.
 //!
-//! The table is the architecture: a new row or a new entry is a commit of its own with its reason.
-//! Crates that are in the table and not in the tree yet are fine.
+//! The table is the architecture: a new row or entry is a commit of its own, with its reason. Crates may be in the
+//! table before they are in the tree.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use cargo_metadata::{Dependency, DependencyKind, MetadataCommand, Package};
 use super::problem::Problem;
 use super::purity::{IMPURE_DEPENDENCIES, PURE_CRATES};
 
-/// Every crate of the house, as in the table.
+/// Every crate of the workspace, as in the table.
 pub(super) const OUR_CRATES: [&str; 24] = [
     "breaker",
     "caching",
@@ -152,7 +152,7 @@ fn allowed_sentence(allowed: &[&str]) -> String {
     }
 }
 
-/// A `Cargo.toml`, to name the line of a dependency.
+/// A `Cargo.toml`, for the line number of a dependency.
 struct Manifest {
     path: String,
     text: String,
@@ -161,7 +161,7 @@ struct Manifest {
 impl Manifest {
     fn read(root: &Path, package: &Package) -> Self {
         let full = package.manifest_path.as_std_path();
-        // Cargo answers with the real path; the root may have been given through a link.
+        // Cargo returns the real path; the root may have been given through a link.
         let real_root = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let path = full.strip_prefix(&real_root).or_else(|_| full.strip_prefix(root)).unwrap_or(full);
         let text = std::fs::read_to_string(full).unwrap_or_default();

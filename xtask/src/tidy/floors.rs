@@ -1,7 +1,7 @@
-//! Rooms of a crate stand on floors: a room imports only rooms of lower floors.
+//! Rooms of a crate are on floors: a room imports only rooms of lower floors.
 //!
-//! A room is a folder, or a file beside `lib.rs`. `xtask/floors.txt` has the floors of each crate from the top down, with the rooms of each.
-//! Imports that still run upwards are listed there one by one, so that they only become fewer.
+//! A room is a folder, or a file beside `lib.rs`. `xtask/floors.txt` has the floors of each crate from the top down,
+//! with the rooms of each. Remaining upward imports are listed there one by one, so that their number can only fall.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -35,7 +35,7 @@ struct House<'a> {
     line: usize,
     /// Rooms, each with the line of its floor.
     rooms: Vec<(&'a str, usize)>,
-    /// Imports that run upwards, from and to, with their lines.
+    /// Imports that run upwards, with source, target and line.
     upwards: Vec<(&'a str, &'a str, usize)>,
 }
 
@@ -69,7 +69,7 @@ impl House<'_> {
         problems
     }
 
-    /// Files in rooms without a floor.
+    /// Returns files in rooms without a floor.
     fn unlisted(&self, imports: &Imports, root: &str) -> Vec<Problem> {
         let is_listed = |file: &String| self.rooms.iter().any(|(name, _)| *name == room_of(file, root));
         let unlisted = imports.files.iter().filter(|file| !is_listed(file));
@@ -81,7 +81,7 @@ impl House<'_> {
             .collect()
     }
 
-    /// Imports that run upwards and are not written down, and lines that are written for none.
+    /// Returns upward imports that are not listed, and listed ones that don't exist.
     fn upward_imports(&self, imports: &Imports, root: &str) -> Vec<Problem> {
         let mut unused = self.upwards.clone();
         let mut problems = Vec::new();
@@ -115,7 +115,7 @@ impl House<'_> {
     }
 }
 
-/// The folder or file below the crate's root that a path is in; `lib` is the root itself.
+/// Returns the folder or file below the crate's root that contains a path; `lib` is the root itself.
 fn room_of<'p>(path: &'p str, root: &str) -> &'p str {
     let below = path.strip_prefix(root).unwrap_or(path).trim_start_matches('/');
     let first = below.split('/').next().unwrap_or(below);
@@ -126,7 +126,7 @@ fn problem(file: &str, line: usize, what: String, allowed: &str) -> Problem {
     Problem { file: file.to_owned(), line, rule: "floors", what, allowed: allowed.to_owned() }
 }
 
-/// The source folders of all crates: `crates/store/src`, `xtask/src`.
+/// Returns the source folders of all crates: `crates/store/src`, `xtask/src`.
 fn roots(sources: &[Source]) -> BTreeSet<&str> {
     let root = |source: &'_ Source| Some(source.path.find("/src/")? + "/src".len());
     sources.iter().filter_map(|source| source.path.get(..root(source)?)).collect()

@@ -1,21 +1,22 @@
-//! Which file of a crate uses which: an edge goes to the file that defines the item, not to one that passes it on.
+//! Imports between the files of a crate: an edge leads to the file that defines the item, not to one that re-exports
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::paths::{Import, Names, Reach};
 use super::source::{Purpose, Source};
 
-/// How often an import is followed to where its name is defined.
+/// Limit of re-exports that are followed to the definition of a name.
 const HOPS_MAX: usize = 8;
 
-/// What stands before the name of an item.
+/// Keywords before the name of an item.
 const DEFINERS: [&str; 9] =
     ["const", "enum", "fn", "macro_rules", "mod", "static", "struct", "trait", "type"];
 
 /// The files that a file uses, and the paths that name them.
 pub(super) type Uses = BTreeMap<usize, BTreeSet<String>>;
 
-/// The production files of one crate, and who uses whom.
+/// The production files of one crate, and their imports.
 pub(super) struct Imports {
     /// Paths of the files, sorted.
     pub(super) files: Vec<String>,
@@ -24,7 +25,7 @@ pub(super) struct Imports {
 }
 
 impl Imports {
-    /// Of the crate whose sources stand below `root`, as `crates/store/src`.
+    /// Reads the crate with the sources below `root`, such as `crates/store/src`.
     pub(super) fn read(sources: &[Source], root: &str) -> Self {
         let mut own: Vec<&Source> = sources.iter().filter(|source| is_production_of(source, root)).collect();
         own.sort_by(|a, b| a.path.cmp(&b.path));
@@ -39,7 +40,7 @@ fn is_production_of(source: &Source, root: &str) -> bool {
     below && source.purpose == Purpose::Production && !source.path.ends_with("/main.rs")
 }
 
-/// A file as a module: its path in words, and what it names and defines outside tests.
+/// A file as a module: its path in words, and the names that it uses and defines outside of tests.
 struct Module<'a> {
     source: &'a Source,
     path: Vec<String>,
@@ -80,7 +81,7 @@ impl<'a> Modules<'a> {
         uses
     }
 
-    /// The paths that an import brings, with their line; of one that brings all, those of which the file has the word.
+    /// Returns the paths of an import, with their lines; for a glob import, those whose names occur in the file.
     fn brought(&self, file: usize, import: &Import) -> Vec<(usize, Vec<String>)> {
         let Some((_, from)) = import.words.split_last().filter(|(last, _)| *last == "*") else {
             return vec![(import.line, import.words.clone())];
@@ -95,14 +96,14 @@ impl<'a> Modules<'a> {
         words.map(|word| (import.line, from.iter().chain([word]).cloned().collect())).collect()
     }
 
-    /// The file of the module that a path names as a whole.
+    /// Returns the file of the module that a path names as a whole.
     fn module(&self, file: usize, words: &[String]) -> Option<usize> {
         let (mut path, rest) = self.start(file, words)?;
         path.extend(rest.iter().cloned());
         self.by_path.get(&path).copied()
     }
 
-    /// The file that defines what a path in `file` names; none for other crates and for modules as such.
+    /// Returns the file that defines the item of a path in `file`; `None` for other crates and for modules as such.
     fn definer(&self, file: usize, words: &[String], hops: usize) -> Option<usize> {
         let (start, rest) = self.start(file, words)?;
         let mut path = start;
@@ -123,7 +124,7 @@ impl<'a> Modules<'a> {
         self.passed_on(owner, item, rest, hops - 1).or(Some(owner))
     }
 
-    /// Where an item comes from that `owner` imports.
+    /// Returns the source of an item that `owner` imports.
     fn passed_on(&self, owner: usize, item: &str, rest: &[String], hops: usize) -> Option<usize> {
         let follow = |import: &Import, tail: &[String]| {
             let words: Vec<String> = import.words.iter().chain(tail).cloned().collect();
@@ -139,7 +140,7 @@ impl<'a> Modules<'a> {
         })
     }
 
-    /// The module at which a path begins, and what is left of it.
+    /// Returns the module at which a path begins, and the rest of the path.
     fn start<'w>(&self, file: usize, words: &'w [String]) -> Option<(Vec<String>, &'w [String])> {
         let own = &self.all[file].path;
         let (first, rest) = words.split_first()?;
@@ -159,12 +160,12 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// What is only passed on to others makes no edge; a trait may be used without its name.
+/// Re-exports make no edge; a trait may be used without its name.
 fn is_used_here(import: &Import, names: &Names) -> bool {
     import.reach == Reach::Own || names.words.contains(&import.name)
 }
 
-/// `cache/fill.rs` is `cache::fill`, `cache/mod.rs` is `cache`, `lib.rs` is the crate.
+/// Returns the module path: `cache/fill.rs` is `cache::fill`, `cache/mod.rs` is `cache`, `lib.rs` is the crate.
 fn module_path(file: &str) -> Vec<String> {
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let mut words: Vec<String> = stem.split('/').map(str::to_owned).collect();

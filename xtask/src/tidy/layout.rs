@@ -1,4 +1,4 @@
-//! What stands in the tree: sources, pages, and what git ignores.
+//! The contents of the tree: sources, pages, and the paths that git ignores.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ pub(crate) struct Layout {
     pub(crate) sources: Vec<Source>,
     /// Every Markdown file: path and text.
     pub(super) pages: Vec<(String, String)>,
-    /// Every file of other kinds that has comments: path and text.
+    /// Every file of other kinds with comments: path and text.
     pub(super) others: Vec<(String, String)>,
     /// Every file and folder, by path from the root; folders without a slash at the end.
     pub(crate) paths: BTreeSet<String>,
@@ -71,7 +71,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Whether a file or folder stands at `path`; `*` stands for any part of one name.
+    /// Returns whether a file or folder exists at `path`; `*` stands for any part of one name.
     pub(super) fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         if path.contains('*') {
@@ -87,7 +87,7 @@ impl Layout {
     }
 }
 
-/// The lines of `.gitignore` that begin at the root (`/target`), without the slash.
+/// Returns the lines of `.gitignore` that begin at the root (`/target`), without the slash.
 fn ignored_paths(root: &Path) -> Vec<String> {
     let text = fs::read_to_string(root.join(".gitignore")).unwrap_or_default();
     text.lines()
@@ -112,7 +112,7 @@ fn matches_name(name: &str, pattern: &str) -> bool {
     }
 }
 
-/// A file that is only declared behind `#[cfg(test)]`, or by such a file, is a test file as a whole.
+/// A file that is declared only behind `#[cfg(test)]`, or by such a file, is a test file as a whole.
 fn mark_test_modules(sources: &mut [Source]) {
     let mut marked = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Links and paths in the documentation and in comments lead somewhere.
+//! Checks that links and paths in the documentation and in comments exist.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ fn broken_link(
     is_missing.then(|| format!("`{resolved}` has no heading `#{anchor}`"))
 }
 
-/// The path from the root that `target` means on `page`; a leading slash is the root.
+/// Returns the path from the root that `target` means on `page`; a leading slash is the root.
 pub(crate) fn resolve(page: &str, target: &str) -> Option<String> {
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = if target.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
@@ -77,7 +77,7 @@ pub(crate) fn resolve(page: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// What code spans of a line name that does not exist.
+/// Returns paths in code spans of a line that don't exist.
 fn broken_paths<'a>(layout: &'a Layout, line: &'a str) -> impl Iterator<Item = String> + 'a {
     let words = code_spans(line).into_iter().flat_map(str::split_whitespace);
     let paths =
@@ -88,14 +88,14 @@ fn broken_paths<'a>(layout: &'a Layout, line: &'a str) -> impl Iterator<Item = S
         .map(|path| format!("`{path}` does not exist"))
 }
 
-/// The path in a word, without anchor, line number and full stop; none when the word is a pattern for people.
+/// Returns the path in a word, without anchor, line number and full stop; `None` if the word is a placeholder.
 fn path_of(word: &str) -> Option<&str> {
     let path = word.split(['#', ':']).next().unwrap_or(word).trim_end_matches([',', '.', ';']);
     let is_path = path.chars().all(|c| c.is_alphanumeric() || "_-./*{},".contains(c));
     (is_path && !path.contains("..")).then_some(path)
 }
 
-/// Braces with a comma in them name several paths.
+/// Expands braces with a comma in them to several paths.
 fn alternatives(path: &str) -> Vec<String> {
     let braces = path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
     match braces {

@@ -1,8 +1,8 @@
-//! As much Markdown as links need: prose lines, links, code spans, anchors.
+//! The parts of Markdown that links need: prose lines, links, code spans, anchors.
 
 use std::collections::BTreeMap;
 
-/// The lines of a page outside fenced code, with their numbers.
+/// Returns the lines of a page outside of fenced code, with their numbers.
 pub(super) fn prose_lines(text: &str) -> Vec<(usize, &str)> {
     let mut fence: Option<&str> = None;
     let mut lines = Vec::new();
@@ -19,7 +19,7 @@ pub(super) fn prose_lines(text: &str) -> Vec<(usize, &str)> {
     lines
 }
 
-/// The targets of `[text](target)`, `![text](target)`, `[name]: target`, `href="target"` and `src="target"`.
+/// Returns the targets of `[text](target)`, `![text](target)`, `[name]: target`, `href="target"` and `src="target"`.
 pub(super) fn link_targets(line: &str) -> Vec<String> {
     let plain = without_code_spans(line);
     let mut targets = between(&plain, "](", ')');
@@ -39,7 +39,7 @@ fn between(line: &str, open: &str, close: char) -> Vec<String> {
     after.filter_map(|rest| rest.split_once(close)).map(|(target, _)| target.to_owned()).collect()
 }
 
-/// The insides of `code spans`.
+/// Returns the insides of `code spans`.
 pub(super) fn code_spans(line: &str) -> Vec<&str> {
     line.split('`').skip(1).step_by(2).collect()
 }
@@ -49,7 +49,7 @@ fn without_code_spans(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join("``")
 }
 
-/// The anchors of a page: its headings as GitHub names them, and explicit ids.
+/// Returns the anchors of a page: its headings as on GitHub, and explicit ids.
 pub(super) fn anchors(text: &str) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut anchors = Vec::new();
@@ -74,7 +74,7 @@ fn heading(line: &str) -> Option<&str> {
 fn slug(title: &str) -> String {
     let mut text = String::new();
     let mut rest = title;
-    // Of a link in a heading only the text counts.
+    // Only the text of a link in a heading counts.
     while let Some((before, after)) = rest.split_once("](") {
         text.push_str(before);
         rest = after.split_once(')').map_or("", |(_, rest)| rest);

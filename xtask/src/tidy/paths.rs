@@ -1,10 +1,10 @@
-//! The paths that a file names (`std::fs::read`), with imports and their new names followed.
+//! The paths that a file names (`std::fs::read`), with imports and renames resolved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Kind, Token, is_mark, word};
 
-/// A path as written, with the import that gave its first word put in front.
+/// A path as written, or prefixed with the import of its first word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedPath {
     pub(crate) words: Vec<String>,
@@ -12,7 +12,7 @@ pub(crate) struct NamedPath {
 }
 
 impl NamedPath {
-    /// Whether the words of `sought` stand in this path, one after the other.
+    /// Returns whether the words of `sought` occur in this path, one after the other.
     pub(super) fn contains(&self, sought: &[&str]) -> bool {
         self.words
             .windows(sought.len())
@@ -20,17 +20,17 @@ impl NamedPath {
     }
 }
 
-/// One name that a `use` brings.
+/// One name that a `use` imports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Import {
-    /// The name in this file; `*` brings all.
+    /// The name in this file; `*` for a glob import.
     pub(crate) name: String,
     pub(crate) words: Vec<String>,
     pub(crate) line: usize,
     pub(crate) reach: Reach,
 }
 
-/// For whom an import is meant.
+/// The visibility of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// This file.
@@ -39,11 +39,11 @@ pub(crate) enum Reach {
     Others,
 }
 
-/// What a file names.
+/// The names in a file.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) imports: Vec<Import>,
-    /// Paths outside imports, as they are written.
+    /// Paths outside of imports, as written.
     paths: Vec<NamedPath>,
     /// Words outside imports.
     pub(crate) words: BTreeSet<String>,
@@ -63,7 +63,7 @@ impl Names {
         names
     }
 
-    /// Paths outside imports, as they are written, and again with the import of their first word put in front.
+    /// Returns the paths outside of imports, as written, and again prefixed with the import of their first word.
     pub(crate) fn paths(&self) -> impl Iterator<Item = NamedPath> {
         let imported: BTreeMap<&str, &Import> =
             self.imports.iter().map(|import| (import.name.as_str(), import)).collect();
@@ -84,7 +84,7 @@ impl Names {
         })
     }
 
-    /// Reads `a::b::c` and answers where to go on.
+    /// Reads `a::b::c` and returns the index after it.
     fn read_path(&mut self, tokens: &[Token], at: usize) -> usize {
         let mut words = Vec::new();
         let mut next = at;
@@ -104,7 +104,7 @@ impl Names {
     }
 }
 
-/// All paths of a file, imports included.
+/// Returns all paths of a file, including imports.
 pub(super) fn named_paths(tokens: &[Token]) -> Vec<NamedPath> {
     let names = Names::read(tokens);
     let imports =
@@ -116,7 +116,7 @@ fn is_separator(tokens: &[Token], at: usize) -> bool {
     is_mark(tokens, at, ':') && is_mark(tokens, at + 1, ':')
 }
 
-/// Reads one branch of a `use` tree below `prefix`, tells each name that it brings, and answers where to go on.
+/// Reads one branch of a `use` tree below `prefix`, reports each name that it imports, and returns the index after it.
 fn read_tree(
     tokens: &[Token],
     mut at: usize,

@@ -1,16 +1,16 @@
-//! Rules about where something may stand: `unsafe`, and library crates in the tests of the binary.
+//! Rules about the places of code: `unsafe`, and library crates in the tests of the binary.
 
 use super::edges::OUR_CRATES;
 use super::paths::named_paths;
 use super::problem::Problem;
 use super::source::Source;
 
-/// Where `unsafe` may stand. The workspace lint denies it elsewhere; this rule also sees code that
-/// the lint does not (other targets, features, macros).
+/// Files that may contain `unsafe`. The workspace lint denies it elsewhere; this rule also sees code that the lint
+/// doesn't (other targets, features, macros).
 const UNSAFE_PLACES: [&str; 4] =
     ["crates/engine/", "crates/resp/", "crates/kv/src/io.rs", "crates/kv/src/io/"];
 
-/// How many lines above `unsafe` its sentence may begin.
+/// Maximum distance of the reason above `unsafe`, in lines.
 const SAFETY_DISTANCE_LINES: usize = 6;
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {
@@ -46,7 +46,7 @@ fn unexplained(source: &Source, line: usize) -> Problem {
     source.problem(line, "unsafe", "`unsafe` without a reason".to_owned(), "write `// SAFETY: ...` above it")
 }
 
-/// The gateway looks up, stores and takes out of use through the façade of its cache, so that there can be more tiers beneath it.
+/// The gateway accesses its cache through the façade only, so that there can be further tiers below it.
 fn tiers(source: &Source) -> Vec<Problem> {
     let is_gateway = source.path.starts_with("crates/gateway/src/");
     if !is_gateway {
@@ -64,15 +64,16 @@ fn tiers(source: &Source) -> Vec<Problem> {
 /// Tests of binaries.
 const BINARY_TESTS: [&str; 2] = ["crates/larder/tests/", "crates/larder-bench/tests/"];
 
-/// Clients of a server that the binary is: to them it is as to any other client. (The second is the contract that the first keeps.)
+/// Clients of a server that the binary is: to them it is as to any other client. (The second is the contract that the
+/// first keeps.)
 const CLIENTS: [(&str, &str); 2] = [("store", "remote"), ("store", "backing")];
 
-/// What a user cannot do, a test of the binary must not do either.
+/// A test of the binary may only act as a user can.
 fn binary_tests(source: &Source) -> Vec<Problem> {
     if !BINARY_TESTS.iter().any(|folder| source.path.starts_with(folder)) {
         return Vec::new();
     }
-    // Packages with common names have a prefix that their libraries don't have.
+    // Packages with common names have a prefix that their libraries lack.
     let libraries = OUR_CRATES.map(|package| package.strip_prefix("larder-").unwrap_or(package));
     let is_library = |name: &str| name != "testkit" && libraries.contains(&name.replace('_', "-").as_str());
     let is_client = |words: &[String]| {

@@ -1,13 +1,13 @@
-//! What a rule has to say.
+//! A broken rule.
 
 use std::fmt;
 
-/// One broken rule: where, which, what is wrong and what is allowed instead.
+/// One broken rule: the place, the rule, the problem and the allowed alternative.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Path from the root of the repository.
     pub file: String,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
     pub rule: &'static str,
     pub what: String,

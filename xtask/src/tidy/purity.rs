@@ -4,10 +4,10 @@ use super::paths::{NamedPath, named_paths};
 use super::problem::Problem;
 use super::source::{Purpose, Source};
 
-/// The crates that decide and never act.
+/// Crates that only decide.
 pub(super) const PURE_CRATES: [&str; 5] = ["breaker", "caching", "http1", "option-table", "resp"];
 
-/// Files that decide and never act, of crates that act.
+/// Files that only decide, in other crates.
 const PURE_FILES: [&str; 4] = [
     "crates/gateway/src/request/decide.rs",
     "crates/gateway/src/request/steps/collapse/next_move.rs",
@@ -15,11 +15,11 @@ const PURE_FILES: [&str; 4] = [
     "crates/gateway/src/protection/rate.rs",
 ];
 
-/// Crates a pure crate cannot depend on: each brings a clock, a socket or chance.
+/// Dependencies that a pure crate can't have: each has a clock, a socket or randomness.
 pub(super) const IMPURE_DEPENDENCIES: [&str; 7] =
     ["getrandom", "h2", "hyper", "mio", "rand", "socket2", "tokio"];
 
-/// What reaches outside, as words of a path. The same names below `core` (addresses) are values and fine.
+/// Impure paths, as words. The same names below `core` (addresses) are values and allowed.
 const IMPURE_PATHS: [&[&str]; 14] = [
     &["std", "env"],
     &["std", "fs"],
@@ -37,10 +37,11 @@ const IMPURE_PATHS: [&[&str]; 14] = [
     &["tokio"],
 ];
 
-/// What acts in the crates of pure files.
+/// Impure paths in the crates of pure files.
 const ACTING_PATHS: [&[&str]; 1] = [&["crate", "worker"]];
 
-/// The crates that may read the environment: the binaries with what reads it for them, the automation, and what only tests link.
+/// Crates that may read the environment: the binaries with the crates that read it for them, the automation, and crates
+/// for tests.
 const ENVIRONMENT_CRATES: [&str; 6] = ["bench", "larder", "larder-bench", "terminal", "testkit", "xtask"];
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {

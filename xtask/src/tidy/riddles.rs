@@ -1,6 +1,6 @@
 //! Sentences that begin with a riddle, such as "Who" or "What": in pages, comments, and texts for users.
 //!
-//! A question or a title may begin so now and then, so the rule has a budget for the whole tree.
+//! Questions and titles sometimes begin with these words, so the rule has a budget for the whole tree.
 
 use super::layout::Layout;
 use super::markdown::prose_lines;
@@ -11,7 +11,7 @@ const SENTENCES_MAX: usize = 20;
 const OPENINGS: [&str; 8] = ["Of", "That it", "What", "Whatever", "Who", "Whoever", "Whom", "Whose"];
 /// Marks of comments, the longest first.
 const MARKS: [&str; 8] = ["///", "//!", "/**", "//", "*", "#:", "##", "#"];
-/// Written by programs from texts that are checked where they stand.
+/// Generated files, whose texts are checked in their sources.
 const GENERATED: [&str; 2] = ["docs/reference/", "npm/undici-cache/API.md"];
 
 pub(super) fn check(layout: &Layout) -> Vec<Problem> {
@@ -40,7 +40,7 @@ fn is_generated(path: &str) -> bool {
         && !is_written_by_hand.iter().any(|name| path.ends_with(name))
 }
 
-/// The lines of a file with their numbers; of each the text of its comment, if it has nothing else.
+/// Returns the lines of a file with their numbers, and the text of lines that are comments only.
 fn comments(text: &str) -> impl Iterator<Item = (usize, Option<&str>)> {
     text.lines().enumerate().map(|(at, line)| {
         let line = line.trim_start();
@@ -50,7 +50,7 @@ fn comments(text: &str) -> impl Iterator<Item = (usize, Option<&str>)> {
     })
 }
 
-/// Problems with the sentences of a block of lines, which ends where a line is empty or no comment.
+/// Returns the problems of a block of lines, which ends at an empty line or one without a comment.
 fn found<'a>(path: &str, lines: impl Iterator<Item = (usize, Option<&'a str>)>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut is_begin = true;
@@ -68,7 +68,7 @@ fn problem(path: &str, line: usize, opening: &str) -> Problem {
     Problem { file: path.to_owned(), line, rule: "riddles", what, allowed: String::new() }
 }
 
-/// Where sentences begin in a line: after a full stop, in each cell of a table, in a list, and at the front where a block begins.
+/// Returns the sentences of a line: after a full stop, in each cell of a table, in a list, and at the start of a block.
 fn sentences(text: &str, is_begin: bool) -> impl Iterator<Item = &str> {
     let item = text.trim_start_matches(['-', '*', '|', '#', '>', ' ']);
     let is_item = item.len() < text.len();
@@ -89,7 +89,7 @@ fn opening(sentence: &str) -> Option<&'static str> {
     OPENINGS.into_iter().find(begins)
 }
 
-/// Texts for users that begin so, such as the help of an option.
+/// Finds texts for users that begin with a riddle, such as the help of an option.
 fn texts(source: &Source) -> Vec<Problem> {
     let lines = source.text.lines().enumerate().filter(|(at, _)| !source.is_test_line(at + 1));
     let strings =

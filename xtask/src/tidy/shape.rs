@@ -3,10 +3,10 @@
 use super::problem::Problem;
 use super::source::{Kind, Purpose, Source};
 
-/// A file has one concern.
+/// Limit of a file, which should have one concern.
 const FILE_LINES_MAX: usize = 800;
 const UNFINISHED_MACROS: [&str; 3] = ["dbg", "todo", "unimplemented"];
-/// Names that say nothing about what stands inside.
+/// Module names that say nothing about the contents.
 const EMPTY_NAMES: [&str; 6] = ["common", "helper", "helpers", "misc", "util", "utils"];
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {

@@ -1,4 +1,4 @@
-//! One Rust file as tokens, and which of its lines are tests.
+//! One Rust file as tokens, with its test lines.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use super::problem::Problem;
 #[derive(Debug, Clone)]
 pub(crate) struct Token {
     pub(super) kind: Kind,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub(super) line: usize,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Literal,
 }
 
-/// What a file is for.
+/// The purpose of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Production,
@@ -45,7 +45,7 @@ pub(crate) struct Source {
     pub(crate) text: String,
     pub(crate) tokens: Vec<Token>,
     pub(crate) purpose: Purpose,
-    /// Set when the file has no tokens because it is no Rust.
+    /// Set if the file has no tokens because it isn't valid Rust.
     pub(super) unreadable: Option<Problem>,
     test_lines: Vec<RangeInclusive<usize>>,
 }
@@ -78,7 +78,7 @@ impl Source {
         self.purpose = Purpose::Test;
     }
 
-    /// The crate's folder name: `caching` for `crates/caching/src/lib.rs`.
+    /// Returns the folder name of the crate: `caching` for `crates/caching/src/lib.rs`.
     pub(crate) fn crate_name(&self) -> &str {
         let mut parts = self.path.split('/');
         match parts.next() {
@@ -92,7 +92,7 @@ impl Source {
         self.purpose == Purpose::Test || self.test_lines.iter().any(|lines| lines.contains(&line))
     }
 
-    /// Lines outside `#[cfg(test)]` items.
+    /// Counts the lines outside of `#[cfg(test)]` items.
     pub(crate) fn production_line_count(&self) -> usize {
         (1..=self.text.lines().count()).filter(|line| !self.is_test_line(*line)).count()
     }
@@ -105,17 +105,17 @@ impl Source {
         is_mark(&self.tokens, at, mark)
     }
 
-    /// The index of the delimiter that closes the one at `at`.
+    /// Returns the index of the delimiter that closes the one at `at`.
     pub(super) fn closing(&self, at: usize, delimiter: char) -> Option<usize> {
         closing(&self.tokens, at, delimiter)
     }
 
-    /// The last token of the item that begins at `at`: `;` or the closing brace of its body.
+    /// Returns the last token of the item that begins at `at`: `;` or the closing brace of its body.
     pub(super) fn item_end(&self, at: usize) -> Option<usize> {
         item_end(&self.tokens, at)
     }
 
-    /// Every function with a body, those inside macros and functions too.
+    /// Returns every function with a body, including those inside of macros and functions.
     pub(crate) fn functions(&self) -> Vec<Function> {
         (0..self.tokens.len()).filter_map(|at| self.function(at)).collect()
     }
@@ -128,7 +128,7 @@ impl Source {
         is_body.then(|| Function { name: name.to_owned(), line, lines: self.tokens[end].line + 1 - line })
     }
 
-    /// The files that `#[cfg(test)] mod name;` declares.
+    /// Returns the files that `#[cfg(test)] mod name;` declares.
     pub(super) fn test_module_files(&self) -> Vec<String> {
         let Some(folder) = self.module_folder() else { return Vec::new() };
         let declared =
@@ -140,7 +140,7 @@ impl Source {
             .collect()
     }
 
-    /// The folder in which this file's modules stand.
+    /// Returns the folder of this file's modules.
     fn module_folder(&self) -> Option<String> {
         let (folder, name) = self.path.rsplit_once('/')?;
         let stem = name.strip_suffix(".rs")?;
@@ -170,7 +170,7 @@ fn closing(tokens: &[Token], at: usize, delimiter: char) -> Option<usize> {
     }
 }
 
-/// The last token of the item that begins at `at`: `;` or the closing brace of its body.
+/// Returns the last token of the item that begins at `at`: `;` or the closing brace of its body.
 fn item_end(tokens: &[Token], at: usize) -> Option<usize> {
     let is_import = word(tokens, at) == Some("use");
     let mut next = at;
@@ -221,7 +221,7 @@ fn purpose(path: &str) -> Purpose {
     }
 }
 
-/// The line ranges of items behind an attribute that names `test`, as `#[cfg(test)]` and `#[test]`.
+/// Returns the line ranges of items after an attribute that names `test`, such as `#[cfg(test)]` and `#[test]`.
 fn test_lines(tokens: &[Token]) -> Vec<RangeInclusive<usize>> {
     let mut ranges = Vec::new();
     let mut at = 0;
@@ -239,7 +239,7 @@ fn test_lines(tokens: &[Token]) -> Vec<RangeInclusive<usize>> {
     ranges
 }
 
-/// The closing bracket of a test attribute that begins at `at`.
+/// Returns the closing bracket of a test attribute that begins at `at`.
 fn test_attribute_end(tokens: &[Token], at: usize) -> Option<usize> {
     if !is_mark(tokens, at, '#') {
         return None;

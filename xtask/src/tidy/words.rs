@@ -1,6 +1,6 @@
-//! Words: the first words of doc comments, the names of predicates, and type names that mean three things in one crate.
+//! Words: the first words of doc comments, the names of predicates, and type names with three meanings in one crate.
 //!
-//! Each rule has a list of the crates that keep it, which only grows.
+//! Each rule has a list of crates that follow it, which only grows.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ const PREDICATES: [&str; 3] = ["can_", "has_", "is_"];
 const TYPE_NAME_CRATES: [&str; 7] =
     ["cache", "fleet", "gateway", "message", "option-table", "origin", "store"];
 
-/// A type and a part of it in a private module may share a name; a third has no excuse.
+/// A type and a part of it in a private module may share a name; a third type may not.
 const DECLARATIONS_MAX: usize = 2;
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {
@@ -84,7 +84,7 @@ fn riddles(source: &Source) -> Vec<Problem> {
     problems
 }
 
-/// The marker of a line in a doc comment, and its text.
+/// Returns the marker of a line in a doc comment, and its text.
 fn doc_line(line: &str) -> Option<(&'static str, &str)> {
     let line = line.trim_start();
     let found = ["///", "//!"].into_iter().find_map(|marker| Some((marker, line.strip_prefix(marker)?)));
@@ -102,7 +102,8 @@ fn riddle(text: &str) -> Option<&str> {
     RIDDLES.contains(&first).then_some(first)
 }
 
-/// The predicate that begins at `at`, if it returns anything but `bool` or an `Option`. Tests are named by sentences.
+/// Returns a problem if the predicate that begins at `at` returns anything but `bool` or an `Option`. Ignores tests,
+/// which are named by sentences.
 fn predicate(source: &Source, at: usize) -> Option<Problem> {
     let name = (source.word(at)? == "fn").then(|| source.word(at + 1))??;
     let line = source.tokens[at].line;
@@ -114,7 +115,7 @@ fn predicate(source: &Source, at: usize) -> Option<Problem> {
     Some(source.problem(line, "predicates", what, "a verb for what acts, a noun for what is returned"))
 }
 
-/// Whether the function at `at` returns `bool` or an `Option`.
+/// Returns whether the function at `at` returns `bool` or an `Option`.
 fn answers(source: &Source, at: usize) -> bool {
     let Some(parameters_end) = parameters_end(source, at) else { return false };
     if !source.is_mark(parameters_end + 1, '-') || !source.is_mark(parameters_end + 2, '>') {
@@ -129,7 +130,7 @@ fn answers(source: &Source, at: usize) -> bool {
     matches!(last.last(), Some("bool" | "Option"))
 }
 
-/// The parenthesis that closes the parameters of the function at `at`.
+/// Returns the parenthesis that closes the parameters of the function at `at`.
 fn parameters_end(source: &Source, at: usize) -> Option<usize> {
     let mut generics = 0_usize;
     for next in at + 2..source.tokens.len() {
@@ -143,7 +144,7 @@ fn parameters_end(source: &Source, at: usize) -> Option<usize> {
     None
 }
 
-/// Finds type names that are declared too often in one crate. Tests are not looked at.
+/// Finds type names that are declared too often in one crate. Ignores tests.
 pub(super) fn check_type_names(sources: &[Source]) -> Vec<Problem> {
     let mut declared: BTreeMap<(&str, &str), Vec<(&Source, usize)>> = BTreeMap::new();
     let ours = sources.iter().filter(|source| TYPE_NAME_CRATES.contains(&source.crate_name()));
@@ -163,7 +164,7 @@ fn repeated(name: &str, places: &[(&Source, usize)]) -> Vec<Problem> {
     more.iter().map(|(source, line)| source.problem(*line, "type-names", what.clone(), allowed)).collect()
 }
 
-/// The names and lines of the types that are declared, without associated types.
+/// Returns the names and lines of the declared types, without associated types.
 fn type_names(source: &Source) -> Vec<(&str, usize)> {
     let mut names = Vec::new();
     let mut associated_until = 0;

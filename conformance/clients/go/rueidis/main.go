@@ -16,7 +16,7 @@ import (
 
 var ctx = context.Background()
 
-// By default it caches, with CLIENT TRACKING ON OPTIN in its handshake.
+// rueidis caches by default, with CLIENT TRACKING ON OPTIN in its handshake.
 func open(options rueidis.ClientOption) (rueidis.Client, error) {
 	if len(options.InitAddress) == 0 {
 		options.InitAddress = []string{Address("SERVER")}

@@ -1,4 +1,4 @@
-// Package script is what every script here shares: servers by environment, parts by name, waiting for conditions.
+// Package script is the common part of the scripts: servers by environment, parts by name, waiting for conditions.
 package script
 
 import (
@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// Part is one group of checks; it panics with what failed.
+// Part is one group of checks; it panics with the failure.
 type Part struct {
 	Name string
 	Run  func()
 }
 
-// Address is where a server listens, by the name of an environment variable.
+// Address returns the address of a server, by the name of an environment variable.
 func Address(name string) string {
 	return os.Getenv(name)
 }
 
-// Equal panics unless both are the same.
+// Equal panics unless both values are equal.
 func Equal(given, expected any) {
 	if !reflect.DeepEqual(given, expected) {
 		panic(fmt.Sprintf("%#v instead of %#v", given, expected))
 	}
 }
 
-// Holds panics with what was expected unless it is so.
+// Holds panics with the expectation unless it is met.
 func Holds(what string, is bool) {
 	if !is {
 		panic("not so: " + what)
@@ -42,7 +42,7 @@ func Good(err error) {
 	}
 }
 
-// Get gives the value of a call that has to succeed.
+// Get returns the value of a call that must succeed.
 func Get[T any](value T, err error) T {
 	Good(err)
 	return value
@@ -60,7 +60,7 @@ func Fails(err error, words ...string) {
 	}
 }
 
-// Until looks again until it holds.
+// Until checks repeatedly until the condition holds.
 func Until(what string, holds func() bool) {
 	end := time.Now().Add(20 * time.Second)
 	for !holds() {
@@ -71,13 +71,13 @@ func Until(what string, holds func() bool) {
 	}
 }
 
-// Restart lets the test start the server again on the same port; it says so with a line.
+// Restart asks the test, with a line, to start the server again on the same port.
 func Restart() {
 	fmt.Println("restart")
 	Get(bufio.NewReader(os.Stdin).ReadString('\n'))
 }
 
-// Every has all bytes.
+// Every returns a string of all byte values.
 func Every() string {
 	bytes := make([]byte, 256)
 	for index := range bytes {
@@ -86,7 +86,7 @@ func Every() string {
 	return string(bytes)
 }
 
-// Run runs the parts that the arguments name; exits with 1 when one failed.
+// Run runs the parts that the arguments name; it exits with 1 if one fails.
 func Run(parts []Part) {
 	status := 0
 	for _, name := range os.Args[1:] {

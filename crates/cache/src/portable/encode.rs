@@ -66,7 +66,7 @@ pub struct SegmentBytes {
 
 /// Encodes the record of a key; `None` if it has nothing that a tier could hold. The newest response is inside the primary record if it
 /// fits. This instance's responses come first, then the tier's, except those that are dropped and those that answer the same requests.
-/// Of two that do, the tier's stays if it is known to be newer.
+/// If two answer the same requests, the tier's stays if it is known to be newer.
 ///
 /// A response whose inputs were not kept is left out, and so is one that fits in no record. The body of a response stored apart is
 /// described as it is now; all else under its id stays the same, so it is enough to write it once.

@@ -120,7 +120,8 @@ fn patterns_of_types() {
     }
 }
 
-/// The field, absent for `None`, and the coding where all are offered, where gzip and brotli are, and where gzip alone is.
+/// The field, absent for `None`, and the selected coding if all are offered, if gzip and brotli are, and if gzip alone
+/// is.
 //= RFC 9110 section 12.5.3: Accept-Encoding
 #[test]
 fn codings_are_negotiated() {
@@ -263,7 +264,7 @@ proptest! {
         tag_in(Coding::Gzip, &value);
     }
 
-    /// Whoever gets a coding has named it, or all that are not named, with a weight above zero.
+    /// A client that gets a coding has accepted it, by name or by `*`, with a weight above zero.
     #[test]
     fn what_is_refused_is_never_chosen(value in accept_encoding()) {
         if let Some(coding) = chosen(value.as_bytes()) {
@@ -279,7 +280,7 @@ proptest! {
         }
     }
 
-    /// The origin's tag is read from that of each form.
+    /// The origin's tag can be derived from the tag of each form.
     #[test]
     fn a_tag_comes_back(opaque in "[!#-~]{0,12}") {
         let tag = format!("\"{opaque}\"");

@@ -1,4 +1,4 @@
-//! What the client gets: a stored response, whole or in part or not at all, or a response that is not stored.
+//! The response to the client: a stored one, whole, in part or without content, or one that is not stored.
 
 use caching::range::{self, write_content_range, write_unsatisfied};
 use caching::{
@@ -13,7 +13,7 @@ impl Exchange<'_> {
         ExchangeTimes { request: self.now, response: self.now, clock_ahead_ms: 0 }
     }
 
-    /// The request that goes to the origin: its end-to-end fields, as far as they are wanted there.
+    /// Returns the request to the origin: its wanted end-to-end fields.
     pub(super) fn forwarded(&self, is_wanted: impl Fn(&str) -> bool) -> Request {
         let hop_by_hop = HopByHop::of(self.lines);
         let lines = self.lines.iter().copied();
@@ -21,7 +21,7 @@ impl Exchange<'_> {
         Request { message: Message { fields, ..self.request.message.clone() }, ..self.request.clone() }
     }
 
-    /// An answer from a stored response.
+    /// Answers from a stored response.
     pub(super) fn stored(&self, stored: &Stored, outcome: Outcome, detail: Option<&str>) -> Response {
         let mut response = self.represented(stored);
         let age_s = stored.facts.age_s(self.now);
@@ -34,7 +34,7 @@ impl Exchange<'_> {
         with_status(response, &status)
     }
 
-    /// An answer from a response that was just stored, with the fields that were not.
+    /// Answers from a response that was just stored, with the fields that were not.
     pub(super) fn first_use(
         &self,
         stored: &Stored,
@@ -65,7 +65,7 @@ impl Exchange<'_> {
         match range::evaluate(method, lines, &stored.facts, &validators, complete_bytes, self.now) {
             Ranges::Single(part) => single_range(response, part, complete_bytes),
             Ranges::Unsatisfiable => unsatisfiable(complete_bytes),
-            // Several ranges may always be answered with the whole.
+            // The whole response is always permitted for several ranges.
             Ranges::Whole | Ranges::Multi(_) => {
                 if method == MethodClass::Head {
                     response.message.body.clear();
@@ -75,7 +75,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// A response that is not stored.
+    /// Passes on a response that is not stored.
     pub(super) fn passed(&self, response: Response, reason: NotReused, detail: &str) -> Response {
         let lines = response.message.lines();
         let hop_by_hop = HopByHop::of(&lines);
@@ -88,7 +88,7 @@ impl Exchange<'_> {
         with_status(Response { message, ..response }, &status)
     }
 
-    /// A response of the cache's own.
+    /// Generates a response of the cache itself.
     pub(super) fn generated(&self, status: u16, detail: &str) -> Response {
         let message = Message { fields: dated(Vec::new(), self.now), body: Vec::new() };
         let outcome =

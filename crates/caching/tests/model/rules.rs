@@ -1,4 +1,4 @@
-//! The rule keys of a case file for the model.
+//! Parses the rule keys of a case file for the model.
 
 use caching::{
     GroupsInvalidated, Heuristic, HeuristicFor, Negotiation, Profile, Rules, StatusMatch, StoredCredentialed,
@@ -7,7 +7,7 @@ use caching::{
 use serde_json::Value;
 use testkit::conversation::{self, Case};
 
-/// The rules of a case: those of its profile, with what it says otherwise.
+/// Returns the rules of a case: those of its profile, with the case's changes.
 pub(crate) fn of(case: &Case) -> Result<Rules, String> {
     let mut rules = Rules::for_profile(match case.profile {
         conversation::Profile::Safe => Profile::Safe,
@@ -19,7 +19,7 @@ pub(crate) fn of(case: &Case) -> Result<Rules, String> {
     Ok(rules)
 }
 
-/// `None` for a key or a value that the model does not know.
+/// Returns `None` for a key or value that the model doesn't know.
 fn set(rules: &mut Rules, key: &str, value: &Value) -> Option<()> {
     match key {
         "cache" => rules.enabled = value.as_bool()?,
@@ -90,7 +90,7 @@ fn set_heuristic(heuristic: &mut Heuristic, key: &str, value: &Value) -> Option<
     Some(())
 }
 
-/// A duration with one unit: `5s`, `2h`.
+/// Parses a duration with one unit: `5s`, `2h`.
 fn ms(value: &Value) -> Option<u64> {
     let text = value.as_str()?;
     let (digits, unit) = text.split_at(text.find(|character: char| !character.is_ascii_digit())?);

@@ -91,7 +91,7 @@ fn standing(tracing: &TracingConfig, request: &RequestHead<'_>) -> Standing {
     }
 }
 
-/// `traceparent` of a request. Of several, none can be relied on, and one that `Connection` names counts as not sent.
+/// Returns the `traceparent` of a request. Several are all ignored, and one that `Connection` names counts as absent.
 fn parent_of(request: &RequestHead<'_>) -> Option<TraceContext> {
     let is_nominated = || HopByHop::of(request.fields).contains(PARENT_FIELD);
     if request.nominations == Nominations::Some && is_nominated() {

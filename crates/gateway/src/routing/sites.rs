@@ -127,7 +127,7 @@ impl Prefixes {
             return as_written.map(|(_, at)| at).or(self.root);
         }
         let leniently = self.longest_in(&self.lenient, &lower_case(path));
-        // Of two with one length, `max_by_key` returns the last: the exact one.
+        // `max_by_key` returns the last of two with one length: the exact one.
         let longer = leniently.into_iter().chain(as_written).max_by_key(|(end, _)| *end);
         longer.map(|(_, at)| at).or(self.root)
     }

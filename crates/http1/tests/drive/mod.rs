@@ -1,9 +1,9 @@
-//! Drives the codec as a connection loop does, with the bytes arriving in any pieces, and writes down what it said.
-//! Shared by the tests and the fuzz targets.
+//! Drives the codec as a connection loop does, with the bytes arriving in any pieces, and records its results. Shared
+//! by the tests and the fuzz targets.
 
 use http1::{BodyDecoder, BodyError, Decoded, EMPTY_LINE, Head, HeadScanner, Limits, RequestError};
 
-/// What the codec said. Neighbouring data is one event, however it was cut.
+/// A result of the codec. Adjacent data is one event, for every split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Head(String),
@@ -14,7 +14,7 @@ pub(crate) enum Event {
     BodyRefused(BodyError),
 }
 
-/// The events of one connection whose bytes arrive in pieces that end at `cuts` (ascending) and at the end.
+/// Returns the events of one connection whose bytes arrive in pieces that end at `cuts` (ascending) and at the end.
 pub(crate) fn events(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Vec<Event> {
     let mut connection = Connection::new(limits);
     for &cut in cuts.iter().filter(|&&cut| cut < bytes.len()) {
@@ -24,7 +24,7 @@ pub(crate) fn events(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Vec<Event
     connection.events
 }
 
-/// All that a head says, as text.
+/// Formats all parts of a head.
 fn summary(head: &Head<'_, '_>) -> String {
     let fields = head.fields.iter().map(|(name, value)| format!("{name}={}", value.escape_ascii()));
     format!(
@@ -60,7 +60,7 @@ impl<'a> Connection<'a> {
         Self { limits, scanner, body: None, consumed: 0, refused: false, events: Vec::new() }
     }
 
-    /// `bytes` are all that arrived so far.
+    /// Processes all bytes that have arrived so far.
     fn receive(&mut self, bytes: &[u8]) {
         while !self.refused {
             let rest = &bytes[self.consumed..];

@@ -1,4 +1,4 @@
-//! Reads responses as a client does, with the bytes arriving in any pieces, and writes down what the codec said.
+//! Parses responses as a client does, with the bytes arriving in any pieces, and records the results of the codec.
 //! Shared by the tests and the fuzz targets.
 
 use http1::{
@@ -6,7 +6,7 @@ use http1::{
     ResponseFraming, ResponseHead, ResponseReader, TransferCoding,
 };
 
-/// What the codec said. Neighbouring data is one event, however it was cut.
+/// A result of the codec. Adjacent data is one event, for every split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Head(String),
@@ -19,8 +19,8 @@ pub(crate) enum Event {
     BodyRefused(BodyError),
 }
 
-/// The events of one connection whose bytes arrive in pieces that end at `cuts` (ascending) and at the end, where it
-/// closes. It is read on as long as the responses let it be used again.
+/// Returns the events of one connection whose bytes arrive in pieces that end at `cuts` (ascending) and at the end,
+/// where it closes. Parses as long as the responses allow reuse of the connection.
 pub(crate) fn events(bytes: &[u8], cuts: &[usize], asked: Asked, limits: &Limits) -> Vec<Event> {
     let mut client = Client::new(asked, limits);
     for &cut in cuts.iter().filter(|&&cut| cut < bytes.len()) {
@@ -31,7 +31,7 @@ pub(crate) fn events(bytes: &[u8], cuts: &[usize], asked: Asked, limits: &Limits
     client.events
 }
 
-/// All that a head says, as text.
+/// Formats all parts of a head.
 fn summary(head: &ResponseHead<'_, '_>) -> String {
     let fields = head.lines().map(|(name, value)| format!("{name}={}", value.escape_ascii()));
     format!(
@@ -68,7 +68,7 @@ impl<'a> Client<'a> {
         Self { asked, limits, stage, consumed: 0, events: Vec::new() }
     }
 
-    /// `bytes` are all that arrived so far.
+    /// Processes all bytes that have arrived so far.
     fn receive(&mut self, bytes: &[u8], input: Input) {
         loop {
             let rest = &bytes[self.consumed..];

@@ -1,4 +1,5 @@
-//! Addresses with a port, also as host names. A name that is to be listened on is looked up once, so that all that follows sees one IP address.
+//! Addresses with a port, also as host names. A name to listen on is looked up once, so that all later steps see one IP
+//! address.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -6,18 +7,20 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use super::check::names::{host_name, number};
 use super::tree::{Node, Table, Value};
 
-/// An IP address with a port, or a host name with a port: then its first address, of IPv4 if it has one.
+/// Parses an IP address or a host name, with a port. A name stands for its first IPv4 address, or its first address if
+/// it has none of IPv4.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     parse(text, |_| true)
 }
 
-/// The same, to listen on: of the addresses of a name the first that this machine has. One address and not all, because a machine without
-/// IPv6 still has it in its files, and a free port would be another for each. If it has none of them, the attempt to listen says so.
+/// Parses an address to listen on. A name stands for the first of its addresses that this machine has. Not for all of
+/// them: a machine without IPv6 still has `::1` in its hosts file, and port 0 would pick a different port for each. If
+/// the machine has none of the addresses, the attempt to listen reports it.
 pub(crate) fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     parse(text, |address| is_local(address.ip()))
 }
 
-/// Whether an address is one of this machine.
+/// Returns whether an address belongs to this machine.
 pub(super) fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -32,17 +35,17 @@ fn parse(text: &str, is_wanted: impl Fn(SocketAddr) -> bool) -> Result<SocketAdd
     chosen(found.collect(), is_wanted).ok_or_else(|| format!("{host} has no address"))
 }
 
-/// Those of IPv4 come first; if none is wanted, it is the first.
+/// Sorts IPv4 addresses first, and returns the first wanted address, or the first if none is wanted.
 fn chosen(mut found: Vec<SocketAddr>, is_wanted: impl Fn(SocketAddr) -> bool) -> Option<SocketAddr> {
     found.sort_by_key(SocketAddr::is_ipv6);
     found.iter().find(|address| is_wanted(**address)).or_else(|| found.first()).copied()
 }
 
-/// The names that are listened on, and the addresses that they stood for at the start.
+/// The names to listen on, with the addresses that they had at the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names(BTreeMap<String, String>);
 
-/// What listens.
+/// The parts with listeners.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Gateway,
@@ -51,7 +54,7 @@ pub(super) enum Part {
     Probes,
 }
 
-/// Where the addresses stand that are listened on.
+/// Key paths of addresses to listen on.
 pub(super) const LISTENED_ON: [(Part, &str); 5] = [
     (Part::Gateway, "listen.address"),
     (Part::Kv, "kv.listen"),
@@ -60,8 +63,8 @@ pub(super) const LISTENED_ON: [(Part, &str); 5] = [
     (Part::Probes, "admin.probes_listen"),
 ];
 
-/// Puts the addresses of names in the place of the names, where they have one: a reload then compares what is listened on. What a running
-/// process listens on stays what it is, whatever its name stands for by now: it is not looked up again.
+/// Replaces names by their addresses, where they have one, so that a reload compares addresses. A running process keeps
+/// its listeners' addresses: their names are not looked up again.
 pub(super) fn resolve(tree: &mut Table, running: &Names) -> Names {
     let mut names = Names::default();
     let mut resolve = |node: &mut Node| {
@@ -84,7 +87,7 @@ impl Names {
             Some(address) => address.clone(),
             None => match parse_listen_address(text) {
                 Ok(address) => address.to_string(),
-                // Whoever reads the value says what is wrong.
+                // The check that reads the value reports the error.
                 Err(_) => return,
             },
         };
@@ -106,7 +109,7 @@ fn wrong(text: &str) -> String {
         Some(Ok(port)) => {
             format!("expected an address and port; for every address write `0.0.0.0:{port}` or `[::]:{port}`")
         }
-        // What stands before an `@` may be a password.
+        // The text before an `@` may be a password.
         _ if text.contains('@') => format!("{EXPECTED}, without a user or a password"),
         _ => format!("{EXPECTED}; found {text:?}"),
     }

@@ -1,5 +1,5 @@
-//! The environment variables of poor-man-s-cache, for a server that takes its place and is told so. They count where `SERVER_PORT` is set; each
-//! goes over the file, and arguments of the command line over it.
+//! The environment variables of poor-man-s-cache, for a server that replaces it (`--environment`). They apply if
+//! `SERVER_PORT` is set, override the file, and are overridden by arguments of the command line.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,16 +20,16 @@ const QUEUE: &str = "CONN_QUEUE_LIMIT";
 const COMPRESSION: &str = "ENABLE_COMPRESSION";
 const INLINE: &str = "RESP_INLINE_CAPACITY";
 
-/// All of them.
+/// All variables that are read.
 pub(crate) const VARIABLES: [&str; 8] =
     [PORT, METRICS_HOST, METRICS_PORT, SHARDS, BUFFER, QUEUE, COMPRESSION, INLINE];
 
-/// What the environment says.
+/// The variables that are set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment(Vec<(&'static str, String)>);
 
 impl Environment {
-    /// Asks for each of [`VARIABLES`].
+    /// Reads each of [`VARIABLES`] with `ask`.
     pub(crate) fn read(ask: impl Fn(&str) -> Option<OsString>) -> Self {
         let value = |name| Some((name, ask(name)?.to_string_lossy().into_owned()));
         Self(VARIABLES.into_iter().filter_map(value).collect())
@@ -39,7 +39,7 @@ impl Environment {
         self.0.iter().find(|(other, _)| *other == name).map(|(_, value)| value.as_str())
     }
 
-    /// Puts it over the file.
+    /// Overrides the values of the file.
     pub(super) fn apply(&self, tree: &mut Table, problems: &mut Problems) {
         if self.value(PORT).is_none() {
             return;
@@ -61,7 +61,7 @@ impl Environment {
         }
     }
 
-    /// The predecessor listens on all addresses, and has neither passwords nor other means against strangers.
+    /// Applies `SERVER_PORT`. The predecessor listens on all addresses, without passwords or other access control.
     fn apply_port(&self, tree: &mut Table, problems: &mut Problems) {
         let Some(port) = self.port(PORT, problems) else { return };
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).to_string();
@@ -102,7 +102,7 @@ impl Environment {
         self.read_as(name, &expected, problems, |value| value.parse().ok().filter(|number| *number > 0))
     }
 
-    /// What `parse` makes of a variable, if it is set and right.
+    /// Parses a variable, if it is set.
     fn read_as<T>(
         &self,
         name: &'static str,
@@ -119,7 +119,8 @@ impl Environment {
     }
 }
 
-/// The predecessor takes a number for it, so that its own `true` switches compression off. Here the words mean what they say.
+/// Parses the switch for compression. The predecessor reads a number, so its own `true` disables compression; here
+/// `true` enables it.
 fn compression(value: &str) -> Option<&'static str> {
     match value {
         "0" | "false" => Some("none"),
@@ -131,7 +132,7 @@ fn compression(value: &str) -> Option<&'static str> {
 const OPEN: &str = "off, because clients of poor-man-s-cache have no password: anyone who can reach the port can read and write everything. \
                     Set `protected_mode` in a configuration file to keep or change this";
 const NO_SHARDS: &str = "Larder chooses the number of shards itself; `workers` sets the number of threads";
-const NO_INLINE: &str = "requests of any size are read in place, without slots of a fixed size";
+const NO_INLINE: &str = "requests of any size are read without fixed-size buffers";
 
 #[cfg(test)]
 mod tests {

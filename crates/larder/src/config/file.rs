@@ -1,4 +1,4 @@
-//! One file as text, and what it says as a tree.
+//! Text of one file, and its tree.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::raw::Reader;
 use super::table::Section;
 use super::tree::Table;
 
-/// A text, or why there is none, and what it is called. Paths in it are relative to that name.
+/// The text of a file, or the error on reading it, with the file's name. Paths in it are relative to that name.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) name: String,
@@ -19,12 +19,12 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Of a regular file, so that nobody waits for it.
+    /// Reads a regular file only, because other files may block.
     pub(crate) fn of_file(path: &Path) -> Self {
         Self { name: path.display().to_string(), bytes: input_file::read(path, Kind::Regular, BYTES_MAX) }
     }
 
-    /// Of a file on the command line, which may be a pipe, such as `/dev/stdin` or one of the shell's `<(...)`.
+    /// Reads a file of the command line, which may be a pipe, such as `/dev/stdin` or the shell's `<(...)`.
     pub(crate) fn given(path: &Path) -> Self {
         Self {
             name: path.display().to_string(),
@@ -32,21 +32,21 @@ impl Input {
         }
     }
 
-    /// Why there is no text.
+    /// Returns the error on reading the text.
     pub(crate) fn error(&self) -> Option<&io::Error> {
         self.bytes.as_ref().err()
     }
 
-    /// Whatever the other end of a pipe sends.
+    /// Reads standard input to its end.
     pub(crate) fn of_standard_input() -> Self {
         Self { name: "stdin".to_owned(), bytes: input_file::read_whole(io::stdin().lock(), BYTES_MAX) }
     }
 }
 
-/// Far more than ten thousand sites need.
+/// Far larger than the file of ten thousand sites.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a text as `section`. One that can't be read counts as empty, so that the checks can go on.
+/// Parses a text as `section`. An unreadable one counts as empty, so that the checks can go on.
 pub(super) fn read(
     Input { name, bytes }: Input,
     section: &'static Section,
@@ -68,12 +68,12 @@ pub(super) fn read(
         problems.error(&Place::Text { source, span: at..at }, "", message);
     }
     let mut reader = Reader::new(Place::Text { source, span: 0..0 }, problems);
-    // What isn't text is no TOML either, and nothing of it is worth a complaint of its own.
+    // A text that isn't UTF-8 is not TOML either, and one problem for it is enough.
     let mut tree = reader.document(section, if is_unread { "" } else { &text });
     let hidden = std::mem::take(&mut reader.hidden);
     sources.hide(source, hidden);
     if is_unread {
-        // Nobody knows what it lacks.
+        // Keys that seem to be missing may be in the part that was not read.
         tree.wrong.extend(section.options().map(|option| option.key));
     }
     tree

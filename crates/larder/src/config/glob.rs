@@ -1,22 +1,22 @@
-//! Globs, compiled within limits: the crate that matches them panics where an expression would be too large or too deep.
+//! Globs, compiled within limits: the `globset` crate panics if an expression is too large or too deep.
 
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::RegexBuilder;
 
-/// What `*` and `?` stand for.
+/// The characters that `*` and `?` match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wildcards {
     /// All but `/`.
     InSegments,
-    /// The same, and letters match in either case.
+    /// All but `/`, and letters match in either case.
     InSegmentsOfAnyCase,
-    /// Anything.
+    /// Any character.
     Everywhere,
 }
 
 pub(super) fn glob(text: &str, wildcards: Wildcards) -> Result<GlobMatcher, String> {
     if text.len() > GLOB_BYTES_MAX {
-        return Err(format!("has {} bytes, and may have {GLOB_BYTES_MAX}", text.len()));
+        return Err(format!("has {} bytes; at most {GLOB_BYTES_MAX} are allowed", text.len()));
     }
     let glob = GlobBuilder::new(text)
         .literal_separator(wildcards != Wildcards::Everywhere)
@@ -33,7 +33,7 @@ pub(super) fn glob(text: &str, wildcards: Wildcards) -> Result<GlobMatcher, Stri
 }
 
 const GLOB_BYTES_MAX: usize = 4096;
-/// What an expression may need once it is compiled.
+/// Memory limit for a compiled expression.
 pub(super) const REGEX_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
         check("text/*", None);
         check(&nested(3), None);
         check(&nested(500), Some("braces inside of braces"));
-        check(&nested(2000), Some("has 8001 bytes, and may have 4096"));
+        check(&nested(2000), Some("has 8001 bytes; at most 4096 are allowed"));
         check(&"{a,".repeat(300), Some("not a glob"));
     }
 }

@@ -1,4 +1,5 @@
-//! Further files: found by the patterns of `include`, read in the order of their names, merged into the main tree.
+//! Further files: those that match the patterns of `include`, read in the order of their names and merged into the main
+//! tree.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use super::problem::Problems;
 use super::table::INCLUDED;
 use super::tree::{Table, Value};
 
-/// Reads the files that `tree` includes and appends their sites and origins.
+/// Reads the files that `tree` includes, and appends their sites and origins.
 pub(super) fn read_included(tree: &mut Table, sources: &mut Sources, problems: &mut Problems) {
     let mut seen: Vec<PathBuf> = Vec::new();
     for pattern in tree.list("include").to_vec() {
@@ -26,7 +27,7 @@ pub(super) fn read_included(tree: &mut Table, sources: &mut Sources, problems: &
             }
             let input = Input::of_file(&file);
             if let Some(error) = input.error() {
-                // The line to change is the one that names it.
+                // The problem is shown at the line that names the file.
                 let message = format!("{} can't be read: {error}", file.display());
                 problems.error(&pattern.place, &pattern.path, message);
                 continue;
@@ -38,8 +39,8 @@ pub(super) fn read_included(tree: &mut Table, sources: &mut Sources, problems: &
     }
 }
 
-/// The files that fit a pattern, by name; wildcards stand in the file name only, so that the set of directories that
-/// Larder reads is written down.
+/// Returns the files that match a pattern, sorted by name. Wildcards are allowed in the file name only, so that the
+/// configuration names every directory that Larder reads.
 fn files(pattern: &Path) -> Result<Vec<PathBuf>, String> {
     let name = pattern.file_name().and_then(|name| name.to_str()).ok_or("names no file")?;
     if !name.contains(['*', '?']) {

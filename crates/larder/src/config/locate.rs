@@ -1,31 +1,31 @@
-//! Where a value of the configuration was written: file, line, column, and the excerpt that shows it.
+//! The place of a value in the configuration: file, line, column, and an excerpt.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use terminal::output;
 
-/// Where a value comes from.
+/// The place of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Bytes of a file.
     Text {
-        /// Which file of [`Sources`].
+        /// Index in [`Sources`].
         source: usize,
-        /// Byte range in it.
+        /// Byte range in the file.
         span: Range<usize>,
     },
     /// An argument of the command line.
     Flag(&'static str),
-    /// The option table's default.
+    /// A default of the option table.
     Preset,
 }
 
-/// The files that were read, in the order of reading: the main file is number 0.
+/// The files in the order of reading; the main file is number 0.
 #[derive(Debug, Default)]
 pub(crate) struct Sources(Vec<Source>);
 
-/// One file and what of it must not be shown.
+/// A file, and the parts of it that must not be shown.
 #[derive(Debug)]
 struct Source {
     name: String,
@@ -33,7 +33,7 @@ struct Source {
     hidden: Vec<Range<usize>>,
 }
 
-/// A position as people count: from 1, in characters.
+/// A position for people: counted from 1, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LineColumn {
     pub(crate) line: usize,
@@ -41,7 +41,7 @@ pub(crate) struct LineColumn {
 }
 
 impl Sources {
-    /// The path that a value names: relative to the file that it stands in, or to the working directory.
+    /// Resolves the path in a value: relative to its file, or to the working directory.
     pub(crate) fn resolve(&self, place: &Place, path: &str) -> PathBuf {
         let base = match place {
             Place::Text { source, .. } => Path::new(&self.0[*source].name).parent(),
@@ -50,18 +50,18 @@ impl Sources {
         base.map_or_else(|| PathBuf::from(path), |base| base.join(path))
     }
 
-    /// Takes a file in and returns its number.
+    /// Adds a file and returns its number.
     pub(crate) fn add(&mut self, name: String, text: String) -> usize {
         self.0.push(Source { name, text, hidden: Vec::new() });
         self.0.len() - 1
     }
 
-    /// Replaces these bytes with stars in every later excerpt.
+    /// Hides these bytes in later excerpts: they are shown as stars.
     pub(crate) fn hide(&mut self, source: usize, spans: impl IntoIterator<Item = Range<usize>>) {
         self.0[source].hidden.extend(spans);
     }
 
-    /// `file:line:column`, the name of a file in which nothing stands, or the name of the argument.
+    /// Returns `file:line:column`, the name of an empty file, or the name of the argument.
     pub(crate) fn describe(&self, place: &Place) -> String {
         match place {
             Place::Text { source, .. } if self.0[*source].text.is_empty() => self.0[*source].name.clone(),
@@ -75,17 +75,17 @@ impl Sources {
         }
     }
 
-    /// File, line and column, of what stands in a file.
+    /// Returns file, line and column, if the place is in a file.
     pub(crate) fn position(&self, place: &Place) -> Option<(&str, LineColumn)> {
         let Place::Text { source, span } = place else { return None };
         let source = &self.0[*source];
         Some((&source.name, line_column(&source.text, span.start)))
     }
 
-    /// The line with carets below the place; empty for places outside files, and in those without text.
+    /// Returns the line with carets below the place; an empty text for places outside files, and in files without text.
     ///
-    /// Every character takes one column here, so control characters are shown as `�` (a configuration file
-    /// must not be able to drive the terminal of whoever checks it).
+    /// Every character takes one column, so control characters are shown as `�` (a configuration file must not control
+    /// the terminal of its reader).
     pub(crate) fn excerpt(&self, place: &Place) -> String {
         let Place::Text { source, span } = place else { return String::new() };
         let source = &self.0[*source];
@@ -99,7 +99,7 @@ impl Sources {
         let end = floor(&source.text, span.end).clamp(start, (line_start + line.len()).max(start));
         let column = at.column - 1;
         let length = line.chars().count();
-        // All of a line that is not too long; else as much, with the column in the middle.
+        // Long lines are cut, with the column in the middle.
         let from = column.saturating_sub(COLUMNS_MAX / 2).min(length.saturating_sub(COLUMNS_MAX));
         let to = length.min(from + COLUMNS_MAX);
         let carets = source.text[start..end].chars().count().clamp(1, to.max(column + 1) - column);
@@ -114,7 +114,7 @@ impl Sources {
 }
 
 impl Source {
-    /// These columns of a line.
+    /// Returns these columns of a line.
     fn shown(&self, line_start: usize, line: &str, columns: Range<usize>) -> String {
         let (is_cut_before, is_cut_after) = (columns.start > 0, line.chars().nth(columns.end).is_some());
         let characters = line.char_indices().map(|(at, character)| (line_start + at, character));
@@ -123,7 +123,7 @@ impl Source {
         else {
             return String::new();
         };
-        // Files that are wrong all over have thousands of spans, and few of them in one line.
+        // Files full of errors have thousands of spans, and few of them in one line.
         for span in self.hidden.iter().filter(|span| span.start <= last && first < span.end) {
             let is_hidden = |(at, _): &&mut (usize, char)| span.contains(at);
             shown.iter_mut().filter(is_hidden).for_each(|(_, character)| *character = '*');
@@ -139,17 +139,17 @@ impl Source {
     }
 }
 
-/// More than people write, and less than programs do.
+/// Longer than lines that people write, and shorter than lines of generated files.
 const COLUMNS_MAX: usize = 160;
 
-/// Line and column of a byte offset.
+/// Returns line and column of a byte offset.
 pub(crate) fn line_column(text: &str, offset: usize) -> LineColumn {
     let before = &text[..floor(text, offset)];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     LineColumn { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
 }
 
-/// The nearest character boundary at or before `offset`.
+/// Returns the nearest character boundary at or before `offset`.
 fn floor(text: &str, offset: usize) -> usize {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {

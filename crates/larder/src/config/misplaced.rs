@@ -1,15 +1,15 @@
-//! Keys in the wrong table, and tables in the wrong brackets: where the option table has them. What is appended to a file lands in
-//! whatever table is its last one.
+//! Keys in the wrong table, and tables in the wrong brackets: finds the table that the option table has for them. Keys
+//! appended to a file land in its last table.
 
 use toml::de::DeValue;
 
 use super::table::{Kind, Opt, ROOT, Section};
 
-/// Where an unknown key belongs.
+/// The table to which an unknown key belongs.
 #[derive(Debug)]
 pub(super) struct Elsewhere {
     pub(super) message: String,
-    /// What it decides there, if that is known.
+    /// The option that the key sets there, if it is unambiguous.
     pub(super) option: Option<&'static Opt>,
 }
 
@@ -21,7 +21,7 @@ struct Home {
     option: &'static Opt,
 }
 
-/// Tells where a key belongs that `section` lacks, in a file whose top level is `document`.
+/// Finds the table for a key that `section` lacks, in a file with the top level `document`.
 pub(super) fn elsewhere(
     document: &'static Section,
     section: &'static Section,
@@ -57,9 +57,10 @@ pub(super) fn elsewhere(
     Some(Elsewhere { message, option: Some(option) })
 }
 
-/// What to write instead of a table that has one pair of brackets too few or too many, or of text where a list of tables belongs.
+/// Returns the correct spelling for a table with one pair of brackets too few or too many, or for text in place of a
+/// list of tables.
 pub(super) fn written_otherwise(kind: &Kind, value: &DeValue<'_>, path: &str) -> Option<String> {
-    // Elements of lists have a number or a name in brackets, which no header has.
+    // Elements of lists have a number or a name in brackets, which headers lack.
     let keys: Vec<_> = path.split('.').map(|key| key.split('[').next().unwrap_or(key)).collect();
     let written = |is_list| header(&keys.join("."), is_list);
     match (kind, value) {
@@ -76,11 +77,12 @@ pub(super) fn written_otherwise(kind: &Kind, value: &DeValue<'_>, path: &str) ->
     }
 }
 
-/// Those that `section` holds, else the nearest around it, else others, unless so many have the key that none was meant.
+/// Returns the tables inside `section` that have the key, else the nearest around it, else others. Returns none if so
+/// many have the key that it says nothing about the intent.
 fn nearest_homes(section: &'static Section, key: &str, value: &DeValue<'_>) -> Vec<Home> {
     let mut homes = Vec::new();
     collect(&ROOT, false, key, &mut homes);
-    // A value that fits nowhere is wrong as well, and says nothing of what was meant.
+    // A value that fits none of the tables is wrong too, and says nothing about the intent.
     if homes.iter().any(|home| fits(&home.option.kind, value)) {
         homes.retain(|home| fits(&home.option.kind, value));
     }
@@ -109,7 +111,7 @@ fn is_inside(name: &str, outer: &str) -> bool {
     outer.is_empty() || name.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Whether a value is of a form that the key has where it belongs: several tables have a key `store`.
+/// Returns whether a value has a form that the key accepts in its table: several tables have a key `store`.
 fn fits(kind: &Kind, value: &DeValue<'_>) -> bool {
     match value {
         DeValue::Table(_) => may_be_table(kind),
@@ -150,7 +152,7 @@ fn alternatives(homes: &[Home], shown: impl Fn(&Home) -> String) -> String {
 /// A key that more tables have is a common word.
 const HOMES_MAX: usize = 3;
 
-/// Tables, and words that other programs have for what stands elsewhere here.
+/// Tables, words of other programs, and the keys to use instead.
 const OTHER_WORDS: [(&[&str], &str, &str); 6] = [
     (&["", "site"], "tls", TLS_OF_A_LISTENER),
     (&["", "site"], "ssl", TLS_OF_A_LISTENER),

@@ -1,8 +1,9 @@
 //! The configuration: from files and arguments to checked settings, or to every problem at once.
 //!
 //! The steps: [`raw`] reads text into a [`tree`] that fits the option [`table`]; [`mod@include`] adds the files that it
-//! names; arguments go over it; [`mod@check`] turns the tree into the typed settings of the parts; at a reload, [`reload`] puts the values back
-//! that can't change while running, and what has come of it is checked again. Nothing else reads configuration.
+//! names; arguments override it; [`mod@check`] turns the tree into the typed settings of the parts. At a reload,
+//! [`reload`] puts back the values that can't change at run time, and the result is checked again. No other module
+//! reads configuration.
 
 mod address;
 mod check;
@@ -45,27 +46,27 @@ use locate::Place;
 use problem::Problems;
 use raw::Reader;
 
-/// What came of reading a configuration.
+/// The result of reading a configuration.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    /// The files, for showing problems.
+    /// The files, to show problems with.
     pub(crate) sources: Sources,
     /// Errors and warnings, in the order of the text: at most [`problem::PROBLEMS_MAX`], errors before warnings.
     pub(crate) problems: Vec<Problem>,
-    /// How many errors and warnings there are besides.
+    /// The number of errors and warnings beyond those.
     pub(crate) left_out: LeftOut,
-    /// The settings; absent if there is any error.
+    /// The settings; absent if there is an error.
     pub(crate) settings: Option<Settings>,
 }
 
-/// Reads and checks the configuration that a process starts with, or that somebody wants to know about.
+/// Reads and checks the configuration for the start of a process, or for `larder check`.
 pub(crate) fn check(input: Option<Input>, overrides: &Overrides) -> Checked {
     run(input, overrides, None)
 }
 
-/// Reads and checks the configuration anew for a process that runs with `running`.
+/// Reads and checks the configuration again for a process that runs with `running`.
 ///
-/// Keys that can't change while running keep their value, with a warning.
+/// Keys that can't change at run time keep their value, with a warning.
 pub(crate) fn check_again(file: Option<&Path>, overrides: &Overrides, running: &Settings) -> Checked {
     run(file.map(Input::of_file), overrides, Some(running))
 }
@@ -87,7 +88,7 @@ fn run(input: Option<Input>, overrides: &Overrides, running: Option<&Settings>) 
     let is_read = problems.clone();
     let mut settings = check::build(tree.clone(), names.clone(), overrides, &sources, &mut problems);
     let mut changes = Problems::default();
-    // What a start would refuse, a reload refuses too, or the next start would come as a surprise.
+    // A reload refuses every file that a start would refuse, so that the next start can't fail.
     if let Some(running) = running.filter(|_| !problems.has_errors()) {
         let mut unchanged = reload::Unchanged::new(&running.tree, &mut changes);
         reload::keep_unreloadable(&mut tree, &running.tree, &mut unchanged);

@@ -1,4 +1,4 @@
-//! Puts a value over what the file has for a key; it is checked like those of the file.
+//! Overrides the value of a key in the file. The new value is checked like those of the file.
 
 use serde_spanned::Spanned;
 use toml::de::{DeString, DeValue};
@@ -9,7 +9,7 @@ use super::raw::{self, Reader};
 use super::table::KV;
 use super::tree::{Node, Table, Value};
 
-/// Gives a file without a `[kv]` one with defaults.
+/// Adds a `[kv]` table with defaults to a file that has none.
 pub(super) fn add_kv(tree: &mut Table) {
     if tree.node("kv").is_none() {
         let value = Value::Table(raw::defaults(&KV));
@@ -17,7 +17,7 @@ pub(super) fn add_kv(tree: &mut Table) {
     }
 }
 
-/// Puts what `flag` says over the value at a path of keys, such as `kv.limits.clients_max`.
+/// Overrides the value at a path of keys, such as `kv.limits.clients_max`, with that of `flag`.
 pub(super) fn put(
     tree: &mut Table,
     path: &str,

@@ -1,4 +1,4 @@
-//! Arguments of the command line, which go over the file.
+//! Arguments of the command line, which override the file.
 
 use std::path::PathBuf;
 
@@ -7,27 +7,27 @@ use super::overlay::{add_kv, list, put, put_number, table, text};
 use super::problem::Problems;
 use super::tree::Table;
 
-/// What the process is to run.
+/// The servers that the process runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// Whatever the configuration has: the gateway, the Redis-compatible server, or both.
+    /// The servers in the configuration: the gateway, the Redis-compatible server, or both.
     #[default]
     Serve,
     /// The Redis-compatible server alone.
     Kv,
 }
 
-/// What becomes of the settings.
+/// The purpose of reading the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A process runs with them.
+    /// A process runs with the settings.
     #[default]
     Run,
-    /// Somebody wants to know whether one could: on another machine than those that the file is for, perhaps.
+    /// A check only, perhaps on another machine than the one that the file is for.
     Look,
 }
 
-/// What the command line says about the Redis-compatible server.
+/// Arguments of the Redis-compatible server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KvOverrides {
     pub(crate) listen: Vec<String>,
@@ -36,16 +36,16 @@ pub(crate) struct KvOverrides {
     pub(crate) save_file: Option<String>,
     pub(crate) workers: Option<u32>,
     pub(crate) cluster_node: Option<String>,
-    /// Keys to begin with.
+    /// File with initial keys.
     pub(crate) import: Option<PathBuf>,
 }
 
-/// What the command line says about the configuration. Values are checked like those of the file.
+/// Arguments that override the configuration. Their values are checked like those of the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) program: Program,
     pub(crate) purpose: Purpose,
-    /// Beneath all others.
+    /// Overridden by all other arguments.
     pub(crate) environment: Environment,
     pub(crate) kv: KvOverrides,
     /// The only site, instead of a file.
@@ -61,13 +61,13 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
-    /// Of somebody who looks at a file, for all nodes of a cluster or for one.
+    /// Returns the overrides of a check, for all nodes of a cluster or for one.
     pub(crate) fn to_look(program: Program, cluster_node: Option<String>) -> Self {
         let kv = KvOverrides { cluster_node, ..KvOverrides::default() };
         Self { program, purpose: Purpose::Look, kv, ..Self::default() }
     }
 
-    /// Puts the given arguments over `tree`.
+    /// Overrides values of `tree` with the given arguments.
     pub(super) fn apply(&self, tree: &mut Table, problems: &mut Problems) {
         if self.program == Program::Kv {
             add_kv(tree);

@@ -1,15 +1,15 @@
-//! What is wrong with a configuration: every problem found, each with its place.
+//! The problems of a configuration: all that were found, each with its place.
 
 use terminal::output;
 
 use super::locate::{Place, Sources};
 
-/// Whether a problem stops the configuration from being used.
+/// Whether a problem makes the configuration unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
     /// The configuration is refused.
     Error,
-    /// Probably not what was meant, but usable.
+    /// Probably a mistake, but usable.
     Warning,
 }
 
@@ -20,62 +20,62 @@ pub(crate) struct Problem {
     pub(crate) place: Place,
     /// Key path, such as `site[shop].timeouts.connect`; empty for the file as a whole.
     pub(crate) path: String,
-    /// What is wrong and what is allowed, in one line.
+    /// The mistake and the allowed values, in one line.
     pub(crate) message: String,
 }
 
-/// Problems that are not told one by one.
+/// Numbers of problems that aren't listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeftOut {
     pub(crate) errors: usize,
     pub(crate) warnings: usize,
 }
 
-/// Nobody mends more of them at a time, and each is shown with an excerpt of its file.
+/// Limit of listed problems: enough to fix at a time, and each is shown with an excerpt.
 pub(crate) const PROBLEMS_MAX: usize = 100;
 
 /// The problems found so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problems {
     found: Vec<Problem>,
-    /// Files, and from where on what is found in them follows from a problem that is noted.
+    /// Files, with the offset after which further problems follow from one that is noted.
     ignored: Vec<(usize, usize)>,
 }
 
 impl Problems {
-    /// Notes something that makes the configuration unusable.
+    /// Adds an error, which makes the configuration unusable.
     pub(crate) fn error(&mut self, place: &Place, path: &str, message: impl Into<String>) {
         self.note(Severity::Error, place, path, message.into());
     }
 
-    /// Notes something that is probably a mistake.
+    /// Adds a warning about a probable mistake.
     pub(crate) fn warning(&mut self, place: &Place, path: &str, message: impl Into<String>) {
         self.note(Severity::Warning, place, path, message.into());
     }
 
-    /// Notes nothing more about a file from there on.
+    /// Ignores further problems after this offset of a file.
     pub(crate) fn ignore_from(&mut self, source: usize, from: usize) {
         self.ignored.push((source, from));
     }
 
-    /// Those and these.
+    /// Joins both lists of problems.
     pub(crate) fn with(mut self, others: Self) -> Self {
         self.found.extend(others.found);
         self.ignored.extend(others.ignored);
         self
     }
 
-    /// Whether nothing has been noted.
+    /// Returns whether there are no problems.
     pub(crate) fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// Whether the configuration is unusable.
+    /// Returns whether the configuration is unusable.
     pub(crate) fn has_errors(&self) -> bool {
         self.found.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// The problems in the order of the files' text: [`PROBLEMS_MAX`] of them, and how many there are besides.
+    /// Returns the first [`PROBLEMS_MAX`] problems in the order of the files' text, and the number of the others.
     pub(crate) fn into_sorted(mut self) -> (Vec<Problem>, LeftOut) {
         self.found.sort_by_key(|problem| match &problem.place {
             Place::Flag(_) => (0, 0),
@@ -107,7 +107,7 @@ impl Problems {
 }
 
 impl Problem {
-    /// The problem in one line: place, severity, key path, message.
+    /// Formats the problem in one line: place, severity, key path and message.
     pub(crate) fn line(&self, sources: &Sources) -> String {
         let place = sources.describe(&self.place);
         let severity = match self.severity {
@@ -116,7 +116,7 @@ impl Problem {
         };
         let parts =
             [place.as_str(), severity, &self.path, &self.message].into_iter().filter(|part| !part.is_empty());
-        // A message may quote what the file says, which must not drive the reader's terminal.
+        // A message may quote the file, which must not control the reader's terminal.
         parts.collect::<Vec<_>>().join(": ").replace(output::is_control, "\u{fffd}")
     }
 }

@@ -2,16 +2,16 @@
 
 use std::ops::RangeInclusive;
 
-/// One rule for all sizes, also for those that clients of the kv server write.
+/// One parser for all sizes, including those in commands of the Redis-compatible server.
 pub(crate) use kv::parse_size;
 
-/// Units in which sizes are shown, largest first.
+/// Units of displayed sizes, largest first.
 const SIZE_UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
-/// As `workers` of the configuration.
+/// The range of `workers` in the configuration.
 pub(crate) const WORKERS: RangeInclusive<u32> = 1..=1024;
 
-/// The size in the largest unit that divides it.
+/// Formats a size in the largest unit that divides it.
 pub(crate) fn format_size(bytes: u64) -> String {
     let fits = |(_, factor): &&(&str, u64)| bytes >= *factor && bytes.is_multiple_of(*factor);
     SIZE_UNITS

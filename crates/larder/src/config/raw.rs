@@ -1,9 +1,9 @@
-//! From the text of a file to a [`Table`] that fits the option table; notes every problem on the way.
+//! Reads the text of a file into a [`Table`] that fits the option table, and notes every problem on the way.
 //!
-//! Why not serde: deserializing stops at the first error, and a second list of keys (the fields of structs) would
-//! have to be kept equal to the option table. So the file is parsed into a document tree in which each key and value
-//! knows its bytes, with recovery after syntax errors, and this module walks that tree by the option table. A value
-//! that is wrong is noted and its default takes its place, so that the checks that follow can go on and find more.
+//! Why not serde: deserializing stops at the first error, and a second list of keys (the fields of structs) would have
+//! to be kept equal to the option table. The file is parsed into a document tree in which each key and value has its
+//! byte range, with recovery after syntax errors, and this module walks that tree by the option table. A wrong value is
+//! noted and replaced by its default, so that the checks that follow can find more problems.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,19 +26,19 @@ use super::tree::{Node, Table, Value};
 
 /// Reads one file.
 pub(crate) struct Reader<'a> {
-    /// Where what is read stands.
+    /// Place of the whole text.
     whole: Place,
-    /// The top level of what is read.
+    /// Top level of the document.
     document: &'static Section,
     pub(crate) problems: &'a mut Problems,
-    /// Bytes that excerpts must not show.
+    /// Byte ranges that excerpts must not show.
     pub(crate) hidden: Vec<Range<usize>>,
-    /// What is not there may have been lost in recovery from a syntax error.
+    /// Whether there are syntax errors: absent keys may have been lost in recovery.
     is_broken: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// A reader for what stands at a place as a whole.
+    /// Returns a reader for the text at `whole`.
     pub(crate) fn new(whole: Place, problems: &'a mut Problems) -> Self {
         Self { whole, document: &ROOT, problems, hidden: Vec::new(), is_broken: false }
     }
@@ -65,13 +65,13 @@ impl<'a> Reader<'a> {
         let place = self.place(0..0);
         let mut table = self.table(section, document.get_ref(), place, String::new());
         if self.is_broken {
-            // Recovery may have lost tables, so an absent one proves nothing.
+            // Recovery may have lost tables, so absence proves nothing.
             table.wrong.extend(section.options().map(|option| option.key));
         }
         table
     }
 
-    /// Reads a value that stands alone, such as an argument.
+    /// Reads a single value, such as an argument.
     pub(crate) fn lone_value(
         &mut self,
         option: &'static Opt,
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
     fn table(&mut self, section: &'static Section, raw: &DeTable<'_>, place: Place, path: String) -> Table {
         let mut entries = Vec::with_capacity(section.options().count());
         let mut wrong = Vec::new();
-        // Recovery makes a key without text of a line without a key, and that is reported already.
+        // Recovery turns a line without a key into an empty key, and the line is reported already.
         let unknown =
             |key: &Spanned<DeString<'_>>| !key.span().is_empty() && section.option(key.get_ref()).is_none();
         for (key, value) in raw.iter().filter(|(key, _)| unknown(key)) {
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
         Value::Map(entries)
     }
 
-    /// Hides values in a wrong one, however deep. Leaves its keys: they are wrong more often.
+    /// Hides the values in a wrong value, at any depth. Its keys stay visible: they are wrong more often.
     fn hide_values(&mut self, value: &Spanned<DeValue<'_>>, hidden: Hidden) {
         match value.get_ref() {
             DeValue::Table(table) => {
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes it; the key that was probably meant.
+    /// Reports an unknown key, and returns the key that was probably meant.
     fn unknown_key(
         &mut self,
         section: &'static Section,
@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The parser's message about `found`, in words of this file where they are plainer.
+/// Returns the parser's message about `found`, reworded where this file has a plainer text.
 fn said(message: &str, found: &str) -> String {
     match message {
         "duplicate key" if !found.contains('\n') => format!("`{found}` is set twice"),
@@ -228,7 +228,7 @@ fn said(message: &str, found: &str) -> String {
     }
 }
 
-/// Where an array should have ended that takes in the rest of the file: what is found from there on follows from that.
+/// Returns the start of an unclosed array that swallows the rest of the file: all later problems follow from it.
 fn swallowed_from(errors: &[(Range<usize>, &str)]) -> Option<usize> {
     let is_open = errors.iter().any(|(_, message)| message.starts_with(UNCLOSED_ARRAY));
     let first = errors
@@ -237,14 +237,14 @@ fn swallowed_from(errors: &[(Range<usize>, &str)]) -> Option<usize> {
     first.filter(|_| is_open).map(|(span, _)| span.start)
 }
 
-/// As the parser says it; the array of a table header has another name there.
+/// Wording of the parser, which calls the array of a table header otherwise.
 const UNCLOSED_ARRAY: &str = "unclosed array,";
 const MISSING_COMMA: &str = "missing comma between array elements";
 
-/// Sizes that show how one is written: of a limit of one thing, and of a memory.
+/// Example sizes in messages: for a limit on one item, and for memory.
 const EXAMPLES: [u64; 3] = [64 << 10, 512 << 20, 64 << 30];
 
-/// What values of this kind look like, with the range.
+/// Describes valid values of this kind, with their range.
 pub(crate) fn expectation(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "true or false".to_owned(),
@@ -284,7 +284,7 @@ pub(crate) fn expectation(kind: &Kind) -> String {
     }
 }
 
-/// A table in which nothing was written: every key has its default.
+/// Returns an empty table: every key has its default.
 pub(crate) fn defaults(section: &'static Section) -> Table {
     let entries =
         section.options().filter_map(|option| Some((option.key, preset(option, option.key.to_owned())?)));
@@ -297,7 +297,7 @@ pub(crate) fn defaults(section: &'static Section) -> Table {
     }
 }
 
-/// The table's default as a node; none where absence has its own meaning.
+/// Returns the option table's default as a node, or `None` if absence has its own meaning.
 fn preset(option: &'static Opt, path: String) -> Option<Node> {
     if let Some(value) = PRESETS.with_borrow(|presets| presets.get(&ptr::from_ref(option)).cloned()) {
         return Some(Node { value, place: Place::Preset, path });
@@ -310,7 +310,8 @@ fn preset(option: &'static Opt, path: String) -> Option<Node> {
 }
 
 thread_local! {
-    /// Defaults that were read before, without paths in them: to read them again for each of 10,000 sites takes a second.
+    /// Defaults that have been parsed, without paths in them: parsing them again for each of 10,000 sites takes a
+    /// second.
     static PRESETS: RefCell<HashMap<*const Opt, Value>> = RefCell::default();
 }
 
@@ -324,7 +325,7 @@ fn read_preset(option: &'static Opt, path: String) -> Option<Node> {
     node
 }
 
-/// Whether a value was left out, or elements of a list, because they are wrong.
+/// Returns whether the value, or elements of a list, were left out because they are wrong.
 fn is_less(read: Option<&Node>, raw: Option<&Spanned<DeValue<'_>>>) -> bool {
     match (read.map(|node| &node.value), raw.map(Spanned::get_ref)) {
         (None, _) => true,
@@ -335,7 +336,7 @@ fn is_less(read: Option<&Node>, raw: Option<&Spanned<DeValue<'_>>>) -> bool {
 
 fn scalar(kind: &'static Kind, raw: &DeValue<'_>) -> Result<Value, String> {
     let wrong = || match (kind, raw.as_str()) {
-        // Free text may be a secret; a quantity or a word that is wrong helps when it is seen.
+        // Free text may be a secret; a wrong quantity or word is more useful when it is shown.
         (Kind::Size(_) | Kind::Duration(_) | Kind::Choice(_), Some(text))
             if text.len() < 32 && !may_have_password(text) =>
         {
@@ -385,11 +386,11 @@ fn integer(raw: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// Which values of a wrong one are not shown.
+/// The parts of a wrong value that are hidden.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hidden {
     All,
-    /// Those that look as if they had a password.
+    /// Values that look as if they contain a password.
     Passwords,
 }
 
@@ -399,13 +400,14 @@ impl Hidden {
     }
 }
 
-/// Whether a key that no table has says itself that its value is secret.
+/// Returns whether the name of an unknown key suggests that its value is secret.
 fn names_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     ["password", "secret", "token", "auth", "credential"].iter().any(|word| key.contains(word))
 }
 
-/// Whether a text may be a URL with a password in it, also a mistyped one: before an `@`, in a query, or where a port should be.
+/// Returns whether a text may be a URL with a password, even a mistyped one: before an `@`, in a query, or in place of
+/// a port.
 fn may_have_password(text: &str) -> bool {
     let (scheme, rest) = text.split_once("://").map_or((None, text), |(scheme, rest)| (Some(scheme), rest));
     let authority = rest.split(['/', '?']).next().unwrap_or(rest);
@@ -416,7 +418,7 @@ fn may_have_password(text: &str) -> bool {
         || rest.to_ascii_lowercase().contains("password=")
 }
 
-/// What was found. Text is named by its type only.
+/// Describes the value that was found. Text is described by its type only.
 fn describe(raw: &DeValue<'_>) -> String {
     match raw {
         DeValue::String(text) if text.is_empty() => "an empty string".to_owned(),
@@ -432,14 +434,14 @@ fn describe(raw: &DeValue<'_>) -> String {
 
 fn check_key(form: KeyForm, key: &str) -> Result<(), String> {
     match form {
-        // That of a final response.
+        // Statuses of final responses only.
         KeyForm::Status if key == "default" || !key.starts_with('1') && status(key).is_ok() => Ok(()),
         KeyForm::Status => {
             Err("expected a status code (200 to 599), a class such as `5xx`, or `default`".to_owned())
         }
         KeyForm::FieldName if http::HeaderName::from_bytes(key.as_bytes()).is_ok() => Ok(()),
         KeyForm::FieldName => Err("not a header field name".to_owned()),
-        // Which names there can be depends on what has them.
+        // The part that has the names decides which are valid.
         KeyForm::Name => Ok(()),
     }
 }
@@ -455,7 +457,7 @@ fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Elements of lists are shown by their name where they have one: `site[shop]` says more than `site[3]`.
+/// Adds the name of a table to the path of a list element: `site[shop]` says more than `site[3]`.
 fn named(path: &str, table: &DeTable<'_>) -> String {
     let name = table.get("name").and_then(|name| name.get_ref().as_str());
     match (name, path.rfind('[')) {

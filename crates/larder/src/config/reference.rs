@@ -1,4 +1,4 @@
-//! The reference page and the JSON schema, printed from the option table.
+//! The reference page and the JSON schema, generated from the option table.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use super::quantity::format_size;
 use super::raw::expectation;
 use super::table::{KeyForm, Kind, Opt, Preset, ROOT, Reload, Section};
 
-/// The page of all keys.
+/// Returns the page of all keys.
 pub(crate) fn markdown() -> String {
     let mut page = String::from(PREFACE);
     write_section(&mut page, &ROOT);
     page
 }
 
-/// The page of all limits: a key that bounds something is on it without being put there.
+/// Returns the page of all limits. Every key that is a limit is included.
 pub(crate) fn limits_markdown() -> String {
     let mut page = String::from(LIMITS_PREFACE);
     write_limits(&mut page, &ROOT);
@@ -29,13 +29,13 @@ pub(crate) fn limits_markdown() -> String {
 
 fn write_fixed_limits(page: &mut String, of: &str, limits: impl IntoIterator<Item = (String, &'static str)>) {
     // Writing to a String can't fail.
-    let _ = write!(page, "\n| limit of {of} | what it bounds |\n|---|---|\n");
+    let _ = write!(page, "\n| limit of {of} | meaning |\n|---|---|\n");
     for (amount, meaning) in limits {
         let _ = writeln!(page, "| {amount} | {meaning} |");
     }
 }
 
-/// What the kv server allows besides.
+/// Returns the fixed limits of the Redis-compatible server.
 fn kv_limits() -> impl Iterator<Item = (String, &'static str)> {
     let text = |amount| match amount {
         kv::Amount::Count(count) => count.to_string(),
@@ -60,13 +60,13 @@ fn write_limits(page: &mut String, section: &'static Section) {
     }
 }
 
-/// Numbers, sizes and durations bound something, with few exceptions.
+/// Returns whether the key is a limit: all numbers, sizes and durations are, with few exceptions.
 fn is_limit(option: &Opt) -> bool {
     let is_quantity = matches!(option.kind, Kind::Integer(_) | Kind::Size(_) | Kind::Duration(_));
     is_quantity && !option.is_no_limit
 }
 
-/// What the admin API allows, which nobody has had to change yet.
+/// Returns the fixed limits of the admin API.
 fn admin_limits() -> [(String, &'static str); 5] {
     let limits = admin::AdminLimits::default();
     let duration = |ms| format_duration(Duration::from_millis(ms));
@@ -90,11 +90,11 @@ const LIMITS_PREFACE: &str = "# Limits
 Generated from the option table in `crates/larder/src/config/table/`; do not edit. Everything that can grow has a limit with a default. What they protect
 against is described in [security](../operate/security.md), ranges and details in [configuration](config.md).
 
-| key | default | what it bounds |
+| key | default | meaning |
 |---|---|---|
 ";
 
-/// A JSON schema (2020-12) of the main file, for editors.
+/// Returns a JSON schema (2020-12) of the main file, for editors.
 pub(crate) fn json_schema() -> String {
     let mut schema = object(&ROOT);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
@@ -107,7 +107,7 @@ pub(crate) fn json_schema() -> String {
 fn write_section(page: &mut String, section: &'static Section) {
     // Writing to a String can't fail, here and below.
     let _ = write!(page, "{}\n{}\n\n", heading(section), section.about());
-    page.push_str("| key | value | default | reload | what it decides |\n|---|---|---|---|---|\n");
+    page.push_str("| key | value | default | reload | meaning |\n|---|---|---|---|---|\n");
     for option in section.options() {
         let _ = writeln!(
             page,
@@ -125,7 +125,7 @@ fn write_section(page: &mut String, section: &'static Section) {
         }
     }
     for section in section.options().filter_map(own_section) {
-        // Some tables stand under several keys.
+        // Some tables belong to several keys.
         if !page.contains(&heading(section)) {
             write_section(page, section);
         }
@@ -137,12 +137,13 @@ fn heading(section: &Section) -> String {
     format!("\n## {name}\n")
 }
 
-/// What stands under free keys is the section of another key, and described there.
+/// Returns the section of the option's own table. Sections below free keys belong to another key, and are described
+/// there.
 fn own_section(option: &Opt) -> Option<&'static Section> {
     option.kind.section().filter(|_| !matches!(option.kind, Kind::Map(..)))
 }
 
-/// The text in a cell of a table: a bar would end the cell.
+/// Escapes the text for a table cell, which a bar would end.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -245,7 +246,7 @@ Generated from the option table in `crates/larder/src/config/table/`; do not edi
 
 The file is TOML. Sizes are a number of bytes, or text with a unit in any case, by the rule of Redis: `kb` or `KiB`, `mb` or `MiB`, `gb` or `GiB`,
 `tb` or `TiB` are powers of 1024, and `k`, `m`, `g`, `t` powers of 1000. Durations are text with units: `ms`, `s`, `m`, `h`, `d`, `w`, such as `\"500ms\"` or
-`\"1h30m\"`; a bare number is refused, because nobody can see its unit. Paths of files are relative to the file that names
+`\"1h30m\"`; a bare number is refused, because it has no unit. Paths of files are relative to the file that names
 them. The column *reload* says whether a reload takes a changed value over; where it doesn't, the running value stays
 until the next start, with a warning.
 ";

@@ -1,12 +1,12 @@
-//! What a reload leaves as it is: the option table says which keys can't change while the process runs.
+//! Keys that a reload leaves unchanged: the option table says which can't change at run time.
 
 use super::locate::Place;
 use super::problem::Problems;
 use super::table::Reload;
 use super::tree::{Node, Table, Value};
 
-/// Refuses a file from which the `[kv]` is gone: most likely it is about to be written anew, and without its passwords the data would be open
-/// to everybody.
+/// Refuses a file that has lost its `[kv]` table: it is most likely being rewritten, and without its passwords everyone
+/// could access the data.
 pub(super) fn refuse_lost_kv(fresh: &Table, running: &Table, problems: &mut Problems) {
     if running.given("kv").is_some() && fresh.given("kv").is_none() {
         let message = "missing: the server runs with a `[kv]` of this file; to go on without one, restart it";
@@ -14,7 +14,7 @@ pub(super) fn refuse_lost_kv(fresh: &Table, running: &Table, problems: &mut Prob
     }
 }
 
-/// Where changes are noted that a reload does not make, and what makes them.
+/// Collects the changes that a reload doesn't make, with the step that would.
 pub(super) struct Unchanged<'a> {
     problems: &'a mut Problems,
     remedy: &'static str,
@@ -22,13 +22,13 @@ pub(super) struct Unchanged<'a> {
 
 impl<'a> Unchanged<'a> {
     pub(super) fn new(running: &Table, problems: &'a mut Problems) -> Self {
-        // A process with Redis clients refuses the upgrade.
+        // A process with Redis clients refuses the upgrade, so only a restart applies the change.
         let has_kv = running.node("kv").is_some();
         Self { problems, remedy: if has_kv { "a restart" } else { "a restart or `larder upgrade`" } }
     }
 }
 
-/// Puts the running values of unreloadable keys back into `fresh`, with a warning for each that differs.
+/// Puts the running values of keys that can't be reloaded back into `fresh`, with a warning for each difference.
 pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
     let (section, place) = (fresh.section, fresh.place.clone());
     for option in section.options() {
@@ -36,7 +36,7 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &
         let is_wrong = fresh.is_wrong(option.key);
         match (option.reload, before, fresh.node_mut(option.key)) {
             (Reload::Yes, _, _) | (_, None, None) => {}
-            // Not a change, but a mistake, which is reported already; what stands there is its default.
+            // A wrong value is no change, and is reported already; its place has the default.
             (Reload::Inside | Reload::No, Some(before), Some(after)) if is_wrong => {
                 after.value = before.value.clone();
             }
@@ -59,8 +59,8 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &
     }
 }
 
-/// Puts the running store back into each site that stays: in another one its responses would be lost, and those in the old one would
-/// outlive their purges, should it ever come back.
+/// Puts the running store back into each site that stays. In another store its responses would be lost, and those in
+/// the old store would outlive their purges if the site ever returned to it.
 pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
     let Some(Node { value: Value::List(sites), .. }) = fresh.node_mut("site") else { return };
     for site in sites {
@@ -76,7 +76,7 @@ pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, unchanged
     }
 }
 
-/// `place` is that of the table around it, for what is not there any more.
+/// Puts running values back inside a value. `place` is that of the enclosing table, for keys that are gone.
 fn keep_inside(place: &Place, after: &mut Node, before: &Node, unchanged: &mut Unchanged<'_>) {
     match (&mut after.value, &before.value) {
         (Value::Table(after), Value::Table(before)) => keep_unreloadable(after, before, unchanged),

@@ -1,4 +1,4 @@
-//! The types that values of the tree are read as.
+//! Types to which values of the tree are converted.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use super::words::Word;
 
 /// A type for values of one kind.
 pub(crate) trait Setting: Sized {
-    /// Nothing where the value is of another kind.
+    /// Converts the value, or returns `None` if it is of another kind.
     fn of_value(value: &Value) -> Option<Self>;
 }
 
-/// A type for a key: [`Setting`] where it always has a value, and an `Option` where it may have none.
+/// A type for a key: a [`Setting`] if the key always has a value, and an `Option` if it may have none.
 pub(crate) trait Field: Sized {
     fn of_key(table: &Table, key: &str) -> Self;
 }
@@ -51,7 +51,7 @@ impl Setting for Duration {
     }
 }
 
-/// A number or a size, in whatever integer the owner of the setting uses; the table's range keeps it inside.
+/// Implements [`Setting`] for the integer types of numbers and sizes; the table's range keeps values in bounds.
 macro_rules! integers {
     ($($integer:ty)*) => {$(
         impl Setting for $integer {
@@ -72,7 +72,7 @@ impl<T: Word> Setting for T {
     }
 }
 
-/// Types for `false` and `true`.
+/// Implements [`Setting`] for types that stand for `false` and `true`.
 macro_rules! flags {
     ($($type:ident: $no:ident, $yes:ident;)*) => {$(
         impl Setting for $type {
@@ -97,7 +97,7 @@ flags! {
     XCache: Off, On;
 }
 
-/// Types whose fields are keys of one table.
+/// Implements [`Setting`] for types whose fields are keys of one table.
 macro_rules! tables {
     ($($type:ident: $($key:ident),+;)*) => {$(
         impl Setting for $type {

@@ -1,8 +1,8 @@
-//! Statuses as they are written: a code, or a class of them.
+//! Status patterns: a code, or a class of codes.
 
 use caching::StatusMatch;
 
-/// The reader has checked the form.
+/// Parses a pattern whose form the reader has checked.
 pub(super) fn status_match(key: &str) -> Option<StatusMatch> {
     match key.strip_suffix("xx") {
         Some(class) => Some(StatusMatch::Class(class.parse().ok()?)),
@@ -20,7 +20,7 @@ pub(super) fn status(text: &str) -> Result<StatusMatch, String> {
     }
 }
 
-/// Of an error.
+/// Parses a pattern for errors: 4xx and 5xx.
 pub(super) fn error_status(text: &str) -> Result<StatusMatch, String> {
     match text.starts_with(['4', '5']) {
         true => status(text),

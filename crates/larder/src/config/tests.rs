@@ -8,14 +8,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The line between the case and what is expected of it.
+/// Separates a case from its expected problems.
 const SEPARATOR: &str = "# ---\n";
 
 fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config_cases")
 }
 
-/// The problems as lines, with file names as they are inside of `directory`.
+/// Returns the problems as lines, with file names relative to `directory`.
 fn lines(checked: &Checked, directory: &Path) -> Vec<String> {
     let prefix = format!("{}/", directory.display());
     checked.problems.iter().map(|problem| problem.line(&checked.sources).replace(&prefix, "")).collect()
@@ -33,7 +33,7 @@ fn check_text(text: &[u8]) -> Checked {
     check_file(&path)
 }
 
-/// Set this to write what is found into the cases, and read the difference before keeping it.
+/// Set this variable to write the found problems into the cases, and review the difference before keeping it.
 const REWRITE: &str = "LARDER_REWRITE_CASES";
 
 #[test]
@@ -68,7 +68,7 @@ fn secrets_stay_hidden() {
     assert!(shown.is_empty(), "{shown:#?}");
 }
 
-/// What is wrong with an unknown key is its name, so that is always seen; its value may be a secret that stands in the wrong place.
+/// The name of an unknown key is the mistake, so it is always shown; its value may be a secret in the wrong place.
 #[test]
 fn values_of_unknown_keys_are_shown_unless_they_may_be_secret() {
     #[track_caller]
@@ -90,7 +90,7 @@ fn values_of_unknown_keys_are_shown_unless_they_may_be_secret() {
     shows("[[site]]\norign = \"http://a:b@c\"", "2 | orign = **************");
 }
 
-/// Field bug: `larder check` showed the passwords of URLs that were mistyped.
+/// Field bug: `larder check` showed the passwords of mistyped URLs.
 #[test]
 fn passwords_in_mistyped_urls_are_hidden() {
     for url in [
@@ -129,7 +129,7 @@ fn examples_are_usable() {
     assert!(count >= 14, "{count} examples");
 }
 
-/// A key that no check asks for would have no effect; one that a check misspells is not in the option table.
+/// A key that no check reads would have no effect; a key that a check misspells is not in the option table.
 #[test]
 fn every_key_is_read() {
     let folder = examples();
@@ -152,7 +152,7 @@ fn every_key_is_read() {
     assert!(unread.is_empty(), "{unread:?}");
 }
 
-/// Keys that are read only beside others, which no example needs.
+/// Keys that are read only together with others, and that no example needs.
 const REST: &str = r#"
 [tracing]
 endpoint = "http://127.0.0.1:4318"
@@ -176,7 +176,7 @@ statuses = [502]
 body_file = "kv-sessions.password"
 "#;
 
-/// Does something with each key of a table and of those inside.
+/// Calls `act` for each key of a table and of the tables in it.
 fn visit(section: &'static table::Section, act: &mut dyn FnMut(&table::Section, &'static str)) {
     for option in section.options() {
         act(section, option.key);
@@ -184,7 +184,7 @@ fn visit(section: &'static table::Section, act: &mut dyn FnMut(&table::Section, 
     }
 }
 
-/// All of them, with the files that their users put beside them.
+/// Returns all examples, with the files that they refer to.
 fn examples() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
@@ -223,7 +223,7 @@ proptest! {
     }
 }
 
-/// Showing problems is part of what must not panic.
+/// Displaying problems must not panic either.
 fn show(checked: &Checked) {
     for problem in &checked.problems {
         let _ = (problem.line(&checked.sources), checked.sources.excerpt(&problem.place));
@@ -231,7 +231,7 @@ fn show(checked: &Checked) {
     assert_eq!(checked.settings.is_none(), checked.problems.iter().any(|p| p.severity == Severity::Error));
 }
 
-/// Lines that are nearly right: known tables and keys with values of any type.
+/// Generates almost valid lines: known tables and keys with values of any type.
 fn line() -> impl Strategy<Value = String> {
     let sections = [
         "[[site]]",
@@ -306,7 +306,7 @@ fn the_full_example_names_every_key() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// What a running process keeps and takes over when the second text replaces the first.
+/// Checks the reload of `before` into `after`, and returns the settings that the running process then has.
 #[track_caller]
 fn check_reload(before: &str, after: &str, warnings: &[&str]) -> Settings {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -362,7 +362,7 @@ fn a_reload_says_when_a_key_appears_or_goes() {
     check_reload("workers = 3", "", &["workers"]);
 }
 
-/// Checks a file as `larder kv --config` does.
+/// Checks a file like `larder kv --config`.
 fn check_kv(text: &str, overrides: KvOverrides) -> Checked {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("larder.toml");
@@ -440,7 +440,7 @@ fn certificates_give_their_names() {
     assert_eq!(lines(&wrong, directory.path()), [message]);
 }
 
-/// Of version 1, for old.example.
+/// A version 1 certificate for old.example.
 const OLD_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
 MIIBJzCBzwIUJm1YYFfnkyirWyJtHFDEopZiWkAwCgYIKoZIzj0EAwIwFjEUMBIG\n\
 A1UEAwwLb2xkLmV4YW1wbGUwIBcNMjYxMTI1MjAwNDAyWhgPMjEyNjExMDEyMDA0\n\
@@ -451,7 +451,8 @@ y2pk0clihFozFrcJ4Rh7fLIDjSGFBjAKBggqhkjOPQQDAgNHADBEAiAIMmwT3RmE\n\
 cfIOWmhlAYBz+gI=\n\
 -----END CERTIFICATE-----\n\n";
 
-/// A reload warned of a change when a name of a listener meant something else by now, or nothing, although nobody had changed anything.
+/// Field bug: a reload warned of a change after the name of a listener had come to resolve to another address, or to
+/// none.
 #[test]
 fn a_reload_does_not_look_up_again_what_is_listened_on() {
     let text = "[[listen]]\naddress = \"ADDRESS\"\n[admin]\nlisten = \"localhost:8081\"\n\
@@ -477,7 +478,7 @@ fn a_reload_does_not_look_up_again_what_is_listened_on() {
     check("was-known.invalid:8080", &[]);
     check("127.0.0.2:8080", &[]);
     let changed = "larder.toml:2:11: warning: listen[1].address: changed, but takes effect only after a restart or `larder upgrade`";
-    // A start would refuse it, and so does a reload.
+    // A start would refuse this file, so a reload does too.
     check(
         "never-known.invalid:8080",
         &["larder.toml:2:11: error: listen[1].address: never-known.invalid has no address"],

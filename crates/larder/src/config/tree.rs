@@ -1,4 +1,4 @@
-//! A configuration whose keys, types and ranges fit the option table, with every default filled in.
+//! A configuration whose keys, types and ranges fit the option table, with all defaults filled in.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use super::locate::Place;
 use super::setting::{Field, Setting};
 use super::table::Section;
 
-/// A table: a value for each key that has one or has a default.
+/// A table: the values of all keys that have one, given or by default.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) section: &'static Section,
     pub(crate) place: Place,
     pub(crate) path: String,
     pub(crate) entries: Vec<(&'static str, Node)>,
-    /// Keys whose value was wrong: they have their default, or none, and a problem is noted already.
+    /// Keys with a wrong value: each has its default, or none, and a problem is noted.
     pub(crate) wrong: Vec<&'static str>,
 }
 
-/// A value and where it was written.
+/// A value and its place in the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) value: Value,
@@ -25,15 +25,15 @@ pub(crate) struct Node {
     pub(crate) path: String,
 }
 
-/// A value of the type that the option table asks for.
+/// A value of the type in the option table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Flag(bool),
-    /// Or a size, in bytes.
+    /// A number, or a size in bytes.
     Number(u64),
     Duration(Duration),
     Text(String),
-    /// One of the words in the option table, which 10,000 sites need no copies of.
+    /// One of the words in the option table, shared by reference because 10,000 sites would need as many copies.
     Choice(&'static str),
     List(Vec<Node>),
     /// Free keys, each with the place of the key.
@@ -42,7 +42,7 @@ pub(crate) enum Value {
 }
 
 impl Table {
-    /// The value of a key, if it was given or has a default.
+    /// Returns the value of a key, given or by default.
     pub(crate) fn node(&self, key: &str) -> Option<&Node> {
         self.assert_known(key);
         #[cfg(test)]
@@ -55,7 +55,7 @@ impl Table {
         self.entries.iter_mut().find(|(name, _)| *name == key).map(|(_, node)| node)
     }
 
-    /// Misspelt keys are found by tests, which read every key of the option table (`every_key_is_read`).
+    /// Asserts, in debug builds, that the section has the key. The test `every_key_is_read` finds misspelt keys.
     fn assert_known(&self, key: &str) {
         debug_assert!(
             self.section.option(key).is_some(),
@@ -64,24 +64,24 @@ impl Table {
         );
     }
 
-    /// The values at a path of keys, such as `rule.name`, of each table and each element of the lists on the way.
+    /// Returns the values at a path of keys, such as `rule.name`, in every table and list element on the way.
     pub(crate) fn nodes(&self, path: &str) -> Vec<&Node> {
         let (key, rest) = path.split_once('.').unwrap_or((path, ""));
         self.node(key).map_or_else(Vec::new, |node| node.within(rest))
     }
 
-    /// Does something to each of them.
+    /// Calls `act` for each value at a path of keys.
     pub(crate) fn each_node(&mut self, path: &str, act: &mut dyn FnMut(&mut Node)) {
         let (key, rest) = path.split_once('.').unwrap_or((path, ""));
         self.node_mut(key).into_iter().for_each(|node| node.each_within(rest, act));
     }
 
-    /// The value of a key that was written down, not a default.
+    /// Returns the value of a key if it is given, not a default.
     pub(crate) fn given(&self, key: &str) -> Option<&Node> {
         self.node(key).filter(|node| node.place != Place::Preset)
     }
 
-    /// Whether the key has a value that isn't what the file meant.
+    /// Returns whether the value of the key was wrong and has been replaced.
     pub(crate) fn is_wrong(&self, key: &str) -> bool {
         self.assert_known(key);
         self.wrong.contains(&key)
@@ -91,12 +91,12 @@ impl Table {
         self.node(key).map(Node::as_text)
     }
 
-    /// The value of a key, in the type that its owner has for it.
+    /// Returns the value of a key, converted to the type of its setting.
     pub(crate) fn get<T: Field>(&self, key: &str) -> T {
         T::of_key(self, key)
     }
 
-    /// The value of a key that was written down.
+    /// Returns the value of a key if it is given, converted to `T`.
     pub(crate) fn written<T: Setting>(&self, key: &str) -> Option<T> {
         self.given(key).map(|_| self.get(key))
     }
@@ -109,7 +109,7 @@ impl Table {
         self.get(key)
     }
 
-    /// The elements of a list; none if the key has no value.
+    /// Returns the elements of a list; none if the key has no value.
     pub(crate) fn list(&self, key: &str) -> &[Node] {
         match self.node(key).map(|node| &node.value) {
             None => &[],
@@ -118,7 +118,7 @@ impl Table {
         }
     }
 
-    /// The tables in a list.
+    /// Returns the tables in a list.
     pub(crate) fn tables(&self, key: &str) -> impl Iterator<Item = &Self> {
         self.list(key).iter().filter_map(|node| match &node.value {
             Value::Table(table) => Some(table),
@@ -152,7 +152,7 @@ impl Table {
         }
     }
 
-    /// Takes a value over the one that is there.
+    /// Sets the value of a key, replacing the present one.
     pub(crate) fn set(&mut self, key: &'static str, node: Node) {
         self.entries.retain(|(name, _)| *name != key);
         self.entries.push((key, node));
@@ -176,7 +176,7 @@ impl Node {
         }
     }
 
-    /// The text of an element that the option table declares as text, or as one of some.
+    /// Returns the text of an element that the option table declares as text or as a choice.
     pub(crate) fn as_text(&self) -> &str {
         match &self.value {
             Value::Text(text) => text,
@@ -186,7 +186,7 @@ impl Node {
     }
 }
 
-/// Whether both mean the same, wherever they were written.
+/// Compares values, regardless of their places.
 impl PartialEq for Node {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
@@ -201,7 +201,7 @@ impl PartialEq for Table {
 }
 
 impl Value {
-    /// Whether there are nodes below it, which have paths of their own.
+    /// Returns whether the value contains nodes, which have paths of their own.
     pub(super) fn has_nodes(&self) -> bool {
         match self {
             Self::Flag(_) | Self::Number(_) | Self::Duration(_) | Self::Text(_) | Self::Choice(_) => false,
@@ -216,7 +216,7 @@ impl Value {
     }
 }
 
-/// Keys that were read.
+/// Records the keys that were read.
 #[cfg(test)]
 pub(super) mod reads {
     use std::cell::RefCell;
@@ -232,7 +232,7 @@ pub(super) mod reads {
         NOTED.with_borrow_mut(|noted| noted.insert(format!("{}.{key}", section.name)));
     }
 
-    /// Those that this thread has read, each with its table.
+    /// Returns the keys that this thread has read, each with its table.
     pub(in crate::config) fn noted() -> BTreeSet<String> {
         NOTED.with_borrow(Clone::clone)
     }

@@ -1,4 +1,4 @@
-//! Types that have a word for each of their values: what the option table allows, and what it stands for.
+//! Types that have a word for each of their values: the words that the option table allows, and their values.
 
 use cache::settings::LeaderFailure;
 use caching::{GroupsInvalidated, HeuristicFor, Negotiation, StoredCredentialed, StoredErrors, TypeMismatch};
@@ -16,7 +16,7 @@ use tracing::Level;
 
 pub(crate) trait Word: Copy + 'static {
     const WORDS: &'static [&'static str];
-    /// In the same order.
+    /// Values in the order of the words.
     const VALUES: &'static [Self];
 }
 

@@ -1,4 +1,4 @@
-//! Whether certificates have to be renewed.
+//! Checks the expiry of certificates.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use gateway::config::Config;
 use super::checks::{Advice, Finding};
 use crate::certificate::Validity;
 
-/// Those of the listeners.
+/// Checks the certificates of the listeners.
 pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {
     let listeners = config.listeners.iter().filter_map(|listener| Some((listener, listener.tls.as_ref()?)));
     let certificates = listeners.flat_map(|(listener, tls)| {
@@ -20,7 +20,7 @@ pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {
     certificates.filter_map(finding).collect()
 }
 
-/// None where the end can't be read.
+/// Returns `None` if the expiry date can't be read.
 pub(super) fn expiry(setting: String, certificate: &[u8], now: SystemTime, renewed: &str) -> Option<Finding> {
     let Validity { begin, end } = Validity::of(certificate)?;
     if begin > now {
@@ -38,7 +38,7 @@ pub(super) fn expiry(setting: String, certificate: &[u8], now: SystemTime, renew
     Some(Finding { setting: setting.into(), found, advice: (left < LEFT_MIN).then_some(advice) })
 }
 
-/// Authorities that renew by themselves do so earlier.
+/// Certificate authorities with automatic renewal renew earlier than this.
 const LEFT_MIN: Duration = Duration::from_secs(14 * 86_400);
 const OWN: &str = "a renewed certificate in its file, then run `larder reload`";
 const VALID: &str = "a certificate that is valid now, or the clock of this machine";

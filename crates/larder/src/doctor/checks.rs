@@ -1,4 +1,4 @@
-//! Which settings of the system should be others, and why: a function of facts and needs.
+//! Checks of system settings: a function of facts and needs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,18 +10,18 @@ use origin::settings::OriginConfig;
 use super::facts::Facts;
 use crate::config::{KvSettings, Settings, format_size};
 
-/// What the process is going to use.
+/// Resources that the process will use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     open_files: u64,
-    /// The key that most of them are for.
+    /// The key that most open files are for.
     connections_key: &'static str,
-    /// Of stored responses, and of keys and values.
+    /// Memory for stored responses, and for keys and values.
     memory_bytes: u64,
     keys: Keys,
 }
 
-/// Whether the process keeps keys, whose index profits from huge pages.
+/// Whether the process stores keys, whose index benefits from huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Keys {
     #[default]
@@ -30,7 +30,7 @@ enum Keys {
 }
 
 impl Needs {
-    /// Those of all that the settings ask for.
+    /// Returns the needs of all servers in the settings.
     pub(crate) fn of_all(settings: &Settings) -> Self {
         let gateway = settings.gateway.as_ref().map(Self::of_gateway).unwrap_or_default();
         let kv = settings.kv.as_ref().map(Self::of_kv).unwrap_or_default();
@@ -45,7 +45,8 @@ impl Needs {
         }
     }
 
-    /// A file for each client; for those that are over and have not read their last reply; for listeners, logs and the admin API.
+    /// Counts a file for each client, including disconnected ones that have not read their last reply, and files for
+    /// listeners, logs and the admin API.
     pub(crate) fn of_kv(kv: &KvSettings) -> Self {
         let clients_max = kv.limits.clients_max as u64;
         Self {
@@ -56,7 +57,8 @@ impl Needs {
         }
     }
 
-    /// A file for each client and for each connection to an origin; a few for large bodies, listeners, logs and the admin API.
+    /// Counts a file for each client and for each connection to an origin, and some for large bodies, listeners, logs
+    /// and the admin API.
     fn of_gateway(config: &Config) -> Self {
         let origins: BTreeMap<&str, &OriginConfig> =
             config.sites.iter().map(|site| (site.origin.name.as_str(), &*site.origin)).collect();
@@ -79,16 +81,16 @@ impl Needs {
     }
 }
 
-/// A setting.
+/// A checked setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) setting: Cow<'static, str>,
     pub(crate) found: String,
-    /// None where it is good as it is.
+    /// `None` if the setting is good.
     pub(crate) advice: Option<Advice>,
 }
 
-/// What to do about it.
+/// The recommended change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Advice {
     pub(crate) set: String,
@@ -105,16 +107,16 @@ impl fmt::Display for Finding {
     }
 }
 
-/// An error with all that led to it.
+/// Returns an error with its causes.
 pub(super) fn told(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let mut told: Vec<String> = causes.map(ToString::to_string).collect();
-    // Some errors repeat what led to them.
+    // Some errors repeat their cause.
     told.dedup_by(|cause, error| error.ends_with(cause.as_str()));
     told.join(": ")
 }
 
-/// Judges all facts that are there.
+/// Checks all facts that are known.
 pub(crate) fn findings(facts: &Facts, needs: &Needs) -> Vec<Finding> {
     let least = |setting: &'static str, found: Option<u64>, least, why| {
         found.map(|found| Finding {
@@ -173,7 +175,7 @@ fn overcommit(mode: u64) -> Finding {
     }
 }
 
-/// Beside what is stored there are buffers of clients and what the allocator keeps.
+/// Client buffers and the allocator need memory besides the stored data.
 fn memory(bytes: u64, needs: &Needs) -> Finding {
     let most = bytes / 10 * 8;
     let advice = || Advice {
@@ -193,7 +195,7 @@ fn mebibytes(bytes: u64) -> String {
 
 const LEAVING: u64 = 1024;
 const FILES_BESIDE: u64 = 128;
-/// What the listeners ask for.
+/// Backlog of the listeners.
 const BACKLOG: u64 = 4096;
 const SYN_BACKLOG: u64 = 1024;
 const BUFFER_BYTES: u64 = 4 << 20;

@@ -1,10 +1,10 @@
-//! Whether the collector of `[tracing]` takes spans.
+//! Checks that the collector of `[tracing]` accepts spans.
 
 use std::borrow::Cow;
 
 use super::checks::{Advice, Finding};
 
-/// Sends it a message without spans, which every collector takes.
+/// Sends a message without spans, which every collector accepts.
 pub(super) fn finding(settings: &otlp::Settings) -> Finding {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let asked = match runtime {

@@ -1,4 +1,4 @@
-//! What the system says of itself. A file that is not there (another kernel, a container) is a fact that is absent.
+//! Settings of the system. A fact is absent if its file doesn't exist, as in a container or with another kernel.
 
 use std::io;
 use std::path::Path;
@@ -6,24 +6,24 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Settings of the system, as far as it has them.
+/// Settings of the system that could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) somaxconn: Option<u64>,
     pub(crate) syn_backlog: Option<u64>,
-    /// What this process may have at most; none is no limit.
+    /// Limit of this process; `None` is no limit.
     pub(crate) open_files_max: Option<u64>,
     pub(crate) receive_buffer_bytes_max: Option<u64>,
     pub(crate) send_buffer_bytes_max: Option<u64>,
-    /// The word of transparent huge pages that is chosen.
+    /// The selected mode of transparent huge pages.
     pub(crate) huge_pages: Option<String>,
     pub(crate) overcommit: Option<u64>,
-    /// Of the machine, or of the control group where that is less.
+    /// Memory of the machine, or of the control group if that has less.
     pub(crate) memory_bytes: Option<u64>,
 }
 
 impl Facts {
-    /// Reads all of them.
+    /// Reads all facts.
     pub(crate) fn read() -> Self {
         let number = |name: &str| last_number(&text(&format!("/proc/sys/{name}"))?);
         Self {
@@ -39,7 +39,7 @@ impl Facts {
     }
 }
 
-/// Raises the soft limit of open files to the hard one.
+/// Raises the soft limit of open files to the hard limit.
 pub(crate) fn raise_open_files() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -48,11 +48,11 @@ pub(crate) fn raise_open_files() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
 }
 
-/// How many files this process may open besides those that it has. None where nothing limits it, or the system does not tell.
+/// Returns how many more files this process may open, or `None` if there is no limit or the system doesn't report it.
 pub(crate) fn open_files_left() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile).current?;
     match std::fs::read_dir("/proc/self/fd") {
-        // One is for the folder.
+        // One descriptor is that of the folder itself.
         Ok(open) => Some(limit.saturating_sub(open.count() as u64 - 1)),
         Err(error) if Errno::from_io_error(&error) == Some(Errno::MFILE) => Some(0),
         Err(_) => None,
@@ -63,12 +63,12 @@ fn text(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// Of the three numbers of a buffer (least, default, most) the last; of one number that one.
+/// Returns the last of the three sizes of a buffer (minimum, default, maximum), or the only number.
 fn last_number(text: &str) -> Option<u64> {
     text.split_whitespace().next_back()?.parse().ok()
 }
 
-/// The word in brackets.
+/// Returns the word in brackets.
 fn chosen(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
@@ -83,7 +83,7 @@ fn memory_bytes() -> Option<u64> {
     machine.into_iter().chain(group).min()
 }
 
-/// The least limit of the control group and of those that it is in (version 2).
+/// Returns the lowest limit of the control group and its ancestors (version 2).
 fn group_limit_bytes(groups: &str) -> Option<u64> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let folder = Path::new("/sys/fs/cgroup").join(path);

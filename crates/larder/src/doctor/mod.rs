@@ -1,7 +1,8 @@
-//! Whether this machine, and what is around it, lets the server work well: as `larder doctor`, and at the start of the Redis-compatible server.
+//! Checks whether this machine and the servers around it let Larder work well: in `larder doctor`, and at the start of
+//! the Redis-compatible server.
 //!
-//! [`facts`] reads the system and [`checks`] judges it; [`origin`] and [`store`] ask other servers; [`certificate`] reads dates. Nothing is
-//! changed, except that the process takes the open files that it may have.
+//! [`facts`] reads the system and [`checks`] judges it; [`origin`] and [`store`] connect to other servers;
+//! [`certificate`] reads dates. Changes nothing but the process's own limit of open files.
 
 mod certificate;
 mod checks;
@@ -57,7 +58,7 @@ pub(crate) struct DoctorArguments {
 }
 
 impl DoctorArguments {
-    /// What runs: all that the file or the origin says, or else the Redis-compatible server.
+    /// Returns the settings to check: those of the file or the origin, or else of the Redis-compatible server.
     fn overrides(&self) -> Overrides {
         let is_told = self.configuration.named().is_some() || self.origin.is_some();
         let program = if is_told { Program::Serve } else { Program::Kv };
@@ -69,7 +70,7 @@ impl DoctorArguments {
     }
 }
 
-/// Prints what is found.
+/// Prints the findings.
 pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
     let checked = config::check(arguments.configuration.named().map(Input::given), &arguments.overrides());
     problems::to_stderr(&checked);
@@ -99,13 +100,13 @@ fn tell_stores(settings: &Settings) -> bool {
     has_advice
 }
 
-/// Whether any of them should be otherwise.
+/// Prints the findings, and returns whether one of them has advice.
 fn tell(findings: &[Finding]) -> bool {
     findings.iter().for_each(|finding| output::result(&finding.to_string()));
     findings.iter().any(|finding| finding.advice.is_some())
 }
 
-/// Logs a warning for each setting that should be another.
+/// Logs a warning for each setting that should be changed.
 pub(crate) fn warn(kv: &KvSettings) {
     for finding in checks::findings(&Facts::read(), &Needs::of_kv(kv)) {
         let Some(advice) = &finding.advice else { continue };
@@ -113,20 +114,22 @@ pub(crate) fn warn(kv: &KvSettings) {
     }
 }
 
-/// Takes as many open files as the system allows this process: the soft limit is low for the sake of programs that use `select`.
+/// Raises the limit of open files as far as the system allows: the soft limit is low only because of programs that use
+/// `select`.
 pub(crate) fn raise_open_files() {
     if let Err(error) = facts::raise_open_files() {
         tracing::warn!(%error, "can't raise the limit of open files");
     }
 }
 
-/// For one client, one origin, and what both need besides.
+/// Enough for one client, one origin, and the files that serving them needs.
 const OPEN_FILES_LEFT_MIN: u64 = 8;
 
-/// Makes sure that clients can connect. To be called when everything else is open.
+/// Makes sure that clients can connect. Must be called after everything else is open.
 ///
 /// # Errors
-/// The process may hardly open another file.
+///
+/// Returns an error if the process can hardly open another file.
 pub(crate) fn ensure_open_files() -> anyhow::Result<()> {
     match facts::open_files_left() {
         Some(left) if left < OPEN_FILES_LEFT_MIN => bail!(

@@ -1,4 +1,5 @@
-//! Whether origin servers answer, as the gateway would ask them: a HEAD request to each, and two GETs where the site leaves compression to its origin.
+//! Checks of origin servers with the gateway's requests: a HEAD request to each, and two GETs if the site leaves
+//! compression to its origin.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,9 +28,9 @@ use tokio_rustls::TlsConnector;
 use super::certificate;
 use super::checks::{Advice, Finding, told};
 
-/// Asks each server of each origin of the sites.
+/// Checks each server of each origin of the sites.
 pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {
-    // Some site has the host that the origin expects.
+    // One of the sites has the host that the origin expects.
     let sites: BTreeMap<&str, &Site> =
         config.sites.iter().rev().map(|site| (site.origin.name.as_str(), &**site)).collect();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -52,22 +53,22 @@ struct Asked<'a> {
     endpoint: &'a EndpointConfig,
 }
 
-/// What a server has shown of itself.
+/// The response of a server.
 struct Seen {
     status: StatusCode,
     took: Duration,
-    /// Its clock, and ours at that moment.
+    /// The server's clock, and the local one at that moment.
     clocks: Option<(SystemTime, SystemTime)>,
     certificate: Option<CertificateDer<'static>>,
     compression: Compression,
 }
 
-/// What the origin does with a request that accepts gzip.
+/// The origin's response to a request that accepts gzip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compression {
-    /// Nothing that `Via` changes, as far as its first page shows.
+    /// Not affected by `Via`, as far as its first page shows.
     Alike,
-    /// It compresses for clients, and stops when a proxy asks.
+    /// Compresses for clients, but not for proxies.
     StopsForProxies,
 }
 
@@ -98,7 +99,7 @@ fn compression(name: &str) -> Finding {
     Finding { setting: format!("compression of {name}").into(), found, advice: Some(advice) }
 }
 
-/// The origin's name where it has one, and the server's address.
+/// Returns the origin's name, if it has one, and the server's address.
 fn shown(Asked { site, endpoint }: Asked<'_>) -> String {
     match site.origin.name.as_str() {
         name if name.contains("//") || name.starts_with("unix:") => endpoint.to_string(),
@@ -107,7 +108,7 @@ fn shown(Asked { site, endpoint }: Asked<'_>) -> String {
 }
 
 fn unreachable(setting: String, error: &str) -> Finding {
-    // As rustls names it: the way to the origin is fine, and its authority is unknown here.
+    // Error name of rustls: the connection works, but the authority of the certificate is unknown here.
     let (error, set) = match error.contains("UnknownIssuer") {
         true => ("the certificate's issuer isn't trusted", TRUSTED),
         false => (error, REACHABLE),
@@ -116,7 +117,7 @@ fn unreachable(setting: String, error: &str) -> Finding {
     Finding { setting: setting.into(), found: format!("no answer ({error})"), advice: Some(advice) }
 }
 
-/// Seconds are all that `Date` tells.
+/// `Date` has a resolution of one second.
 fn clock(setting: String, its: SystemTime, ours: SystemTime) -> Finding {
     let (apart, word) = match its.duration_since(ours) {
         Ok(ahead) => (ahead, "ahead of"),
@@ -133,7 +134,7 @@ fn clock(setting: String, its: SystemTime, ours: SystemTime) -> Finding {
 async fn ask(asked: Asked<'_>) -> anyhow::Result<Seen> {
     let site = asked.site;
     let limit = (site.timeouts.connect + site.timeouts.first_byte).min(LIMIT_MAX);
-    timeout(limit, exchange(asked)).await.map_err(|_| anyhow!("not within {} ms", limit.as_millis()))?
+    timeout(limit, exchange(asked)).await.map_err(|_| anyhow!("no reply within {} ms", limit.as_millis()))?
 }
 
 async fn exchange(asked: Asked<'_>) -> anyhow::Result<Seen> {
@@ -149,7 +150,8 @@ async fn exchange(asked: Asked<'_>) -> anyhow::Result<Seen> {
     Ok(Seen { status, took, clocks: date.map(|date| (date, SystemTime::now())), certificate, compression })
 }
 
-/// Compares the first page as clients get it with the same page as proxies get it. nginx compresses no answer to a HEAD, so this takes GETs.
+/// Compares the first page as sent to clients with the page as sent to proxies. Uses GET, because nginx compresses no
+/// response to HEAD.
 async fn compressing(asked: Asked<'_>) -> Compression {
     let of_clients = is_compressed(asked, None).await.unwrap_or_default();
     match of_clients
@@ -208,7 +210,7 @@ async fn head(
     Ok((head.status, head.headers))
 }
 
-/// TCP or a Unix socket, with TLS or without.
+/// A TCP or Unix socket stream, with or without TLS.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -265,7 +267,7 @@ async fn connect_address(endpoint: &EndpointConfig, address: SocketAddr) -> io::
 }
 
 const AT_ONCE_MAX: usize = 64;
-/// Nobody at a terminal waits for the minute that a request may take.
+/// At a terminal, the minute that a request may take is too long.
 const LIMIT_MAX: Duration = Duration::from_secs(10);
 const CLOCK_MAX: Duration = Duration::from_secs(5);
 const REACHABLE: &str =

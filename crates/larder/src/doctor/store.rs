@@ -1,4 +1,4 @@
-//! Whether the shared store of a tier behind memory is fit for it.
+//! Checks whether the shared store is suitable as a tier.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use store::remote::{Examined, examine};
 use super::checks::{Advice, Finding, told};
 use crate::config::{RemoteTier, format_size};
 
-/// Connects and looks.
+/// Connects and checks the server.
 pub(super) fn findings(tier: &RemoteTier) -> Vec<Finding> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let examined = match runtime {
@@ -116,9 +116,10 @@ fn permissions(refused: &[&str]) -> Finding {
     )
 }
 
-/// Without them some things are not known, and all works.
+/// Without these commands some facts are unknown, but everything works.
 const OPTIONAL: [&str; 2] = ["ROLE", "TIME"];
-/// In `record_timeout`: two for an operation, five to seven for the first on a connection, and some delay of each.
+/// Round trips within `record_timeout`: two for an operation, five to seven for the first on a connection, and some
+/// spare time for each.
 const ROUND_TRIPS: u32 = 10;
 const CLOCK_MS_MAX: u64 = 1_000;
 const TRACKED_MIN: u64 = 100_000;

@@ -1,4 +1,4 @@
-//! Questions to a running cache.
+//! Explanations by a running cache.
 
 use anyhow::{Context, bail};
 use gateway::{Explanation, Question};
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli::ExplainArguments;
 use crate::operate;
 
-/// Asks the running cache.
+/// Requests an explanation from the running cache.
 pub(super) fn ask(url: &str, arguments: &ExplainArguments) -> anyhow::Result<Explanation> {
     let fields = arguments.header.iter().map(|line| field(line)).collect::<anyhow::Result<Vec<_>>>()?;
     let (parsed, method) = (url.parse(), arguments.method.parse());

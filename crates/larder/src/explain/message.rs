@@ -1,4 +1,4 @@
-//! Heads of messages in files, as HTTP/1.1 writes them. Line ends may be LF: people write these files by hand.
+//! Message heads in files, in HTTP/1.1 form. Lines may end with LF, because people write these files by hand.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) struct Message {
     fields: Vec<(String, String)>,
 }
 
-/// What a request line says.
+/// The parts of a request line.
 #[derive(Debug)]
 pub(super) struct RequestLine {
     pub(super) method: String,
@@ -22,7 +22,7 @@ pub(super) struct RequestLine {
     pub(super) authority: String,
 }
 
-/// Of the head, and of content that nobody looks at.
+/// Limit of the head with content, which is ignored.
 const MESSAGE_BYTES_MAX: u64 = 16 << 20;
 
 impl Message {
@@ -32,7 +32,7 @@ impl Message {
         Self::parse(&bytes).with_context(|| format!("{} can't be used", path.display()))
     }
 
-    /// The head; what follows the empty line is content, and not looked at.
+    /// Parses the head. Content after the empty line is ignored.
     fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
         let mut lines =
             bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -57,7 +57,7 @@ impl Message {
         self.fields.iter().find(named).map(|(_, value)| value.as_str())
     }
 
-    /// The request line: `GET /path HTTP/1.1`, or with an absolute URL.
+    /// Parses the request line: `GET /path HTTP/1.1`, or with an absolute URL.
     pub(super) fn request_line(&self) -> anyhow::Result<RequestLine> {
         let mut words = self.start.split(' ');
         let (Some(method), Some(target)) = (words.next(), words.next()) else {
@@ -76,7 +76,7 @@ impl Message {
         })
     }
 
-    /// The status of a response: `HTTP/1.1 200 OK`.
+    /// Parses the status of a response: `HTTP/1.1 200 OK`.
     pub(super) fn status(&self) -> anyhow::Result<u16> {
         let code = self.start.split(' ').nth(1).filter(|_| self.start.starts_with("HTTP/"));
         match code.and_then(|code| code.parse().ok()) {

@@ -1,7 +1,8 @@
-//! `larder explain`: why a response was, or was not, stored and reused.
+//! `larder explain`: explains why a response was or wasn't cached.
 //!
-//! [`live`] asks a running cache, whose exchange tells what it decided. [`pair`] decides about a request and a response
-//! in files, through the same functions of `caching`. [`report`] shows either, and ends with the [`remedy`] if there is one.
+//! [`live`] asks a running cache, which reports the decisions of an exchange. [`pair`] evaluates a request and a
+//! response in files with the same functions of `caching`. [`report`] formats either, and adds the [`remedy`] if there
+//! is one.
 
 pub(crate) mod live;
 mod message;
@@ -13,10 +14,11 @@ use terminal::output;
 
 use crate::cli::ExplainArguments;
 
-/// Explains what the arguments name.
+/// Explains the exchange that the arguments name.
 ///
 /// # Errors
-/// No cache answers, it refuses the question, or a file can't be used.
+///
+/// Returns an error if no cache answers, if it refuses the request, or if a file can't be used.
 pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
     if let Some(url) = &arguments.url {
         let explanation = live::ask(url, arguments)?;
@@ -34,7 +36,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The path of a URL that the cache took.
+/// Returns the path of a URL that the cache has accepted.
 fn path_of(url: &str) -> String {
     url.parse().map_or_else(|_| "/".to_owned(), |url: http::Uri| url.path().to_owned())
 }

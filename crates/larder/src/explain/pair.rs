@@ -1,4 +1,4 @@
-//! Decides about a request and a response in files, and about the request that comes next.
+//! Evaluates a request and a response in files, and the next request.
 
 use std::time::SystemTime;
 
@@ -15,7 +15,7 @@ use crate::cli::PairArguments;
 use crate::config::{self, Input, Overrides, Program};
 use crate::problems;
 
-/// The decisions, in the order in which a cache makes them, and the path of the request.
+/// Returns the decisions, in the order in which a cache makes them, and the path of the request.
 pub(super) fn findings(arguments: &PairArguments) -> anyhow::Result<(Vec<Finding>, String)> {
     let (Some(request), Some(response)) = (&arguments.request, &arguments.response) else {
         bail!("give both --request and --response");
@@ -77,7 +77,7 @@ impl Pair<'_> {
         Ok(Some(storable.facts))
     }
 
-    /// Fields that are not stored.
+    /// Reports the fields that are not stored.
     fn left_out(&self, lines: &[FieldLine<'_>]) -> Option<Finding> {
         let filter = StorageFilter::of(lines, self.rules);
         let names: Vec<_> = lines.iter().map(|(name, _)| *name).filter(|name| !filter.keeps(name)).collect();
@@ -97,7 +97,7 @@ impl Pair<'_> {
         let same_target = (&next.line.authority, &next.line.path_and_query)
             == (&self.first.line.authority, &self.first.line.path_and_query);
         let Some(stored) = stored.filter(|_| same_target) else {
-            let says = if same_target { "nothing is stored" } else { "nothing is stored for this target" };
+            let says = if same_target { "nothing is stored" } else { "no stored response for this target" };
             findings.push(Finding::new("select", says, "RFC 9111 section 4"));
             findings.push(explain::reuse(on_miss(&facts, self.rules, Miss::Uri), None, now));
             return;

@@ -1,10 +1,11 @@
-//! What an operator can change, where a response was not stored.
+//! Changes by which an operator can have a response stored.
 
 use caching::NotStored;
 use caching::explain::Finding;
 use message::reason::Reason;
 
-/// What to change, by the reason; `{path}` stands for that of the request, quoted. Reasons that are the client's doing, or that pass by themselves, have none.
+/// Remedies by reason code; `{path}` stands for the quoted path of the request. Reasons that a client causes, or that
+/// pass by themselves, have none.
 const REMEDIES: &[(&str, &str)] = &[
     (
         NotStored::NoFreshness.as_str(),
@@ -28,7 +29,7 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// For the last decision that kept the response for a path out of the store.
+/// Returns the remedy for the last decision against storing the response.
 pub(super) fn of(findings: &[Finding], path: &str) -> Option<String> {
     let last = findings.iter().rev().find(|finding| finding.step == "store")?;
     let reason = last.values.iter().find(|value| value.name == "reason")?;

@@ -1,4 +1,4 @@
-//! Explanations as text: the verdict first, then one paragraph per decision, and what to change at the end.
+//! Explanations as text: the verdict first, then one paragraph per decision, and the remedy at the end.
 
 use std::fmt::Write;
 
@@ -7,30 +7,31 @@ use gateway::Explanation;
 
 use super::remedy;
 
-/// What one exchange with a running cache, for a path, came to.
+/// Formats an exchange of a running cache, for the request of a path.
 pub(super) fn exchange(explanation: &Explanation, path: &str) -> String {
     let mut text = verdict(&explanation.findings);
-    let broken = if explanation.complete { "" } else { ", broken off before its end" };
-    // Writing to a String cannot fail, here and below.
+    let broken = if explanation.complete { "" } else { ", incomplete" };
+    // Writing to a `String` can't fail, here and below.
     let _ = writeln!(text, "Status: {}{broken}", explanation.status);
     let _ = writeln!(text, "Cache-Status: {}", explanation.cache_status);
     write_all(&mut text, &explanation.findings, path);
     text
 }
 
-/// What a request for a path, and a response, come to.
+/// Formats the decisions about a request for a path, and its response.
 pub(super) fn findings(findings: &[Finding], path: &str) -> String {
     let mut text = verdict(findings);
     write_all(&mut text, findings, path);
     text
 }
 
-/// The last finding of each step that decides; where the response came before all of these, the last one that is more than a change to that response.
+/// Returns the last finding of each deciding step. If the response came before all of these steps, returns the last
+/// finding that is more than a change to it.
 fn verdict(findings: &[Finding]) -> String {
     let last = |step: &str| findings.iter().rev().find(|finding| finding.step == step);
     let mut decisive: Vec<_> =
         ["reuse", "pass", "stale", "freshen", "store"].into_iter().filter_map(last).collect();
-    // A validation behind an answer that is given already has nothing to stand in for.
+    // In a background validation the client has its response already, so step `stale` decides nothing.
     let is_behind = decisive.first().is_some_and(|finding| finding.section == "RFC 5861 section 3");
     decisive.retain(|finding| !is_behind || finding.step != "stale");
     if decisive.is_empty() {
@@ -44,7 +45,7 @@ fn verdict(findings: &[Finding]) -> String {
     text
 }
 
-/// Whether a response may come of it: of the transformation rules, only redirections answer.
+/// Returns whether the finding can lead to a response: of the transformation rules, only redirections answer.
 fn answers(finding: &Finding) -> bool {
     finding.step != "transform" || finding.values.iter().any(|value| value.name == "redirect")
 }

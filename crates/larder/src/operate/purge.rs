@@ -1,4 +1,4 @@
-//! `larder purge`: takes stored responses of a running cache out of use, or counts them.
+//! `larder purge`: purges stored responses of a running cache, or counts them.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _};
@@ -13,7 +13,7 @@ use terminal::output;
 use super::{Refused, list, post, recognise, sites, texts};
 use crate::cli::PurgeArguments;
 
-/// Purges, and says what was purged; with a status of its own where nothing was.
+/// Purges, and prints the result. The exit status differs if nothing was stored.
 pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     recognise(&arguments.admin).inspect_err(|_| tell_unusable(&arguments.url))?;
     if arguments.dry_run {
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
             }
         });
     }
-    // Once, however many URLs had nothing.
+    // Hints are printed once, even if several URLs matched nothing.
     known_sites.iter().for_each(|site| output::hint(site));
     let count = |end: End| ends.iter().filter(|other| **other == end).count();
     let [purged, absent, refused, late] =
@@ -54,19 +54,19 @@ pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What is wrong whoever answers is told even if nobody does.
+/// Reports unusable URLs even if no server answers.
 fn tell_unusable(urls: &[String]) {
     let unusable = urls.iter().filter(|url| *url != "-").filter_map(|url| PurgeOrder::check_url(url).err());
     unusable.for_each(|error| output::failure(&error.to_string()));
 }
 
-/// What is to be purged, in a line or an argument.
+/// A URL in a line or an argument.
 enum Line {
     Url(String),
     NotText { number: usize },
 }
 
-/// The URL, or those that standard input has, as they arrive.
+/// Returns the URL, or those on standard input as they arrive.
 fn urls(url: &str) -> Box<dyn Iterator<Item = io::Result<Line>>> {
     if url != "-" {
         return Box::new(std::iter::once(Ok(Line::Url(url.to_owned()))));
@@ -80,18 +80,18 @@ fn urls(url: &str) -> Box<dyn Iterator<Item = io::Result<Line>>> {
     }))
 }
 
-/// How the purge of a URL ended.
+/// The result of a URL's purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Purged,
     NothingStored,
-    /// The URL is none, or no site serves it.
+    /// The URL is invalid, or no site serves it.
     Refused,
-    /// Not all instances that share a store have reached it.
+    /// Not all instances that share a store have applied it.
     NotEverywhere,
 }
 
-/// `known_sites` gets what may explain why there was nothing.
+/// Purges one URL. Adds sites to `known_sites` that may explain why it matched nothing.
 fn of_url(arguments: &PurgeArguments, url: &str, known_sites: &mut BTreeSet<String>) -> anyhow::Result<End> {
     let mode = mode(arguments);
     let order = json!({ "url": url, "mode": mode, "dry_run": arguments.dry_run });
@@ -123,7 +123,7 @@ fn of_url(arguments: &PurgeArguments, url: &str, known_sites: &mut BTreeSet<Stri
     })
 }
 
-/// Says how far a purge came among the instances that share a store; whether that is as far as it should.
+/// Prints how many of the instances that share a store have applied a purge. Returns whether all have.
 fn reached(answer: &Value) -> bool {
     let Some(fleet) = answer.get("fleet") else { return true };
     let instances: Vec<_> = list(fleet, "instances").collect();
@@ -147,7 +147,7 @@ fn reached(answer: &Value) -> bool {
     is_complete
 }
 
-/// A line for each store.
+/// Prints a line for each store.
 fn tell_complete(instances: &[&Value]) {
     let store =
         |instance: &Value| instance.get("store").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -188,13 +188,13 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     });
     let answer = post(&arguments.admin, "/purge", &order)?;
     texts(&answer, "warnings").for_each(|text| output::warning(&format!("warning: {text}")));
-    // There are some where no site serves the host.
+    // The response lists sites if none serves the host.
     let known_sites = sites(&answer);
     known_sites.iter().for_each(|site| output::hint(site));
     if flag(&answer, "uncounted") {
         let fills = number(&answer, "fills_doomed");
         let id = answer.get("id").and_then(Value::as_str).unwrap_or_default();
-        // What the warning says may leave nothing that has the tag.
+        // The warning may explain why no response has the tag.
         let is_doubtful = !arguments.tag.is_empty() && texts(&answer, "warnings").next().is_some();
         output::result(&format!(
             "{} {} ({mode}): responses still arriving {fills}, purge {id}",
@@ -233,7 +233,7 @@ fn done(arguments: &PurgeArguments) -> &'static str {
     if arguments.dry_run { "would purge" } else { "purged" }
 }
 
-/// What goes, as the arguments say it: it is to be compared with what was meant.
+/// Describes the selected responses as the arguments do, for comparison with the intent.
 fn selection(arguments: &PurgeArguments) -> String {
     let PurgeArguments { tag, all_tags, site, host, prefix, everything, .. } = arguments;
     let tags = match &tag[..] {
@@ -252,7 +252,7 @@ fn selection(arguments: &PurgeArguments) -> String {
     if *everything { "everything".to_owned() } else { parts.join(", ") }
 }
 
-/// Of a URL there is one key, with a response for each variant.
+/// Formats the counts. A URL has one key, with a response for each variant.
 fn counts(answer: &Value) -> String {
     let keys = match number(answer, "keys_matched") {
         1 => "1 cache key".to_owned(),
@@ -275,9 +275,9 @@ fn flag(answer: &Value, key: &str) -> bool {
 
 const KEYED_UNCOUNTED: &str = "responses for this URL whose cache key includes request content or fields are purged too; \
                                they are not counted";
-/// Exit status of a purge that found nothing.
+/// Exit status of a purge that matched nothing.
 const NOTHING_STORED: u8 = 3;
-/// Exit status of a purge that not all instances have reached in time.
+/// Exit status of a purge that not all instances have applied in time.
 const NOT_EVERYWHERE: u8 = 4;
 
 #[cfg(test)]

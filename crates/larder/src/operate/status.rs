@@ -1,4 +1,4 @@
-//! `larder status`: how a running server does, in a few lines.
+//! `larder status`: the state of a running server in a few lines.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use terminal::output;
 use super::{Refused, call, recognise_probes, refusal, texts};
 use crate::cli::StatusArguments;
 
-/// Asks, and prints; a server that is not ready has a status of its own.
+/// Requests and prints the state. The exit status differs if the server is not ready.
 pub(crate) fn run(arguments: &StatusArguments) -> anyhow::Result<ExitCode> {
     recognise_probes(&arguments.admin)?;
     let (ready, answer) = call(&arguments.admin, Request::get("/ready"), Bytes::new())?;
@@ -50,7 +50,7 @@ fn lines(metrics: &Metrics, state: &str) -> Vec<String> {
     lines
 }
 
-/// The same for programs; what a server does not have is left out.
+/// Returns the state as JSON. Parts that a server lacks are left out.
 fn object(metrics: &Metrics, is_ready: bool, reasons: &[&str]) -> Value {
     let whole = |metric: &str| json!(metrics.sum(metric, "") as u64);
     let mut shown = json!({
@@ -109,11 +109,11 @@ fn requests(metrics: &Metrics) -> String {
     format!("requests: {answered} answered, {percent:.1} % of them from the cache; {in_flight} in flight")
 }
 
-/// `name` is empty for the store without one.
+/// Formats the state of a store. `name` is empty for the unnamed one.
 fn store(metrics: &Metrics, name: &str) -> String {
     let of = |metric: &str| metrics.of_store(metric, name);
     let shown = if name.is_empty() { "store".to_owned() } else { format!("store {name}") };
-    // What was known of the others is old where the tier is silent.
+    // The number of instances is outdated if the tier doesn't answer.
     let shared = match of("larder_tier_instances") {
         count if count > 0.0 && of("larder_tier_verified") > 0.0 => format!("; instances {count}"),
         _ => String::new(),
@@ -129,7 +129,7 @@ fn store(metrics: &Metrics, name: &str) -> String {
     )
 }
 
-/// A line about the server behind memory where there is one that can't be relied upon.
+/// Returns a line about the server behind memory if it is unavailable.
 fn silent_tier(metrics: &Metrics, name: &str) -> Option<String> {
     let is_there = metrics.has_store("larder_tier_verified", name);
     if !is_there || metrics.of_store("larder_tier_verified", name) > 0.0 {
@@ -142,16 +142,16 @@ fn silent_tier(metrics: &Metrics, name: &str) -> Option<String> {
     })
 }
 
-/// What is known of the servers of an origin.
+/// The state of an origin's servers.
 struct Origin<'a> {
     name: &'a str,
-    /// Each with its state.
+    /// Servers with their states.
     servers: Vec<(&'a str, &'a str)>,
-    /// The state of its circuit breaker, if it has one.
+    /// State of the circuit breaker, if there is one.
     breaker: Option<&'a str>,
 }
 
-/// By name.
+/// Returns the origins by name.
 fn origins(metrics: &Metrics) -> Vec<Origin<'_>> {
     let mut origins = BTreeMap::new();
     for labels in metrics.holding("larder_origin_server_state") {
@@ -168,7 +168,7 @@ fn origins(metrics: &Metrics) -> Vec<Origin<'_>> {
 }
 
 impl Origin<'_> {
-    /// Nothing of an origin with one server that is as it should be.
+    /// Formats the state, unless the origin has one server and no fault.
     fn line(&self) -> Option<String> {
         let Self { name, servers, breaker } = self;
         let up = servers.iter().filter(|(_, state)| [UP, "slow_start"].contains(state)).count();
@@ -204,7 +204,7 @@ fn mebibytes(bytes: f64) -> String {
     format!("{:.1} MiB", bytes / f64::from(1 << 20))
 }
 
-/// Series of the Prometheus text format: labels as they are written, and values.
+/// Series of the Prometheus text format: labels as written, and values.
 struct Metrics(BTreeMap<String, Vec<(String, f64)>>);
 
 impl Metrics {
@@ -223,7 +223,7 @@ impl Metrics {
         self.0.get(name).into_iter().flatten()
     }
 
-    /// The labels of series that are not 0.
+    /// Returns the labels of series other than 0.
     fn holding(&self, name: &str) -> impl Iterator<Item = &str> {
         self.of(name).filter(|(_, value)| *value > 0.0).map(|(labels, _)| labels.as_str())
     }
@@ -232,12 +232,12 @@ impl Metrics {
         self.0.contains_key(name)
     }
 
-    /// Of the series whose labels have this part.
+    /// Adds up the series whose labels contain `part`.
     fn sum(&self, name: &str, part: &str) -> f64 {
         total(self.of(name).filter(|(labels, _)| labels.contains(part)))
     }
 
-    /// `store` is empty for the one without a name.
+    /// Returns a value of a store. `store` is empty for the unnamed one.
     fn of_store(&self, name: &str, store: &str) -> f64 {
         total(self.of(name).filter(|(labels, _)| value_of(labels, "store").unwrap_or_default() == store))
     }
@@ -250,13 +250,13 @@ impl Metrics {
         self.of(name).find_map(|(labels, _)| value_of(labels, label)).map(str::to_owned)
     }
 
-    /// All values of a label, with an empty one for a series that lacks it.
+    /// Returns all values of a label, with an empty one for a series that lacks it.
     fn labels(&self, name: &str, label: &str) -> Vec<String> {
         self.of(name).map(|(labels, _)| value_of(labels, label).unwrap_or_default().to_owned()).collect()
     }
 }
 
-/// Of nothing, the sum of floating point numbers is -0.
+/// Adds up values. The empty sum of floating point numbers would be -0.
 fn total<'a>(series: impl Iterator<Item = &'a (String, f64)>) -> f64 {
     series.map(|(_, value)| value).sum::<f64>() + 0.0
 }

@@ -1,7 +1,8 @@
-//! A running process gives its listening sockets to a new one, without a moment at which nobody listens.
+//! A running process passes its listening sockets to a new one, with no gap in listening.
 //!
-//! The old process starts the program anew, with the sockets as inherited descriptors (the protocol of socket activation), and waits
-//! until the new one reports that it serves. Only then does it stop accepting. A new process that fails says why, and changes nothing.
+//! The old process starts the program again, with the sockets as inherited descriptors (the protocol of socket
+//! activation), and waits until the new process reports that it serves. Only then does it stop accepting. A new process
+//! that fails reports the reason, and the old one continues.
 
 mod predecessor;
 mod successor;
@@ -9,14 +10,14 @@ mod successor;
 pub(crate) use predecessor::{Predecessor, complain};
 pub(crate) use successor::{Order, Succession};
 
-/// Names the socket on which a process waits for its successor.
+/// Variable with the name of the socket on which a process waits for its successor.
 const VARIABLE: &str = "LARDER_PREDECESSOR";
 
-/// Where a process that can't serve says why, beside the socket of this name: a predecessor that doesn't know of it would take a connection
-/// there for the report.
+/// Returns the name of the socket for a successor's error message. It is separate from the socket for reports, where a
+/// predecessor without this feature would take any connection for the report of success.
 fn complaints_to(reports_to: &str) -> String {
     format!("{reports_to}-failed")
 }
 
-/// More is left out: who reads it wants to know the first problem.
+/// Longer messages are cut: the first problem is the one that matters.
 const COMPLAINT_BYTES_MAX: usize = 2048;

@@ -1,4 +1,4 @@
-//! The side of the new process.
+//! The new process's side of an upgrade.
 
 use std::io::{self, Write as _};
 use std::os::linux::net::SocketAddrExt;
@@ -17,7 +17,7 @@ pub(crate) struct Predecessor {
 }
 
 impl Predecessor {
-    /// None where this process was started by somebody else.
+    /// Returns `None` if another program started this process.
     pub(crate) fn of_this_process() -> Option<Self> {
         let value = std::env::var(VARIABLE).ok()?;
         let (owner, reports_to) = value.split_once(' ')?;
@@ -25,36 +25,39 @@ impl Predecessor {
         Some(Self { reports_to: reports_to.to_owned(), owner })
     }
 
-    /// The value that [`Predecessor::of_this_process`] reads.
+    /// Returns the value that [`Predecessor::of_this_process`] parses.
     pub(super) fn named(reports_to: &str, owner: SocketOwner) -> String {
         let word = OWNERS.into_iter().find(|(other, _)| *other == owner).map_or("", |(_, word)| word);
         format!("{word} {reports_to}")
     }
 
-    /// Whose the sockets are that it gave.
+    /// Returns the owner of the passed sockets.
     pub(crate) fn owner(&self) -> SocketOwner {
         self.owner
     }
 
-    /// Tells it that this process serves: it stops accepting.
+    /// Reports that this process serves, so that the predecessor stops accepting.
     ///
     /// # Errors
-    /// It no longer waits.
+    ///
+    /// Returns an error if the predecessor no longer waits.
     pub(crate) fn relieve(self) -> io::Result<()> {
         UnixStream::connect_addr(&SocketAddr::from_abstract_name(self.reports_to)?).map(drop)
     }
 }
 
-/// Tells the process that this one was to take over from why it can't, if there is one that still waits. Who asked for the upgrade sees it then.
+/// Reports to a waiting predecessor why this process can't serve. The operator who requested the upgrade then gets the
+/// reason.
 pub(crate) fn complain(why: &str) {
     let Some(Predecessor { reports_to, .. }) = Predecessor::of_this_process() else { return };
     let connected = connect_at_once(&complaints_to(&reports_to));
     let why = &why.as_bytes()[..why.len().min(COMPLAINT_BYTES_MAX)];
-    // One that does not wait has no use for it, and the log has it anyway.
+    // A predecessor that no longer waits doesn't need the reason, and the log has it.
     let _ = connected.and_then(|mut stream| stream.write_all(why));
 }
 
-/// Anybody on this machine can fill the queue of the socket; a process that is about to end waits for no place in it.
+/// Connects without waiting: any process on this machine can fill the queue of the socket, and a process that is about
+/// to exit must not wait for it.
 fn connect_at_once(name: &str) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -1,4 +1,4 @@
-//! The side of the old process.
+//! The old process's side of an upgrade.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::OwnedFd;
@@ -20,34 +20,35 @@ use tokio::time::sleep;
 
 use super::{COMPLAINT_BYTES_MAX, Predecessor, VARIABLE, complaints_to};
 
-/// Within this time a new process has to serve. The admin client waits longer.
+/// Time within which a new process must serve. The admin client waits longer.
 const READY_LIMIT: Duration = Duration::from_secs(20);
 /// The first inherited descriptor, by the protocol of socket activation (sd_listen_fds(3)).
 const FIRST_DESCRIPTOR: i32 = 3;
 
-/// An operator asks for an upgrade, and waits for the id of the new process or the reason why there is none.
+/// An operator's request for an upgrade, answered with the id of the new process or the reason of the failure.
 pub(crate) type Order = oneshot::Sender<Result<u32, String>>;
 
-/// What it takes to start a successor.
+/// The resources for starting a successor.
 pub(crate) struct Succession {
-    /// Where the program was when this process started: by now another version may be there.
+    /// Path of the program at the start of this process: another version may be installed there by now.
     program: PathBuf,
     orders: mpsc::Receiver<Order>,
-    /// Of the sockets that it gets.
+    /// Owner of the passed sockets.
     owner: SocketOwner,
 }
 
 impl Succession {
-    /// And where orders are sent to.
+    /// Returns the succession, and the sender for orders to it.
     ///
     /// # Errors
-    /// The system does not tell where the program is.
+    ///
+    /// Returns an error if the system doesn't report the path of the program.
     pub(crate) fn new(owner: SocketOwner) -> io::Result<(Self, mpsc::Sender<Order>)> {
         let (ask, orders) = mpsc::channel(1);
         Ok((Self { program: std::env::current_exe()?, orders, owner }, ask))
     }
 
-    /// The next order.
+    /// Returns the next order.
     pub(crate) async fn ordered(&mut self) -> Order {
         match self.orders.recv().await {
             Some(order) => order,
@@ -55,10 +56,11 @@ impl Succession {
         }
     }
 
-    /// Starts a process that takes the sockets over, and returns its id once it serves. Dropping the future ends it.
+    /// Starts a process that takes over the sockets, and returns its id once it serves. Dropping the future kills it.
     ///
     /// # Errors
-    /// The process does not start, ends, or does not serve in time.
+    ///
+    /// Returns an error if the process doesn't start, exits, or doesn't serve in time.
     pub(crate) async fn start(&mut self, sockets: io::Result<Vec<OwnedFd>>) -> anyhow::Result<u32> {
         let no_socket = "the new process could not report: no socket for it";
         let name = unpredictable_name().context(no_socket)?;
@@ -74,7 +76,7 @@ impl Succession {
         let ready = tokio::select! {
             ready = reported(&reports, process) => ready,
             ended = child.wait() => {
-                // The id may be another process's by now.
+                // The id may belong to another process by now.
                 newborn.grow_up();
                 let said = complaint(&complaints, process).unwrap_or_default();
                 let why = said.unwrap_or_else(|| "see this process's log".to_owned());
@@ -104,7 +106,7 @@ impl Succession {
     }
 }
 
-/// The status of a process in a sentence.
+/// Describes the exit status of a process.
 fn ending(status: ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("exited with status {code}"),
@@ -112,7 +114,7 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// One that nobody else on this machine can take beforehand.
+/// Returns a name that no other user of this machine can bind in advance.
 fn unpredictable_name() -> anyhow::Result<String> {
     let mut random = [0; 16];
     let source = rustls::crypto::ring::default_provider().secure_random;
@@ -120,7 +122,7 @@ fn unpredictable_name() -> anyhow::Result<String> {
     Ok(format!("larder-upgrade-{:032x}", u128::from_be_bytes(random)))
 }
 
-/// A name of the abstract namespace: no file is left behind.
+/// Binds a name of the abstract namespace, which leaves no file behind.
 fn listen(name: &str) -> io::Result<UnixListener> {
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;
@@ -129,8 +131,8 @@ fn listen(name: &str) -> io::Result<UnixListener> {
 
 /// Resolves when the new process serves.
 ///
-/// Time counts as the looks that this process takes: if it has stood still, suspended with its machine for example, it looks again before it
-/// gives up a process that may serve clients by now.
+/// Counts checks instead of time: a process that was suspended, for example with its machine, checks again before it
+/// gives up a successor that may serve clients by now.
 async fn reported(reports: &UnixListener, newborn: Option<Pid>) -> anyhow::Result<()> {
     for _ in 0..READY_LIMIT.as_millis() / LOOK_INTERVAL.as_millis() {
         sleep(LOOK_INTERVAL).await;
@@ -147,7 +149,8 @@ fn has_reported(reports: &UnixListener, newborn: Option<Pid>) -> io::Result<bool
     Ok(connected(reports, newborn)?.is_some())
 }
 
-/// The connection of the process with this id. Anybody on this machine can connect, but nobody else has its id.
+/// Accepts the connection of the process with this id. Any process on this machine can connect, but none can have its
+/// id.
 fn connected(listener: &UnixListener, process: Option<Pid>) -> io::Result<Option<UnixStream>> {
     loop {
         match listener.accept() {
@@ -159,8 +162,8 @@ fn connected(listener: &UnixListener, process: Option<Pid>) -> io::Result<Option
     }
 }
 
-/// What a process that has ended said before, in one line. It is all there, so nothing is waited for, not even its end: a child of that
-/// process may have the connection, too.
+/// Returns the error message of a process that has ended, in one line. The message is complete, so this doesn't wait,
+/// not even for the end of the stream: a child of that process may hold the connection too.
 fn complaint(complaints: &UnixListener, process: Option<Pid>) -> io::Result<Option<String>> {
     let Some(stream) = connected(complaints, process)? else { return Ok(None) };
     stream.set_nonblocking(true)?;
@@ -172,7 +175,8 @@ fn complaint(complaints: &UnixListener, process: Option<Pid>) -> io::Result<Opti
     Ok((!said.is_empty()).then_some(said))
 }
 
-/// A process that does not serve yet. Dropping it ends it: with a predecessor that goes on, there would be two.
+/// A process that doesn't serve yet. Dropping it kills it: otherwise two processes would serve, because the predecessor
+/// continues.
 struct Newborn(Option<Pid>);
 
 impl Newborn {
@@ -184,7 +188,7 @@ impl Newborn {
 impl Drop for Newborn {
     fn drop(&mut self) {
         if let Some(process) = self.0 {
-            // It may have ended by itself.
+            // The process may have exited by itself.
             let _ = kill_process(process, Signal::KILL);
         }
     }

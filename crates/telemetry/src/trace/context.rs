@@ -1,15 +1,15 @@
-//! `traceparent` (W3C Trace Context, section 3.2): which trace a request belongs to, and which span has asked.
+//! `traceparent` (W3C Trace Context, section 3.2): the trace of a request, and the span of its sender.
 
 use super::ids::{SpanId, TraceId};
 
-/// Where a request stands in a trace.
+/// The position of a request in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
-    /// The span that has made the request.
+    /// The span that sent the request.
     pub span_id: SpanId,
-    /// What else is said of the trace.
+    /// The flags of the trace.
     pub flags: TraceFlags,
 }
 
@@ -18,42 +18,42 @@ pub struct TraceContext {
 pub struct TraceFlags(u8);
 
 impl TraceFlags {
-    /// Whoever asks does not record the trace.
+    /// The sender does not record the trace.
     pub const NOT_SAMPLED: Self = Self(0);
-    /// Whoever asks records it.
+    /// The sender records it.
     pub const SAMPLED: Self = Self(1);
-    /// Those that a version is known of: sampled, and random trace id. Others are not passed on.
+    /// The defined flags: sampled, and random trace id. Others are not passed on.
     const KNOWN: u8 = 0b11;
 
-    /// Whether whoever asks may have recorded the trace.
+    /// Returns whether the sender may have recorded the trace.
     pub fn is_sampled(self) -> bool {
         self.0 & Self::SAMPLED.0 != 0
     }
 
-    /// The bits.
+    /// Returns the bits.
     pub fn bits(self) -> u8 {
         self.0
     }
 }
 
-/// `00-` trace id `-` span id `-` flags.
+/// Length of version `00`: `00-` trace id `-` span id `-` flags.
 const BYTES: usize = 55;
-/// A version that there is never to be.
+/// A version number that the specification forbids.
 const NO_VERSION: u8 = 0xff;
 
 impl TraceContext {
-    /// The root of a new trace.
+    /// Returns the root of a new trace.
     pub fn root(flags: TraceFlags) -> Self {
         Self { trace_id: TraceId::draw(), span_id: SpanId::draw(), flags }
     }
 
-    /// That of a span within the same trace.
+    /// Returns a new span in the same trace.
     pub fn child(&self) -> Self {
         Self { span_id: SpanId::draw(), ..*self }
     }
 
-    /// What a `traceparent` says; `None` where it says nothing that can be relied on. A later version is read as far as this one
-    /// knows it.
+    /// Parses a `traceparent`; returns `None` if it is invalid. A later version is parsed as far as this
+    /// version defines it.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(BYTES)?;
         let version = hex::<1>(&known[..2])?[0];
@@ -73,13 +73,13 @@ impl TraceContext {
         })
     }
 
-    /// The value of `traceparent`, in the version that everybody knows.
+    /// Returns the value of `traceparent` in version `00`.
     pub fn to_traceparent(&self) -> String {
         format!("00-{}-{}-{:02x}", self.trace_id, self.span_id, self.flags.bits())
     }
 }
 
-/// The bytes that lower-case hexadecimal digits stand for.
+/// Decodes lower-case hexadecimal digits.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -110,7 +110,7 @@ mod tests {
         TraceContext::parse(value.as_bytes()).map(|context| context.to_traceparent())
     }
 
-    /// The cases of the specification, and those of its test suite.
+    /// The cases of the specification and of its test suite.
     #[test]
     fn what_is_read() {
         let written = |flags: &str| Some(format!("00-{TRACE}-{SPAN}-{flags}"));
@@ -120,12 +120,12 @@ mod tests {
             (format!("00-{TRACE}-{SPAN}-00"), written("00")),
             (format!("00-{TRACE}-{SPAN}-03"), written("03")),
             (format!("00-{TRACE}-{SPAN}-ff"), written("03")),
-            // Later versions may have more.
+            // Later versions may be longer.
             (format!("cc-{TRACE}-{SPAN}-01"), written("01")),
             (format!("cc-{TRACE}-{SPAN}-01-what"), written("01")),
             (format!("cc-{TRACE}-{SPAN}-01."), None),
             (format!("ff-{TRACE}-{SPAN}-01"), None),
-            // This one has no more.
+            // This version may not be longer.
             (format!("00-{TRACE}-{SPAN}-01-"), None),
             (format!("00-{TRACE}-{SPAN}-01-what"), None),
             (format!("00-{TRACE}-{SPAN}-1"), None),

@@ -1,24 +1,24 @@
-//! Identifiers of traces and spans, drawn by lot.
+//! Random identifiers of traces and spans.
 
 use std::cell::Cell;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-/// Names one trace, everywhere. Never zero.
+/// The identifier of a trace. Never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId([u8; 16]);
 
-/// Names one span of a trace. Never zero.
+/// The identifier of a span. Never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId([u8; 8]);
 
 impl TraceId {
-    /// `None` for zero, which names none.
+    /// Returns `None` for zero, which is invalid.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
         (bytes != [0; 16]).then_some(Self(bytes))
     }
 
-    /// A new one.
+    /// Returns a random identifier.
     pub fn draw() -> Self {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&draw().to_be_bytes());
@@ -26,12 +26,12 @@ impl TraceId {
         Self(bytes)
     }
 
-    /// As it is sent.
+    /// Returns the bytes as they are sent.
     pub fn bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// A number that is the same wherever the trace comes by, and as good as drawn by lot.
+    /// Returns a number that is the same in every process of the trace, and as good as random.
     pub(crate) fn lot(self) -> u64 {
         let [.., a, b, c, d, e, f, g, h] = self.0;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
@@ -39,17 +39,17 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// `None` for zero, which names none.
+    /// Returns `None` for zero, which is invalid.
     pub fn from_bytes(bytes: [u8; 8]) -> Option<Self> {
         (bytes != [0; 8]).then_some(Self(bytes))
     }
 
-    /// A new one.
+    /// Returns a random identifier.
     pub fn draw() -> Self {
         Self(draw().to_be_bytes())
     }
 
-    /// As it is sent.
+    /// Returns the bytes as they are sent.
     pub fn bytes(self) -> [u8; 8] {
         self.0
     }
@@ -80,11 +80,11 @@ impl fmt::Debug for SpanId {
 }
 
 thread_local! {
-    /// A keyed hash of numbers in turn; the key is the system's to draw, for each thread.
+    /// A keyed hash of consecutive numbers; the system generates the key, for each thread.
     static LOTS: (RandomState, Cell<u64>) = (RandomState::new(), Cell::new(0));
 }
 
-/// Any number but zero.
+/// Returns a random number other than zero.
 fn draw() -> u64 {
     LOTS.with(|(key, turn)| {
         turn.set(turn.get().wrapping_add(1));

@@ -1,5 +1,5 @@
-//! Traces as OpenTelemetry knows them: which trace a request belongs to (W3C Trace Context), whether it is recorded, and
-//! what is recorded of it. Where spans go is somebody else's business: a [`SpanSink`].
+//! OpenTelemetry traces: the trace of a request (W3C Trace Context), whether it is recorded, and the recorded
+//! spans. A [`SpanSink`] exports them.
 
 mod context;
 mod ids;

@@ -1,18 +1,18 @@
-//! Which traces are recorded.
+//! Sampling of traces.
 
 use super::context::{TraceContext, TraceFlags};
 use super::ids::TraceId;
 
-/// Which traces are recorded that nobody has decided upon before.
+/// The sampling of traces without a decision by the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// One out of so many; 0: none.
+    /// One in this number of traces; 0 for none.
     pub one_in: u32,
 }
 
 impl Sampling {
-    /// Whether a trace is recorded: as whoever has asked does, or else by its id, so that all who go by the same share choose the
-    /// same traces.
+    /// Returns whether a trace is recorded: as its sender decided, or else by its id, so that all processes
+    /// with the same rate choose the same traces.
     pub fn flags(self, parent: Option<&TraceContext>, trace_id: TraceId) -> TraceFlags {
         match parent {
             Some(parent) => parent.flags,

@@ -1,4 +1,4 @@
-//! What is recorded of a trace.
+//! The recorded data of a trace.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,52 +6,52 @@ use std::fmt;
 use super::context::TraceContext;
 use super::ids::SpanId;
 
-/// Something that took a time.
+/// An operation with its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its own.
+    /// Its own context.
     pub context: TraceContext,
-    /// The span that it is a part of; none: it is the root.
+    /// The parent span; `None` for a root.
     pub parent: Option<SpanId>,
     /// The `tracestate` that came with the request.
     pub state: Option<Box<str>>,
-    /// What it was; one of few.
+    /// The name of the operation, one of few.
     pub name: &'static str,
-    /// On which side of a request.
+    /// The side of a request.
     pub kind: SpanKind,
-    /// Nanoseconds since the Unix epoch.
+    /// Start in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
-    /// Nanoseconds since the Unix epoch.
+    /// End in nanoseconds since the Unix epoch.
     pub end_unix_ns: u64,
-    /// What else is known of it.
+    /// Further properties.
     pub attributes: Vec<Attribute>,
-    /// Spans elsewhere that it has to do with.
+    /// Related spans of other traces.
     pub links: Vec<TraceContext>,
-    /// How it ended.
+    /// The result.
     pub status: SpanStatus,
 }
 
-/// On which side of a request a span is.
+/// The side of a request that a span is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Inside this process.
+    /// Inside of this process.
     Internal,
-    /// A request is answered.
+    /// Answering a request.
     Server,
-    /// A request is made.
+    /// Sending a request.
     Client,
 }
 
-/// How a span ended.
+/// The result of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanStatus {
-    /// Nothing went wrong that is known of.
+    /// No known error.
     Unset,
-    /// Something did.
+    /// An error.
     Error,
 }
 
-/// A name of the semantic conventions, or one of ours, and its value.
+/// A name of the semantic conventions, or one of Larder's own, and its value.
 pub type Attribute = (&'static str, SpanValue);
 
 /// The value of an attribute.
@@ -87,8 +87,8 @@ impl From<u64> for SpanValue {
     }
 }
 
-/// Where spans go that have ended.
+/// A receiver of spans that have ended.
 pub trait SpanSink: fmt::Debug + Send + Sync {
-    /// Takes one, or drops it. Never waits.
+    /// Takes a span, or drops it. Never blocks.
     fn take(&self, span: Span);
 }

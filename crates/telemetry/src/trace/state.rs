@@ -1,14 +1,15 @@
-//! `tracestate` (W3C Trace Context, section 3.3): what tracing systems say to themselves by way of others.
+//! `tracestate` (W3C Trace Context, section 3.3): data that tracing systems pass to themselves through
+//! others.
 
-/// What is passed on: more must not be asked of anybody.
+/// Length that is passed on: the specification requires no more.
 const BYTES_MAX: usize = 512;
-/// As many members a list may have.
+/// Maximum number of members in a list.
 const MEMBERS_MAX: usize = 32;
 const KEY_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 256;
 
-/// The list in these lines, to be passed on: whole members, from the first, as long as there is room. `None` where the list is none, or
-/// empty.
+/// Returns the list in these lines as passed on: whole members, from the first, as long as there is room.
+/// Returns `None` if the list is invalid or empty.
 pub fn trace_state<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Option<String> {
     let mut list = String::new();
     let members = lines.into_iter().flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);

@@ -61,7 +61,7 @@ labels:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 annotations:
-  # A changed configuration is a new pod.
+  # Replaces pods when the configuration changes.
   checksum/config: {{ include (print $root.Template.BasePath "/" (index . 1) "-config.yaml") $root | sha256sum }}
   {{- with $root.Values.podAnnotations }}
   {{- toYaml . | nindent 2 }}
@@ -73,7 +73,7 @@ annotations:
 {{- $part := index . 2 -}}
 serviceAccountName: {{ include "larder.serviceAccountName" $root }}
 automountServiceAccountToken: {{ $root.Values.serviceAccount.automount }}
-# Variables for each Service of the namespace, such as LARDER_KV_PORT, would look like settings of Larder.
+# Kubernetes would set variables for each Service of the namespace, such as LARDER_KV_PORT, that look like settings of Larder.
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ $part.terminationGracePeriodSeconds }}
 securityContext:

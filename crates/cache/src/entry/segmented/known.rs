@@ -58,7 +58,7 @@ impl Known {
         self.runs.last().map_or(0, |run| run.first + run.count)
     }
 
-    /// Adds a cell, unless it lies further in than a record can express. Of too many runs, the shortest is dropped.
+    /// Adds a cell, unless it lies further in than a record can express. If there are too many runs, the shortest is dropped.
     pub(super) fn insert(&mut self, index: u32) {
         if index >= Layout::CELLS_MAX || self.has(index) {
             return;

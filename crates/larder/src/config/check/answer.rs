@@ -1,4 +1,4 @@
-//! What a site answers itself: CORS, maintenance, pages for errors.
+//! Responses that a site generates itself: CORS, maintenance and error pages.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
     {
         scope.error(
             node,
-            "not with `origins = [\"*\"]`: any page could read what its visitors may; list the origins",
+            "not with `origins = [\"*\"]`: any page could read its visitors' data; list the origins",
         );
     }
     let methods = match methods(scope, table) {
@@ -48,7 +48,7 @@ pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
     })
 }
 
-/// Whether a list says `*`.
+/// Returns whether a list is `*`.
 fn is_any(scope: &mut Scope<'_>, nodes: &[Node]) -> bool {
     let any = nodes.iter().find(|node| node.as_text() == "*");
     if let Some(any) = any.filter(|_| nodes.len() > 1) {
@@ -57,7 +57,7 @@ fn is_any(scope: &mut Scope<'_>, nodes: &[Node]) -> bool {
     any.is_some()
 }
 
-/// A web origin as browsers write it, who compare it byte for byte.
+/// Parses a web origin in the form that browsers send, because it is compared byte for byte.
 fn web_origin(text: &str) -> Result<String, String> {
     let expected = "expected a web origin as browsers write it, such as `https://app.example` or `http://localhost:3000`";
     if text.contains('*') {
@@ -84,7 +84,7 @@ pub(super) fn maintenance(scope: &mut Scope<'_>, site: &Table) -> Option<Mainten
     let admitted = ClientRules { allowed: networks(scope, table, "clients_admitted"), denied: Vec::new() };
     let page = table.node("body_file").is_some().then(|| page(scope, table)).flatten();
     let retry_after_s = table.duration("retry_after").as_secs();
-    // Where it is missing, that is noted already.
+    // A missing key is noted already.
     let is_enabled = table.get::<Option<bool>>("enabled") == Some(true);
     is_enabled.then_some(Maintenance { admitted, retry_after_s, page })
 }
@@ -101,7 +101,7 @@ fn page(scope: &mut Scope<'_>, table: &Table) -> Option<Page> {
     let node = table.node("body_file")?;
     let body = scope.bytes(node)?;
     if body.len() > PAGE_BYTES_MAX {
-        scope.error(node, format!("has {} bytes, and may have {PAGE_BYTES_MAX}", body.len()));
+        scope.error(node, format!("has {} bytes; at most {PAGE_BYTES_MAX} are allowed", body.len()));
         return None;
     }
     let content_type = scope.parsed(table, "content_type", |text| match text.contains('/') {
@@ -111,5 +111,5 @@ fn page(scope: &mut Scope<'_>, table: &Table) -> Option<Page> {
     Some(Page { content_type, body: Bytes::from(body) })
 }
 
-/// It is kept in memory, for each worker to send.
+/// The page is kept in memory for all workers.
 const PAGE_BYTES_MAX: usize = 1 << 20;

@@ -1,5 +1,5 @@
-//! Origins that are this process itself. What is forwarded to one of its own addresses for clients comes back, and is answered 508; what is
-//! forwarded to its admin API is obeyed, as if it came from this machine: clients could purge and reload.
+//! Origins that are this process itself. A request forwarded to an own address for clients comes back and is answered
+//! 508. One forwarded to the admin API is obeyed as if it came from this machine: clients could purge and reload.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,8 +12,8 @@ use super::scope::Scope;
 use crate::config::address::is_local;
 use crate::config::tree::Table;
 
-/// Notes sites whose origin is one of our own listeners, as far as the addresses say so: names other than `localhost`
-/// are looked up only when they are used.
+/// Reports sites whose origin is one of this process's listeners, as far as addresses show it: names other than
+/// `localhost` are resolved only when they are used.
 pub(super) fn check_origins(
     scope: &mut Scope<'_>,
     tree: &Table,
@@ -38,7 +38,7 @@ pub(super) fn check_origins(
     }
 }
 
-/// The listener that connections to this host and port reach.
+/// Returns the listener that connections to this host and port reach.
 fn own_listener(
     host: &str,
     port: u16,
@@ -57,7 +57,7 @@ fn own_listener(
     listeners.iter().find(reaches).copied()
 }
 
-/// What a host stands for without a look-up. All addresses, as a destination, mean this machine.
+/// Returns the addresses of a host without a look-up. As a destination, an unspecified address means this machine.
 fn addresses(host: &str) -> Vec<IpAddr> {
     let loopbacks = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
     match host.parse::<IpAddr>() {

@@ -1,4 +1,4 @@
-//! Compression on the way out.
+//! Compression of responses to clients.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use gateway::config::{Compression, Levels};
 use super::scope::Scope;
 use crate::config::tree::Table;
 
-/// What a site and its rules may compress with.
+/// The compression settings of a site and its rules.
 pub(super) struct Offer {
     compression: Option<Arc<Compression>>,
     by_site: bool,
@@ -29,12 +29,12 @@ impl Offer {
         Self { compression: compression.map(Arc::new), by_site }
     }
 
-    /// What holds where no rule decides.
+    /// Returns the compression of requests for which no rule sets `compress`.
     pub(super) fn site(&self) -> Option<Arc<Compression>> {
         self.compression.clone().filter(|_| self.by_site)
     }
 
-    /// What holds for a rule.
+    /// Returns the compression of a rule.
     pub(super) fn rule(&self, rule: &Table) -> Option<Arc<Compression>> {
         let is_on = rule.written("compress").unwrap_or(self.by_site);
         self.compression.clone().filter(|_| is_on)
@@ -75,7 +75,7 @@ fn content_type(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is compressed unless a site says otherwise. Not a default of the option table, which each of 10,000 sites would have a copy of.
+/// Default of `content_types`. It isn't in the option table, which would copy it for each of 10,000 sites.
 const CONTENT_TYPES: [&str; 15] = [
     "text/*",
     "application/json",

@@ -1,4 +1,4 @@
-//! Regular expressions, and what they look at.
+//! Regular expressions, and the part of a URL that they are compared with.
 
 use gateway::config::{PathPattern, Spelling};
 use gateway::transform::captures::Captured;
@@ -9,15 +9,15 @@ use super::scope::Scope;
 use crate::config::glob::REGEX_BYTES_MAX;
 use crate::config::tree::Table;
 
-/// What an expression that names a question mark is compared with.
+/// The part of a URL that an expression with a question mark is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compared {
     PathAndQuery,
-    /// Nevertheless the path: in phase `origin_response`, since what is stored may be for other queries too.
+    /// The path alone, in phase `origin_response`: the stored response may answer other queries too.
     Path,
 }
 
-/// The expression of a `path` table.
+/// Compiles the expression of a `path` table.
 pub(super) fn pattern(
     scope: &mut Scope<'_>,
     table: &Table,
@@ -36,7 +36,7 @@ pub(super) fn pattern(
     Some(if named.question_mark { PathPattern::RegexWithQuery(regex) } else { PathPattern::Regex(regex) })
 }
 
-/// The expression of a `path` table, for the captures that a redirection names.
+/// Compiles the expression of a `path` table for a redirection that uses its captures.
 pub(super) fn captured(text: &str) -> Result<Captured, String> {
     let expression = regex(text, Spelling::AsWritten)?;
     Ok(Captured { expression, with_query: Named::of(text).question_mark })
@@ -49,12 +49,12 @@ pub(super) fn regex(text: &str, spelling: Spelling) -> Result<regex::Regex, Stri
         regex::Error::CompiledTooBig(bytes) => {
             format!("the expression needs more than {bytes} bytes of memory")
         }
-        // The crate draws several lines; the last one says what is wrong, and the second where.
+        // The crate draws several lines: the last has the reason, and the second the position.
         error => one_line(text, &error.to_string()),
     })
 }
 
-/// The position and reason out of a drawing of several lines.
+/// Extracts position and reason from a drawing of several lines.
 fn one_line(expression: &str, drawing: &str) -> String {
     let reason = drawing.lines().last().unwrap_or(drawing).trim_start_matches("error: ").trim();
     let carets =
@@ -67,10 +67,11 @@ fn one_line(expression: &str, drawing: &str) -> String {
     }
 }
 
-/// Path and query that match only because the query looks like a path that the expression is for: anybody can add one to any path.
+/// Returns a path and query that match only because of the query, although the expression is for paths: anybody can add
+/// a query to any path.
 fn slip(regex: &regex::Regex) -> Option<String> {
     let example = example(regex.as_str())?;
-    // What is in a query alone is about queries.
+    // An expression for text that occurs in queries only is about queries.
     if example.contains(['&', '=']) {
         return None;
     }
@@ -97,7 +98,8 @@ fn slips_through(expression: &str, slip: &str) -> String {
     format!("`{slip}` matches too, because of its query, which anybody can add to any path: {instead}")
 }
 
-/// A text without a question mark that matches, but for what it asks for around it; `None` where there is none.
+/// Returns a text without a question mark that matches the expression, not counting look-around; `None` if there is
+/// none.
 fn example(expression: &str) -> Option<String> {
     of_hir(&regex_syntax::parse(expression).ok()?)
 }
@@ -120,7 +122,7 @@ fn of_hir(hir: &Hir) -> Option<String> {
     }
 }
 
-/// A letter, if there is one.
+/// Returns a member of the class, preferably a letter.
 fn of_class(class: &Class) -> Option<char> {
     let Class::Unicode(class) = class else { return None };
     let has = |letter: &char| class.iter().any(|range| (range.start()..=range.end()).contains(letter));
@@ -131,11 +133,12 @@ fn of_class(class: &Class) -> Option<char> {
         .or_else(|| class.iter().map(|range| range.start()).find(|first| *first != '?'))
 }
 
-/// What an expression names of a query, by itself or in a class: `.` and `[^/]` match a question mark too, and aren't about queries.
+/// The query characters that an expression names, literally or in a class. `.` and `[^/]` match a question mark too,
+/// but aren't about queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Named {
     question_mark: bool,
-    /// `=` or `&`.
+    /// Whether it names `=` or `&`.
     separator: bool,
 }
 
@@ -175,12 +178,12 @@ impl Visitor for Named {
 }
 
 const WITHOUT_QUERY: &str = "names `=` or `&`, and is compared with the path alone, which has no query: to match the query, write the question mark too, as in `[?&]page=`";
-const NEVER_MATCHES: &str = "never matches: phase `origin_response` compares the path alone, because what is stored may answer other queries too; to change a response by its query, use phase `client_response`";
-/// A path that nobody means who writes of style sheets.
+const NEVER_MATCHES: &str = "never matches: phase `origin_response` compares the path alone, because the stored response may answer other queries too; to change a response by its query, use phase `client_response`";
+/// A path that the author of an expression for, say, style sheets doesn't mean.
 const STRANGER: &str = "account";
-/// How people write that a query may follow.
+/// Common ways to write that a query may follow.
 const QUERY_TAILS: [&str; 6] = [r"(\?.*)?$", r"(?:\?.*)?$", r"(\?|$)", r"($|\?)", r"(?:\?|$)", r"(?:$|\?)"];
-/// Columns that the regex crate puts before the expression in its drawing.
+/// Columns before the expression in the regex crate's drawing.
 const EXPRESSION_INDENT: usize = 4;
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use super::server::workers;
 use crate::config::tree::Table;
 use crate::config::{Purpose, parse_address};
 
-/// What the Redis-compatible server runs with.
+/// Settings of the Redis-compatible server.
 #[derive(Clone, Debug)]
 pub(crate) struct KvSettings {
     pub(crate) listen: Vec<Listen>,
@@ -40,7 +40,7 @@ pub(crate) struct KvSettings {
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) save_file: Option<PathBuf>,
     pub(crate) cluster: Option<Cluster>,
-    /// Longer values are compressed.
+    /// Values at least this long are compressed.
     pub(crate) pack_from_bytes: usize,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
     }
 }
 
-/// Warns of addresses for other machines that let none of their clients in.
+/// Warns of addresses reachable from other machines that refuse all of their clients.
 fn check_reach(scope: &mut Scope<'_>, table: &Table, listen: &[Listen]) {
     let is_for_others = listen.iter().any(|listen| !listen.address.ip().is_loopback());
     let is_decided = table.given("protected_mode").is_some() || table.given("password_files").is_some();
@@ -89,7 +89,7 @@ fn check_reach(scope: &mut Scope<'_>, table: &Table, listen: &[Listen]) {
     }
 }
 
-/// Whether no address is given, right or wrong.
+/// Returns whether no address is given, right or wrong.
 fn is_unreachable(table: &Table) -> bool {
     let has_none = |table: &Table| table.list("listen").is_empty() && !table.is_wrong("listen");
     has_none(table) && table.optional_table("tls").is_none_or(has_none)
@@ -106,7 +106,7 @@ fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
     }
     let nodes: Vec<_> = tables.iter().map(|table| cluster_node(scope, table)).collect();
     let nodes = nodes.into_iter().collect::<Option<Vec<_>>>()?;
-    // Which of them it is, is often known on its machine alone; to one who looks, all are alike.
+    // The node is often known only on its own machine; a check elsewhere accepts any.
     let first = nodes.first().map(|node| node.name.clone()).filter(|_| scope.purpose == Purpose::Look);
     let Some(me) = table.text("node").or(first.as_deref()) else {
         scope.error(whole, "expected `node`, or `--cluster-node` of the command line");
@@ -135,7 +135,7 @@ fn cluster_node(scope: &mut Scope<'_>, table: &Table) -> Option<ClusterNode> {
     address.map(|(host, port)| ClusterNode { name, host, port, tls_port, slots })
 }
 
-/// One port can't be for clients with TLS and for those without.
+/// Reports a port that would serve clients both with and without TLS.
 fn check_tls_port(scope: &mut Scope<'_>, table: &Table) {
     let node = table.given("address").filter(|_| table.get::<Option<u16>>("tls_port").is_none());
     if let Some(node) = node {
@@ -143,7 +143,7 @@ fn check_tls_port(scope: &mut Scope<'_>, table: &Table) {
     }
 }
 
-/// IP addresses in one spelling: redirections name them, and two nodes can't have the same.
+/// Parses the address of a node. IP addresses get one spelling: redirections name them, and two nodes can't share one.
 fn node_address(text: &str) -> Result<(String, u16), String> {
     let (host, port) = host_and_port(text)?;
     let port = port.ok_or_else(|| format!("expected host and port, such as `{text}:6379`"))?;
@@ -174,7 +174,7 @@ fn listen(scope: &mut Scope<'_>, table: &Table, security: Security) -> Vec<Liste
     addresses.into_iter().flatten().map(|address| Listen { address, security }).collect()
 }
 
-/// Of an address, what stands before a path.
+/// Prefix of a Unix socket path.
 const UNIX: &str = "unix:";
 
 fn unix(scope: &mut Scope<'_>, table: &Table) -> Vec<UnixListen> {
@@ -205,7 +205,7 @@ fn names_file(text: &str) -> bool {
     !matches!(name, "" | "." | "..") && !text.contains('\0')
 }
 
-/// Checks that each socket has files of its own, in a folder that is there.
+/// Checks that each socket has a path of its own, in an existing folder.
 fn check_sockets(scope: &mut Scope<'_>, table: &Table, save_file: Option<&Path>) {
     let save_file = save_file.map(|path| SaveFile::behind_links(path).unwrap_or_else(|_| path.to_owned()));
     let saved = save_file.as_deref().map(SaveFile::paths).into_iter().flatten();
@@ -222,7 +222,7 @@ fn check_sockets(scope: &mut Scope<'_>, table: &Table, save_file: Option<&Path>)
         }
         if let Some(folder) = path.parent().filter(|folder| path.is_absolute() && !folder.is_dir()) {
             let folder = folder.display();
-            // A service manager may make it.
+            // The service manager may create the folder.
             scope.warning(
                 node,
                 format!("the directory {folder} doesn't exist: make it before the server starts"),
@@ -231,7 +231,7 @@ fn check_sockets(scope: &mut Scope<'_>, table: &Table, save_file: Option<&Path>)
     }
 }
 
-/// The same file without `..` and links in the path of its folder.
+/// Resolves `..` and links in the folder of a path.
 fn in_real_folder(path: &Path) -> PathBuf {
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     match (folder, path.file_name()) {

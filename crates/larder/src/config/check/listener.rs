@@ -45,7 +45,7 @@ fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
     })
 }
 
-/// Without a list, only balancers on this machine can connect: on purpose, but seldom meant.
+/// Warns if no list is given: only load balancers on this machine can then connect, which is seldom intended.
 fn check_proxies(scope: &mut Scope<'_>, table: &Table) {
     let is_local = table
         .text("address")
@@ -69,7 +69,7 @@ fn certificate(scope: &mut Scope<'_>, table: &Table) -> Option<Certificate> {
     Some(Certificate { names, key: Arc::new(certified) })
 }
 
-/// The chain in `cert` with the private key in `key`.
+/// Reads the chain in `cert` and the private key in `key`.
 pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<CertifiedKey> {
     let chain = table.node("cert").and_then(|node| chain(scope, node));
     let key = table.node("key").and_then(|node| private_key(scope, node));
@@ -95,13 +95,14 @@ pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<Certifie
     scope.take(table.node(at)?, certified)
 }
 
-/// Says of a certificate that clients refuse it for its dates. It is used all the same: other listeners and sites are as good as before.
+/// Warns of a certificate that clients refuse because of its dates. It is used all the same: other listeners and sites
+/// still work.
 fn check_validity(scope: &mut Scope<'_>, node: &Node, certificate: &[u8]) {
     let file = scope.path(node);
     let file = file.display();
     let Some(validity) = Validity::of(certificate) else {
         return scope
-            .warning(node, format!("can't read from when until when the certificate in {file} is valid"));
+            .warning(node, format!("can't read the validity period of the certificate in {file} is valid"));
     };
     let date = httpdate::fmt_http_date;
     let why = match validity.at(scope.now) {
@@ -112,7 +113,7 @@ fn check_validity(scope: &mut Scope<'_>, node: &Node, certificate: &[u8]) {
     scope.warning(node, format!("clients refuse the certificate in {file}: {why}"));
 }
 
-/// The certificates in a PEM file; at least one.
+/// Reads the certificates in a PEM file; at least one.
 pub(super) fn chain(scope: &mut Scope<'_>, node: &Node) -> Option<Vec<CertificateDer<'static>>> {
     let pem = scope.bytes(node)?;
     let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
@@ -123,7 +124,7 @@ pub(super) fn chain(scope: &mut Scope<'_>, node: &Node) -> Option<Vec<Certificat
     scope.take(node, chain)
 }
 
-/// The private key in a PEM file.
+/// Reads the private key in a PEM file.
 fn private_key(scope: &mut Scope<'_>, node: &Node) -> Option<PrivateKeyDer<'static>> {
     let pem = scope.bytes(node)?;
     scope.check_mode(node);
@@ -134,7 +135,7 @@ fn private_key(scope: &mut Scope<'_>, node: &Node) -> Option<PrivateKeyDer<'stat
     scope.take(node, private_key)
 }
 
-/// The DNS names among the subject alternative names.
+/// Returns the DNS names among the subject alternative names.
 fn subject_names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String> {
     let certificate = webpki::EndEntityCert::try_from(certificate)
         .map_err(|error| format!("the first certificate isn't a server's certificate: {error}"))?;

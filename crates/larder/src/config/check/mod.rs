@@ -1,5 +1,5 @@
-//! From a tree that fits the option table to the typed settings: addresses and patterns are parsed, files read,
-//! names looked up. Notes every problem and goes on as long as something can still be checked.
+//! From a tree that fits the option table to the typed settings: parses addresses and patterns, reads files, resolves
+//! names. Notes every problem, and goes on as long as something can still be checked.
 
 mod answer;
 mod breaker;
@@ -39,28 +39,28 @@ use super::overrides::{Overrides, Program};
 use super::problem::Problems;
 use super::tree::Table;
 
-/// A configuration without errors.
+/// The settings of a configuration without errors.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Absent where there are no sites, and in `larder kv`.
+    /// Settings of the gateway; absent without sites, and in `larder kv`.
     pub(crate) gateway: Option<gateway::config::Config>,
-    /// Absent where there is no `[kv]`.
+    /// Settings of the Redis-compatible server; absent without `[kv]`.
     pub(crate) kv: Option<KvSettings>,
-    /// Absent in `larder kv` where nobody asked for it.
+    /// Settings of the admin API; absent in `larder kv` unless requested.
     pub(crate) admin: Option<admin::AdminConfig>,
     pub(crate) log: LogSettings,
-    /// How long clients are served once the process is not ready any more.
+    /// Time for which clients are still served after the process has become not ready.
     pub(crate) drain_delay: Duration,
-    /// Where spans go; absent where there are none.
+    /// Settings of the span exporter, if spans are exported.
     pub(crate) spans: Option<otlp::Settings>,
-    /// What is behind the memory of each store of the gateway.
+    /// The tier behind the memory of each store of the gateway.
     pub(crate) tiers: Vec<StoreTier>,
-    /// What the settings were made of; a reload compares with it.
+    /// The tree of the settings, which a reload compares with.
     pub(super) tree: Table,
     pub(super) names: Names,
 }
 
-/// Checks everything. Settings come out only if nothing that they need is missing; the caller asks `problems` for errors.
+/// Checks everything. Returns settings only if none of their parts is missing; the caller asks `problems` for errors.
 pub(super) fn build(
     tree: Table,
     names: Names,

@@ -1,4 +1,4 @@
-//! Names: of parts of the configuration, of header fields, and of hosts.
+//! Names: of tables in the configuration, of header fields, and of hosts.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use http::HeaderName;
 use crate::config::locate::Place;
 use crate::config::tree::Node;
 
-/// A name that is safe in metrics, logs and keys.
+/// Checks that a name is safe in metrics, logs and keys.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     match text.bytes().all(allowed) && text.len() <= NAME_BYTES_MAX {
@@ -22,14 +22,14 @@ pub(super) fn field_name(text: &str) -> Result<HeaderName, String> {
     HeaderName::from_bytes(text.as_bytes()).map_err(|_| "not a header field name".to_owned())
 }
 
-/// The names that stand twice, each with the place of the first one.
+/// Returns the repeated names, each with the place of the first.
 pub(super) fn doubled(names: Vec<&Node>) -> Vec<(&Node, &Place)> {
     let mut seen: HashMap<&str, &Place> = HashMap::new();
     let with_first = names.into_iter().map(|node| (node, *seen.entry(node.as_text()).or_insert(&node.place)));
     with_first.filter(|(node, first)| node.place != **first).collect()
 }
 
-/// A host name or address without a port, in lower case.
+/// Parses a host name or address without a port, and returns it in lower case.
 pub(in crate::config) fn host_name(text: &str) -> Result<String, String> {
     let host = text.to_ascii_lowercase();
     let is_v6 = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -49,7 +49,7 @@ pub(in crate::config) fn host_name(text: &str) -> Result<String, String> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         !label.is_empty() && label.len() <= 63 && label.bytes().all(allowed)
     };
-    // The resolver would take `1.2.3` for an address with a part left out.
+    // The resolver would take `1.2.3` for an abbreviated address.
     if host.rsplit('.').next().is_some_and(is_numeric) && host.parse::<Ipv4Addr>().is_err() {
         return Err("not an IPv4 address, and no host name ends in a number".to_owned());
     }
@@ -62,7 +62,7 @@ pub(in crate::config) fn host_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A host, in lower case and without brackets, and a port if there is one.
+/// Parses a host and an optional port. Returns the host in lower case and without brackets.
 pub(super) fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
     let colon = text.rfind(':').filter(|colon| !text[*colon..].contains(']'));
     let (host, port) = match colon {
@@ -79,19 +79,19 @@ fn port(text: &str) -> Result<u16, String> {
     port.ok_or_else(|| "the port must be a whole number from 1 to 65535".to_owned())
 }
 
-/// A number of digits alone: `parse` takes a sign as well.
+/// Parses a number of digits only: `parse` accepts a sign as well.
 pub(in crate::config) fn number<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Whether the resolver takes the last label of a name, and so the name, for a part of an address.
+/// Returns whether the resolver takes the last label of a name, and so the name, for part of an address.
 fn is_numeric(label: &str) -> bool {
     let digits = label.strip_prefix("0x").unwrap_or(label);
     let is_digit = |byte: u8| if digits == label { byte.is_ascii_digit() } else { byte.is_ascii_hexdigit() };
     !label.is_empty() && digits.bytes().all(is_digit)
 }
 
-/// A host name, or `*.` and a host name.
+/// Parses a host name, or `*.` and a host name.
 pub(super) fn host_pattern(text: &str) -> Result<String, String> {
     match text.strip_prefix("*.") {
         Some(rest) => host_name(rest).map(|host| format!("*.{host}")),

@@ -25,10 +25,10 @@ use crate::config::status::status;
 use crate::config::table;
 use crate::config::tree::{Node, Table};
 
-/// The origins of the files by name; one that has problems keeps its name, so that sites can still be checked.
+/// The origins of the files by name. One with problems keeps its name, so that sites can still be checked.
 pub(super) struct Origins(BTreeMap<String, Option<Arc<OriginConfig>>>);
 
-/// What a URL says about an origin.
+/// The parts of an origin URL.
 #[derive(Debug, PartialEq, Eq)]
 struct OriginUrl {
     address: OriginAddress,
@@ -56,7 +56,7 @@ pub(super) fn origins(scope: &mut Scope<'_>, tree: &Table) -> Origins {
     Origins(origins)
 }
 
-/// An origin that no site uses is probably misspelt where it should be used.
+/// Warns of origins that no site uses: the name is probably misspelt in a site.
 pub(super) fn warn_of_unused(scope: &mut Scope<'_>, tree: &Table) {
     let used: BTreeSet<_> = tree.nodes("site.origin").into_iter().map(Node::as_text).collect();
     let is_unused = |name: &&Node| !tree.is_wrong("site") && !used.contains(name.as_text());
@@ -66,10 +66,10 @@ pub(super) fn warn_of_unused(scope: &mut Scope<'_>, tree: &Table) {
 }
 
 impl Origins {
-    /// The origin that a site's `origin` key means: a name, or a URL that stands for an origin with nothing special.
+    /// Returns the origin that a site's `origin` key names, or the one that its URL stands for.
     pub(super) fn resolve(&self, scope: &mut Scope<'_>, site: &Table) -> Option<Arc<OriginConfig>> {
         let (text, node) = site.text("origin").zip(site.node("origin"))?;
-        // Names have no colon and URLs do.
+        // URLs have a colon, and names don't.
         if text.contains(':') {
             let url = scope.take(node, origin_url(text))?;
             let table = defaults(&table::ORIGIN);
@@ -95,16 +95,16 @@ fn named_origin(scope: &mut Scope<'_>, table: &Table) -> Option<OriginConfig> {
     origin(scope, table, name, servers)
 }
 
-/// One server of an origin, as it is written.
+/// One server of an origin, as given.
 struct Server<'a> {
-    /// The URL.
+    /// Node of the URL.
     node: &'a Node,
-    /// None where it is wrong.
+    /// `None` if the URL is wrong.
     url: Option<OriginUrl>,
     weight: u32,
 }
 
-/// What `url` or `servers` says; none where neither does, or what is written there is wrong.
+/// Reads `url` or `servers`. Returns none if both are absent or wrong.
 fn servers<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Vec<Server<'a>> {
     let alone = table.node("url").map(|node| {
         let url = scope.parsed(table, "url", origin_url);
@@ -135,7 +135,7 @@ fn server<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Option<Server<'a>> {
     Some(Server { node: table.node("url")?, url, weight: table.get("weight") })
 }
 
-/// What has to hold between the servers of an origin.
+/// Checks the rules between the servers of an origin.
 fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
     if servers.len() > SERVERS_MAX {
         scope.error(list, format!("{} servers; at most {SERVERS_MAX} are allowed", servers.len()));
@@ -151,7 +151,8 @@ fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
     }
 }
 
-/// However it is spelt: one server in two places would get two shares, and none could be left out for the other.
+/// Compares servers in any spelling: a server listed twice would get two shares, and could not be left out in favour of
+/// the other.
 fn is_same_server(one: &OriginUrl, other: &OriginUrl) -> bool {
     let address = |url: &OriginUrl| match &url.address {
         OriginAddress::Tcp { host, port } => {
@@ -163,10 +164,10 @@ fn is_same_server(one: &OriginUrl, other: &OriginUrl) -> bool {
     address(one) == address(other) && one.security == other.security
 }
 
-/// A pick looks at all of them.
+/// Limited because a pick looks at all servers.
 const SERVERS_MAX: usize = 100;
 
-/// Checks every key, also when the name or the URL is wrong, so that all problems come out at once.
+/// Checks every key, even if the name or URL is wrong, so that all problems are reported at once.
 fn origin(
     scope: &mut Scope<'_>,
     table: &Table,
@@ -201,7 +202,7 @@ fn origin(
         credentials,
         interim_responses_max: table.get("interim_responses_max"),
         admission: table.get("pool"),
-        // Last, because nothing is checked any more where one of them is wrong.
+        // Last, because nothing is checked after a missing part.
         name: name?,
         base_path: servers.first()?.url.as_ref()?.base_path.clone(),
         servers: servers.into_iter().map(server).collect::<Option<_>>()?,
@@ -267,7 +268,7 @@ fn status_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     }
 }
 
-/// The TLS settings that the servers need, if any does; nothing where they are wrong.
+/// Returns the TLS settings, if any server needs them. Returns `None` if they are wrong.
 fn tls_of(
     scope: &mut Scope<'_>,
     table: &Table,
@@ -371,14 +372,14 @@ fn origin_url(text: &str) -> Result<OriginUrl, String> {
 }
 
 fn unix_url(path: &str) -> Result<OriginUrl, String> {
-    // `unix:///run/x` is what some write for `unix:/run/x`.
+    // `unix:///run/x` is a common spelling of `unix:/run/x`.
     let path = path.strip_prefix("//").unwrap_or(path);
     let path = socket_path(path)?;
     let security = Security::Cleartext;
     Ok(OriginUrl { address: OriginAddress::Unix(path), base_path: String::new(), security })
 }
 
-/// What `sockaddr_un` has room for, and logs can show.
+/// Parses a socket path that fits into `sockaddr_un` and that logs can show.
 fn socket_path(path: &str) -> Result<PathBuf, String> {
     if !path.starts_with('/') {
         return Err("a Unix socket needs an absolute path: `unix:/run/app.sock`".to_owned());
@@ -403,7 +404,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 const URL_FORM: &str = "expected `http://host[:port][/path]`, `https://...` or `unix:/path/of/socket`";
 
-/// Fields that the gateway writes by its own rules.
+/// Fields that the gateway sets itself.
 const MANAGED_FIELDS: [&str; 13] = [
     "host",
     "connection",

@@ -1,4 +1,4 @@
-//! Which requests a rule can get: those that an earlier rule takes, or that its site never has, leave it without any.
+//! Unreachable rules: an earlier rule takes all of their requests, or the site never gets any of them.
 
 use gateway::config::Spelling;
 use gateway::transform::actions::redirect;
@@ -7,7 +7,7 @@ use super::rule::spelling;
 use super::scope::Scope;
 use crate::config::tree::{Node, Table};
 
-/// Notes the rules of a site that no request reaches, as far as paths can be compared without trying them.
+/// Reports cache rules that no request reaches, as far as comparing paths without matching them shows it.
 pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
     let rules: Vec<(&Table, Option<Reach<'_>>)> =
         site.tables("rule").map(|table| (table, Reach::of(table, spelling(table)))).collect();
@@ -34,7 +34,8 @@ pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
     }
 }
 
-/// Notes the transformation rules of a site that no request reaches: outside of its paths and hosts, or behind a redirection.
+/// Reports transformation rules that no request reaches: outside of the site's paths and hosts, or behind a
+/// redirection.
 pub(super) fn check_transforms(scope: &mut Scope<'_>, site: &Table) {
     let prefix = site.text("path_prefix").unwrap_or("/").trim_end_matches('/');
     let mut redirects: Vec<(&Table, Reach<'_>)> = Vec::new();
@@ -65,7 +66,7 @@ pub(super) fn check_transforms(scope: &mut Scope<'_>, site: &Table) {
     }
 }
 
-/// Whether a rule is for a host that the site may get requests for.
+/// Returns whether a rule is for a host of the site.
 fn shares_hosts(site: &Table, rule: &Table) -> bool {
     let is_below = |host: &str, pattern: &str| {
         pattern.strip_prefix('*').is_some_and(|domain| host.trim_start_matches('*').ends_with(domain))
@@ -79,11 +80,11 @@ fn shares_hosts(site: &Table, rule: &Table) -> bool {
     of_site.is_empty() || of_rule.is_empty() || of_rule.iter().any(is_of_site)
 }
 
-/// What a rule fits.
+/// The requests that a rule matches.
 struct Reach<'a> {
     paths: Paths<'a>,
     spelling: Spelling,
-    /// Empty for all.
+    /// Matched methods; empty for all.
     methods: Vec<&'a str>,
 }
 
@@ -91,7 +92,7 @@ enum Paths<'a> {
     All,
     Exact(&'a str),
     Prefix(&'a str),
-    /// Something with wildcards, and what stands before the first of them.
+    /// A pattern with wildcards, and the text before the first of them.
     Pattern {
         key: &'static str,
         text: &'a str,
@@ -100,7 +101,7 @@ enum Paths<'a> {
 }
 
 impl<'a> Reach<'a> {
-    /// `None` where a mistake leaves open what was meant.
+    /// Returns `None` if a mistake leaves the intent open.
     fn of(rule: &'a Table, spelling: Spelling) -> Option<Self> {
         let is_wrong = rule.is_wrong("path") || rule.is_wrong("methods");
         let methods = rule.list("methods").iter().map(|node| node.as_text()).collect();
@@ -137,7 +138,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// What does not begin as every path does is refused already.
+    /// Returns whether the pattern begins like a path. Other beginnings are refused already.
     fn are_paths(&self) -> bool {
         match self {
             Self::All => true,
@@ -146,7 +147,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Whether they have all paths of others that are written like their pattern; those in another case are for whom nobody is before.
+    /// Returns whether these paths include all of `other`, compared as `spelling` says.
     fn cover(&self, other: &Self, spelling: Spelling) -> bool {
         match (self, other) {
             (Self::All, _) => true,
@@ -162,7 +163,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Whether one of them may be the prefix of a site, or lie below it.
+    /// Returns whether some path is the site's prefix or below it.
     fn are_below(&self, prefix: &str, spelling: Spelling) -> bool {
         let folder = format!("{prefix}/");
         match self {
@@ -188,7 +189,7 @@ fn begins(path: &str, begin: &str, spelling: Spelling) -> bool {
     }
 }
 
-/// What a glob may have beside itself.
+/// Characters of globs that don't stand for themselves.
 const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '\\'];
 
 #[cfg(test)]

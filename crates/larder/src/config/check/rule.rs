@@ -44,7 +44,7 @@ pub(super) fn rules(
     rules
 }
 
-/// Clients tell limits apart by the names of their policies, and that of a site is `default`.
+/// Refuses a policy name that is taken: clients tell limits apart by policy names, and `default` is that of the site.
 fn check_policy(scope: &mut Scope<'_>, site: &Table, rule: &Table) {
     let has_limit = |table: &Table| table.optional_table("rate_limit").is_some();
     if rule.text("name") == Some(SITE_POLICY)
@@ -72,7 +72,7 @@ fn rule(
     check_spelling(scope, table, spellings_allowed);
     let path = pattern(scope, table, (spelling, Compared::PathAndQuery));
     let methods = methods(scope, table);
-    // The number of a rule is another one once a rule is put in front of it.
+    // The number of a rule changes when a rule is put in front of it.
     let counted_as = match (&name, table.node("name")) {
         (Some(name), Some(_)) => name.clone(),
         _ => format!("{path:?} {methods:?}"),
@@ -99,7 +99,8 @@ fn rule(
     })
 }
 
-/// Which spellings of its paths a rule is for: what restricts must hold for whatever the origin may take for the same path.
+/// Returns the path spellings that a rule matches: a restriction must hold for every spelling that the origin may take
+/// for the same path.
 pub(super) fn spelling(rule: &Table) -> Spelling {
     let has_key = RESTRICTING_KEYS.iter().any(|key| rule.node(key).is_some());
     let tells_users = !rule.list("credential_fields").is_empty();
@@ -114,7 +115,7 @@ fn spellings_allowed(rule: &Table) -> PathSpellings {
     named.fold(PathSpellings::default(), PathSpellings::with)
 }
 
-/// A rule for paths that are refused before it is looked at.
+/// Reports a rule for paths that are refused before rules are matched.
 fn check_spelling(scope: &mut Scope<'_>, rule: &Table, allowed: PathSpellings) {
     let Some(table) = rule.optional_table("path") else { return };
     let texts = ["exact", "prefix"].into_iter().filter_map(|key| table.node(key));
@@ -132,7 +133,7 @@ fn check_spelling(scope: &mut Scope<'_>, rule: &Table, allowed: PathSpellings) {
     }
 }
 
-/// Notes what a pattern spells otherwise than paths are when they are compared.
+/// Reports patterns that aren't in the normal form in which paths are compared.
 fn check_form(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) {
     for node in ["exact", "prefix", "glob", "regex"].into_iter().filter_map(|key| table.node(key)) {
         check_escapes(scope, node);
@@ -148,7 +149,8 @@ fn check_form(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) {
     }
 }
 
-/// Notes escapes of what clients may also write as it is: an origin takes both for the same, and the pattern is for one of them.
+/// Reports escapes of characters that clients may also send literally: origins treat both alike, and the pattern
+/// matches one of them.
 pub(super) fn check_escapes(scope: &mut Scope<'_>, node: &Node) {
     let text = node.as_text();
     let mut escapes =
@@ -156,23 +158,24 @@ pub(super) fn check_escapes(scope: &mut Scope<'_>, node: &Node) {
     let Some((at, byte)) = escapes.find(|(_, byte)| WRITTEN_BOTH_WAYS.contains(byte)) else { return };
     let (escape, character) = (&text[at..at + 3], char::from(byte));
     let message = format!(
-        "paths with `{character}` in the place of `{escape}` don't match: write `{character}`, as which `{escape}` in a path is read too"
+        "paths with `{character}` in the place of `{escape}` don't match: write `{character}`, which also matches `{escape}`"
     );
     scope.warning(node, message);
 }
 
-/// Characters that a path may hold as they are, beside letters, digits and those that the normal form decodes; but for `;`, which is refused either way.
+/// Characters that a path may contain literally, besides letters, digits and those that the normal form decodes.
+/// Without `;`, which is refused in either form.
 //= RFC 3986 section 3.3: characters of a path
 const WRITTEN_BOTH_WAYS: &[u8] = b"!$&'()*+,=:@";
 
-/// Whether all that a rule overrides becomes stale at once.
+/// Returns whether the rule overrides all lifetimes with zero.
 fn takes_lifetimes(rule: &Table) -> bool {
     let overrides = rule.map("ttl_override");
     let is_zero = |(_, node): &(String, Node)| matches!(node.value, Value::Duration(Duration::ZERO));
     !overrides.is_empty() && overrides.iter().all(is_zero)
 }
 
-/// The pattern of a rule; nothing where it is wrong, and nothing inside where there is none.
+/// Reads the pattern of a rule. Returns `None` if it is wrong, and `Some(None)` if there is none.
 pub(super) fn pattern(
     scope: &mut Scope<'_>,
     rule: &Table,
@@ -193,7 +196,7 @@ pub(super) fn pattern(
     exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table, (spelling, compared))).map(Some)
 }
 
-/// In normal form, as paths are compared.
+/// Returns the path in normal form, as paths are compared.
 pub(super) fn path(text: &str) -> Result<String, String> {
     match text {
         _ if !text.starts_with('/') => Err("must start with `/`".to_owned()),
@@ -211,7 +214,7 @@ fn glob(text: &str, spelling: Spelling) -> Result<globset::GlobMatcher, String> 
     if text.starts_with(['*', '?']) && !text.starts_with("**") {
         let rest = text.trim_start_matches(['*', '?']);
         return Err(format!(
-            "can't match any path: every path starts with `/`, which `*` and `?` don't stand for; did you mean `**/*{rest}`?"
+            "can't match any path: every path starts with `/`, which `*` and `?` don't match; did you mean `**/*{rest}`?"
         ));
     }
     if let Some(character) = text.chars().find(|character| !character.is_ascii_graphic()) {
@@ -238,7 +241,7 @@ pub(super) fn methods(scope: &mut Scope<'_>, table: &Table) -> MethodSet {
     if methods.is_empty() { MethodSet::Any } else { MethodSet::Only(methods.into_iter().collect()) }
 }
 
-/// Names are compared in normal form, so they stand here as they stand in URLs.
+/// Reads the query parameters. Their names are compared in normal form, so they are written as they appear in URLs.
 pub(super) fn query(scope: &mut Scope<'_>, table: &Table) -> KeyRules {
     let parameters = match (table.list("query_ignore"), table.node("query_keep")) {
         ([], None) => QueryParameters::All,
@@ -264,7 +267,7 @@ fn parameters(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<Box<[u8]>>
     })
 }
 
-/// What is written down counts, and where nothing is, the profile.
+/// Returns the value of a key if it is given, else that of the profile.
 fn or_profile<T: Setting>(table: &Table, key: &str, of_profile: T) -> T {
     table.written(key).unwrap_or(of_profile)
 }
@@ -345,7 +348,7 @@ fn ttl_table(entries: &[(String, Node)]) -> TtlTable {
     }))
 }
 
-/// What is never answered from what is stored is never validated ahead, either.
+/// Reports `refresh_ahead_percent` for methods that stored responses never answer.
 fn check_ahead(scope: &mut Scope<'_>, table: &Table, methods: &MethodSet) {
     if let Some(node) = table.given("refresh_ahead_percent")
         && !ANSWERED_METHODS.iter().any(|method| methods.contains(method))
@@ -354,7 +357,7 @@ fn check_ahead(scope: &mut Scope<'_>, table: &Table, methods: &MethodSet) {
     }
 }
 
-/// Keys that are written down and can't have an effect.
+/// Reports keys that are given and can't have an effect.
 fn check_effect(scope: &mut Scope<'_>, table: &Table, store: &Table) {
     let without_effect = match (table.flag("deny"), table.flag("cache")) {
         (true, _) => Some("has no effect with `deny = true`"),
@@ -385,7 +388,7 @@ fn check_effect(scope: &mut Scope<'_>, table: &Table, store: &Table) {
     }
 }
 
-/// Whether an override decides for a status, or for all of a class.
+/// Returns whether an override applies to a status or to its whole class.
 fn is_overridden(status: &str, overrides: &[(String, Node)]) -> bool {
     let class = format!("{}xx", &status[..1]);
     let is_for = |key: &str| key == status || key == "default" || key == class;
@@ -394,9 +397,9 @@ fn is_overridden(status: &str, overrides: &[(String, Node)]) -> bool {
 
 const KNOWN_METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
-/// Those that what is stored can answer.
+/// Methods that stored responses can answer.
 const ANSWERED_METHODS: [&str; 3] = ["GET", "HEAD", "QUERY"];
-/// Each of them keeps something out, whatever it says.
+/// Keys that restrict requests or storing with any value.
 const RESTRICTING_KEYS: [&str; 5] =
     ["rate_limit", "miss_budget", "request_body_bytes_max", "response_body_bytes_max", "store_only_with"];
 const STORING_KEYS: [&str; 10] = [

@@ -1,4 +1,4 @@
-//! Whether a data set could be saved: asked when somebody reads the answer, because at the end it would be lost.
+//! Checks that the data set can be saved: a failure at shutdown would lose it.
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::scope::Scope;
 use crate::config::format_size;
 use crate::config::tree::Table;
 
-/// The path, whatever is wrong with it; none if it is `off`.
+/// Returns the path, even with problems; `None` if it is `off`.
 pub(super) fn save_file(scope: &mut Scope<'_>, table: &Table) -> Option<PathBuf> {
     if table.text("save_file") == Some("off") {
         return None;
@@ -41,7 +41,7 @@ pub(super) fn save_file(scope: &mut Scope<'_>, table: &Table) -> Option<PathBuf>
     Some(path)
 }
 
-/// The folder in which the file is written.
+/// Returns the folder of the file if a file can be written there.
 fn check_place(path: &Path) -> Result<PathBuf, String> {
     let folder = folder_of(path);
     if !folder.is_dir() {
@@ -62,7 +62,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// None where the system does not say.
+/// Returns the free space, or `None` if the system doesn't report it.
 fn free_bytes(folder: &Path) -> Option<u64> {
     let found = statvfs(folder).ok()?;
     found.f_bavail.checked_mul(found.f_frsize)

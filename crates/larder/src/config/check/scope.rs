@@ -1,4 +1,4 @@
-//! What every check has at hand: the values and files that keys name, and a place for what is wrong with them.
+//! The context of all checks: values, files that keys name, and the list of problems.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use crate::config::overrides::Purpose;
 use crate::config::problem::Problems;
 use crate::config::tree::{Node, Table};
 
-/// What every check needs.
+/// The context of a check.
 pub(super) struct Scope<'a> {
     pub(super) sources: &'a Sources,
     pub(super) problems: &'a mut Problems,
@@ -29,7 +29,7 @@ impl Scope<'_> {
         self.problems.warning(&node.place, &node.path, message);
     }
 
-    /// Of a table as a whole.
+    /// Adds an error about a table as a whole.
     pub(super) fn error_in(&mut self, table: &Table, message: impl Into<String>) {
         self.problems.error(&table.place, &table.path, message);
     }
@@ -38,12 +38,12 @@ impl Scope<'_> {
         self.problems.warning(&table.place, &table.path, message);
     }
 
-    /// Of each of these keys that is written down.
+    /// Adds an error for each of these keys that is given.
     pub(super) fn refuse(&mut self, table: &Table, keys: &[&str], message: &str) {
         keys.iter().filter_map(|key| table.given(key)).for_each(|node| self.error(node, message));
     }
 
-    /// Two durations of which the first must not be longer than the second. A default gives way to what is written.
+    /// Reads two durations, of which the first must not be longer than the second. A default yields to a given value.
     pub(super) fn ordered(&mut self, table: &Table, shorter: &str, longer: &str) -> (Duration, Duration) {
         let (first, second) = (table.duration(shorter), table.duration(longer));
         match (table.given(shorter), table.given(longer)) {
@@ -57,12 +57,12 @@ impl Scope<'_> {
         }
     }
 
-    /// The value, or nothing and a problem at `node`.
+    /// Returns the value, or adds a problem at `node`.
     pub(super) fn take<T>(&mut self, node: &Node, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.error(node, message)).ok()
     }
 
-    /// What `parse` makes of the text of a key, if the key has a value and it is right.
+    /// Parses the text of a key, if the key has a value.
     pub(super) fn parsed<T>(
         &mut self,
         table: &Table,
@@ -73,7 +73,7 @@ impl Scope<'_> {
         self.take(node, parse(node.as_text()))
     }
 
-    /// What `parse` makes of the texts in a list.
+    /// Parses the texts in a list.
     pub(super) fn parsed_list<T>(
         &mut self,
         table: &Table,
@@ -83,7 +83,7 @@ impl Scope<'_> {
         table.list(key).iter().filter_map(|node| self.take(node, parse(node.as_text()))).collect()
     }
 
-    /// What `parse` makes of the keys and texts in a map.
+    /// Parses the keys and texts in a map.
     pub(super) fn parsed_map<T>(
         &mut self,
         table: &Table,
@@ -94,13 +94,13 @@ impl Scope<'_> {
         entries.filter_map(|(name, node)| self.take(node, parse(name, node.as_text()))).collect()
     }
 
-    /// The path in a value.
+    /// Returns the path in a value.
     pub(super) fn path(&self, node: &Node) -> PathBuf {
         self.sources.resolve(&node.place, node.as_text())
     }
 
-    /// Says of a file with a secret that everybody on the machine can read it. Only where somebody looks: the files that a process
-    /// starts with may come from a place that has no modes.
+    /// Warns of a secret file that everyone on the machine can read. Only in checks: the files of a running process may
+    /// be on a file system without modes.
     pub(super) fn check_mode(&mut self, node: &Node) {
         let path = self.path(node);
         let mode = std::fs::metadata(&path).map(|metadata| metadata.permissions().mode());
@@ -110,7 +110,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What stands in the file that a value names.
+    /// Reads the file that a value names.
     pub(super) fn bytes(&mut self, node: &Node) -> Option<Vec<u8>> {
         self.read(node, FILE_BYTES_MAX)
     }
@@ -121,7 +121,7 @@ impl Scope<'_> {
         self.take(node, bytes.map_err(|error| format!("{} can't be read: {error}", path.display())))
     }
 
-    /// The first line of the file that a value names, which is a secret.
+    /// Reads the secret in the first line of the file that a value names.
     pub(super) fn secret(&mut self, node: &Node) -> Option<Secret> {
         let bytes = self.read(node, SECRET_BYTES_MAX)?;
         self.check_mode(node);
@@ -143,7 +143,7 @@ impl Scope<'_> {
 pub(super) struct Secret(String);
 
 impl Secret {
-    /// The text itself, for the one place that compares or sends it.
+    /// Returns the text itself, for the one place that compares or sends it.
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
@@ -155,7 +155,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Certificates: those of all authorities that systems trust are a fraction of it.
+/// Certificates of all authorities that systems trust take a fraction of it.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// `S_IROTH`
+/// `S_IROTH`.
 const EVERYBODY_READS: u32 = 0o004;

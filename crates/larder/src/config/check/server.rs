@@ -15,7 +15,7 @@ use crate::config::address::{LISTENED_ON, Part, parse_address};
 use crate::config::overrides::Program;
 use crate::config::tree::{Node, Table};
 
-/// Settings of logs.
+/// Settings of the logs.
 #[derive(Clone, Debug)]
 pub(crate) struct LogSettings {
     pub(crate) level: tracing::Level,
@@ -28,8 +28,8 @@ pub(crate) struct LogSettings {
 }
 
 impl LogSettings {
-    /// The level of the process; events of sites go by the level of their site. None of theirs is below `debug`, and to
-    /// ask for more would make each start of a release build say that it has no more.
+    /// Returns the filter of log levels. Events of sites are filtered by the level of their site, and none is below
+    /// `debug`: a finer filter would make each start of a release build report that it has no finer events.
     pub(crate) fn levels(&self) -> String {
         format!("{},{}=debug", self.level, gateway::events::TARGET)
     }
@@ -44,7 +44,7 @@ pub(super) fn server_name(scope: &mut Scope<'_>, tree: &Table) -> String {
     scope.parsed(tree, "server_name", name).unwrap_or_default()
 }
 
-/// The addresses and networks that a key lists.
+/// Returns the addresses and networks in a list.
 pub(super) fn networks(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<IpNet> {
     scope.parsed_list(table, key, |text| {
         let address = || text.parse::<IpAddr>().map(IpNet::from);
@@ -61,7 +61,7 @@ pub(super) fn trusted_proxies(scope: &mut Scope<'_>, tree: &Table) -> TrustedPro
     TrustedProxies { networks, hops_max: tree.get("forwarded_hops_max") }
 }
 
-/// Networks that cover all addresses only together are no better than one that does.
+/// Warns of networks that together cover all addresses.
 fn warn_of_everybody(scope: &mut Scope<'_>, tree: &Table, networks: &Vec<IpNet>) {
     let all = IpNet::aggregate(networks).into_iter().filter(|network| network.prefix_len() == 0);
     let all: Vec<String> = all.map(|network| network.to_string()).collect();
@@ -74,7 +74,7 @@ fn warn_of_everybody(scope: &mut Scope<'_>, tree: &Table, networks: &Vec<IpNet>)
 const EVERYBODY_TRUSTED: &str = "any client can claim any address, scheme and host, and get past `clients_allowed` and rate limits; \
      list only your own proxies, such as `10.0.0.0/8`";
 
-/// Addresses of clients are compared as IPv4 where they are IPv4 ones, however the system writes them.
+/// Returns IPv4-mapped networks as IPv4: addresses of clients are compared that way, whichever form the system reports.
 fn as_addresses_are_compared(network: IpNet) -> IpNet {
     const MAPPED_BITS: u8 = 96;
     let IpNet::V6(written) = network else { return network };
@@ -84,12 +84,12 @@ fn as_addresses_are_compared(network: IpNet) -> IpNet {
     }
 }
 
-/// Whether there is anything for a gateway to do.
+/// Returns whether the configuration needs a gateway.
 pub(super) fn has_gateway(tree: &Table) -> bool {
     !tree.list("site").is_empty() || (tree.optional_table("kv").is_none() && !tree.is_wrong("kv"))
 }
 
-/// What of the admin API somebody has asked for.
+/// The part of the admin API that is requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AskedFor {
     Nothing,
@@ -97,8 +97,8 @@ pub(super) enum AskedFor {
     Everything,
 }
 
-/// A gateway always has an admin API, `larder kv` where the file or the command line says so. Probes alone are what the environment of a
-/// predecessor asks for.
+/// Returns the part of the admin API that the process needs. A gateway always has the API, `larder kv` only if the file
+/// or the command line requests it. The environment of a predecessor requests probes only.
 pub(super) fn asked(program: Program, tree: &Table) -> AskedFor {
     let admin = tree.table("admin");
     match program {
@@ -111,7 +111,7 @@ pub(super) fn asked(program: Program, tree: &Table) -> AskedFor {
     }
 }
 
-/// Nothing if the token can't be used: running without it would open the API.
+/// Returns `None` if the token can't be used: the API would be open without it.
 pub(super) fn admin(scope: &mut Scope<'_>, table: &Table, asked: AskedFor) -> Option<AdminConfig> {
     let listen = scope.parsed(table, "listen", parse_address);
     let probes_listen = scope.parsed(table, "probes_listen", parse_address);
@@ -129,13 +129,14 @@ pub(super) fn admin(scope: &mut Scope<'_>, table: &Table, asked: AskedFor) -> Op
     Some(AdminConfig { listen: listen?, reach: Reach::Admin, probes_listen, token, limits })
 }
 
-/// Without a token nobody may purge from the outside. One that can't be used is a problem of its own.
+/// Returns `None` without a token: nobody may then purge through client addresses. An unusable token is a problem of
+/// its own.
 pub(super) fn purge_method(scope: &mut Scope<'_>, table: &Table) -> Option<PurgeMethod> {
     let token = token(scope, table)??;
     Some(PurgeMethod::new(move |text| token.matches(text)))
 }
 
-/// Nothing where it can't be used; nothing inside where there is none.
+/// Returns `None` if the token can't be used, and `Some(None)` if there is none.
 fn token(scope: &mut Scope<'_>, table: &Table) -> Option<Option<admin::Secret>> {
     let Some(node) = table.node("token_file") else { return Some(None) };
     let secret = scope.secret(node)?;
@@ -159,8 +160,8 @@ pub(super) fn log(scope: &mut Scope<'_>, table: &Table) -> LogSettings {
     }
 }
 
-/// Checks what takes part in more than one listening address: each address is there once, and what listens on all addresses leaves its port
-/// to no other part of the process.
+/// Checks that listening addresses don't conflict: each is used once, and a port on all addresses excludes other parts
+/// of the process from it.
 pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, asked: AskedFor) {
     let listens = |part| match part {
         Part::Gateway => has_gateway(tree),
@@ -185,7 +186,7 @@ pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, asked: AskedF
     }
 }
 
-/// Whether connections to one of two addresses could be meant for the other. `[::]` takes those of IPv4 too.
+/// Returns whether one connection could be meant for either address. `[::]` accepts IPv4 too.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let covers = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
     let (a, b) = (one.ip(), other.ip());
@@ -209,7 +210,7 @@ fn access_file(scope: &mut Scope<'_>, node: &Node) -> AccessTarget {
     AccessTarget::File(path)
 }
 
-/// Milliseconds, in the integer that pure crates count in.
+/// Converts to milliseconds, in the integer type of the crates without I/O.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -32,7 +32,7 @@ pub(super) fn sites(
     if tree.list("site").is_empty() && !tree.is_wrong("site") && has_gateway(tree) {
         scope.problems.error(&tree.place, "site", "missing; expected at least one `[[site]]`, or `[kv]`");
     }
-    // Names are part of cache keys: two sites of one name would share stored responses.
+    // Names are part of cache keys: two sites with one name would share stored responses.
     for (node, first) in doubled(tree.nodes("site.name")) {
         let first = scope.sources.describe(first);
         scope.error(node, format!("`{}` is the name of an earlier site: {first}", node.as_text()));
@@ -48,7 +48,7 @@ pub(super) fn sites(
     tree.tables("site").filter_map(site).collect()
 }
 
-/// What sites take over from the process.
+/// Settings that sites take over from the process.
 struct OfProcess<'a> {
     log_level: tracing::Level,
     stores: &'a Stores<'a>,
@@ -103,14 +103,15 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         maintenance: maintenance(scope, table),
         error_pages: error_pages(scope, table),
         compression: offer.site(),
-        // Last, because nothing is checked any more where one of them is wrong.
+        // Last, because nothing is checked after a missing part.
         name: name?,
         path_prefix: path_prefix?,
         origin: origin?,
     })
 }
 
-/// Which spellings of its prefix a site is for: what restricts, be it only one of its rules, must not be left by another case.
+/// Returns the spellings of its prefix that a site matches: a restriction, even of one rule, must not be evaded by
+/// another case.
 fn spelling(site: &Table) -> Spelling {
     let has_list = ["clients_allowed", "clients_denied"].iter().any(|key| !site.list(key).is_empty());
     let has_limit = ["rate_limit", "request_body_bytes_max"].iter().any(|key| site.node(key).is_some());
@@ -131,7 +132,7 @@ fn field_names(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<HeaderNam
     scope.parsed_list(table, key, field_name)
 }
 
-/// Contradictions that somebody should see.
+/// Reports contradictions.
 fn check_fields(scope: &mut Scope<'_>, table: &Table) {
     let forwarded = table.list("request_fields_forwarded");
     let hidden = table.list("request_fields_hidden");
@@ -165,7 +166,7 @@ fn check_fields(scope: &mut Scope<'_>, table: &Table) {
     }
 }
 
-/// What hiding a field does not do.
+/// Warns if the origin still gets a hidden field, or the client's address in another field.
 fn warn_of_written(scope: &mut Scope<'_>, hidden: &[Node]) {
     const HOPS: [&str; 2] = ["Forwarded", "X-Forwarded-For"];
     let is = |node: &Node, name: &str| node.as_text().eq_ignore_ascii_case(name);
@@ -189,7 +190,7 @@ fn warn_of_written(scope: &mut Scope<'_>, hidden: &[Node]) {
     }
 }
 
-/// Whether nothing of a field that a client or a trusted proxy sends reaches the origin.
+/// Returns whether no part of a field from a client or trusted proxy reaches the origin.
 fn ends_here(name: &str) -> bool {
     hop_by_hop::ends_here(name) || class_of(name) == FieldClass::Never
 }
@@ -201,7 +202,7 @@ fn is_own(name: &str) -> bool {
         || ["expect", "via"].iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
-/// Two sites for the same host and prefix: the second would never get a request.
+/// Reports two sites with the same host and prefix: the second would never get a request.
 fn check_coverage(scope: &mut Scope<'_>, tree: &Table) {
     let mut seen: HashMap<(String, String), &Place> = HashMap::new();
     for table in tree.tables("site") {
@@ -229,7 +230,7 @@ fn check_coverage(scope: &mut Scope<'_>, tree: &Table) {
     }
 }
 
-/// A path prefix without its closing `/`.
+/// Returns a path prefix without its final `/`.
 fn path_prefix(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
         return Err("must start with `/`".to_owned());

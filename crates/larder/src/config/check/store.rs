@@ -16,17 +16,17 @@ use super::server::millis;
 use super::{breaker, tls};
 use crate::config::tree::Table;
 
-/// A server of the Redis protocol behind memory, and how long it is waited for.
+/// A Redis-compatible server behind memory, and its time limits.
 #[derive(Clone, Debug)]
 pub(crate) struct RemoteTier {
     pub(crate) server: RemoteSettings,
     pub(crate) deadlines: Deadlines,
     pub(crate) breaker: BreakerSettings,
-    /// What is done with copies while the server is away.
+    /// Use of copies while the server is unreachable.
     pub(crate) coherence: Coherence,
-    /// What this instance is called among those that share the server.
+    /// Name of this instance among those that share the server.
     pub(crate) instance: Option<String>,
-    /// How long one instance may hold up the others.
+    /// Time limits of leases.
     pub(crate) leases: LeaseLimits,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn remote(scope: &mut Scope<'_>, store: &Table) -> Option<RemoteTier>
         record,
         segment: table.get("segment_timeout"),
         log: table.get("log_timeout"),
-        // It is renewed no less often, so it is still held for the rest of its time.
+        // The lease is renewed at least this often, so it is held for the rest of its time.
         release: record.max(leases.time / 3),
     };
     let instance = scope.parsed(table, "instance", instance_name);
@@ -83,7 +83,7 @@ fn word(text: &str) -> Result<Word, String> {
     Word::new(text).map_err(|error| error.to_string())
 }
 
-/// Nothing where the keys are wrong; nothing inside where certificates are checked by the system's roots, or there are none.
+/// Returns `None` if the keys are wrong, and `Some(None)` without TLS or without keys of its own.
 fn client_config(
     scope: &mut Scope<'_>,
     table: &Table,
@@ -101,7 +101,7 @@ fn client_config(
     Some(Some(without_protocols(&config)))
 }
 
-/// Servers of the Redis protocol know none of the names that are agreed upon by TLS.
+/// Removes the ALPN protocols: servers of the Redis protocol negotiate none.
 fn without_protocols(config: &ClientConfig) -> Arc<ClientConfig> {
     let mut config = config.clone();
     config.alpn_protocols.clear();

@@ -1,4 +1,4 @@
-//! The stores of a configuration, and which of them a site has.
+//! The stores of a configuration, and the store of each site.
 
 use std::collections::BTreeSet;
 
@@ -11,21 +11,21 @@ use super::scope::Scope;
 use super::store::{RemoteTier, remote};
 use crate::config::tree::{Node, Table, Value};
 
-/// All of them: `[store]`, then those with names.
+/// All stores: `[store]`, then the named ones.
 pub(super) struct Stores<'a> {
     all: Vec<(&'a str, &'a Table)>,
-    /// A mistake leaves open which there are.
+    /// Whether a mistake leaves the list of stores uncertain.
     is_open: bool,
 }
 
-/// What is behind the memory of a store.
+/// The tier behind the memory of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreTier {
     pub(crate) name: String,
     pub(crate) remote: Option<RemoteTier>,
 }
 
-/// Each has tasks and connections of its own.
+/// Limited because each store has its own tasks and connections.
 const STORES_MAX: usize = 64;
 
 impl<'a> Stores<'a> {
@@ -49,7 +49,7 @@ impl<'a> Stores<'a> {
         self.all.iter().map(config).collect()
     }
 
-    /// The store of a site, and its keys. Where the site names none that there is, `[store]` stands in, so that more can be checked.
+    /// Returns the store of a site, and its keys. `[store]` replaces an unknown one, so that the checks can go on.
     pub(super) fn of_site(&self, scope: &mut Scope<'_>, site: &Table) -> (StoreIndex, &'a Table) {
         let found = self.named_by(site);
         if let (None, false, Some(node)) = (found, self.is_open, site.node("store")) {
@@ -64,7 +64,7 @@ impl<'a> Stores<'a> {
         self.all.iter().position(|(name, _)| *name == wanted)
     }
 
-    /// The store that a site names, or misspells: that it has no site is not the mistake then.
+    /// Returns the store that a site names, even if misspelt: the store isn't reported as unused then.
     fn meant_by(&self, site: &Table) -> Option<usize> {
         let near = || {
             let near = nearest(site.text("store")?, self.all.iter().map(|(name, _)| *name))?;
@@ -87,7 +87,7 @@ impl<'a> Stores<'a> {
         }
     }
 
-    /// Names that can't be used, and stores that nobody uses.
+    /// Reports invalid names, and stores that no site uses.
     pub(super) fn check(&self, scope: &mut Scope<'_>, tree: &Table) {
         let used: Vec<_> = tree.tables("site").filter_map(|site| self.meant_by(site)).collect();
         if let (true, Some(node)) = (self.all.len() > STORES_MAX, tree.node("stores")) {
@@ -106,7 +106,7 @@ impl<'a> Stores<'a> {
         }
     }
 
-    /// What is behind each of them.
+    /// Returns the tier behind each store.
     pub(super) fn tiers(&self, scope: &mut Scope<'_>) -> Vec<StoreTier> {
         let tier = |(name, table): &(&str, &Table)| StoreTier {
             name: (*name).to_owned(),
@@ -117,7 +117,7 @@ impl<'a> Stores<'a> {
         tiers
     }
 
-    /// One name on a server is one tier: what is purged in one of two stores would be purged in the other.
+    /// Reports stores that share a server, database and prefix: a purge in one would purge the other.
     fn check_servers(&self, scope: &mut Scope<'_>, tiers: &[StoreTier]) {
         for (index, (_, table)) in self.all.iter().enumerate() {
             let Some(remote) = &tiers[index].remote else { continue };
@@ -143,7 +143,7 @@ fn url(store: &Table) -> Option<&Node> {
     store.optional_table("remote")?.node("url")
 }
 
-/// Where its keys are.
+/// Returns the place of a store's keys.
 fn place(server: &RemoteSettings) -> (&store::remote::Address, u32, &store::remote::Word) {
     (&server.address, server.database, &server.prefix)
 }

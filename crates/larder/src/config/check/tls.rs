@@ -1,4 +1,4 @@
-//! TLS towards servers: the keys `ca_file`, `client_certificate` and `client_key`.
+//! TLS to servers: the keys `ca_file`, `client_certificate` and `client_key`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::config::tree::{Node, Table};
 
 pub(super) const KEYS: [&str; 3] = ["ca_file", "client_certificate", "client_key"];
 
-/// What connections begin with, and its fingerprint. What is wrong with none of the keys is wrong with the URL.
+/// Builds the TLS configuration and its fingerprint. Errors that belong to none of the keys are reported for the URL.
 pub(super) fn client(
     scope: &mut Scope<'_>,
     (table, url): (&Table, &Node),
@@ -30,9 +30,10 @@ pub(super) fn client(
     scope.take(at.unwrap_or(url), config.map_err(|error| error.to_string()))
 }
 
-/// A certificate and its key go together. Nothing where a file can't be read: going on without it would be another meaning.
+/// Reads the files. A certificate and its key must be given together. Returns `None` if a file can't be read: going on
+/// without it would change the meaning.
 fn files(scope: &mut Scope<'_>, table: &Table) -> Option<[Option<Vec<u8>>; 3]> {
-    // Not all tables have all of them.
+    // Some tables lack some of the keys.
     let nodes = KEYS.map(|key| table.section.option(key).and_then(|option| table.node(option.key)));
     for (one, other) in [(1, 2), (2, 1)] {
         if let (Some(node), None) = (nodes[one], nodes[other]) {

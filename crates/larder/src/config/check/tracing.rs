@@ -1,4 +1,4 @@
-//! Settings of traces.
+//! Settings of tracing.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::server::LogSettings;
 use super::tls;
 use crate::config::tree::Table;
 
-/// Which requests are recorded. What the collector is called is a matter of [`export`].
+/// Returns the settings for recording requests; [`export`] has those of the collector.
 pub(super) fn recorded(tree: &Table, log: &LogSettings) -> Option<TracingConfig> {
     let table = tree.optional_table("tracing")?;
     Some(TracingConfig {
@@ -26,7 +26,7 @@ pub(super) fn recorded(tree: &Table, log: &LogSettings) -> Option<TracingConfig>
     })
 }
 
-/// Where spans go. Nothing where a key is wrong.
+/// Returns the settings of the exporter, or `None` if a key is wrong.
 pub(super) fn export(scope: &mut Scope<'_>, tree: &Table) -> Option<otlp::Settings> {
     let table = tree.optional_table("tracing")?;
     let endpoint =
@@ -50,7 +50,7 @@ pub(super) fn export(scope: &mut Scope<'_>, tree: &Table) -> Option<otlp::Settin
 fn fields(scope: &mut Scope<'_>, table: &Table) -> HeaderMap {
     let mut fields = HeaderMap::new();
     for (name, node) in table.map("headers") {
-        // What is no file may be the secret itself, and that is not to be shown as the name of one.
+        // A value that is no file may be the secret itself, and must not be shown as a file name.
         if !scope.path(node).is_file() {
             scope.error(
                 node,
@@ -67,7 +67,7 @@ fn fields(scope: &mut Scope<'_>, table: &Table) -> HeaderMap {
     fields
 }
 
-/// Nothing where the keys are wrong; nothing inside where the way is not encrypted.
+/// Returns `None` if the keys are wrong, and `Some(None)` for an unencrypted endpoint.
 fn encryption(
     scope: &mut Scope<'_>,
     table: &Table,
@@ -82,7 +82,7 @@ fn encryption(
     Some(Some(config))
 }
 
-/// What is said of this process; what the file says goes before.
+/// Returns the resource attributes; given ones override the defaults.
 fn resource(tree: &Table, table: &Table) -> Vec<(String, String)> {
     let given = table.map("resource_attributes").iter();
     let mut resource: Vec<_> = given.map(|(name, node)| (name.clone(), node.as_text().to_owned())).collect();

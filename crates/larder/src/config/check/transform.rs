@@ -38,7 +38,7 @@ pub(super) fn transforms(scope: &mut Scope<'_>, site: &Table) -> Transforms {
         if let Some(rule) = rule(scope, (table, index + 1), phase, &credential_fields) {
             transforms.of_mut(phase).push(rule);
             if transforms.of(phase).len() == RULES_MAX + 1 {
-                let message = format!("a site may have {RULES_MAX} transformation rules of a phase");
+                let message = format!("a site may have at most {RULES_MAX} transformation rules of a phase");
                 scope.error_in(table, message);
             }
         }
@@ -46,7 +46,7 @@ pub(super) fn transforms(scope: &mut Scope<'_>, site: &Table) -> Transforms {
     transforms
 }
 
-/// Keys that mean nothing in a phase.
+/// Reports keys that have no meaning in a phase.
 fn check_phase(scope: &mut Scope<'_>, table: &Table, phase: Phase) {
     for (key, says) in KEYS.iter().filter_map(|key| Some((key, key.phases.check(phase).err()?))) {
         scope.refuse(table, &[key.name()], says);
@@ -58,13 +58,13 @@ fn check_phase(scope: &mut Scope<'_>, table: &Table, phase: Phase) {
         scope.refuse(
             table,
             &["request_fields"],
-            "not in phase `origin_response`: what is stored is for clients with other fields as well; use `client_response`",
+            "not in phase `origin_response`: stored responses also answer clients with other fields; use `client_response`",
         );
         check_head(scope, table.list("methods"));
     }
 }
 
-/// What an answer to HEAD says goes into what is stored for GET.
+/// Reports HEAD: a response to HEAD updates the stored response for GET.
 fn check_head(scope: &mut Scope<'_>, methods: &[Node]) {
     let find = |name: &str| methods.iter().find(|node| node.as_text() == name);
     if let (Some(head), None) = (find("HEAD"), find("GET")) {
@@ -117,7 +117,7 @@ fn field_patterns(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<FieldP
     })
 }
 
-/// In the order in which they are carried out.
+/// Returns the actions in the order in which they are applied.
 fn actions(scope: &mut Scope<'_>, table: &Table, terms: &RuleTerms<'_>) -> Vec<Action> {
     let mut actions =
         scope.parsed_map(table, copy::KEY.name(), |to, from| Copy::new(to, from, terms).map(Action::Copy));
@@ -208,6 +208,6 @@ fn redirect(scope: &mut Scope<'_>, table: &Table, rule: &Table) -> Option<Redire
     Some(Redirect { status: status?, to: to?, captured: captured? })
 }
 
-/// Each is compared with every message of its phase, one after the other.
+/// Limited because every message of a phase is matched against each rule in turn.
 const RULES_MAX: usize = 10_000;
 const CONDITIONS_OF_RESPONSES: [&str; 3] = ["statuses", "response_fields", "content_types"];

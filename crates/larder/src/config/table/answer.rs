@@ -1,60 +1,60 @@
-//! Keys of what a site answers itself: CORS, maintenance, pages for errors.
+//! Keys of responses that a site generates itself: CORS, maintenance and error pages.
 
 use super::section::*;
 
 section! {
-    /// Which other web origins may read what the site answers, and how they may ask (docs/operate/transform.md#cors). Takes the place of what the
-    /// origin server says of it.
+    /// Which other web origins may read the site's responses, and with which requests (docs/operate/transform.md#cors). Replaces the CORS
+    /// fields of the origin server.
     pub(super) CORS = "site.cors";
-    /// Web origins that may.
+    /// Web origins that may read responses.
     ///
-    /// Scheme, host and port if it is not the usual one, as browsers write them. `*` stands for all.
+    /// Each is a scheme, a host, and a port unless it is the scheme's default, as browsers send them. `*` allows all.
     origins = List(&Text("web origin, such as `https://app.example`, or `*` alone")).required(),
-    /// Methods that they may use.
+    /// Methods that these web origins may use.
     methods = List(&Text("method, such as `GET` (in capitals)")).default("[\"GET\", \"HEAD\", \"POST\"]"),
-    /// Request fields that they may send, beside those that all may. `*` stands for those that they ask for.
+    /// Request fields that these web origins may send, besides the CORS-safelisted ones. `*` allows all fields that a preflight asks for.
     headers = List(&Text("header field name, or `*` alone")).default("[]"),
-    /// Whether they may ask as their user, with cookies.
+    /// Whether requests with credentials, such as cookies, are allowed.
     ///
-    /// Not with `origins = ["*"]`: any page could then read what its visitors may.
+    /// Not together with `origins = ["*"]`: any page could then read its visitors' data.
     credentials = Flag.default("false"),
-    /// How long browsers remember the answer to a preflight.
-    max_age = Duration(0..=DAY_MS).absent("as the browser has it: 5s").no_limit(),
-    /// Response fields that they may read, beside those that all may.
+    /// How long browsers cache the response to a preflight.
+    max_age = Duration(0..=DAY_MS).absent("the browser's default: 5s").no_limit(),
+    /// Response fields that these web origins may read, besides the CORS-safelisted ones.
     exposed = FIELD_NAMES.default("[]"),
 }
 
 section! {
     /// Answers 503 in place of the site (docs/operate/transform.md#maintenance). Stored responses are kept.
     pub(super) MAINTENANCE = "site.maintenance";
-    /// Whether it does; `false` keeps the other keys for the next time.
+    /// Whether maintenance is on; `false` keeps the other keys for the next time.
     ///
-    /// Required, so that a table that only prepares a maintenance doesn't begin it.
+    /// Required, so that a table that only prepares for maintenance doesn't start it.
     enabled = Flag.required(),
-    /// Clients that get the site all the same.
+    /// Clients that still get the site.
     ///
-    /// The client is the same as for `clients_allowed`.
+    /// The client is determined as for `clients_allowed`.
     clients_admitted = NETWORKS.default("[]"),
-    /// `Retry-After`.
+    /// Value of `Retry-After`.
     retry_after = Duration(1_000..=30 * DAY_MS).default("5m").no_limit(),
     /// File with the body, at most 1MiB.
     body_file = FILE.absent("the page for 503, or a line of text"),
-    /// `Content-Type` of it.
+    /// `Content-Type` of the body.
     content_type = CONTENT_TYPE.default(HTML),
 }
 
 section! {
-    /// The body of errors that Larder answers itself, for want of an answer of the origin. The first that fits counts.
+    /// Body of error responses that Larder generates because it has no response of the origin. The first matching entry applies.
     pub(super) ERROR_PAGE = "site.error_page";
-    /// Which errors.
+    /// Statuses that this body is for.
     ///
     /// Errors that the origin server answers keep their bodies.
     statuses = STATUSES.required(),
     /// File with the body, at most 1MiB.
     ///
-    /// It is read when the configuration is.
+    /// It is read when the configuration is loaded.
     body_file = FILE.required(),
-    /// `Content-Type` of it.
+    /// `Content-Type` of the body.
     content_type = CONTENT_TYPE.default(HTML),
 }
 

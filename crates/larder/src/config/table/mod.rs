@@ -1,8 +1,8 @@
 //! The option table: the only list of configuration keys.
 //!
-//! The reader checks files against it, defaults come out of it, and the reference page and the JSON schema are
-//! printed from it. A key that is missing here can't be read anywhere. To add one, write what the reference is to say of it
-//! as a comment, and below it `key = kind.default("value")`.
+//! The reader checks files against it, defaults come from it, and the reference page and the JSON schema are generated from it. A key that
+//! is missing here can't be read anywhere. To add one, write its reference text as a doc comment, and below it `key =
+//! kind.default("value")`.
 
 mod answer;
 mod compression;

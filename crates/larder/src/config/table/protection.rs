@@ -1,50 +1,49 @@
-//! Keys of what protects a site: limits of what clients may ask.
+//! Keys that protect a site: limits on the requests of its clients.
 
 use gateway::config::{CountedRequests, QuotaFields};
 
 use super::section::*;
 
 section! {
-    /// How fast each client may send requests to the site. A client beyond the limit gets 429 with `Retry-After`, `RateLimit` and `RateLimit-Policy`.
-    /// Several limits hold together: that of the site, and that of the rule.
+    /// Rate of requests that each client may send to the site. A client beyond the limit gets 429 with `Retry-After`, `RateLimit` and
+    /// `RateLimit-Policy`. The limits of the site and of the rule both apply.
     pub(super) SITE_RATE_LIMIT = "site.rate_limit";
     /// Requests of each client in `window`.
     requests = Integer(1..=1_000_000).required(),
     window = WINDOW,
     burst = BURST,
-    /// Which requests count: all, or those that no stored response answers.
+    /// Requests that count: all, or those that no stored response answers.
     ///
-    /// `forwarded` protects the origin and lets clients have what is stored as often as they like. Requests that wait for another's forward count
-    /// too.
+    /// `forwarded` protects the origin and doesn't limit cache hits. Requests that wait for another request's forward count too.
     count = one_of::<CountedRequests>().default("all"),
-    /// Clients with these addresses are not limited by this limit.
+    /// Clients with these addresses are exempt from this limit.
     clients_exempt = NETWORKS.default("[]"),
-    /// Bits of an IPv4 address that tell clients apart.
+    /// Prefix length that identifies a client by its IPv4 address.
     ipv4_prefix = Integer(8..=32).default("32").no_limit(),
-    /// Bits of an IPv6 address that tell clients apart.
+    /// Prefix length that identifies a client by its IPv6 address.
     ///
-    /// One host can have any address of its /64. Many customers have a /56 or a /48.
+    /// A host can use any address of its /64. Many customers have a /56 or a /48.
     ipv6_prefix = Integer(16..=128).default("64").no_limit(),
-    /// Clients below their full burst that are told apart at a time.
+    /// Clients below their full burst that are tracked at a time.
     ///
-    /// Each takes 17 bytes, whether it is there or not. With more, clients share what is left to the one that has asked for the least. A client with
-    /// all of its burst needs no place.
+    /// The table takes 17 bytes for each, used or not. If it is full, further clients share the entry of the client that has sent the
+    /// fewest requests. A client with its full burst needs no entry.
     clients_max = Integer(1024..=16_777_216).default("65536"),
-    /// Which responses carry `RateLimit` and `RateLimit-Policy`: those with 429, or all that the limit counts.
+    /// Responses with the fields `RateLimit` and `RateLimit-Policy`: those with 429, or all that the limit counts.
     fields = one_of::<QuotaFields>().default("refused"),
-    /// Whether requests beyond the limit are only counted (`larder_rate_limited_total`), and answered like any other.
+    /// Whether requests beyond the limit are counted (`larder_rate_limited_total`) but answered as usual.
     dry_run = Flag.default("false"),
 }
 
 section! {
-    /// What GET, HEAD and QUERY requests get when the origin fails (no response in time, no connection, a full queue, an exhausted `miss_budget`) and
-    /// no stored response may be used. It is never stored.
+    /// Response to GET, HEAD and QUERY requests when the origin fails (no response in time, no connection, a full queue, an exhausted
+    /// `miss_budget`) and no stored response may be used. It is never stored.
     pub(super) DEFAULT_RESPONSE = "site.rule.default_response";
     /// Status of the response.
     status = Integer(200..=599).default("503").no_limit(),
     /// Header fields of the response.
     ///
-    /// Absent, `Content-Type` is `text/plain; charset=utf-8`, `Cache-Control` is `no-store`, and a 503 has `Retry-After: 1`.
+    /// By default `Content-Type` is `text/plain; charset=utf-8`, `Cache-Control` is `no-store`, and a 503 has `Retry-After: 1`.
     fields = Map(KeyForm::FieldName, &Text("value of a header field")).default("{}"),
     /// Content of the response.
     body = Text("content").absent("empty"),
@@ -52,14 +51,14 @@ section! {
     ///
     /// At most 1 MiB. It is read when the configuration is loaded.
     file = FILE.absent("none"),
-    /// Errors of the origin that it replaces too, stored ones as well, such as `[500, 502]` or `["5xx"]`.
+    /// Errors of the origin that it also replaces, including stored ones, such as `[500, 502]` or `["5xx"]`.
     statuses = STATUSES.default("[]"),
 }
 
 pub(super) static RULE_RATE_LIMIT: Section = Section {
     name: "site.rule.rate_limit",
     doc: &[
-        "How fast each client may send requests that the rule matches, beside what `site.rate_limit` allows.",
+        "Rate of requests for the rule that each client may send, in addition to the limit of `site.rate_limit`.",
         "The keys are the same.",
     ],
     rows: SITE_RATE_LIMIT.rows,
@@ -67,9 +66,9 @@ pub(super) static RULE_RATE_LIMIT: Section = Section {
 };
 
 row! {
-    /// The time for `requests`.
+    /// Time for `requests`.
     ///
-    /// It is no fixed window: requests become available again one by one, evenly spread over it.
+    /// It is not a fixed window: requests become available one by one, spread evenly over it.
     WINDOW = Duration(1000..=DAY_MS).default("1s");
 }
 
@@ -81,9 +80,10 @@ row! {
 }
 
 section! {
-    /// How many requests that match may go to the origin, all clients together: misses and validations, which a cold or purged cache has many of.
-    /// Beyond it, clients get a stale response where `stale_if_unreachable` allows one, or else 503 with `Retry-After`. All GET, HEAD and QUERY
-    /// requests that are forwarded count; requests with other methods (POST, say) don't, nor do those that wait for another's forward.
+    /// Requests for this rule that may go to the origin, from all clients together: misses and validations, of which a cold or purged cache
+    /// causes many. Beyond it, clients get a stale response if `stale_if_unreachable` allows one, else 503 with `Retry-After`. All GET,
+    /// HEAD and QUERY requests that are forwarded count. Requests with other methods, such as POST, don't, nor do requests that wait for
+    /// another request's forward.
     pub(super) MISS_BUDGET = "site.rule.miss_budget";
     /// Requests to the origin in `window`.
     requests = Integer(1..=1_000_000).required(),

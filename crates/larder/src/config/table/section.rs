@@ -1,11 +1,11 @@
-//! Words of the option table: those of the crate `option_table`, and what rows of several tables have in common.
+//! Vocabulary of the option table: the types of the crate `option_table`, and rows that several tables share.
 
 pub(super) use option_table::Kind::*;
 pub(super) use option_table::{FIELD_NAMES, KeyForm, Kind, PARAMETERS, Section, row, section};
 
 use crate::config::words::Word;
 
-/// One of the words of a type.
+/// Returns the kind of a value that is one of a type's words.
 pub(super) const fn one_of<T: Word>() -> Kind {
     Choice(T::WORDS)
 }
@@ -17,7 +17,7 @@ pub(super) const KIB: u64 = 1 << 10;
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const TIB: u64 = 1 << 40;
 
-/// A time limit: never zero, which some would read as "at once" and some as "never".
+/// A time limit: never zero, which could mean "at once" or "never".
 pub(super) const LIMIT: Kind = Duration(1..=DAY_MS);
 pub(super) const FILE: Kind = Text("path of a file, relative to the configuration file");
 pub(super) const NETWORKS: Kind = List(&Text("IP address or network, such as `10.0.0.0/8`"));

@@ -9,7 +9,7 @@ use super::section::*;
 use super::site::SITE;
 
 section! {
-    /// The process as a whole. Every key has a default except `site`, and that may be absent where there is a `kv` table.
+    /// The process as a whole. Every key has a default except `site`, which may be absent if there is a `kv` table.
     pub(crate) ROOT = "";
     /// Addresses that accept client connections.
     ///
@@ -21,7 +21,7 @@ section! {
     workers = Integer(1..=1024).absent("one per CPU that the process may use").kept().no_limit(),
     /// Name of this cache in `Via`, `CDN-Loop` and `Cache-Status`.
     ///
-    /// Give each layer its own name when caches stand in a row, so that a response says which one answered.
+    /// Give each cache in a chain its own name, so that a response says which one answered.
     server_name = Text("token (letters, digits, `-`, `.`, `_`)").default("larder"),
     /// Defaults of the cache rules: `safe`, or everything that RFC 9111 permits.
     ///
@@ -34,17 +34,18 @@ section! {
     trusted_proxies = NETWORKS.default("[]"),
     /// Addresses in `X-Forwarded-For` or `Forwarded` that are read and forwarded, counted from the right.
     ///
-    /// The others are dropped: no client is found among them, and the origin doesn't see them. Set it higher than the number of proxies in front of
-    /// Larder.
+    /// The others are dropped: they are not considered as the client, and the origin doesn't get them. Set it higher than the number of
+    /// proxies in front of Larder.
     forwarded_hops_max = Integer(1..=1000).default("32"),
-    /// Time that clients are still served after a stop is requested, while `/ready` already answers 503.
+    /// Time for which clients are still served after a stop is requested, while `/ready` already answers 503.
     ///
-    /// Set it longer than your load balancer takes to notice `/ready`, so that it sends no more requests to connections that are about to close. A
-    /// SHUTDOWN by a client takes effect at once.
+    /// Set it longer than your load balancer takes to notice `/ready`, so that it sends no more requests on connections that are about to
+    /// close. A SHUTDOWN by a client takes effect at once.
     drain_delay = Duration(0..=HOUR_MS).default("0s").kept(),
-    /// Time that requests in flight get to finish when Larder stops, once `drain_delay` is over.
+    /// Time for requests in flight to finish when Larder stops, after `drain_delay`.
     ///
-    /// Stored responses are written to the shared store in that time; Larder stops waiting for a store that takes nothing for 2 s. Keep it and `drain_delay` together below the time after which your supervisor kills the process.
+    /// Stored responses are written to the shared store in that time; Larder stops waiting for a store that accepts nothing for 2 s. Keep
+    /// the sum of this key and `drain_delay` below the time after which your supervisor kills the process.
     drain_limit = Duration(0..=HOUR_MS).default("30s").kept(),
     /// Further files with `site` and `origin` tables, such as `["sites.d/*.toml"]`.
     ///
@@ -56,17 +57,17 @@ section! {
     purge = Table(&PURGE).default("{}"),
     /// Limits on clients.
     limits = Table(&LIMITS).default("{}"),
-    /// Where responses are stored, except for sites with a `store` of their own.
+    /// Store for responses, except of sites with a `store` of their own.
     store = Table(&super::store::STORE).default("{}").inside(),
     /// Stores that sites name in `site.store`, each with the keys of `[store]`: `[stores.NAME]`.
     ///
-    /// Each has its own memory, its own server behind it, and its own purges: what fills, empties or breaks one of them leaves the sites of the
-    /// others alone. A key that a named store lacks has its default, whatever `[store]` says. Memory is that of all stores together. There are 64 at
-    /// most, `[store]` among them.
+    /// Each has its own memory, its own remote server and its own purges: filling, purging or losing one of them doesn't affect the sites
+    /// of the others. A key that a named store lacks has its default, whatever `[store]` says. The process needs the memory of all stores
+    /// together. At most 64, including `[store]`.
     stores = Map(KeyForm::Name, &Table(&super::store::STORE)).default("{}").inside(),
     /// The Redis-compatible cache server.
     kv = Table(&KV).absent("no Redis-compatible server, except as `larder kv`").inside(),
-    /// Spans of requests, for a collector of OpenTelemetry.
+    /// Spans of requests, for an OpenTelemetry collector.
     tracing = Table(&super::tracing::TRACING).absent("nothing is recorded").inside(),
     /// Logs and the access log.
     log = Table(&LOG).default("{}").inside(),
@@ -87,15 +88,15 @@ static SITE_KIND: Kind = Table(&SITE);
 row! {
     /// Origin servers that sites name.
     ///
-    /// A site that needs nothing special may give a URL in its `origin` key instead.
+    /// A site can also give a URL in its `origin` key, if the origin needs no other settings.
     ORIGINS = List(&ORIGIN_KIND).default("[]");
 }
 
 row! {
-    /// Sites: which requests go to which origin, and what is cached. At least one, over all files, unless there is a `kv` table: without a site no
-    /// gateway runs.
+    /// Sites: which requests go to which origin, and how responses are cached. At least one, over all files, unless there is a `kv` table:
+    /// without a site no gateway runs.
     ///
-    /// The most specific host wins, then the longest path prefix. A request that fits no site is answered 421 (Misdirected Request).
+    /// The most specific host wins, then the longest path prefix. A request that matches no site is answered 421 (Misdirected Request).
     SITES = List(&SITE_KIND).default("[]");
 }
 
@@ -104,24 +105,25 @@ section! {
     LISTENER = "listen";
     /// Address and port; port 0 takes a free port.
     ///
-    /// A host name stands for the first of its addresses that this machine has, IPv4 preferred. A name is looked up at the start, and by a
-    /// reload only where it is new.
+    /// A host name stands for the first of its addresses that this machine has, IPv4 preferred. It is resolved at the start; a reload
+    /// resolves only new names.
     address = Text("IP address or host name, and port, such as `0.0.0.0:8080` or `[::]:8080`")
         .required().kept(),
     /// Whether every connection starts with a PROXY protocol header (version 1 or 2).
     ///
-    /// Switch it on only behind a balancer that always sends one: it decides the client address, and whether the scheme is https where TLS ends at
-    /// the balancer. A connection without it is closed.
+    /// Enable it only behind a load balancer that always sends one: the header decides the client address, and whether the scheme is https
+    /// if the balancer terminates TLS. A connection without it is closed.
     proxy_protocol = Flag.default("false").kept(),
-    /// Peers that may send the PROXY protocol header; connections of others are closed.
+    /// Peers that may send the PROXY protocol header; connections from others are closed.
     ///
-    /// The balancers in front of this listener. A peer that may send the header can name any client address, including one of `trusted_proxies`.
+    /// List the load balancers in front of this listener. A peer that may send the header can name any client address, including one of
+    /// `trusted_proxies`.
     proxy_protocol_from = NETWORKS.default("[\"127.0.0.0/8\", \"::1/128\"]"),
     /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
     http2 = Flag.default("true").kept(),
-    /// Certificates; with at least one the listener speaks TLS.
+    /// Certificates; with at least one, the listener uses TLS.
     ///
-    /// The server name (SNI) chooses; the first certificate answers names that fit none. A reload reads the files again.
+    /// The server name (SNI) selects one; the first certificate is used for other names. A reload reads the files again.
     certificates = List(&Table(&CERTIFICATE)).default("[]"),
 }
 
@@ -132,7 +134,7 @@ section! {
     cert = FILE.required(),
     /// PEM file with the private key.
     key = FILE.required(),
-    /// Server names that this certificate answers.
+    /// Server names for which this certificate is used.
     names = List(&Text("host name, or `*.` and a host name")).absent("the DNS names in the certificate"),
 }
 
@@ -143,14 +145,14 @@ section! {
     ///
     /// Without a token it must be a loopback address, because anyone who can reach it can purge the cache.
     listen = Text("IP address or host name, and port").default("127.0.0.1:8081").kept(),
-    /// A second address that answers `/live`, `/ready` and `/metrics` only, without a token.
+    /// A second address, which serves only `/live`, `/ready` and `/metrics`, without a token.
     ///
     /// For orchestrators and scrapers that must not be able to purge.
     probes_listen = Text("IP address or host name, and port")
         .absent("probes and metrics on the admin address only").kept(),
-    /// File whose first line is the bearer token of the admin API.
+    /// File with the bearer token of the admin API in its first line.
     ///
-    /// At least 16 characters. A file and not a value, so that configuration files can be shown and committed.
+    /// At least 16 characters. It is a file, so that configuration files can be shown and committed.
     token_file = SecretFile.absent("no token").kept(),
 }
 
@@ -159,113 +161,113 @@ section! {
     PURGE = "purge";
     /// File with the bearer token for PURGE requests in its first line.
     ///
-    /// At least 16 characters. With it no PURGE is forwarded: one without the token gets 401, one with another 403.
+    /// At least 16 characters. With it, PURGE is never forwarded: a request without a token gets 401, one with a wrong token 403.
     token_file = SecretFile.absent("PURGE is forwarded like any unknown method"),
 }
 
 section! {
-    /// Limits on clients. A request over a limit is refused with the status that is named here.
+    /// Limits on clients. A request over a limit is refused with the status in brackets.
     LIMITS = "limits";
     /// Open client connections over all workers.
     ///
-    /// A new one takes the place of one that waits for a request: the one that has waited longest, of the client with most connections. See also
-    /// `client_share_percent`. Where there is none to be closed, the new one waits half a second for a place, with 63 others at most, and is closed.
-    /// Each needs a file descriptor, and another towards the origin while it forwards: keep it below half of the process's limit.
+    /// A new connection replaces an idle one: the one that has been idle longest, of the client with most connections. See also
+    /// `client_share_percent`. If none is idle, the new connection waits half a second for a place, with at most 63 others, and is then
+    /// closed. Each needs a file descriptor, and another one towards the origin while it forwards: keep it below half of the process's
+    /// limit.
     connections_max = Integer(1..=10_000_000).default("10000"),
-    /// One client's largest share, in percent, rounded up: of all connections when all are taken, of all compressions, and of half of the memory for
-    /// responses that it leaves unread.
+    /// One client's largest share, in percent, rounded up: of all connections when all are in use, of all compressions, and of half of the
+    /// memory for unread responses.
     ///
-    /// A client with more loses connections to other clients even while they are in use, the longest used first; and a new one of its own gets in
-    /// only for one of its own that waits for a request. A client is an IPv4 address or a /64 network of IPv6, with the PROXY protocol the one that
-    /// it names. Peers in `trusted_proxies` have no share: many clients stand behind each. Where a response finds no room in `store.memory`, the
-    /// client whose slow readers keep most bodies that are not stored, with the encoders that compress them, loses the oldest of them, if it is above
-    /// its share. `100` is no share at all.
+    /// A client above its share loses connections to other clients even while they are in use, the longest used first; a new connection of
+    /// its own replaces only one of its own idle ones. A client is an IPv4 address or a /64 network of IPv6; with the PROXY protocol, the
+    /// one in its header. Peers in `trusted_proxies` have no share, because many clients are behind each. If a response finds no room in
+    /// `store.memory`, the client whose slow readers hold most memory for bodies that are not stored, including their encoders, loses the
+    /// oldest of them if it is above its share. `100` disables the share.
     client_share_percent = Integer(1..=100).default("50"),
     /// Request line and header section together (431).
     ///
-    /// HTTP/2 heads are measured as HTTP/1.1 would send them, with the crumbs of `Cookie` joined. `SETTINGS_MAX_HEADER_LIST_SIZE` is higher, because HTTP/2
-    /// counts 32 bytes for each field line and crumb: there is room for `fields_max` lines and 1,024 crumbs. A header section several times as large
-    /// ends an HTTP/2 connection.
+    /// HTTP/2 heads are measured as HTTP/1.1 would send them, with the crumbs of `Cookie` joined. `SETTINGS_MAX_HEADER_LIST_SIZE` is
+    /// higher, because HTTP/2 counts 32 bytes for each field line and crumb: there is room for `fields_max` lines and 1,024 crumbs. A
+    /// header section several times as large closes an HTTP/2 connection.
     head_bytes_max = Size(KIB..=MIB).default("64KiB"),
-    /// Header field lines in a request (431), `Host` or `:authority` among them.
+    /// Header field lines in a request (431), including `Host` or `:authority`.
     ///
     /// Over HTTP/2 all crumbs of `Cookie` are one line.
     fields_max = Integer(1..=10_000).default("100"),
-    /// Request target (414).
+    /// Length of the request target (414).
     target_bytes_max = Size(64..=MIB).default("8KiB"),
-    /// Request body (413).
+    /// Length of the request body (413).
     ///
     /// Bodies are passed on as they arrive and need no memory of that size.
     body_bytes_max = Size(0..=TIB).default("100MiB"),
-    /// From the first byte of a request, or from accept, to the end of its header section (408).
+    /// Time from the first byte of a request, or from accept, to the end of its header section (408).
     ///
-    /// A client that sends a byte of its header section now and then is closed after this time, and before where others need its connection: see
-    /// `connections_max`.
+    /// A client that keeps sending single bytes of its header section is closed after this time, and earlier if others need its connection:
+    /// see `connections_max`.
     head_read_timeout = LIMIT.default("10s"),
-    /// Between two reads of a request body (408).
+    /// Time between two reads of a request body (408).
     ///
-    /// Once the response has begun, `tunnel_idle_timeout` counts instead, for both directions together. Rules may say otherwise.
+    /// Once the response has begun, `tunnel_idle_timeout` applies instead, for both directions together. Rules may override it.
     body_read_timeout = LIMIT.default("30s"),
-    /// Bytes of a request body a second, over the time that is waited for them (408); `0` for any.
+    /// Minimum rate of a request body, in bytes a second, over the time spent waiting for it (408); `0` for any.
     ///
-    /// A client that is slower uses up `body_read_timeout` bit by bit, so that a byte now and then does not hold an upload. Lower it for clients that
-    /// send a long request on purpose slowly.
+    /// A slower client uses up `body_read_timeout` bit by bit, so that single bytes now and then don't keep an upload open. Lower it for
+    /// clients that send long requests slowly on purpose.
     body_rate_min = Size(0..=TIB).default("500"),
-    /// Between two requests of a kept connection; it is then closed without an answer.
+    /// Time between two requests on a connection; it is then closed without a response.
     idle_timeout = LIMIT.default("60s"),
-    /// Without progress while writing a response; the connection is then closed.
+    /// Time without progress while writing a response; the connection is then closed.
     ///
-    /// Also how long, once its response has begun, an HTTP/1 client that has closed its sending side is waited for while there is nothing to send to
-    /// it: it may be gone, or still read.
+    /// Also the time for which Larder waits, once the response has begun, for an HTTP/1 client that has closed its sending side while there
+    /// is nothing to send to it: it may be gone, or still reading.
     write_timeout = LIMIT.default("30s"),
-    /// Bytes of a response a second, over the time that is waited for the client to take them; `0` for any.
+    /// Minimum rate of a response, in bytes a second, over the time spent waiting for the client to read; `0` for any.
     ///
-    /// A client that is slower uses up `write_timeout` bit by bit; the connection is then closed. Time in which there is nothing to send doesn't
-    /// count.
+    /// A slower client uses up `write_timeout` bit by bit; the connection is then closed. Time with nothing to send doesn't count.
     write_rate_min = Size(0..=TIB).default("500"),
-    /// Without a byte in either direction of a tunnel (WebSocket); it is then closed.
+    /// Time without a byte in either direction of a tunnel (WebSocket); it is then closed.
     ///
     /// Most applications send something at least every minute. `origin.pool.tunnels_max` limits their number.
     tunnel_idle_timeout = Duration(1..=DAY_MS).default("5m"),
     /// Requests answered on one connection before it is closed.
     ///
-    /// Lower it where a balancer in front should spread long-lived connections anew.
+    /// Lower it if a load balancer in front should redistribute long-lived connections.
     requests_per_connection_max = Integer(1..=u32::MAX as u64).default("1000000"),
     /// HTTP/2: concurrent streams of a connection.
     http2_streams_max = Integer(1..=10_000).default("128"),
-    /// HTTP/2: streams that the peer reset before they were accepted; more close the connection.
+    /// HTTP/2: streams that the client resets before they are accepted; more close the connection.
     ///
-    /// Stops the rapid-reset attack, in which a client opens and resets streams faster than they can be answered.
+    /// Stops the rapid reset attack, in which a client opens and resets streams faster than they can be answered.
     http2_resets_max = Integer(1..=10_000).default("64"),
-    /// HTTP/2: bytes of responses that a connection holds for all its streams together, before the sender is held back.
+    /// HTTP/2: bytes of responses that a connection buffers for all its streams together, before the sender is held back.
     http2_send_buffer_bytes_max = Size(16 * KIB..=16 * MIB).default("256KiB"),
-    /// Responses that are compressed at the same time; further ones are sent as they are.
+    /// Responses that are compressed at the same time; further ones are sent uncompressed.
     ///
-    /// As many of them as there are workers take a processor. One client has at most `client_share_percent` of them. Each takes up to 3MiB of
-    /// `store.memory` meanwhile, and more at high levels of Brotli.
+    /// As many of them as there are workers keep a CPU busy. One client has at most `client_share_percent` of them. Each takes up to 3MiB
+    /// of `store.memory`, and more at high levels of Brotli.
     compressions_max = Integer(1..=10_000).default("64"),
 }
 
 section! {
-    /// Logs (what Larder does) go to standard error; the access log (what clients asked) goes where `access` says.
+    /// Logs of Larder's own events go to standard error; the access log of requests goes to the destination in `access`.
     LOG = "log";
     /// Log level.
     level = one_of::<::tracing::Level>().default("info"),
-    /// Form of log lines.
+    /// Format of log lines.
     format = one_of::<LogFormat>().default("text").kept(),
-    /// Where the access log goes.
+    /// Destination of the access log.
     ///
-    /// SIGUSR1 or a reload opens the file again, which is what log rotation needs.
+    /// SIGUSR1 or a reload reopens the file, for log rotation.
     access = Text("`off`, `stdout` or the path of a file").default("off").kept(),
-    /// Form of access log lines.
+    /// Format of access log lines.
     access_format = one_of::<AccessFormat>().default("json").kept(),
-    /// Access log lines that may wait for the disk; more are dropped and counted.
+    /// Access log lines queued for the disk; more are dropped and counted.
     ///
     /// Requests never wait for the access log.
     access_queue_lines_max = Integer(1..=10_000_000).default("65536").kept(),
     /// Query parameters whose values are left out of the access log.
     ///
-    /// For keys and personal data that clients put into URLs.
+    /// For API keys and personal data in URLs.
     redact = List(&Text("name of a query parameter"))
         .default("[\"token\", \"access_token\", \"key\", \"api_key\", \"password\", \"secret\"]").kept(),
 }

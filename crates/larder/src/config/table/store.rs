@@ -1,52 +1,54 @@
-//! Where responses are stored: the keys of memory, and of the tier behind it.
+//! Stores of responses: the keys of memory, and of the tier behind it.
 
 use fleet::Coherence;
 
 use super::section::*;
 
 section! {
-    /// Where responses are stored: `[store]`, and in the same way each `[stores.NAME]`.
+    /// Store for responses: `[store]` and, with the same keys, each `[stores.NAME]`.
     pub(super) STORE = "store";
-    /// Bytes that stored responses may use in memory, metadata and responses being filled included.
+    /// Bytes that stored responses may use in memory, including metadata and responses being filled.
     ///
-    /// The process needs some 64 MiB beside it for connections and buffers. A body travels in segments of up to 1 MiB, so less than two of them make
-    /// no cache. Segments of 64 KiB and more that are sent without TLS are in anonymous files: memory of the control group (`shmem`), which the
-    /// resident size of the process leaves out.
+    /// The process needs some 64 MiB in addition for connections and buffers. Bodies are stored in segments of up to 1 MiB, so a memory of
+    /// less than two of them caches almost nothing. Segments of 64 KiB and more that are sent without TLS are in anonymous files: they
+    /// count as memory of the control group (`shmem`), but not towards the resident size of the process.
     memory = Size(2 * MIB..=16 * TIB).default("256MiB").kept(),
-    /// Stored responses kept per cache key that differ only by nominated fields (`Vary`).
+    /// Stored responses per cache key that differ only by nominated fields (`Vary`).
     ///
-    /// The least used goes when one more is stored. If all are in use, the new one isn't stored (`variants-max`). A client that has brought a quarter
-    /// of them, and used them alone, replaces its own: it does not turn over those of others. A response that varies by `User-Agent` would otherwise fill the store alone.
+    /// The least used one is removed when one more is stored. If all are in use, the new one isn't stored (`variants-max`). A client that
+    /// has caused a quarter of them, and is the only one to use those, replaces its own, not those of others. Without the limit, a response
+    /// that varies by `User-Agent` could fill the store alone.
     variants_max = Integer(1..=1000).default("32"),
     /// Stored responses of one cache key that a validation request names in `If-None-Match`.
     ///
-    /// The origin's 304 then says which of them answers, also for a request whose nominated fields (`Vary`) matched none. Beside the response that
-    /// the request selected only those with a strong tag and without `Content-Encoding` are named. `1` names the selected response alone, for origins
-    /// whose 304 has no `ETag`.
+    /// The origin's 304 then says which of them answers, even for a request whose nominated fields (`Vary`) matched none. Besides the
+    /// response that the request selects, only those with a strong ETag and without `Content-Encoding` are named. `1` names the selected
+    /// response alone, for origins whose 304 has no `ETag`.
     validation_tags_max = Integer(1..=100).default("8"),
-    /// Groups of one response in `Cache-Groups`, or in `Cache-Group-Invalidation`, that are told apart (RFC 9875).
+    /// Groups of one response that are distinguished, in `Cache-Groups` or in `Cache-Group-Invalidation` (RFC 9875).
     ///
-    /// A response that belongs to more is invalidated with any group of its origin; one that invalidates more invalidates all groups of its origin.
+    /// A response that belongs to more is invalidated with any group of its origin; one that invalidates more invalidates all groups of its
+    /// origin.
     groups_max = Integer(32..=10_000).default("128"),
-    /// Tags of one response that are told apart: groups, and those of the fields in `site.tags`.
+    /// Tags of one response that are distinguished: groups, and those of the fields in `site.tags`.
     ///
-    /// A response with more is purged with any tag of its site or host. Each tag costs eight bytes of memory.
+    /// A response with more is purged with any tag of its site or host. Each tag takes eight bytes of memory.
     tags_max = Integer(1..=10_000).default("256"),
     /// Redis-compatible server that several instances share: a table, or only its URL.
     ///
-    /// What one instance has stored, all have. `larder serve --store URL` sets the URL of `[store]`. No two stores have the same server, database and
-    /// prefix.
-    remote = TextOrTable("url", &REMOTE).absent("nothing is behind memory").kept(),
+    /// A response stored by one instance is available to all. `larder serve --store URL` sets the URL of `[store]`. No two stores may have
+    /// the same server, database and prefix.
+    remote = TextOrTable("url", &REMOTE).absent("no tier behind memory").kept(),
 }
 
 section! {
-    /// The tier behind memory, on a Redis-compatible server: Redis 6 or newer, Valkey, `larder kv`. Instances that share it behave as one cache. It
-    /// is never required: while it is down, each instance works alone.
+    /// The tier behind memory, on a Redis-compatible server: Redis 6 or newer, Valkey, `larder kv`. Instances that share it behave as one
+    /// cache. It is never required: while it is down, each instance works alone.
     REMOTE = "store.remote";
     /// URL of the server.
     ///
-    /// User and password may stand in it (`redis://user:password@host`), with percent escapes; a file is the better place for a password. A server of
-    /// a Redis Cluster can't be used yet.
+    /// It may contain a user and password (`redis://user:password@host`), with percent escapes; a file is the better place for a password.
+    /// A server of a Redis Cluster can't be used yet.
     url = Text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`").required().kept(),
     /// User to log in as (ACL).
     username = Text("a name").absent("the one in the URL, or the server's default user").kept(),
@@ -54,28 +56,28 @@ section! {
     password_file = SecretFile.absent("the password in the URL, or none").kept(),
     /// Prefix of all keys on the server.
     ///
-    /// Instances that share what they store have the same prefix; two fleets on one server have different ones.
+    /// Instances with the same prefix share their stored responses; two fleets on one server need different prefixes.
     prefix = Text("up to 64 characters without spaces and braces").default("larder:").kept(),
-    /// Name of this instance in the answer to a purge, which reports on each instance.
-    instance = Text("a name").absent("the name of the machine, with the number of the process").kept(),
+    /// Name of this instance in the response to a purge, which reports on each instance.
+    instance = Text("a name").absent("the host name and process id").kept(),
     /// Name of the connections in `CLIENT LIST` of the server.
     client_name = Text("up to 64 characters without spaces and braces").default("larder").kept(),
     /// PEM file with the certificate authorities that may sign the server's certificate.
     ///
     /// Needs a URL with `rediss://`.
     ca_file = FILE.absent("the system's certificate authorities").kept(),
-    /// PEM file with a certificate chain that Larder shows to the server.
+    /// PEM file with a certificate chain that Larder presents to the server.
     ///
     /// Needs `client_key`.
     client_certificate = FILE.absent("none").kept(),
     /// PEM file with the private key of `client_certificate`.
     client_key = FILE.absent("none").kept(),
-    /// Time limit for opening a connection, handshakes included.
+    /// Time limit for opening a connection, including handshakes.
     connect_timeout = LIMIT.default("1s").kept(),
-    /// Time limit for an operation on metadata: a miss waits no longer before it goes to the origin.
+    /// Time limit for an operation on metadata, and so the longest delay of a miss before it is forwarded.
     ///
-    /// Made for servers up to 5 ms away. If yours is farther, give it ten round trips: an operation takes one or two, and five on a new connection. A
-    /// lease is given back within a third of `lease_time`, if that is longer.
+    /// Suits servers up to 5 ms away. If yours is farther, set it to ten round trips: an operation takes one or two, and five on a new
+    /// connection. A lease is released within a third of `lease_time`, if that is longer.
     record_timeout = LIMIT.default("50ms").kept(),
     /// Time limit for an operation on up to 1 MiB of a body.
     segment_timeout = LIMIT.default("500ms").kept(),
@@ -83,29 +85,29 @@ section! {
     log_timeout = LIMIT.default("500ms").kept(),
     /// How long copies in memory are trusted after the last heartbeat that the server answered.
     ///
-    /// Four heartbeats are sent in it. It is also how late an instance may notice that a connection has died without a sign.
+    /// Four heartbeats are sent in that time. It is also the longest time until an instance notices that a connection has died silently.
     verification_time = Duration(100..=HOUR_MS).default("2s").kept(),
-    /// What happens to fresh copies in memory while the server does not answer: `available` serves them, `strict` validates them with the origin
+    /// Use of fresh copies in memory while the server doesn't answer: `available` serves them, `strict` validates them with the origin
     /// before each use.
     ///
-    /// With `strict`, an instance that has noticed that the server is away (after `verification_time` at the latest) serves nothing that another one
-    /// has changed, at the price of a request to the origin for each request while the server is away; where the origin is away too, responses are
-    /// stale.
+    /// With `strict`, an instance that has noticed the failure (within `verification_time`) serves no response that another instance has
+    /// changed, at the cost of a request to the origin for each request; if the origin is unreachable too, responses are stale.
     coherence = one_of::<Coherence>().default("available").kept(),
-    /// How long an instance that died holds up those that wait for what it fetches (`collapse = "fleet"`).
+    /// How long an instance that has crashed delays others that wait for its fetch (`collapse = "fleet"`).
     ///
-    /// An instance that lives renews its lease three times in this time, for as long as it fetches.
+    /// A running instance renews its lease three times in this time, for as long as it fetches.
     lease_time = Duration(200..=60_000).default("3s").kept(),
-    /// The longest wait for what another instance fetches; then this one asks the origin itself.
+    /// Longest wait for another instance's fetch; then this one requests the response from the origin itself.
     ///
-    /// Longer than `lease_time`, or an instance that dies sends all others to the origin; and shorter than `wait_max` of `site.collapse_limits`.
+    /// Set it longer than `lease_time`, or a crash of one instance sends all others to the origin; and shorter than `wait_max` of
+    /// `site.collapse_limits`.
     lease_wait_max = Duration(1..=60_000).default("5s").kept(),
-    /// Memory for the keys whose changes the server is asked to report.
+    /// Memory for the keys whose changes the server reports.
     ///
-    /// A copy in memory whose key had to make room is read again before its next use, so give more to a large cache: a key takes its length and some
-    /// 100 bytes.
+    /// A copy in memory whose key had to make room is read again before its next use, so set it higher for a large cache: a key takes its
+    /// length and some 100 bytes.
     tracked_bytes_max = Size(64 * KIB..=TIB).default("16MiB").kept(),
-    /// When the server counts as down.
+    /// Circuit breaker for the server.
     breaker = Table(&BREAKER).default("{}").kept(),
 }
 
@@ -118,9 +120,9 @@ section! {
     requests_min = Integer(1..=1_000_000).default("5").kept(),
     /// Percentage of failures at which the breaker opens.
     error_percent = Integer(1..=100).default("50").kept(),
-    /// How long the breaker stays open at first; each failed probe doubles the time.
+    /// Time for which the breaker stays open at first; each failed probe doubles it.
     reset_time = Duration(1..=HOUR_MS).default("500ms").kept(),
-    /// How long the breaker stays open at most.
+    /// Longest time for which the breaker stays open.
     ///
     /// By default `reset_time` if that is longer.
     reset_time_max = Duration(1..=HOUR_MS).default("2s").kept(),

@@ -191,13 +191,13 @@ fn refused_admin_requests_are_counted_and_logged() {
         );
         wait::until_true(&line, || larder.stderr().contains(&line));
     };
-    let foreign = "its host is another one";
+    let foreign = "its host is not this machine";
     check(at_open, "POST /purge?url=http://a/x HTTP/1.1\r\nHost: evil.example", "host_not_loopback", foreign);
     check(at_open, "GET /metrics HTTP/1.1\r\nHost: rebound.example", "host_not_loopback", foreign);
     let page = "POST /reload HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost";
     check(at_open, page, "browser_request", "a web page sent it");
     for request in ["POST / HTTP/1.1\r\nHost: localhost", "GET /reload HTTP/1.1\r\nHost: localhost"] {
-        check(at_open, request, "method_not_allowed", "the path has another method");
+        check(at_open, request, "method_not_allowed", "the method is not allowed for the path");
     }
     for request in ["POST / HTTP/1.1\r\nHost: a", "GET /metrics HTTP/1.1\r\nHost: a"] {
         check(at_guarded, request, "token_missing", "it has no token");

@@ -822,7 +822,7 @@ fn sockets_that_do_not_fit_are_told() {
     let service = activated(listening.into(), &["kv", "--listen", "127.0.0.1:0"], folder.path());
     wait::until_true("it listens", || !service.listening().is_empty());
     let text = service.stderr();
-    let told = "a socket that was inherited is closed: no listener of the configuration has its address";
+    let told = "closed an inherited socket: no listener in the configuration has its address";
     assert!(text.contains(told) && text.contains(&address.to_string()), "{text}");
     wait::until_true("nobody listens", || TcpStream::connect(address).is_err());
 }

@@ -358,7 +358,7 @@ const PAIRS: &[Pair] = &[
         response: "HTTP/1.1 200 OK\nCache-Control: max-age=60\nETag: \"1\"\n",
         again: "GET /a HTTP/1.1\nHost: a.example\nCache-Control: max-stale=100\n",
         arguments: &["--after", "2m", "--received", "Sun, 06 Nov 1994 08:49:37 GMT", "--profile", "rfc9111"],
-        says: &["reuse: the stored response is stale; the request takes it", "ttl = stale for 60 s"],
+        says: &["reuse: the stored response is stale; the request accepts it", "ttl = stale for 60 s"],
     },
     Pair {
         request: "GET /a HTTP/1.1\nHost: a.example\nAccept-Language: de\n",
