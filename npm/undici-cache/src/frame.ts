@@ -1,4 +1,4 @@
-// The frame of every record: mark, version, kind, length, checksum.
+// The frame of every record: mark, version, kind, length and checksum.
 
 import { ByteReader, FormatError, invalid } from './bytes.js'
 import { xxh3 } from './checksum.js'
@@ -11,14 +11,14 @@ export const SEGMENT_FRAME_BYTES_MAX = 1_048_640
 
 const MARK = Buffer.from('LAR')
 const VERSION = 1
-/** Older gateways said with it how far a body had come. */
+/** Reserved: older gateways recorded the progress of a body under it. */
 const RESERVED_KIND = 4
 const HEADER_BYTES = 12
 const HAS_TAG = 1
 const TAG_BYTES = 16
 const CHECKSUM_BYTES = 8
 
-/** The content of a frame of this kind. */
+/** Checks a frame, and returns a reader of its content. */
 export function openFrame(bytes: Buffer, kind: Kind): ByteReader {
   const declared = readHeader(bytes)
   if (declared.length !== bytes.length) throw new FormatError('length', 'the length is not the one that is declared')
@@ -31,7 +31,7 @@ export function openFrame(bytes: Buffer, kind: Kind): ByteReader {
   return new ByteReader(bytes.subarray(HEADER_BYTES, checksumAt - declared.tagBytes))
 }
 
-/** The kind that bytes say they are of; `undefined` where they are no record of this version. */
+/** The kind in the header of a record; `undefined` if the bytes are no record of this version. */
 export function kindOf(bytes: Buffer): number | undefined {
   try {
     return readHeader(bytes).kind
@@ -57,7 +57,7 @@ function bytesMax(kind: number): number {
   return kind === Kind.Segment ? SEGMENT_FRAME_BYTES_MAX : RECORD_BYTES_MAX
 }
 
-/** Whether the frame of this content stays within the limit of its kind. */
+/** Whether a frame with this content fits the limit of its kind. */
 export function fitsFrame(content: Buffer, kind: Kind): boolean {
   return HEADER_BYTES + content.length + CHECKSUM_BYTES <= bytesMax(kind)
 }

@@ -1,4 +1,4 @@
-// Records of stored responses, in the bytes that the Larder gateway writes too: docs/design/record-format.md.
+// Records of stored responses, in the byte format of the Larder gateway: docs/design/record-format.md.
 
 import { type Body, readBody, writeBody } from './body.js'
 import { ByteReader, ByteWriter, FormatError, invalid } from './bytes.js'
@@ -13,7 +13,7 @@ export interface LogCursor {
   readonly offset: number
 }
 
-/** A hint to those who wait for a response; it never answers a request. */
+/** A hint for requests that wait for a response; it never answers a request. */
 export interface Note {
   readonly kind: 'not-shared' | 'gave-up'
   readonly scope: number
@@ -43,11 +43,11 @@ export interface Variant {
   readonly nominated: readonly NamedValue[]
   /** 32 hexadecimal digits. */
   readonly id: string
-  /** `undefined`: it lies apart, under its id. */
+  /** `undefined` if the response is stored apart, under its id. */
   readonly response: Response | undefined
 }
 
-/** What lies under a cache key. */
+/** The stored responses under a cache key. */
 export interface StoredRecord {
   readonly key: Buffer
   readonly note: Note | undefined
@@ -66,7 +66,7 @@ const APART = 2
 const NOTE_KINDS = ['not-shared', 'gave-up'] as const
 const NO_LOG = '0'.repeat(32)
 
-/** The record that these bytes are. Whoever asked for a key compares it with `record.key`. */
+/** Decodes a record. The caller compares `record.key` with the key that it asked for. */
 export function decodeRecord(bytes: Buffer, kind: RecordKind): StoredRecord {
   const reader = openFrame(bytes, kind)
   const key = reader.raw()
@@ -81,7 +81,7 @@ export function decodeRecord(bytes: Buffer, kind: RecordKind): StoredRecord {
   return record
 }
 
-/** The record of a key; a record of another key is another record. */
+/** Decodes the record of a key; throws if it is the record of another key. */
 export function decodeRecordOf(key: Buffer, bytes: Buffer, kind: RecordKind): StoredRecord {
   const record = decodeRecord(bytes, kind)
   if (!record.key.equals(key)) throw new FormatError('other', 'this is the record of another key')
@@ -110,7 +110,7 @@ function linesOf({ nominated, response }: Variant): number {
   return nominated.length + inside
 }
 
-/** How many lines one record may still have. */
+/** The number of lines that a record may still have. */
 class LineBudget {
   #left = LINES_MAX
 
