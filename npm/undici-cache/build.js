@@ -39,7 +39,7 @@ for (const module of ['index', 'prometheus']) {
 const exported = Object.keys(require(`${out}/index.js`)).filter((name) => name !== 'default')
 write('main.js', [
   "const api = require('./index.js')", 'module.exports = Object.assign(api.default, api)',
-  '// So that its names are known to an `import` of this very file.', `0 && (module.exports = { ${exported.join(', ')} })`,
+  '// Lets an `import` of this file detect the names of its exports.', `0 && (module.exports = { ${exported.join(', ')} })`,
 ])
 write('main.d.ts', [
   "import * as api from './index.js'", 'declare class Main extends api.RedisCacheStore {}', 'declare namespace Main {',

@@ -58,7 +58,7 @@ function sectionsOf(module) {
 
 const page = [
   '# API of @larder/undici-cache',
-  'Made from the types by `npm run reference`. [README.md](README.md) says what it is for.',
+  'Generated from the types by `npm run reference`. See [README.md](README.md) for an introduction.',
   ...ENTRIES.flatMap(([module, name]) => [`## ${name}`, ...sectionsOf(module)]),
 ].join('\n\n') + '\n'
 
