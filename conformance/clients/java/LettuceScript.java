@@ -140,7 +140,7 @@ final class LettuceScript {
         client.del(Script.bytes("large"));
     }
 
-    /** Sent together when the connection is flushed. */
+    /** Commands are sent together when the connection is flushed. */
     static void pipeline() throws Exception {
         StatefulRedisConnection<String, String> connection = open(uri("SERVER"));
         RedisAsyncCommands<String, String> client = connection.async();
@@ -297,8 +297,9 @@ final class LettuceScript {
     }
 
     /**
-     * Lettuce closes a connection whose handshake has failed, and notes the error after that: where the thread that does so is held up, it tells
-     * of the closed connection instead. So it does with redis-server, and with any server that keeps the connection open.
+     * Expects the connection to be refused with these words. Lettuce closes a connection whose handshake has failed, and records the error only after that: if
+     * the thread is delayed, Lettuce reports the closed connection instead. It does so with redis-server too, and with any server that keeps the connection
+     * open.
      */
     static void refused(RedisURI uri, String words) throws Exception {
         Script.until("told of: " + words, () -> {

@@ -4,7 +4,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.Callable;
 
-/** What every script here shares: servers by environment, parts by name, waiting for conditions. */
+/** Helpers for all scripts: servers by environment variable, parts by name, waiting for conditions. */
 final class Script {
     interface Part {
         void run() throws Exception;
@@ -30,7 +30,7 @@ final class Script {
         }
     }
 
-    /** The call fails with an error that has these words, in itself or in its cause. */
+    /** Expects the call to fail with an error that contains these words, in itself or in its cause. */
     static void fails(Callable<?> call, String... words) throws Exception {
         Object given;
         try {
@@ -48,7 +48,7 @@ final class Script {
         throw new AssertionError("no error with " + Arrays.toString(words) + ", but " + given);
     }
 
-    /** Looks again until it is true; it may fail in between. */
+    /** Waits until the condition holds; it may throw in between. */
     static void until(String what, Callable<Boolean> holds) throws Exception {
         long end = System.nanoTime() + 20_000_000_000L;
         Exception problem = null;
@@ -65,13 +65,13 @@ final class Script {
         throw new AssertionError("not within 20 s: " + what, problem);
     }
 
-    /** The test starts the server again on the same port, and says so with a line. */
+    /** Asks the test, with a line of output, to restart the server on the same port. */
     static void restart() throws Exception {
         System.out.println("restart");
         while (System.in.read() != '\n') { }
     }
 
-    /** All bytes, as often as it takes to have so many. */
+    /** All byte values, repeated up to this length. */
     static byte[] every(int bytes) {
         byte[] every = new byte[bytes];
         for (int index = 0; index < bytes; index++) {
@@ -84,7 +84,7 @@ final class Script {
         return text.getBytes(StandardCharsets.UTF_8);
     }
 
-    /** Runs the parts that the arguments name; exits with 1 when one failed. */
+    /** Runs the parts named by the arguments; exits with 1 if one failed. */
     static void run(String[] names, Map<String, Part> parts) {
         int status = 0;
         for (String name : names) {

@@ -1,10 +1,10 @@
-// A load over TLS on connections that are kept, as browsers keep them: HTTP/1.1 and HTTP/2, short answers, long ones, and POST.
+// A load over TLS on persistent connections, as browsers use them: HTTP/1.1 and HTTP/2, short responses, long ones, and POST.
 //
 //   node kept_connections.mjs https://127.0.0.1:8443 ca.pem a.example
 //
-// Writes a line for every hundred answers. After SIGTERM it ends what is under way, writes what became of all requests as JSON, and ends.
-// What a server never began is asked again on another connection (RFC 9112 section 9.3.1, RFC 9113 section 8.7); every other request
-// without its whole answer has failed.
+// Writes a line for every hundred responses. After SIGTERM, finishes the requests in progress, writes the outcomes of all requests as JSON, and exits. Requests
+// that a server never began are retried on another connection (RFC 9112 section 9.3.1, RFC 9113 section 8.7); every other request without a complete response
+// has failed.
 import { readFileSync } from 'node:fs';
 import http2 from 'node:http2';
 import https from 'node:https';
@@ -46,7 +46,7 @@ function askHttp1(agent, target) {
       response.on('end', () => resolve([response.statusCode, bytes]));
     });
     request.on('error', (error) => {
-      // Closed as the request was on its way: nobody has read it.
+      // The connection was closed while the request was being sent, so the server hasn't read it.
       error.isUnread = request.reusedSocket && ['ECONNRESET', 'EPIPE'].includes(error.code) && !request.res;
       reject(error);
     });
@@ -80,7 +80,7 @@ async function attempt(version, target, ask) {
   }
 }
 
-// One connection at a time; the next one when the server says that it takes its leave.
+// One connection at a time; opens the next one when the server sends GOAWAY.
 class Http2Client {
   session = null;
 

@@ -6,7 +6,7 @@ import { address, equal, fails, restart, run, until } from './script.mjs'
 
 async function connect ({ socket, ...options } = {}, name = 'SERVER') {
   const client = createClient({ socket: { ...address(name), ...socket }, ...options })
-  // Told by the calls that fail.
+  // Failing calls report the error.
   client.on('error', () => {})
   return client.connect()
 }
@@ -73,7 +73,7 @@ async function binary () {
   await client.del('large')
 }
 
-// What is called in one turn of the loop goes out together.
+// Commands called in the same turn of the event loop are sent together.
 async function pipeline () {
   const client = await connect()
   const replies = await Promise.all(numbers(5000).flatMap(number =>
@@ -109,7 +109,7 @@ async function pubsub () {
   equal(received[2], ['shard', 'piece'])
   equal({ ...await client.pubSubNumSub(['news', 'sport']) }, { news: 1, sport: 1 })
   equal((await client.pubSubChannels('*')).sort(), ['news', 'sport'])
-  // A connection of RESP3 that has subscribed takes every command.
+  // With RESP3, a connection with subscriptions accepts every command.
   equal(await listener.set('while', 'subscribed'), 'OK')
   equal(await listener.ping(), 'PONG')
   const bytes = []

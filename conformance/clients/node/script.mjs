@@ -1,4 +1,4 @@
-// What every script here shares: servers by environment, parts by name, waiting for conditions.
+// Helpers for all scripts: servers by environment variable, parts by name, waiting for conditions.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -11,7 +11,7 @@ export function address (name) {
   return { host, port: Number(port) }
 }
 
-// Looks again until it is true; `holds` may fail in between.
+// Waits until the condition holds; `holds` may throw in between.
 export async function until (what, holds, deadlineMs = 20_000) {
   const end = Date.now() + deadlineMs
   let problem
@@ -26,7 +26,7 @@ export async function until (what, holds, deadlineMs = 20_000) {
   throw new Error(`not within ${deadlineMs} ms: ${what}`, { cause: problem })
 }
 
-// The promise fails with an error whose text has these words.
+// Expects the promise to fail with an error whose text contains these words.
 export async function fails (promise, ...words) {
   let given
   try {
@@ -39,7 +39,7 @@ export async function fails (promise, ...words) {
   throw new Error(`no error with ${words}, but ${given}`)
 }
 
-// The test starts the server again on the same port, and says so with a line.
+// Asks the test, with a line of output, to restart the server on the same port.
 export async function restart () {
   console.log('restart')
   process.stdin.resume()
@@ -47,7 +47,7 @@ export async function restart () {
   process.stdin.pause()
 }
 
-// Runs the parts that the arguments name; exits with 1 when one failed.
+// Runs the parts named by the arguments; exits with 1 if one failed.
 export async function run (parts) {
   let status = 0
   for (const name of process.argv.slice(2)) {

@@ -1,4 +1,4 @@
-"""What every script here shares: servers by environment, parts by name, waiting for conditions."""
+"""Helpers for all scripts: servers by environment variable, parts by name, waiting for conditions."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def equal(given, expected, what=""):
 
 
 def until(what, holds, deadline_s=20):
-    """Looks again until it is true; `holds` may fail in between."""
+    """Waits until the condition holds; `holds` may raise in between."""
     end = time.monotonic() + deadline_s
     problem = None
     while time.monotonic() < end:
@@ -30,7 +30,7 @@ def until(what, holds, deadline_s=20):
 
 
 def fails(call, *words):
-    """The call fails with an error whose text has these words."""
+    """Expects the call to fail with an error whose text contains these words."""
     try:
         given = call()
     except Exception as error:
@@ -41,13 +41,13 @@ def fails(call, *words):
 
 
 def restart():
-    """The test starts the server again on the same port, and says so with a line."""
+    """Asks the test, with a line of output, to restart the server on the same port."""
     print("restart", flush=True)
     sys.stdin.readline()
 
 
 def run(parts):
-    """Runs the parts that the arguments name; exits with 1 when one failed."""
+    """Runs the parts named by the arguments; exits with 1 if one failed."""
     is_good = True
     for name in sys.argv[1:]:
         try:

@@ -16,7 +16,7 @@ import (
 
 var ctx = context.Background()
 
-// By default it caches, with CLIENT TRACKING ON OPTIN in its handshake.
+// open connects. By default, rueidis caches, with CLIENT TRACKING ON OPTIN in its handshake.
 func open(options rueidis.ClientOption) (rueidis.Client, error) {
 	if len(options.InitAddress) == 0 {
 		options.InitAddress = []string{Address("SERVER")}

@@ -1,4 +1,5 @@
-// Package script is what every script here shares: servers by environment, parts by name, waiting for conditions.
+// Package script has helpers for all scripts: servers by environment variable, parts by name, waiting for
+// conditions.
 package script
 
 import (
@@ -10,45 +11,45 @@ import (
 	"time"
 )
 
-// Part is one group of checks; it panics with what failed.
+// Part is one group of checks. It panics with a failure.
 type Part struct {
 	Name string
 	Run  func()
 }
 
-// Address is where a server listens, by the name of an environment variable.
+// Address returns the address of a server from an environment variable.
 func Address(name string) string {
 	return os.Getenv(name)
 }
 
-// Equal panics unless both are the same.
+// Equal panics unless both values are equal.
 func Equal(given, expected any) {
 	if !reflect.DeepEqual(given, expected) {
 		panic(fmt.Sprintf("%#v instead of %#v", given, expected))
 	}
 }
 
-// Holds panics with what was expected unless it is so.
+// Holds panics with the expectation unless it is true.
 func Holds(what string, is bool) {
 	if !is {
 		panic("not so: " + what)
 	}
 }
 
-// Good panics when there is an error.
+// Good panics if there is an error.
 func Good(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// Get gives the value of a call that has to succeed.
+// Get returns the value of a call that must succeed.
 func Get[T any](value T, err error) T {
 	Good(err)
 	return value
 }
 
-// Fails panics unless there is an error whose text has these words.
+// Fails panics unless there is an error whose text contains these words.
 func Fails(err error, words ...string) {
 	if err == nil {
 		panic(fmt.Sprintf("no error with %q", words))
@@ -60,7 +61,7 @@ func Fails(err error, words ...string) {
 	}
 }
 
-// Until looks again until it holds.
+// Until waits until the condition holds.
 func Until(what string, holds func() bool) {
 	end := time.Now().Add(20 * time.Second)
 	for !holds() {
@@ -71,13 +72,13 @@ func Until(what string, holds func() bool) {
 	}
 }
 
-// Restart lets the test start the server again on the same port; it says so with a line.
+// Restart asks the test, with a line of output, to restart the server on the same port.
 func Restart() {
 	fmt.Println("restart")
 	Get(bufio.NewReader(os.Stdin).ReadString('\n'))
 }
 
-// Every has all bytes.
+// Every returns all byte values.
 func Every() string {
 	bytes := make([]byte, 256)
 	for index := range bytes {
@@ -86,7 +87,7 @@ func Every() string {
 	return string(bytes)
 }
 
-// Run runs the parts that the arguments name; exits with 1 when one failed.
+// Run runs the parts named by the arguments; it exits with 1 if one failed.
 func Run(parts []Part) {
 	status := 0
 	for _, name := range os.Args[1:] {
