@@ -50,7 +50,7 @@ fn measure(keys: u64) {
     preparing.join().expect("it ends with the engine");
 }
 
-/// As a worker does it with a batch of commands.
+/// Looks up a batch of keys, as a worker does with a batch of commands.
 fn get_together(engine: &Engine, begin: u64, keys: u64) {
     let names: [_; AT_ONCE as usize] = std::array::from_fn(|step| name(scattered(begin + step as u64, keys)));
     let keys = names.each_ref().map(|name| engine.key(Database::default(), name));
@@ -64,7 +64,7 @@ fn get_together(engine: &Engine, begin: u64, keys: u64) {
     }
 }
 
-/// The mean, and what one in a thousand and the slowest of all take at least: growth is to be done in small steps.
+/// Prints the mean, the 99.9th percentile and the maximum: the engine is meant to grow in small steps.
 fn time(what: &str, count: u64, mut run: impl FnMut(u64)) {
     let begin = Instant::now();
     let mut before = begin;

@@ -1,7 +1,8 @@
-//! The three timings that the unit tests of poor-man-s-cache publish, in its own terms: milliseconds of one thread, making the names of keys and
-//! values and comparing what comes back included. `cargo bench -p engine --bench records`: 10 M records; as a test: 10,000.
+//! The three timings that the unit tests of poor-man-s-cache publish, measured in the same way: milliseconds
+//! of one thread, including the time to make the names of keys and values, and to compare the results. `cargo
+//! bench -p engine --bench records`: 10 M records; as a test: 10,000.
 //!
-//! A fourth is for deletes, of which it publishes no time.
+//! A fourth timing is for deletes, for which poor-man-s-cache publishes none.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
 use std::time::Instant;
@@ -15,7 +16,7 @@ const RECORDS_OF_TEST: u64 = 10_000;
 const DOCUMENTS: [usize; 5] = [1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20];
 
 fn main() {
-    // What cargo says to a bench, and not to a test.
+    // Cargo passes `--bench` to a bench, and not to a test.
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let records = if is_bench { RECORDS } else { RECORDS_OF_TEST };
     println!("{records} records; in brackets what poor-man-s-cache published for 10 M");
@@ -25,7 +26,7 @@ fn main() {
         store.set_all(records, "value");
         store.compare_all(records, "value");
     });
-    // Of the published time, one second is a pause.
+    // One second of the published time is a pause.
     time("overwrite and retrieve (45561 ms)", || {
         let mut store = Store::new();
         store.set_all(records, "value");
@@ -45,7 +46,7 @@ fn time(what: &str, run: impl FnOnce()) {
     println!("{what}: {} ms", begin.elapsed().as_millis());
 }
 
-/// An engine, and room for the texts of a record.
+/// An engine, and buffers for the texts of a record.
 struct Store {
     engine: Engine,
     name: Vec<u8>,
@@ -120,7 +121,7 @@ impl Store {
     }
 }
 
-/// A word and a number.
+/// Writes a word and a number.
 fn write(out: &mut Vec<u8>, word: &str, number: u64) {
     out.clear();
     out.extend_from_slice(word.as_bytes());

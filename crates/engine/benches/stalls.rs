@@ -1,7 +1,8 @@
-//! How long a single call takes at most while an engine grows from 1 M to 20 M keys, and while 1 M keys expire at once:
+//! The longest single call while an engine grows from 1 M to 20 M keys, and while 1 M keys expire at once:
 //! `cargo bench -p engine --bench stalls`.
 //!
-//! A virtual machine stands still now and then by itself. How often a loop that only reads the clock does is beside.
+//! A virtual machine pauses by itself now and then. The number of pauses in a loop that only reads the clock
+//! is printed for comparison.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
 mod names;
@@ -15,7 +16,7 @@ use names::name;
 const NOW_MS: u64 = 1_000_000;
 const KEYS: u64 = 1_000_000;
 const GROWN_KEYS: u64 = 20_000_000;
-/// What a worker looks at between two batches of commands.
+/// The number of keys that a worker checks for expiry between two batches of commands.
 const EXPIRED_AT_ONCE: usize = 500;
 const LONG_NS: u64 = 1_000_000;
 
@@ -49,7 +50,7 @@ fn main() {
     println!("{} keys expired", engine.counts().expired);
 }
 
-/// How long calls took, in classes of a hundredth of a decade.
+/// Durations of calls, in classes of a hundredth of a decade.
 struct Calls {
     counts: Vec<u64>,
     longest_ns: u64,

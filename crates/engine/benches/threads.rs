@@ -1,7 +1,8 @@
-//! Whether two threads on one engine do twice what one does: `cargo bench -p engine --bench threads`, on two cores with nothing else to do.
+//! Whether two threads on one engine do twice the work of one: `cargo bench -p engine --bench threads`, on
+//! two idle cores.
 //!
-//! No network, no protocol: what is left of a server is where its workers meet. As workers do, each takes batches of keys, with memory
-//! fetched ahead, so that a lock is taken as often as there.
+//! Without network and protocol, only the contention between workers is left. As in the server, each thread
+//! takes batches of keys and prefetches memory, so that it takes locks as often as a worker.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
 mod names;
@@ -19,12 +20,12 @@ use scattered::scattered;
 const NOW_MS: u64 = 1_000_000;
 const KEYS: u64 = 100_000;
 const BATCH: usize = 100;
-/// Looked at together before the first is executed.
+/// Keys that are prefetched together before the first one is executed.
 const AHEAD: usize = 32;
 const ROUNDS: usize = 9;
 
 fn main() {
-    // What cargo says to a bench, and not to a test.
+    // Cargo passes `--bench` to a bench, and not to a test.
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let batches = if is_bench { 50_000 } else { 50 };
     for work in [Work::Get, Work::Set, Work::Mixed] {
@@ -57,7 +58,7 @@ fn median(values: &mut [f64]) -> f64 {
 enum Work {
     Get,
     Set,
-    /// One SET among ten.
+    /// One SET in ten operations.
     Mixed,
 }
 
@@ -71,7 +72,7 @@ fn engine(threads: usize) -> Engine {
     engine
 }
 
-/// For each call of each thread, one on each of the engines.
+/// Nanoseconds per call of each thread, with one thread on each of the engines.
 fn nanoseconds(engines: &[&Engine], work: Work, batches: usize) -> f64 {
     let begin = Barrier::new(engines.len());
     let run = |thread: usize| {

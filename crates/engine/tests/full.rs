@@ -1,4 +1,5 @@
-//! Memory that is full: of every kind of keys, under every policy, in one shard and in many. And keys that were chosen to collide.
+//! Full memory: with all kinds of keys, under each policy, in one shard and in many. And keys that were
+//! chosen to collide.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -9,13 +10,13 @@ use engine::{Access, Counts, Database, Edited, Engine, Expiry, OutOfMemory, Poli
 
 const NOW_MS: u64 = 1_000;
 const LATER: Expiry = Expiry::At(1_000_000);
-/// What can't be refused: segments that are being emptied, tables that grow.
+/// Memory beyond the limit that can't be refused: segments being emptied, and growing tables.
 const LENT_BYTES: u64 = 1 << 20;
-/// How many shards there are with how much memory and how many threads.
+/// The number of shards, by memory and number of threads.
 const SIZES: [(usize, u64, usize); 4] =
     [(1, 4 << 20, 1), (2, 16 << 20, 1), (8, 64 << 20, 1), (16, 128 << 20, 4)];
 
-/// Which keys expire.
+/// The keys that expire.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Expiring {
     None,
@@ -35,7 +36,7 @@ fn sum(counts: &[u64]) -> u64 {
     counts.iter().sum()
 }
 
-/// Whether it was set. How often it was tried has a bound.
+/// Sets a key, in a bounded number of attempts.
 fn set(engine: &Engine, number: usize, value: &[u8], expiry: Expiry) -> Result<(), OutOfMemory> {
     let name = number.to_be_bytes();
     let key = engine.key(Database::default(), &name);
@@ -53,7 +54,7 @@ fn check_invariants(engine: &Engine) {
     engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
 }
 
-/// Writes a quarter more than there is room for; what was refused.
+/// Writes a quarter more than there is room for, and returns the refused keys.
 fn overfill(engine: &Engine, value_bytes: usize, expiring: Expiring) -> Vec<usize> {
     let value = vec![b'v'; value_bytes];
     let count = engine.bytes_max() as usize / (value_bytes + 30) * 5 / 4;
@@ -82,7 +83,7 @@ fn check_full(
         assert!(!refused.is_empty() && counts.evicted == 0, "{case}: {} refused, {counts:?}", refused.len());
     } else {
         assert!(counts.evicted > 0, "{case}");
-        // Half of the keys are more than half of the room where the others go first.
+        // Half of the keys take more than half of the room if the others are evicted first.
         assert!(
             refused.is_empty() || is_volatile(policy) && expiring == Expiring::Half,
             "{case}: {}",
@@ -120,7 +121,8 @@ fn large_values_are_set_or_refused_and_every_write_ends() {
     check_all_full(100_000, &SIZES);
 }
 
-/// What a client is being sent is not free when its key is evicted, but no longer the engine's either.
+/// A value that is being sent to a client isn't free when its key is evicted, but no longer counts as the
+/// engine's.
 #[test]
 fn values_that_are_being_sent_are_evicted_like_others() {
     for (_, bytes_max, threads) in SIZES {
@@ -140,10 +142,10 @@ fn values_that_are_being_sent_are_evicted_like_others() {
     }
 }
 
-/// No key is refused a new expiry, or loses its value by it; and what that takes is bounded.
+/// A new expiry is never refused, and costs no key its value; its memory is bounded.
 #[test]
 fn an_expiry_needs_no_room() {
-    // Many small ones take long in a large memory.
+    // A large memory with many small values takes long.
     for policy in Policy::ALL {
         check_expiries(&engine(policy, SIZES[0].1, SIZES[0].2), 400);
         check_expiries(&engine(policy, SIZES[3].1, SIZES[3].2), 100_000);
@@ -157,7 +159,7 @@ fn an_expiry_needs_no_room() {
 fn check_expiries(engine: &Engine, value_bytes: usize) {
     let value = vec![b'v'; value_bytes];
     let mut numbers = 0..;
-    // The last one that has room: from then on there is nothing left, but nothing was evicted.
+    // The last key that fits: after it no room is left, but nothing was evicted.
     numbers.find(|number| {
         let is_set = set(engine, *number, &value, Expiry::Never).is_ok();
         !is_set || engine.counts().evicted > 0
@@ -165,7 +167,7 @@ fn check_expiries(engine: &Engine, value_bytes: usize) {
     let keys = sum(&engine.counts().keys);
     let limit = engine.bytes_max() + LENT_BYTES + (engine.shards_count() << 18) as u64 + 8 * keys;
     for expiry in [LATER, Expiry::At(5_000_000), Expiry::Never] {
-        // Not in the order in which they were written.
+        // In another order than that of the writes.
         for number in (0..numbers.start).map(|at| at * 7919 % numbers.start) {
             let name = number.to_be_bytes();
             let key = engine.key(Database::default(), &name);
@@ -185,7 +187,7 @@ fn check_expiries(engine: &Engine, value_bytes: usize) {
     check_invariants(engine);
 }
 
-/// Whether or not anybody has freed yet what was cleared.
+/// Cleared memory is available whether or not it has been freed yet.
 #[test]
 fn what_was_cleared_is_room_at_once() {
     for policy in Policy::ALL {
@@ -211,7 +213,7 @@ fn what_was_cleared_is_room_at_once() {
     }
 }
 
-/// Each byte is copied a few times, however long the value becomes, and its memory is counted.
+/// Each byte is copied only a few times, however long the value becomes, and its memory is counted.
 #[test]
 fn a_value_grows_where_it_lies() {
     let engine = engine(Policy::default(), 64 << 20, 1);
@@ -239,7 +241,7 @@ fn a_value_grows_where_it_lies() {
     assert!((value.len()..value.len() * 3 / 2).contains(&taken), "{taken} for {}", value.len());
     drop(located);
     check_invariants(&engine);
-    // Somebody has it, it is small, or there is none.
+    // A value isn't edited in place if a client holds it, if it is short, or if there is none.
     let mut located = engine.lock(&key);
     let found = located.get(Access::Use, NOW_MS).expect("it is there");
     let engine::Value::Large(sent) = found.value else { panic!("it is large") };
@@ -252,7 +254,7 @@ fn a_value_grows_where_it_lies() {
     assert_eq!(located.edit(1, |_| panic!("there is none"), NOW_MS), Ok(Edited::No));
 }
 
-/// The value that grows may be the one that has to go for it; and it does not grow beyond what memory has.
+/// The value that grows may itself have to be evicted for its growth; it never grows beyond the memory.
 #[test]
 fn a_value_grows_up_to_what_there_is() {
     for policy in Policy::ALL {
@@ -271,7 +273,7 @@ fn a_value_grows_up_to_what_there_is() {
     }
 }
 
-/// Keys that collided whatever the seed was, as long as they were hashed with foldhash: a factor becomes zero, and with it what came before.
+/// Keys that collided under foldhash with any seed: a factor becomes zero, and cancels all bytes before.
 fn colliding() -> impl Iterator<Item = Vec<u8>> {
     const SHORT: u64 = 0x3f84_d5b5_b547_0917;
     const LONG: u64 = 0xc0ac_29b7_c97c_50dd;
@@ -308,7 +310,7 @@ fn keys_that_are_chosen_to_collide_do_not() {
     }
 }
 
-/// As a save does, and a client: nothing of it is done under a lock.
+/// Nothing is unpacked under a lock: a save and a client unpack a value outside.
 #[test]
 fn a_packed_value_tells_its_length_and_changes_its_expiry_as_it_is() {
     let engine = engine(Policy::default(), 16 << 20, 1);

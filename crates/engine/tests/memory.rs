@@ -1,4 +1,5 @@
-//! Every way in which memory is used and given back, in so few steps that Miri plays it in minutes (`make miri`).
+//! All ways in which memory is used and given back, in few enough steps for Miri to run them in minutes
+//! (`make miri`).
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use engine::{Access, Database, Engine, Expiry, Policy, Saved, Settings};
 const NOW_MS: u64 = 1_000;
 const SETTINGS: Settings =
     Settings { bytes_max: 1 << 20, policy: Policy::AllKeysS3Fifo, seed: 5, threads: 1 };
-/// In place; several to a segment; on their own, so that what they fill is full soon.
+/// In place; several in a segment; in allocations of their own, so that memory is soon full.
 const LENGTHS: [usize; 4] = [5, 700, 15_000, 100_000];
 
 fn set(engine: &Engine, number: usize, expiry: Expiry) {
@@ -21,7 +22,7 @@ fn set(engine: &Engine, number: usize, expiry: Expiry) {
     set.expect("there is room, or something goes for it");
 }
 
-/// Whether it is there, and as it was set.
+/// Whether a key is there with the value that was set.
 fn is_there(engine: &Engine, number: usize, now_ms: u64) -> bool {
     let name = format!("key-{number}");
     let mut batch = engine.batch();
@@ -65,7 +66,7 @@ fn all_memory_is_used_and_given_back() {
     let left = count(&engine, KEYS, NOW_MS);
     assert!((5..KEYS).contains(&left), "some were evicted: {left}");
     check(&engine);
-    // The same number of shards, and more of them.
+    // The same number of shards, and a larger one.
     for bytes_max in [SETTINGS.bytes_max, 17 << 20] {
         let after = restored(&engine, bytes_max);
         assert!(count(&after, KEYS, NOW_MS) <= left);
@@ -79,7 +80,7 @@ fn all_memory_is_used_and_given_back() {
     assert_eq!((count(&engine, KEYS, NOW_MS), engine.used_bytes()), (0, empty_bytes));
 }
 
-/// With what the allocator takes beside them: up to an eighth, a page and two small allocations.
+/// The memory includes the overhead of the allocator: up to an eighth, a page and two small allocations.
 #[test]
 fn what_large_values_give_back_is_counted() {
     let engine = Engine::new(&SETTINGS);
@@ -117,7 +118,7 @@ fn what_large_values_give_back_is_counted() {
 
 #[test]
 fn an_index_that_grows_finds_every_key() {
-    // More than the first buckets take, several times over.
+    // Several times the capacity of the first buckets.
     const KEYS: usize = 3_000;
     let engine = Engine::new(&Settings { bytes_max: 4 << 20, ..SETTINGS });
     let name = |number: usize| format!("{number}");
@@ -141,7 +142,8 @@ fn an_index_that_grows_finds_every_key() {
     check(&engine);
 }
 
-/// Buffers of clients, of a sixth of the memory. Keys are as many as it takes, and none where nothing may be evicted.
+/// Client buffers take a sixth of the memory. Keys are evicted to make room, but none where nothing may be
+/// evicted.
 #[test]
 fn keys_make_room_for_what_was_lent() {
     const LENT_BYTES: usize = 3 << 20;

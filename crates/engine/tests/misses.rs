@@ -1,17 +1,17 @@
-//! How often keys are missed that were stored, on a trace that is always the same: no change of the engine may miss more.
+//! Misses of stored keys, on a trace that is always the same: no change of the engine may increase them.
 //!
-//! What S3-FIFO misses object by object, and Redis, is beside in `make compare WHAT=miss-ratio`.
+//! For the misses of object-by-object S3-FIFO and of Redis, see `make compare WHAT=miss-ratio`.
 
 use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings};
 
 const REQUESTS: u32 = 100_000;
 const REQUESTS_PER_S: u64 = 200;
-/// A segment for what lives on, until the one that it was in is empty.
+/// A segment for the keys that survive until their old segment is empty.
 const LENT_BYTES: u64 = 256 << 10;
 
 #[test]
 fn no_policy_misses_more_than_it_did() {
-    // Of a thousand requests, without scans and with.
+    // Misses per thousand requests, without scans and with.
     let cases = [
         (Policy::AllKeysS3Fifo, [250, 404]),
         (Policy::AllKeysLfu, [275, 438]),
@@ -24,8 +24,8 @@ fn no_policy_misses_more_than_it_did() {
     }
 }
 
-/// They go one by one: a segment points to so many that a shard has no other. Object by object, with as many keys, S3-FIFO misses 265 and 411,
-/// LRU 324 and 509.
+/// Large values are evicted one by one: a segment points to so many that a shard has no other. Object by
+/// object, with as many keys, S3-FIFO misses 265 and 411, LRU 324 and 509.
 #[test]
 fn large_values_are_missed_no_more_than_they_were() {
     for (policy, most) in [(Policy::AllKeysS3Fifo, [266, 415]), (Policy::AllKeysLru, [326, 510])] {
@@ -34,7 +34,8 @@ fn large_values_are_missed_no_more_than_they_were() {
     }
 }
 
-/// A tenth of 50,000 bytes. They go together with small ones, and not instead of them: 293, 441, 332, 506 when segments went as a whole.
+/// Large values are a tenth, with 50,000 bytes each. They are evicted along with small ones, and not instead
+/// of them: when whole segments were evicted, the misses were 293, 441, 332 and 506.
 #[test]
 fn values_of_all_sizes_are_missed_no_more_than_they_were() {
     for (policy, most) in [(Policy::AllKeysS3Fifo, [265, 420]), (Policy::AllKeysLru, [316, 495])] {
@@ -43,7 +44,7 @@ fn values_of_all_sizes_are_missed_no_more_than_they_were() {
     }
 }
 
-/// Nobody sees from outside whether it was one value that went, or all of them.
+/// The eviction of all large values instead of one isn't visible from outside.
 #[test]
 fn no_more_large_values_go_than_need_be() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
@@ -57,17 +58,18 @@ fn no_more_large_values_go_than_need_be() {
             (0..3000_u32).for_each(|number| set(&number.to_be_bytes(), &value));
             let room = |engine: &Engine| bytes_max - engine.used_bytes();
             let shards = engine.shards_count() as u64;
-            // Each may leave room for one of its own to others, and has a segment on its way.
+            // Each shard may leave room for one such value to others, and has one segment that it is about to
+            // fill.
             let most = shards * (LENT_BYTES + value_bytes as u64 + (value_bytes as u64) / 8);
             assert!(room(&engine) < most, "{policy}: {} of {bytes_max} are free", room(&engine));
-            // Nor for small ones, which fill a segment.
+            // Nor is room left over for small values, which fill a segment.
             (0..30_000_u32).for_each(|number| set(&u64::from(number).to_be_bytes(), &[b's'; 100]));
             assert!(room(&engine) < most, "{policy}: {} of {bytes_max} are free", room(&engine));
         }
     }
 }
 
-/// Also with a handful of segments there is always one to empty.
+/// Even with only a handful of segments, one can always be emptied.
 #[test]
 fn the_least_memory_takes_every_key() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
@@ -77,7 +79,7 @@ fn the_least_memory_takes_every_key() {
     }
 }
 
-/// Whatever lives on: with keys that are asked for often, most of each segment does.
+/// The limit holds however much survives: with popular keys, most of each segment does.
 #[test]
 fn memory_is_no_more_than_it_may_be() {
     let few = Memory { bytes_max: 4 << 20, value_bytes: 1000, keys: 40_000, ..LARGE };
@@ -86,7 +88,8 @@ fn memory_is_no_more_than_it_may_be() {
     }
 }
 
-/// What one gives back another may take. If that were left to chance, one had three times as much as another after so many writes.
+/// A shard may take the memory that another one gives back. Left to chance, one shard had three times as much
+/// as another after this many writes.
 #[test]
 fn shards_keep_their_share_of_the_memory() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
@@ -104,8 +107,8 @@ fn shards_keep_their_share_of_the_memory() {
     }
 }
 
-/// What a large shard leaves to others is not lost where nothing may be evicted: also if it alone grows, a write is refused only
-/// when no segment is left at all.
+/// Memory that a large shard leaves to others is not lost where nothing may be evicted: even if that shard
+/// alone grows, a write is refused only when no segment is left at all.
 #[test]
 fn the_last_segment_is_for_anybody() {
     let value = vec![b'v'; 4000];
@@ -132,12 +135,12 @@ fn check_last_segment(is_refused: impl Fn(&Engine, &Key<'_>) -> bool) {
 struct Memory {
     bytes_max: u64,
     value_bytes: usize,
-    /// One key in so many has another value, of [`LONG_BYTES`]; 0: none.
+    /// One in this many keys has another value, of [`LONG_BYTES`]; 0 for none.
     long_every: u32,
     keys: u32,
 }
 
-/// About a tenth of the keys.
+/// Room for about a tenth of the keys.
 const LARGE: Memory = Memory { bytes_max: 8 << 20, value_bytes: 4000, long_every: 0, keys: 20_000 };
 const LONG: Memory = Memory { bytes_max: 44 << 20, value_bytes: 20_000, keys: 20_970, ..LARGE };
 const MIXED: Memory = Memory { bytes_max: 16 << 20, value_bytes: 500, long_every: 10, keys: 30_000 };
@@ -147,11 +150,11 @@ const SMALL: Memory = Memory { bytes_max: 2 << 20, value_bytes: 200, keys: 300_0
 #[derive(Clone, Copy, PartialEq)]
 enum Scans {
     None,
-    /// A fifth of the requests are for keys that come once, a thousand in a row.
+    /// A fifth of the requests are for keys that are used once, a thousand in a row.
     Some,
 }
 
-/// Of a thousand requests in the second half.
+/// Misses per thousand requests in the second half.
 fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
     let engine = Engine::new(&Settings { bytes_max: memory.bytes_max, policy, seed: 7, threads: 1 });
     let [value, long] = [memory.value_bytes, LONG_BYTES].map(|bytes| vec![b'v'; bytes]);
@@ -174,12 +177,12 @@ fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
     missed * 1000 / (REQUESTS / 2)
 }
 
-/// By lot, and always the same: hot keys are no other than cold ones.
+/// A deterministic choice that is independent of a key's popularity.
 fn is_one_in(every: u32, number: u32) -> bool {
     u32::MAX.checked_div(every).is_some_and(|most| number.wrapping_mul(2_654_435_761) < most)
 }
 
-/// The key of rank r as often as 1 / r.
+/// A trace in which the key of rank r occurs with a frequency proportional to 1 / r.
 fn trace(scans: Scans, keys: u32) -> impl Iterator<Item = u32> {
     let mut sums: Vec<f64> = (1..=keys).map(|rank| 1.0 / f64::from(rank)).collect();
     (1..sums.len()).for_each(|at| sums[at] += sums[at - 1]);

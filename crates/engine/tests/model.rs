@@ -1,4 +1,4 @@
-//! The engine beside the simplest thing that could be right: a sorted map.
+//! The engine compared with the simplest model: a sorted map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ struct Entry {
 
 type Name = (Database, Vec<u8>);
 
-/// The engine, what should be in it, and the time.
+/// The engine, the model of its content, and the time.
 struct Beside {
     engine: Engine,
     model: BTreeMap<Name, Entry>,
-    /// Where keys were seen.
+    /// The last known places of keys.
     hints: BTreeMap<usize, Hint>,
     now_ms: u64,
     steps: u64,
 }
 
-/// Keys of several lengths in two databases, one of them longer than a segment takes.
+/// Keys of several lengths in two databases, one of them longer than a segment can hold.
 fn name(number: usize) -> Name {
     let database = Database::new(number % 2).expect("it is below 16");
     let length = [0, 1, 7, 8, 30, 300, 20_000][number % 7];
@@ -71,7 +71,7 @@ impl Beside {
         self.model.retain(|_, entry| entry.expires_at_ms.is_none_or(|at_ms| at_ms > now_ms));
     }
 
-    /// What is gone without being removed must have had a reason, and is gone from the model too.
+    /// Removes from the model the keys that the engine removed by itself, and checks the reasons.
     fn follow_removals(&mut self) {
         for removal in self.engine.take_removed() {
             let entry = self.model.remove(&(removal.database, removal.key));
@@ -113,7 +113,7 @@ impl Beside {
         let key = self.engine.key(name.0, &name.1);
         let was_there = self.engine.lock(&key).set_expiry(expiry, self.now_ms);
         assert_eq!(was_there, Ok(self.model.contains_key(&name)), "it needs no room");
-        // What makes up for it afterwards may be this key.
+        // The eviction that makes up for it afterwards may remove this key.
         self.follow_removals();
         if let Some(entry) = self.model.get_mut(&name) {
             entry.expires_at_ms = resolve(expiry, entry.expires_at_ms);
@@ -126,7 +126,7 @@ impl Beside {
         let mut batch = self.engine.batch();
         let mut hint = batch.prefetch(&key);
         batch.prefetch_item(&key, &mut hint);
-        // What was seen long ago is as good as what was seen just now.
+        // An old hint works as well as a new one.
         for hint in self.hints.insert(number, hint).into_iter().chain([hint]) {
             if let Some(value) = batch.at(&key).get_seen(hint, self.now_ms) {
                 let seen = Entry { value: value.to_vec(), expires_at_ms: None };
@@ -202,7 +202,7 @@ proptest! {
     ) {
         let mut beside = Beside::new(policy, bytes_max, threads);
         prop_assert_eq!(beside.engine.shards_count() as u64, shards);
-        // For each shard five segments are left: index, a queue of each kind, and two to be emptied.
+        // Each shard keeps five segments: the index, one for each kind of queue, and two to be emptied.
         let others = bytes_max.saturating_sub(beside.engine.used_bytes() + shards * 5 * SEGMENT_BYTES);
         beside.engine.lend(0, others as usize);
         for step in &steps {

@@ -1,4 +1,4 @@
-//! What is written comes back, and what was not written never does.
+//! Everything that was saved is restored, and nothing else.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ fn set(engine: &Engine, name: &(Database, Vec<u8>), value: &[u8], expires_at_ms:
     engine.lock(&key).set(value, expiry, NOW_MS).expect("there is room");
 }
 
-/// Keys in three databases; each seventh expires, each 50th is large, each 400th has a large key.
+/// Keys in three databases. One in seven expires, one in 50 is large, and one in 400 has a large key.
 fn fill(engine: &Engine, keys: usize) -> Model {
     let mut model = Model::new();
     for number in 0..keys {
@@ -41,7 +41,7 @@ fn fill(engine: &Engine, keys: usize) -> Model {
         set(engine, &name, &value, expires_at_ms);
         model.insert(name, (value, expires_at_ms));
     }
-    // Some are gone, and some have moved, so that segments have gaps.
+    // Some keys are removed and some moved, so that segments have gaps.
     for number in (0..keys).step_by(5) {
         let name = (database(number % 3 * 5), format!("key-{number}").into_bytes());
         let key = engine.key(name.0, &name.1);
@@ -55,7 +55,7 @@ fn fill(engine: &Engine, keys: usize) -> Model {
     model
 }
 
-/// Of a server; the engine gives it back.
+/// A note of the server, which the engine returns.
 const NOTE: u64 = 0xFEDC_BA98_7654_3201;
 
 fn exported(engine: &Engine) -> Vec<u8> {
@@ -99,7 +99,7 @@ fn what_was_written_comes_back() {
         assert_eq!(after.counts(), before.counts());
         let progress = saved.progress();
         assert_eq!((progress.keys, progress.failure), (model.len() as u64, None));
-        // And again, out of what was brought back.
+        // Once more, from the restored engine.
         let (again, _) = restored(&exported(&after), &settings);
         assert!(model.iter().all(|(name, entry)| found(&again, name).as_ref() == Some(entry)));
     }
@@ -129,7 +129,7 @@ fn a_server_of_another_size_takes_what_fits() {
     }
 }
 
-/// Names of keys that do not expire, of which there are as many as have room; each third of those that were set beside them expires.
+/// Fills the memory with keys, and returns the names of those that don't expire; the keys set first do.
 fn fill_up(engine: &Engine, value_bytes: usize) -> Vec<String> {
     let is_set = |name: &String| {
         let key = engine.key(database(0), name.as_bytes());
@@ -146,7 +146,7 @@ fn fill_up(engine: &Engine, value_bytes: usize) -> Vec<String> {
     names
 }
 
-/// In another order they take some more.
+/// Loaded in another order, the keys take some more memory.
 #[test]
 fn keys_that_stay_come_back_although_memory_was_full() {
     for policy in [Policy::NoEviction, Policy::VolatileLru] {
@@ -175,7 +175,7 @@ fn keys_that_stay_come_back_although_memory_was_full() {
     }
 }
 
-/// The memory of the machine has a bound too.
+/// The memory of the machine is limited too.
 #[test]
 fn a_file_that_is_much_too_large_takes_an_eighth_more() {
     for policy in [Policy::NoEviction, Policy::VolatileLru] {
@@ -193,7 +193,7 @@ fn a_file_that_is_much_too_large_takes_an_eighth_more() {
     }
 }
 
-/// Others are not to have the room of what is not loaded yet.
+/// The room of data that isn't loaded yet is not given to others.
 #[test]
 fn what_is_to_be_loaded_has_its_room() {
     let settings = settings(32 * MIB, Policy::NoEviction);
@@ -214,7 +214,7 @@ fn what_is_to_be_loaded_has_its_room() {
 
 type Happens = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// Gives bytes; something happens before those at the end of the last part.
+/// A reader of bytes; something happens before it returns the end of the last part.
 struct Interrupted {
     bytes: Vec<u8>,
     happens: Happens,
@@ -234,7 +234,7 @@ impl Source for Interrupted {
     }
 }
 
-/// A single shard that has room once; what happens while it is loaded in the background.
+/// A single shard with room for one copy; `happens` runs while it is loaded in the background.
 fn interrupted(happens: impl FnOnce(&Engine) + Send + 'static) -> (Arc<Engine>, Model) {
     let before = Engine::new(&settings(8 * MIB, Policy::default()));
     let model = fill(&before, 2500);
@@ -250,7 +250,7 @@ fn interrupted(happens: impl FnOnce(&Engine) + Send + 'static) -> (Arc<Engine>, 
     (after, model)
 }
 
-/// Who serves a client does not wait for the thread in the background, and loads the shard too.
+/// A worker doesn't wait for the background thread, but loads the shard too.
 #[test]
 fn a_shard_that_is_needed_while_it_is_loaded_is_there_whole() {
     let (after, model) = interrupted(|engine| {
@@ -303,7 +303,7 @@ fn what_is_flushed_before_it_was_loaded_stays_away() {
     assert_eq!(keys(&after), 0);
 }
 
-/// Takes bytes, and lets something happen in between.
+/// A writer of bytes that lets something happen in between.
 struct Meanwhile<F: FnMut()> {
     bytes: Vec<u8>,
     happens: F,
@@ -328,7 +328,8 @@ fn what_lives_while_it_is_written_is_written() {
     let names: Vec<_> =
         (0..30_000).map(|number| (database(0), format!("key-{number}").into_bytes())).collect();
     names.iter().for_each(|name| set(&engine, name, &[b'a'; 100], None));
-    // Other sizes, so that all move; and the memory that this leaves behind is emptied and used again.
+    // Values of other sizes, so that all of them move, and the segments that they leave are emptied and
+    // reused.
     let mut writes = 0_usize;
     let happens = || {
         for number in (writes * 1000..).take(1000) {
@@ -393,7 +394,7 @@ fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
     }
 }
 
-/// A data set of a few shards, parts and large values.
+/// A data set with several shards, parts and large values.
 fn sample() -> &'static (Model, Vec<u8>) {
     static SAMPLE: std::sync::OnceLock<(Model, Vec<u8>)> = std::sync::OnceLock::new();
     SAMPLE.get_or_init(|| {
@@ -404,7 +405,7 @@ fn sample() -> &'static (Model, Vec<u8>) {
     })
 }
 
-/// Whether it was refused; if not, all must be there.
+/// Whether the bytes are refused; if not, all data must be there.
 fn is_refused(bytes: Vec<u8>) -> bool {
     let (model, _) = sample();
     let Ok(saved) = Saved::open(bytes) else { return true };

@@ -1,7 +1,8 @@
-//! Several threads in one engine, in orders that a scheduler draws by lot: it decides at each lock and each atomic who goes on.
+//! Several threads in one engine, in orders that a random scheduler draws: it decides at each lock and each
+//! atomic which thread continues.
 //!
-//! `SCHEDULES=20000 cargo test -p engine --features shuttle --test schedules` tries more of them. A failure prints a schedule, which
-//! `shuttle::replay` plays again.
+//! `SCHEDULES=20000 cargo test -p engine --features shuttle --test schedules` tries more orders. A failure
+//! prints a schedule, which `shuttle::replay` runs again.
 
 use std::sync::Arc;
 
@@ -12,14 +13,15 @@ use shuttle::thread;
 const BYTES_MAX: u64 = 17 << 20;
 const NOW_MS: u64 = 1_000_000;
 
-/// As many orders as the environment says.
+/// Tries the number of orders in the environment variable.
 fn try_orders(body: impl Fn() + Send + Sync + 'static) {
     let orders = std::env::var("SCHEDULES").ok().and_then(|orders| orders.parse().ok()).unwrap_or(100);
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
-    // Which orders of memory suffice is not looked at: every atomic is the strictest here.
+    // Memory orderings are not checked: all atomics here have the strictest one.
     config.silence_warnings = true;
-    // One draws anew at every step, the other lets threads run on, but for a few changes at places that it draws.
+    // The first scheduler draws at every step. The second one lets threads continue, except for a few
+    // switches at random places.
     let body = Arc::new(body);
     let again = Arc::clone(&body);
     shuttle::Runner::new(RandomScheduler::new(orders), config.clone()).run(move || again());
@@ -28,7 +30,7 @@ fn try_orders(body: impl Fn() + Send + Sync + 'static) {
 
 const CHANGES: usize = 3;
 
-/// Two shards, with a lock each.
+/// Two shards with a lock each.
 fn engine(policy: Policy) -> Arc<Engine> {
     Arc::new(Engine::new(&Settings { bytes_max: BYTES_MAX, policy, seed: 3, threads: 2 }))
 }
@@ -44,7 +46,7 @@ fn number(engine: &Engine, name: &str) -> Option<u64> {
     Some(u64::from_le_bytes(found.value.to_vec()[..8].try_into().expect("a number of eight bytes")))
 }
 
-/// A number in so many bytes: in a segment, or on its own.
+/// A number in a value of this length: in a segment, or in an allocation of its own.
 fn value(number: u64, bytes: usize) -> Vec<u8> {
     let mut value = vec![0; bytes];
     value[..8].copy_from_slice(&number.to_le_bytes());
@@ -96,7 +98,7 @@ fn what_is_read_and_written_under_one_guard_is_never_lost() {
     });
 }
 
-/// By two clients and a transaction.
+/// Two clients and a transaction change the limit.
 #[test]
 fn a_limit_that_is_changed_by_several_is_the_last_one() {
     try_orders(|| {
@@ -110,7 +112,7 @@ fn a_limit_that_is_changed_by_several_is_the_last_one() {
             let engine = Arc::clone(&engine);
             thread::spawn(move || drop(engine.stretch(2, 1 << 20)))
         };
-        // The larger one keeps memory ready, which counts.
+        // The larger limit keeps memory ready, which counts.
         together(vec![set(BYTES_MAX), set(256 << 20), stretch]);
         let is_small = engine.bytes_max() == BYTES_MAX;
         assert!(is_small || engine.bytes_max() == 256 << 20, "{}", engine.bytes_max());
@@ -120,7 +122,7 @@ fn a_limit_that_is_changed_by_several_is_the_last_one() {
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Sets all keys to one number after the other.
+/// Sets all keys together, to one number after another.
 fn set_together(engine: &Engine, first: u64) {
     for number in first..first + 3 {
         let value = value(number, 8);
@@ -144,7 +146,7 @@ fn assert_same(engine: &Engine) {
     assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
 }
 
-/// Goes from shard to shard, holding one at a time.
+/// Visits all shards, holding one at a time.
 fn go_through(engine: &Engine) {
     let mut batch = engine.batch();
     for name in NAMES.iter().chain(NAMES.iter().rev()) {
@@ -206,7 +208,7 @@ fn memory_stays_within_its_limit_while_all_fill_it() {
         };
         together(vec![fill(0), fill(1), around]);
         check(&engine);
-        // What cannot be refused: a segment being emptied, and tables.
+        // Memory that can't be refused: a segment being emptied, and tables.
         assert!(engine.used_bytes() <= BYTES_MAX + (1 << 20), "{}", engine.used_bytes());
         drop(engine.clear());
         let rest = engine.used_bytes();
@@ -218,7 +220,7 @@ fn memory_stays_within_its_limit_while_all_fill_it() {
 #[test]
 fn whoever_makes_chunks_ready_ends_with_the_engine() {
     try_orders(|| {
-        // So much that huge pages are wanted.
+        // Enough memory for huge pages.
         let settings = Settings { bytes_max: 1 << 30, policy: Policy::AllKeysS3Fifo, seed: 3, threads: 2 };
         let engine = Arc::new(Engine::new(&settings));
         let preparer = engine.preparer();
@@ -296,7 +298,7 @@ fn what_is_written_while_shards_are_loaded_stays() {
     });
 }
 
-/// Whoever frees it, and whoever comes while another one does: what was cleared is room for all.
+/// Cleared memory is room for all writers: the one that frees it, and those that come while another one does.
 #[test]
 fn what_was_cleared_is_room_for_all() {
     try_orders(|| {

@@ -1,4 +1,4 @@
-//! The names of keys: 16 bytes, in order of their numbers.
+//! Names of keys: 16 bytes, in the order of their numbers.
 
 pub(crate) fn name(number: u64) -> [u8; 16] {
     let mut name = *b"key:000000000000";
