@@ -1,5 +1,5 @@
-//! Plays the conversations of `conformance/caching` against a model cache that is made of this crate's functions
-//! alone. Time is simulated; an origin says what the files say.
+//! Runs the conversations of `conformance/caching` against a model cache made only of this crate's functions.
+//! Time is simulated; the files contain the answers of the origin.
 
 mod model;
 
@@ -25,12 +25,12 @@ fn every_conversation_goes_as_written() {
         cases().for_each(|(index, case)| problems.extend(play(group, index, case)));
         let _ = writeln!(counts, "{}: {} conversations with the model", group.name, cases().count());
     }
-    // Past the capture of the test harness: the counts are worth seeing when all is well.
+    // Bypasses the capture of the test harness, because the counts are of interest when all tests pass.
     let _ = std::io::stdout().write_all(counts.as_bytes());
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// When every conversation begins, in seconds since 1970.
+/// The beginning of each conversation, in seconds since 1970.
 const START_S: i64 = 1_790_000_000;
 
 fn play(group: &Group, index: usize, case: &Case) -> Vec<String> {
@@ -60,7 +60,7 @@ fn play(group: &Group, index: usize, case: &Case) -> Vec<String> {
     problems
 }
 
-/// An origin that gives its answers in their order.
+/// An origin that gives its answers in order.
 struct Script {
     answers: VecDeque<OriginAnswer>,
     forwarded: Vec<Forwarded>,
@@ -90,7 +90,7 @@ fn seen(response: Response) -> Seen {
     }
 }
 
-/// As a parser hands them on: names in lower case, no whitespace around values.
+/// Field lines as a parser returns them: names in lower case, no whitespace around values.
 fn received(fields: &Fields) -> Vec<(String, Vec<u8>)> {
     let lines = fields.0.iter();
     lines.map(|(name, value)| (name.to_ascii_lowercase(), latin1(value.trim_matches([' ', '\t'])))).collect()

@@ -1,6 +1,6 @@
-//! Runs the case files of `conformance/decisions`. A file is a list of cases; each has a `name`, what it
-//! needs of the members read by [`Case`], and under `expect` what has to come out. Times are seconds
-//! from Sun, 06 Nov 1994 08:49:37 GMT.
+//! Runs the case files of `conformance/decisions`. A file is a list of cases. Each has a `name`, the members
+//! read by [`Case`] that it needs, and the outcome in `expect`. Times are seconds from Sun, 06 Nov 1994
+//! 08:49:37 GMT.
 
 use caching::facts::ExchangeTimes;
 use caching::invalidation::{self, Target};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 const EPOCH: Timestamp = Timestamp::from_seconds(784_111_777);
 
-/// Runs every case of a file and shows all that differ.
+/// Runs every case of a file and prints all that differ.
 fn check(file: &str, outcome: fn(&Case<'_>) -> Value) {
     let cases: Vec<Value> = serde_json::from_str(file).unwrap();
     assert!(!cases.is_empty());
@@ -275,8 +275,8 @@ fn lines_of(list: &Value) -> Vec<FieldLine<'_>> {
     })
 }
 
-/// One case. `request` and `response` are lists of field lines, `method` and `status` stand beside them,
-/// `rules` changes the default rules, `requested_s`, `responded_s` and `now_s` are times.
+/// One case. `request` and `response` are lists of field lines; `method` and `status` are members of their
+/// own; `rules` changes the default rules; `requested_s`, `responded_s` and `now_s` are times.
 struct Case<'a>(&'a Value);
 
 impl Case<'_> {
@@ -360,7 +360,6 @@ impl Case<'_> {
     }
 }
 
-/// An object of status code, `4xx` or `any` to milliseconds.
 fn negotiation(name: &Value) -> Negotiation {
     match name.as_str() {
         None => Negotiation::AsSent,
@@ -370,6 +369,7 @@ fn negotiation(name: &Value) -> Negotiation {
     }
 }
 
+/// The times to live in an object, in milliseconds by status code, `4xx` or `any`.
 fn ttl_table(table: &Value) -> TtlTable {
     let entries = table.as_object().into_iter().flatten().map(|(status, ttl_ms)| {
         let status = match status.as_str() {
@@ -389,7 +389,7 @@ fn stale_limit(limit: &Value, base: StaleLimit) -> StaleLimit {
     }
 }
 
-/// Methods are told apart by their exact names.
+/// Methods are case-sensitive.
 //= RFC 9110 section 9.1: methods are case-sensitive
 #[test]
 fn methods() {

@@ -1,4 +1,4 @@
-//! What holds for all preferences of two clients, by a reading of them that is as simple as can be.
+//! Properties of all pairs of client preferences, checked with the simplest reading of them.
 
 use caching::{FieldLine, Negotiation, NominatedFields, Selecting};
 use proptest::collection::vec;
@@ -9,7 +9,7 @@ type Weighted = Vec<(&'static str, u16)>;
 const CODINGS: &[&str] = &["gzip", "br", "x-gzip", "identity", "*", "GZIP"];
 const LANGUAGES: &[&str] = &["de", "de-AT", "en", "*", "DE"];
 
-/// At most one weight per range.
+/// Preferences with at most one weight per range.
 fn preferences(ranges: &'static [&'static str]) -> impl Strategy<Value = Weighted> {
     let weight = prop::sample::select(&[0, 1, 300, 500, 1000][..]);
     vec((prop::sample::select(ranges), weight), 0..5).prop_map(|mut weighted| {
@@ -41,7 +41,7 @@ fn accepts_coding(preferences: &Weighted, coding: &str) -> bool {
     }
 }
 
-/// RFC 9110 section 12.5.4: refused is what no range with a weight matches.
+/// RFC 9110 section 12.5.4: a language is refused if no range with a weight matches it.
 fn accepts_language(preferences: &Weighted, tag: &str) -> bool {
     preferences.iter().any(|(range, weight)| {
         let range = range.to_ascii_lowercase();
@@ -78,7 +78,7 @@ proptest! {
         then in preferences(CODINGS), now in preferences(CODINGS),
     ) {
         let Choice { is_same, is_certain } = choice("Accept-Encoding", ("Content-Encoding", coding), &then, &now);
-        // What is the same was chosen by the origin for these very preferences, be they acceptable or not.
+        // The origin chose the same response for these very preferences, whether acceptable or not.
         prop_assert!(!is_certain || is_same || accepts_coding(&now, coding));
     }
 

@@ -1,4 +1,4 @@
-//! Parts of a representation: interval laws against a bitmap, and which responses are combined.
+//! Parts of a representation: interval laws against a bitmap, and the responses that may be combined.
 
 use caching::partial::{
     Description, Extents, HoleAnswer, Wanted, if_range_value, is_described_alike, is_of_one_message, judge,
@@ -194,7 +194,7 @@ fn parts_of_another_representation_are_not_combined() {
     const GZIP: FieldLine<'_> = ("Content-Encoding", b"gzip");
     const BOTH: FieldLine<'_> = ("content-encoding", b"br , gzip");
     type Lines = &'static [FieldLine<'static>];
-    // Stored, received, and whether they fit as an answer to If-Range and as one without.
+    // Stored and received lines, and whether they match as an answer to If-Range and as one without it.
     let cases: &[(Lines, Lines, bool, bool)] = &[
         (&[], &[], true, true),
         (&[GZIP], &[], false, false),

@@ -1,4 +1,4 @@
-//! What holds for every request, response and moment.
+//! Properties of all requests, responses and times.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ fn line(name: &'static str, values: &'static [&'static str]) -> BoxedStrategy<(S
 const CONTENT_FIELDS: [&str; 4] =
     ["content-type", "content-encoding", "content-language", "content-location"];
 
-/// Few values, so that sections are equal now and then.
+/// Few values, so that sections are sometimes equal.
 fn content_lines() -> impl Strategy<Value = Lines> {
     let name = prop::sample::select(&CONTENT_FIELDS[..2]).prop_map(str::to_owned);
     vec((name, vec(prop::sample::select(&[0_u8, 1, b'a'][..]), 0..2)), 0..3)
@@ -121,7 +121,7 @@ fn rules() -> impl Strategy<Value = Rules> {
 }
 
 const STATUSES: &[u16] = &[0, 100, 200, 203, 206, 299, 301, 302, 304, 404, 412, 500, 503, 600, 65535];
-/// A targeted no-cache is none: beside it, a no-store in Cache-Control says nothing (RFC 9213).
+/// Without a targeted no-cache: next to it, a no-store in Cache-Control has no effect (RFC 9213).
 const PROHIBITIONS: &[(&str, &str)] = &[
     ("Cache-Control", "no-store"),
     ("Cache-Control", "private"),
@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn age_only_grows(response in response(), rules in rules(), now in moment(), later_ms in 0..1_000_000i64) {
         let facts = facts(&response);
-        // A clock that was set back is a case of its own.
+        // A clock that was set back is a separate case.
         prop_assume!(now.ms_since(facts.times.response) >= -10_000);
         let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &facts, &rules);
         let age_ms = stored.current_age_ms(now);
@@ -370,7 +370,7 @@ proptest! {
     }
 }
 
-/// A few bytes around every separator that keys could be mistaken to have.
+/// A few bytes around every separator for which keys could be mistaken.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     vec(prop::sample::select(&b"aAb:/=&%,\0\x01"[..]), 0..5)
 }
@@ -401,7 +401,7 @@ impl Parts {
         CacheKey::new(&parts, rules)
     }
 
-    /// What the key is to tell apart, found the slow way.
+    /// The parts that the key has to distinguish, computed in the slow way.
     fn normalised(mut self, rules: &KeyRules) -> Self {
         self.scheme.make_ascii_lowercase();
         self.authority.make_ascii_lowercase();
@@ -472,7 +472,7 @@ fn key_rules() -> impl Strategy<Value = KeyRules> {
     (parameters, order).prop_map(|(parameters, order)| KeyRules { parameters, order })
 }
 
-/// Two parts that differ in at most one place, so that near collisions are tried.
+/// Two sets of parts that differ in at most one place, to try near collisions.
 fn neighbours() -> impl Strategy<Value = (Parts, Parts)> {
     (parts(), parts(), 0..8u8).prop_map(|(a, b, place)| {
         let mut near = a.clone();
@@ -509,7 +509,7 @@ proptest! {
         prop_assert_eq!(matches, combined(&a) == combined(&b));
     }
 
-    /// Lines that were found out once stand for the request: also where they are read in another way.
+    /// Captured lines stand for the request, even when they are read with other negotiation rules.
     #[test]
     fn lines_of_captured_values_are_captured_alike(request in negotiating(), then in negotiation(), now in negotiation()) {
         let nominated = NominatedFields::parse(&[("Vary", b"a, b, accept-encoding")]).unwrap();
@@ -540,7 +540,7 @@ fn two_fields() -> impl Strategy<Value = Lines> {
     vec((name, value.prop_map(|value| value.trim_ascii().to_vec())), 0..4)
 }
 
-/// Per nominated field nothing, or its members over all lines.
+/// For each nominated field its members over all lines, or nothing.
 fn combined(lines: &Lines) -> [Option<Vec<Vec<u8>>>; 2] {
     ["a", "b"].map(|name| {
         let own: Vec<_> = lines.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)).collect();
@@ -549,7 +549,7 @@ fn combined(lines: &Lines) -> [Option<Vec<Vec<u8>>>; 2] {
     })
 }
 
-/// An element that a proxy could have written, with what quotations may hold.
+/// An element that a proxy could have written, with everything that quoted strings may contain.
 fn element() -> impl Strategy<Value = String> {
     let node = prop::sample::select(&["192.0.2.1", "\"[2001:db8::1]:80\"", "unknown", "_a", "\"_a:_b\""][..]);
     let text = "(\\\\[ -~]|[ !#-\\[\\]-~]){0,8}";
@@ -559,7 +559,7 @@ fn element() -> impl Strategy<Value = String> {
     })
 }
 
-/// Bytes of which much is quotes, escapes and separators.
+/// Bytes with many quotes, escapes and separators.
 fn claims() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::sample::select(&b"\"\"\\\\,;= for=_a_b.[]:1\xff"[..]);
     vec(bytes, 0..40)
@@ -575,7 +575,7 @@ fn hops_of(values: &[&[u8]]) -> Hops<'static> {
 }
 
 proptest! {
-    /// Whatever a client has written, the element that a proxy puts behind it says what it says alone.
+    /// The element that a proxy appends keeps its meaning, whatever a client has written before it.
     #[test]
     fn nothing_before_an_element_changes_how_it_is_read(claims in claims(), elements in vec(element(), 1..4)) {
         let of_proxies = elements.join(", ");
@@ -589,7 +589,7 @@ proptest! {
         prop_assert_eq!(&in_lines.nearest[..elements.len()], &alone.nearest[..]);
     }
 
-    /// What is read of anything comes back from its written form, in both fields.
+    /// Parsed hops survive writing and parsing again, in both fields.
     #[test]
     fn hops_are_written_as_they_are_read(claims in claims()) {
         for name in ["forwarded", "x-forwarded-for"] {

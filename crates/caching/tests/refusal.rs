@@ -1,4 +1,4 @@
-//! Which requests a refused response keeps from waiting for each other, and for how long.
+//! The requests that a refused response keeps from waiting for each other, and for how long.
 
 use caching::refusal::{RefusalScope, was_shared_lately};
 use caching::{ExchangeTimes, NotStored, RequestFacts, ResponseFacts, Rules, StoredFacts, Timestamp};
@@ -13,7 +13,8 @@ fn facts(field: &str) -> RequestFacts {
 
 #[test]
 fn a_refusal_speaks_of_requests_like_the_refused_one() {
-    // Who asked, why the response was not stored, and who would hardly get anything else.
+    // The request, the reason not to store its response, and the requests that would hardly get any other
+    // result.
     for (asked, reason, with_authorization, with_cookie, without) in [
         (AUTHORIZATION, Some(NotStored::Authorization), true, false, false),
         (AUTHORIZATION, Some(NotStored::ResponseNoStore), true, true, false),

@@ -1,14 +1,15 @@
-//! Shows the whole table of who may have what, and compares it with `sharing.txt`: what a response may be used for that
-//! answered a request without credentials, with `Cookie` or with `Authorization`, in both profiles.
+//! Prints the whole table of shared use and compares it with `sharing.txt`: the uses of a response to a
+//! request without credentials, with `Cookie` or with `Authorization`, in both profiles.
 //!
-//! Each cell has one group of marks for clients without credentials and one for a user with other credentials:
+//! Each cell has one group of marks for clients without credentials and one for a user with other
+//! credentials:
 //!
 //! - `F` gets the response at once;
 //! - `S` gets it by `max-stale`, a minute later;
 //! - `D` gets it while the origin is dead, a minute later;
 //! - `V` has it named in a validation now or a minute later, so that a 304 hands it over.
 //!
-//! `.` stands where none of this can happen, and a dash in place of a cell for what is not stored.
+//! `.` means none of these, and a dash in place of a cell means that the response is not stored.
 
 use caching::{
     ExchangeTimes, Failure, FieldLine, Profile, RequestFacts, ResponseFacts, Reuse, Rules, StatusMatch,
@@ -18,7 +19,7 @@ use caching::{
 const NOW: Timestamp = Timestamp::from_seconds(784_111_777);
 const DATE: FieldLine<'static> = ("date", b"Sun, 06 Nov 1994 08:49:37 GMT");
 
-/// What gives a response its lifetime.
+/// The fields that give a response its lifetime.
 struct Lifetime {
     name: &'static str,
     directive: &'static str,
@@ -82,10 +83,10 @@ fn request(credential: &str, directive: &'static str) -> RequestFacts {
     RequestFacts::parse("GET", &lines[..used])
 }
 
-/// What a request with such credentials gets of a stored response.
+/// The uses of a stored response for a request with these credentials.
 fn uses(credential: &str, stored: &StoredFacts, rules: &Rules) -> String {
     let plain = request(credential, "");
-    // Fresh things end: what is fresh now is looked at once more when it has been stale for a second.
+    // Responses that are fresh now are checked again when they have been stale for a second.
     let later = NOW.plus_ms(61_000);
     let max_stale = request(credential, "max-stale");
     let is_named = |now| matches!(reuse(&plain, stored, rules, now), Reuse::Validate(_));
@@ -99,7 +100,7 @@ fn uses(credential: &str, stored: &StoredFacts, rules: &Rules) -> String {
     if marks.is_empty() { ".".to_owned() } else { marks }
 }
 
-/// What a response comes to that answered a request with `credential`.
+/// The cell of a response to a request with `credential`.
 fn cell(credential: &str, response: &[FieldLine<'_>], rules: &Rules) -> String {
     let times = ExchangeTimes { request: NOW, response: NOW, clock_ahead_ms: 0 };
     let facts = ResponseFacts::parse(200, response, times, rules);
@@ -133,7 +134,7 @@ impl Row<'_> {
     }
 }
 
-/// The cells of one lifetime and directive: for each credential one per validator.
+/// The cells of one lifetime and directive: for each credential, one per validator.
 fn line(lifetime: &Lifetime, directive: &'static str, profile: Profile) -> String {
     let cell = |credential: &str, index: usize| {
         let row = Row { lifetime, directive, validator: VALIDATORS[index] };
@@ -177,8 +178,8 @@ fn who_may_have_what_is_as_written() {
     assert!(text == written, "{differing:#?}, in:\n{text}");
 }
 
-/// The law behind the table: in profile `safe`, what answered a request with credentials is of use to others only where
-/// it says `public`, or has a lifetime, and without a lifetime only after a validation.
+/// The law behind the table: in profile `safe`, a response to a request with credentials is of use to others
+/// only if it is `public` or has a lifetime, and without a lifetime only after a validation.
 #[test]
 fn nothing_personal_is_used_unless_somebody_opened_it() {
     for lifetime in &LIFETIMES {

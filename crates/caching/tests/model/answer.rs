@@ -1,4 +1,4 @@
-//! What the client gets: a stored response, whole or in part or not at all, or a response that is not stored.
+//! The answer to the client: a stored response, its part or none of it, or a response that is not stored.
 
 use caching::range::{self, write_content_range, write_unsatisfied};
 use caching::{
@@ -13,7 +13,7 @@ impl Exchange<'_> {
         ExchangeTimes { request: self.now, response: self.now, clock_ahead_ms: 0 }
     }
 
-    /// The request that goes to the origin: its end-to-end fields, as far as they are wanted there.
+    /// The request to the origin: its end-to-end fields, as far as they are wanted there.
     pub(super) fn forwarded(&self, is_wanted: impl Fn(&str) -> bool) -> Request {
         let hop_by_hop = HopByHop::of(self.lines);
         let lines = self.lines.iter().copied();
@@ -34,7 +34,7 @@ impl Exchange<'_> {
         with_status(response, &status)
     }
 
-    /// An answer from a response that was just stored, with the fields that were not.
+    /// An answer from a response that was just stored, with the fields that were left out.
     pub(super) fn first_use(
         &self,
         stored: &Stored,
@@ -65,7 +65,7 @@ impl Exchange<'_> {
         match range::evaluate(method, lines, &stored.facts, &validators, complete_bytes, self.now) {
             Ranges::Single(part) => single_range(response, part, complete_bytes),
             Ranges::Unsatisfiable => unsatisfiable(complete_bytes),
-            // Several ranges may always be answered with the whole.
+            // Several ranges may always be answered with the whole representation.
             Ranges::Whole | Ranges::Multi(_) => {
                 if method == MethodClass::Head {
                     response.message.body.clear();
@@ -88,7 +88,7 @@ impl Exchange<'_> {
         with_status(Response { message, ..response }, &status)
     }
 
-    /// A response of the cache's own.
+    /// A response that the cache generates.
     pub(super) fn generated(&self, status: u16, detail: &str) -> Response {
         let message = Message { fields: dated(Vec::new(), self.now), body: Vec::new() };
         let outcome =

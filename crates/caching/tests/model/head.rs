@@ -1,4 +1,4 @@
-//! What the response to a forwarded HEAD does to what is stored.
+//! The effect of the response to a forwarded HEAD on stored responses.
 
 use caching::{HeadUpdate, MethodClass, ResponseFacts, head_update, sharing};
 

@@ -1,6 +1,6 @@
-//! A shared cache in memory, for one request at a time: how the functions of `caching` are put together. It has no
-//! limits, no collapsed requests and no connections; what it does with a request is what any cache built from these
-//! functions does.
+//! A shared cache in memory, for one request at a time, which shows how the functions of `caching` fit
+//! together. It has no limits, no collapsed requests and no connections; it treats a request as any cache
+//! built from these functions does.
 
 mod answer;
 mod head;
@@ -43,7 +43,7 @@ pub(crate) struct Response {
     pub(crate) message: Message,
 }
 
-/// Who is asked when the cache can't answer. `None`: no answer came.
+/// The origin, which is asked when the cache can't answer. `None`: no answer came.
 pub(crate) trait Origin {
     fn ask(&mut self, request: &Request) -> Option<Response>;
 }
@@ -111,7 +111,8 @@ impl Exchange<'_> {
         Selecting::new(self.lines, self.negotiation)
     }
 
-    /// Whether it has content that means nothing, or a QUERY has content of no type.
+    /// Whether the request is not cacheable because of its content: content of a GET, or of a QUERY without a
+    /// type.
     //= RFC 9110 section 9.3.1: content of a GET means nothing
     //= RFC 10008 section 2: Content-Type is needed
     fn is_no_question(&self) -> bool {
@@ -200,15 +201,16 @@ impl Cache {
         if is_known { Miss::Vary } else { Miss::Uri }
     }
 
-    /// Whether the answer of the origin may serve others. HEAD has no content to store, and a precondition that only
-    /// the origin judges must reach it.
+    /// Whether the answer of the origin may be used for other requests. HEAD has no content to store, and a
+    /// precondition that only the origin can evaluate must reach it.
     fn may_fetch(&self, request: &RequestFacts, reason: NotReused) -> bool {
         let is_own = matches!(reason.fwd(), FwdReason::Bypass | FwdReason::Method);
         let is_stored = matches!(request.method, MethodClass::Get | MethodClass::Query);
         is_stored && !request.has_origin_conditions && !is_own
     }
 
-    /// Forwards a request in which the cache has no part but to forget what it changes.
+    /// Forwards a request that the cache neither answers nor stores, and invalidates the responses that it
+    /// changes.
     fn pass(
         &mut self,
         exchange: &Exchange<'_>,
@@ -238,7 +240,7 @@ impl Cache {
         }
     }
 
-    /// The response to a POST, as far as it may answer GETs.
+    /// The response to a POST, if it may answer GETs.
     //= RFC 9110 section 9.3.3: POST with explicit freshness and Content-Location answers GET
     fn written(&self, exchange: &Exchange<'_>, response: &Response) -> Option<Stored> {
         if exchange.request.method != "POST" {
@@ -262,7 +264,7 @@ impl Cache {
         self.invalidate_groups(&names(named));
     }
 
-    /// What is stored for a URI, whatever method and content it was asked for with.
+    /// Removes all stored responses for a URI, for any method and content.
     fn forget(&mut self, uri: &SameOrigin) {
         let query = uri.query.iter().flat_map(|query| [&b"?"[..], query]);
         let target = std::iter::once(&uri.path[..]).chain(query).collect::<Vec<_>>().concat();
@@ -319,7 +321,7 @@ impl Cache {
         }
     }
 
-    /// Asks for a full response, because a 304 was about nothing that is stored.
+    /// Asks for a full response, because a 304 matched no stored response.
     fn fetch_anew(
         &mut self,
         exchange: &Exchange<'_>,
@@ -333,7 +335,7 @@ impl Cache {
         }
     }
 
-    /// The selected one and others, most recent first.
+    /// The selected response and others, most recent first.
     fn candidates(&self, exchange: &Exchange<'_>, selected: Option<&Stored>) -> Vec<Stored> {
         let stored = self.stored.get(&exchange.key).map(|stored| &stored[..]).unwrap_or_default();
         let newest_first: Vec<&Stored> = stored.iter().rev().collect();
@@ -394,7 +396,7 @@ impl Cache {
         let storable = may_store(&exchange.facts, &freshened.response, &self.rules, exchange.now);
         let message =
             Message { fields: dated(owned(freshened.fields), exchange.now), ..stale.message.clone() };
-        // Where no later request could match, `storable` forbids to store it.
+        // If no later request could match, `storable` refuses to store it.
         let nominated = NominatedFields::parse(&message.lines()).unwrap_or_default();
         let stored = self.prepare(exchange, nominated, facts, &stale.reason, message);
         match storable {
@@ -404,14 +406,14 @@ impl Cache {
                 }
                 self.put(exchange, stored.clone());
             }
-            // The stored response is none of this request's business: it stays as it was.
+            // The stored response has nothing to do with this request, and stays as it was.
             Err(reason) if reason.is_of_request() => {}
             Err(_) => self.remove(exchange, stale),
         }
         exchange.stored(&stored, asked(reason, Some(304), Kept::Yes), None)
     }
 
-    /// Stores a full response and answers from it, or hands it on.
+    /// Stores a full response and answers from it, or passes it on.
     fn take(&mut self, exchange: &Exchange<'_>, response: Response, reason: NotReused) -> Response {
         let lines = response.message.lines();
         let facts = ResponseFacts::parse(response.status, &lines, exchange.times(), &self.rules);
@@ -420,14 +422,14 @@ impl Cache {
             Err(refused) => return exchange.passed(response.clone(), reason, refused.as_str()),
         };
         let Some(stored) = stored else { return exchange.passed(response, reason, "vary-unusable") };
-        // The origin has just said that this is the answer.
+        // The origin has just confirmed that this is the answer.
         self.stored.entry(exchange.key.clone()).or_default().retain(|other| !exchange.selects(other));
         self.put(exchange, stored.clone());
         let outcome = asked(reason, Some(response.status), Kept::Yes);
         exchange.first_use(&stored, outcome, unshared(&lines, &self.rules))
     }
 
-    /// `None` where `Vary` is of no use, which [`may_store`] has told before.
+    /// `None` if `Vary` is unusable, as [`may_store`] has reported before.
     fn storable(&self, exchange: &Exchange<'_>, storable: &Storable, response: &Response) -> Option<Stored> {
         let lines = response.message.lines();
         let filter = StorageFilter::of(&lines, &self.rules);
@@ -455,7 +457,7 @@ impl Cache {
         Stored { facts, validators, nominated, nominated_values, target, groups, standing, reason, message }
     }
 
-    /// In place of what answers the same requests.
+    /// Stores a response in place of one that answers the same requests.
     fn put(&mut self, exchange: &Exchange<'_>, stored: Stored) {
         self.remove(exchange, &stored);
         self.stored.entry(exchange.key.clone()).or_default().push(stored);
@@ -471,7 +473,7 @@ impl Cache {
 
 fn best_of<'a>(matching: impl Iterator<Item = &'a Stored>) -> Option<&'a Stored> {
     let view = |stored: &'a Stored| Matching { facts: &stored.facts, nominated: &stored.nominated };
-    // Where they are equal, the one that was stored last.
+    // Of equal candidates, the one stored last.
     matching.reduce(|best, stored| if view(best).goes_before(&view(stored)) { best } else { stored })
 }
 
@@ -490,7 +492,7 @@ fn judge(response: &Response, candidates: &[Validators<'_>], first: First, now: 
     validation::judge(response.status, &response.message.lines(), candidates, first, now)
 }
 
-/// Groups of one response that are told apart.
+/// Limit of distinct groups of one response.
 const GROUPS_MAX: usize = 128;
 
 fn names(groups: Groups) -> Vec<String> {
@@ -500,10 +502,10 @@ fn names(groups: Groups) -> Vec<String> {
     }
 }
 
-/// Stored responses that one validation names.
+/// Limit of stored responses in one validation.
 const CANDIDATES_MAX: usize = 8;
 
-/// End-to-end fields that are not stored: for the request that asked, and for nobody else.
+/// End-to-end fields that are not stored, because they are only for the client that asked.
 fn unshared(lines: &[FieldLine<'_>], rules: &Rules) -> Vec<(String, Vec<u8>)> {
     let (filter, hop_by_hop) = (StorageFilter::of(lines, rules), HopByHop::of(lines));
     let is_unshared = |name: &str| !filter.keeps(name) && !hop_by_hop.contains(name) && name != "age";
@@ -514,7 +516,7 @@ fn owned<'a>(lines: impl IntoIterator<Item = FieldLine<'a>>) -> Vec<(String, Vec
     lines.into_iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
 }
 
-/// With a `Date`, where the origin sent none.
+/// The fields with a `Date`, if the origin sent none.
 fn dated(mut fields: Vec<(String, Vec<u8>)>, now: Timestamp) -> Vec<(String, Vec<u8>)> {
     let lines: Vec<FieldLine<'_>> = fields.iter().map(|(name, value)| (name.as_str(), &value[..])).collect();
     if !fields::contains(&lines, "date") {

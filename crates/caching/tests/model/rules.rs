@@ -1,4 +1,4 @@
-//! The rule keys of a case file for the model.
+//! The rule keys of a case file, for the model.
 
 use caching::{
     GroupsInvalidated, Heuristic, HeuristicFor, Negotiation, Profile, Rules, StatusMatch, StoredCredentialed,
@@ -7,7 +7,7 @@ use caching::{
 use serde_json::Value;
 use testkit::conversation::{self, Case};
 
-/// The rules of a case: those of its profile, with what it says otherwise.
+/// The rules of a case: those of its profile, with its own changes.
 pub(crate) fn of(case: &Case) -> Result<Rules, String> {
     let mut rules = Rules::for_profile(match case.profile {
         conversation::Profile::Safe => Profile::Safe,
@@ -19,7 +19,7 @@ pub(crate) fn of(case: &Case) -> Result<Rules, String> {
     Ok(rules)
 }
 
-/// `None` for a key or a value that the model does not know.
+/// `None` for a key or a value that the model doesn't know.
 fn set(rules: &mut Rules, key: &str, value: &Value) -> Option<()> {
     match key {
         "cache" => rules.enabled = value.as_bool()?,
