@@ -2,7 +2,7 @@
 
 use http1::Authority;
 
-/// Text, and host, port and whether it is an address.
+/// The text, its host and port, and whether the host is an address.
 type Row<'a> = (&'a str, Option<(&'a str, Option<u16>, bool)>);
 
 //= RFC 9110 section 7.2: Host = uri-host [ ":" port ]

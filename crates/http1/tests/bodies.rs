@@ -1,10 +1,10 @@
-//! Bodies: where the data is, where the end is, and what is refused. Each row cites the rule.
+//! Bodies: the places of their data, their ends, and refusals. Each row cites its rule.
 
 mod drive;
 
 use http1::{BodyDecoder, Decoded, Framing, Limits};
 
-/// Rule, bytes behind the head, data and trailers of the body and what is left, or the refusal.
+/// The rule, the bytes after the head, and the data, trailers and remaining bytes, or the refusal.
 type Row<'a> = (&'a str, &'a [u8], &'a str);
 
 fn limits() -> Limits {
@@ -41,7 +41,7 @@ fn check(framing: Framing, rows: &[Row<'_>]) {
     }
 }
 
-/// The same body in every two pieces and byte by byte.
+/// The same body, split at every place and byte by byte.
 fn check_splits(framing: Framing, bytes: &[u8]) {
     let head: &[u8] = match framing {
         Framing::Chunked => b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",

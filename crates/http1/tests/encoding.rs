@@ -1,4 +1,4 @@
-//! What the encoder writes, what it refuses, and that the decoder reads it back.
+//! The encoder: its output, its refusals, and that the decoder reads the output back.
 
 mod drive;
 
@@ -13,7 +13,7 @@ use http1::{FieldLine, Limits, reason_phrase};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Checks what is written, or that nothing is where the writer refuses.
+/// Checks the output, or that there is none if the writer refuses.
 fn check(write: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>, expected: Result<&str, EncodeError>) {
     let mut out = b"before;".to_vec();
     let result = write(&mut out);

@@ -1,13 +1,14 @@
-//! Heads: which are taken, as what, and which are refused, with which answer. Each row cites the rule.
+//! Heads: those that are accepted, with their meaning, and those that are refused, with the answer. Each row
+//! cites its rule.
 
 mod drive;
 
 use http1::{EMPTY_LINE, Head, Limits, parse_head};
 
-/// Rule, bytes, expected result.
+/// The rule, the bytes, and the expected result.
 type Row<'a> = (&'a str, &'a [u8], &'a str);
 
-/// What a row is checked against: `GET Origin x / Http11 None KeepAlive`, or `400 bare-line-feed`.
+/// The text to compare with a row: `GET Origin x / Http11 None KeepAlive`, or `400 bare-line-feed`.
 fn outcome(bytes: &[u8], limits: &Limits) -> String {
     let mut lines = [EMPTY_LINE; Limits::FIELDS_CEILING];
     match parse_head(bytes, limits, &mut lines) {
@@ -25,7 +26,7 @@ fn brief(head: &Head<'_, '_>) -> String {
     )
 }
 
-/// Checks each row, the bytes at once and one by one.
+/// Checks each row, with the bytes at once and one by one.
 fn check(rows: &[Row<'_>], whole: impl Fn(&[u8]) -> Vec<u8>) {
     let limits = Limits::default();
     for &(rule, bytes, expected) in rows {
@@ -45,12 +46,12 @@ fn check_heads(rows: &[Row<'_>]) {
     check(rows, <[u8]>::to_vec);
 }
 
-/// Rows of request lines, without line end, completed by `Host: x`.
+/// Rows of request lines without line end, completed by `Host: x`.
 fn check_request_lines(rows: &[Row<'_>]) {
     check(rows, |line| [line, b"\r\nHost: x\r\n\r\n"].concat());
 }
 
-/// Rows of field lines behind `POST / HTTP/1.1` and `Host: x`, without the last line end.
+/// Rows of field lines after `POST / HTTP/1.1` and `Host: x`, without the last line end.
 fn check_field_lines(rows: &[Row<'_>]) {
     check(rows, |lines| [b"POST / HTTP/1.1\r\nHost: x\r\n", lines, b"\r\n\r\n"].concat());
 }
@@ -354,7 +355,7 @@ fn transfer_encodings() {
     ]);
 }
 
-/// CVE-2026-2835: a request of HTTP/1.0 with Transfer-Encoding was framed one way and forwarded another way.
+/// CVE-2026-2835: an HTTP/1.0 request with Transfer-Encoding was framed in one way and forwarded in another.
 //= RFC 9112 section 6.1: Transfer-Encoding in HTTP/1.0 is faulty framing
 #[test]
 fn http10_te() {
@@ -415,7 +416,7 @@ fn persistence() {
     ]);
 }
 
-/// Version, field lines, expected upgrade, expects_continue, accepts_trailers.
+/// The version, the field lines, and the expected upgrade, expects_continue and accepts_trailers.
 type FlagRow<'a> = (&'a str, &'a str, Option<&'a str>, bool, bool);
 
 //= RFC 9110 section 7.8: ignore Upgrade without the connection option, and in HTTP/1.0
@@ -459,7 +460,7 @@ fn expectations() {
     ]);
 }
 
-/// What a client names in `Connection`, whether anything is to be taken out, or that it is refused.
+/// The fields that a client names in `Connection`, and whether any is removed or the request is refused.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 #[test]
 fn nominations() {
@@ -496,7 +497,7 @@ fn nominations() {
     }
 }
 
-/// Every limit strikes before the end of the head has arrived, and not one byte or line too early.
+/// Every limit takes effect before the end of the head has arrived, and not one byte or line too early.
 //= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
 //= RFC 6585 section 5: 431 for large fields
 #[test]

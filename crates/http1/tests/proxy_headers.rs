@@ -1,4 +1,4 @@
-//! The PROXY protocol: what is taken, what is refused, and that pieces do not matter.
+//! The PROXY protocol: accepted and refused headers, independent of how the bytes are split.
 
 use http1::proxy_protocol::{
     ClientTransport, ProxiedPeer, ProxyHeader, ProxyProtocolError as Error, parse_proxy_header,
@@ -19,7 +19,7 @@ fn header(peer: ProxiedPeer, bytes: usize) -> Outcome {
     Ok(Some(ProxyHeader { peer, transport: ClientTransport::Unsaid, bytes }))
 }
 
-/// A header arriving byte by byte, and then followed by others, gives what it gives at once.
+/// A header gives the same result at once, byte by byte, and followed by other bytes.
 fn check(bytes: &[u8], expected: Outcome) {
     assert_eq!(parse_proxy_header(bytes), expected, "{}", bytes.escape_ascii());
     let first =

@@ -1,4 +1,4 @@
-//! Responses: what their heads say, how their bodies end, and what is refused; the same however the bytes are split.
+//! Responses: their heads, the ends of their bodies, and refusals, independent of how the bytes are split.
 
 mod drive_responses;
 
@@ -19,7 +19,7 @@ const LIMITS: Limits = Limits {
     trailer_bytes_max: 48,
 };
 
-/// Bytes of a connection that closes behind them, and what is said of them.
+/// The bytes of a connection that closes after them, and the expected events.
 type Row<'a> = (&'a str, &'a str);
 
 fn check(asked: Asked, rows: &[Row<'_>]) {
@@ -43,7 +43,7 @@ fn outcome(bytes: &[u8], asked: Asked) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
-/// Every cut in two, byte by byte, and the given cuts.
+/// Splits the bytes at every place, byte by byte, and at the given places.
 fn assert_same_under_splits(bytes: &[u8], asked: Asked, cuts: &[Index]) -> Result<(), TestCaseError> {
     let expected = events(bytes, &[], asked, &LIMITS);
     for cut in 0..bytes.len() {
@@ -71,7 +71,7 @@ fn status_lines() {
             ("HTTP/1.1 204\r\n\r\n", "204 \"\" Http11 None None KeepAlive bytes=16 []; end"),
             ("HTTP/1.0 204 Odd one\r\n\r\n", "204 \"Odd one\" Http10 None None Close bytes=24 []; end"),
             ("HTTP/1.1 999 \r\nContent-Length: 0\r\n\r\n", HEAD_999),
-            // The tokenizer gives nothing of a phrase with such bytes.
+            // The tokenizer returns nothing of a phrase with these bytes.
             ("HTTP/1.1 204 Sch\u{f6}n\r\n\r\n", "204 \"\" Http11 None None KeepAlive bytes=23 []; end"),
             ("<html>hello</html>", "InvalidVersion"),
             ("HTTP/2.0 200 OK\r\n\r\n", "InvalidVersion"),
@@ -89,7 +89,7 @@ fn status_lines() {
 
 const HEAD_999: &str = "999 \"\" Http11 Length(0) None KeepAlive bytes=36 [Content-Length=0]; end";
 
-/// A 204 with these lines, and the lines that come out.
+/// Checks a 204 with these lines, and the resulting lines.
 fn check_lines(rows: &[Row<'_>]) {
     for &(lines, expected) in rows {
         let bytes = format!("HTTP/1.1 204 N\r\n{lines}\r\n");
@@ -123,7 +123,8 @@ fn field_lines() {
     ]);
 }
 
-/// A response with these lines and this body, its framing, coding and persistence, and what comes of the body.
+/// Checks a response with these lines and this body: its framing, coding and persistence, and the resulting
+/// body.
 fn check_framing(status: &str, asked: Asked, rows: &[(&str, &str, &str)]) {
     for &(lines, body, expected) in rows {
         let bytes = format!("HTTP/1.1 {status} X\r\n{lines}\r\n{body}");

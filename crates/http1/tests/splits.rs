@@ -1,4 +1,5 @@
-//! The same bytes give the same events however they are split, for random connections: valid, and damaged.
+//! The same bytes give the same events however they are split, for random connections: valid and damaged
+//! ones.
 
 mod damage;
 mod drive;
@@ -79,7 +80,7 @@ fn bodies() -> impl Strategy<Value = Body> {
     ]
 }
 
-/// A valid request and the data of its body.
+/// A valid request, and the data of its body.
 fn requests() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let line = prop_oneof!["[A-Z]{1,7} /[a-z/?=&%]{0,20} HTTP/1[.]1", Just("OPTIONS * HTTP/1.1".to_owned())]
         .prop_filter("CONNECT has a target of its own", |line| !line.starts_with("CONNECT "));
@@ -97,7 +98,7 @@ fn connections() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
     vec(requests(), 1..3)
 }
 
-/// Every cut in two, byte by byte, and the given cuts.
+/// Splits the bytes at every place, byte by byte, and at the given places.
 fn assert_same_under_splits(bytes: &[u8], cuts: &[Index]) -> Result<(), TestCaseError> {
     let expected = events(bytes, &[], &LIMITS);
     for cut in 0..bytes.len() {

@@ -1,10 +1,10 @@
-//! Damage to bytes that were right.
+//! Damage to valid bytes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// What is done to bytes, in this order.
+/// Changes to bytes, in this order.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
     replaced: Vec<(Index, u8)>,
@@ -12,13 +12,13 @@ pub(crate) struct Damage {
     removed: Vec<Index>,
 }
 
-/// Up to two of each.
+/// Up to two changes of each kind.
 pub(crate) fn damage() -> impl Strategy<Value = Damage> {
     let changes = (vec(placed_byte(), 0..3), vec(placed_byte(), 0..3), vec(any::<Index>(), 0..3));
     changes.prop_map(|(replaced, inserted, removed)| Damage { replaced, inserted, removed })
 }
 
-/// Bytes that mean something to the codec, so that damage is likely to hit a rule.
+/// Bytes with a meaning in the protocol, so that damage is likely to violate a rule.
 fn placed_byte() -> impl Strategy<Value = (Index, u8)> {
     let byte =
         prop_oneof![proptest::sample::select(b"\r\n \t:;,=\"\\0aF/#*\0\x7f\x80".to_vec()), any::<u8>()];
@@ -26,7 +26,7 @@ fn placed_byte() -> impl Strategy<Value = (Index, u8)> {
 }
 
 impl Damage {
-    /// Does it to these, of which there is at least one.
+    /// Applies the damage to bytes, of which there must be at least one.
     pub(crate) fn apply(self, bytes: &mut Vec<u8>) {
         for (at, byte) in self.replaced {
             let at = at.index(bytes.len());

@@ -1,9 +1,9 @@
-//! Drives the codec as a connection loop does, with the bytes arriving in any pieces, and writes down what it said.
+//! Drives the codec as a connection loop does, with the bytes arriving in any pieces, and records its events.
 //! Shared by the tests and the fuzz targets.
 
 use http1::{BodyDecoder, BodyError, Decoded, EMPTY_LINE, Head, HeadScanner, Limits, RequestError};
 
-/// What the codec said. Neighbouring data is one event, however it was cut.
+/// An event of the codec. Adjacent data is one event, however it was split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Head(String),
@@ -24,7 +24,7 @@ pub(crate) fn events(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Vec<Event
     connection.events
 }
 
-/// All that a head says, as text.
+/// All properties of a head, as text.
 fn summary(head: &Head<'_, '_>) -> String {
     let fields = head.fields.iter().map(|(name, value)| format!("{name}={}", value.escape_ascii()));
     format!(
@@ -60,7 +60,7 @@ impl<'a> Connection<'a> {
         Self { limits, scanner, body: None, consumed: 0, refused: false, events: Vec::new() }
     }
 
-    /// `bytes` are all that arrived so far.
+    /// Takes `bytes`, which are all bytes so far.
     fn receive(&mut self, bytes: &[u8]) {
         while !self.refused {
             let rest = &bytes[self.consumed..];

@@ -1,12 +1,12 @@
-//! Reads responses as a client does, with the bytes arriving in any pieces, and writes down what the codec said.
-//! Shared by the tests and the fuzz targets.
+//! Reads responses as a client does, with the bytes arriving in any pieces, and records the events of the
+//! codec. Shared by the tests and the fuzz targets.
 
 use http1::{
     Asked, BodyDecoder, BodyError, Decoded, Input, Limits, LineSpace, Persistence, ResponseError,
     ResponseFraming, ResponseHead, ResponseReader, TransferCoding,
 };
 
-/// What the codec said. Neighbouring data is one event, however it was cut.
+/// An event of the codec. Adjacent data is one event, however it was split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Head(String),
@@ -19,8 +19,8 @@ pub(crate) enum Event {
     BodyRefused(BodyError),
 }
 
-/// The events of one connection whose bytes arrive in pieces that end at `cuts` (ascending) and at the end, where it
-/// closes. It is read on as long as the responses let it be used again.
+/// The events of one connection whose bytes arrive in pieces that end at `cuts` (ascending) and at the end,
+/// where it closes. Reads on for as long as the responses allow the connection to be reused.
 pub(crate) fn events(bytes: &[u8], cuts: &[usize], asked: Asked, limits: &Limits) -> Vec<Event> {
     let mut client = Client::new(asked, limits);
     for &cut in cuts.iter().filter(|&&cut| cut < bytes.len()) {
@@ -31,7 +31,7 @@ pub(crate) fn events(bytes: &[u8], cuts: &[usize], asked: Asked, limits: &Limits
     client.events
 }
 
-/// All that a head says, as text.
+/// All properties of a head, as text.
 fn summary(head: &ResponseHead<'_, '_>) -> String {
     let fields = head.lines().map(|(name, value)| format!("{name}={}", value.escape_ascii()));
     format!(
@@ -68,7 +68,7 @@ impl<'a> Client<'a> {
         Self { asked, limits, stage, consumed: 0, events: Vec::new() }
     }
 
-    /// `bytes` are all that arrived so far.
+    /// Takes `bytes`, which are all bytes so far.
     fn receive(&mut self, bytes: &[u8], input: Input) {
         loop {
             let rest = &bytes[self.consumed..];
