@@ -1,12 +1,12 @@
-//! Any two values of `Accept-Encoding` and `Accept-Language`: what is only spelt otherwise is the same, and what is
-//! certain is acceptable.
+//! Any two values of `Accept-Encoding` and `Accept-Language`: values that differ only in spelling are the same, and a
+//! certain choice is acceptable.
 
 #![no_main]
 
 use caching::{FieldLine, Negotiation, NominatedFields, Selecting, fields};
 use libfuzzer_sys::fuzz_target;
 
-/// The field, and the field of the response that says what was chosen.
+/// The request field, and the response field that names the choice.
 const DIMENSIONS: [(&str, &str); 2] =
     [("Accept-Encoding", "Content-Encoding"), ("Accept-Language", "Content-Language")];
 
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Ranges with weights in thousandths, where the value is one that has a meaning.
+/// The ranges with their weights in thousandths, if the value is valid.
 fn understood(value: &[u8]) -> Option<Vec<(String, u32)>> {
     let mut known: Vec<(String, u32)> = Vec::new();
     for member in value.split(|byte| *byte == b',').map(blanks_cut).filter(|member| !member.is_empty()) {
@@ -85,7 +85,7 @@ fn choice((field, content_field): (&str, &str), then: &[u8], now: &[u8], content
     }
 }
 
-/// Members turned round, in upper case, with space and empty members between them.
+/// Checks spellings of the members: in reverse order, in upper case, with space and empty members between them.
 fn check_spelling(dimension: (&str, &str), value: &[u8]) {
     assert!(choice(dimension, value, value, b"").is_same);
     if understood(value).is_none() {

@@ -1,5 +1,5 @@
-//! Any request and any response: a coding that is chosen is one that the client accepts by a reading as simple as can be, and
-//! the origin's entity tag can be read from that of each form.
+//! Any request and any response: a chosen coding is one that the client accepts by the simplest reading, and the
+//! origin's entity tag can be read from that of each form.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     Coding::ALL.iter().for_each(|coding| check_tag(tag, *coding, named));
 });
 
-/// The coding, or the asterisk, stands there, and not with a weight of zero alone.
+/// Checks that the value has the coding or the asterisk, and not only with a weight of zero.
 fn check_accepted(accept: &[u8], coding: Coding) {
     let text =
         std::str::from_utf8(accept).expect("what is understood is tokens and weights").to_ascii_lowercase();

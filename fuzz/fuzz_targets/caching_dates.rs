@@ -1,16 +1,16 @@
-//! Any bytes as an HTTP-date, and any time as one. What is read comes back from its own written form, and the forms
-//! agree with each other.
+//! Any bytes as an HTTP-date, and any time as one. A parsed date survives writing and parsing, and the three forms
+//! agree.
 
 #![no_main]
 
 use caching::{Timestamp, date};
 use libfuzzer_sys::fuzz_target;
 
-/// The first and the last second that four digits can name the year of.
+/// The first and the last second of the years with four digits.
 const YEAR_0_SECONDS: i64 = -62_167_219_200;
 const YEAR_9999_END_SECONDS: i64 = 253_402_300_799;
 
-/// Fifty years of two-digit dates to either side, and the rest of the first and the last of them.
+/// Fifty years of two-digit dates to either side, and the rest of the first and last year.
 const CENTURY_SIDE_MS: i64 = 51 * 366 * 86_400_000;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! Any two header sections with `Cache-Control`: reading both at once says what the two say, in their order, so that no
-//! line can take back what another forbids. Numbers saturate.
+//! Any two header sections with `Cache-Control`: parsing both at once gives the directives of the two, in order, so
+//! that no line can undo a prohibition in another. Numbers saturate.
 
 #![no_main]
 
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Of the numbers the first, of the rest the more restrictive.
+/// The first of two numbers, and the more restrictive of other directives.
 fn responses(one: &ResponseDirectives, two: &ResponseDirectives) -> ResponseDirectives {
     ResponseDirectives {
         max_age: one.max_age.or(two.max_age),
@@ -70,7 +70,7 @@ fn check_pragma(request: &[FieldLine<'_>]) {
     assert_eq!(with_pragma, expected);
 }
 
-/// A first line with all digits of the input as its `max-age`: no later line changes it.
+/// Puts a first line with all digits of the input as its `max-age`: no later line changes it.
 //= RFC 9111 section 1.2.2: values too large become 2^31
 fn check_saturates(bytes: &[u8], section: &[FieldLine<'_>]) {
     let digits: String =

@@ -1,5 +1,5 @@
-//! Any bytes as `Forwarded` and as `X-Forwarded-For`, with a limit: what a client has written changes nothing of an element that a proxy
-//! puts behind it, and what is read comes back from its written form.
+//! Any bytes as `Forwarded` and as `X-Forwarded-For`, with a limit: bytes from a client don't change an element that
+//! a proxy appends, and parsed elements survive writing and parsing.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Both forms say the same.
+/// Checks that both forms have the same meaning.
 fn check_written(nodes: &[Node]) {
     for source in [Source::Forwarded, Source::XForwardedFor] {
         let written: Vec<Vec<u8>> = nodes.iter().rev().map(|node| element(source, node)).collect();
@@ -47,7 +47,8 @@ fn element(source: Source, node: &Node) -> Vec<u8> {
     text
 }
 
-/// Behind the claims, in their line or in one of its own, the element of a proxy is the nearest, and the claims read as they do alone.
+/// Checks that an element of a proxy after the claims, in their line or in one of its own, is the nearest, and that
+/// the claims keep their meaning.
 fn check_behind(source: Source, claims: &[u8], alone: &[Node]) {
     let proxy = Node::parse(PROXY.as_bytes()).expect("it is an address");
     let text = element(source, &proxy);

@@ -1,5 +1,5 @@
-//! Any response and any 304 for it: neither what is stored nor what is freshened has a field that belongs to one
-//! connection, and the same 304 a second time changes nothing.
+//! Any response and any 304 for it: neither the stored nor the freshened response has a field of a single connection,
+//! and the same 304 a second time changes nothing.
 
 #![no_main]
 
@@ -19,18 +19,18 @@ fuzz_target!(|bytes: &[u8]| {
     let (kept, updated): (Vec<_>, Vec<_>) =
         freshened.iter().copied().partition(|line| is_line_of(line, &stored));
     check_kept(&updated, &not_modified);
-    // What the response itself forbade to store doesn't come back as its own.
+    // Fields that the response itself forbade to store don't come back as its own.
     check_kept(&kept, &response);
     let again = validation::freshened_fields(&freshened, &not_modified, &rules);
     assert_eq!(by_name(again), by_name(freshened));
 });
 
-/// Whether this very line, and not one that reads the same, stands in the section.
+/// Whether this very line is in the section, and not an equal one.
 fn is_line_of(line: &FieldLine<'_>, section: &[FieldLine<'_>]) -> bool {
     section.iter().any(|known| std::ptr::eq(known.0, line.0) && std::ptr::eq(known.1, line.1))
 }
 
-/// Each line stands in `section`, and nothing in it says that it must not be kept.
+/// Checks that each line is from `section`, and that nothing in it forbids to keep the line.
 //= RFC 9111 section 3.1: fields that are not stored
 fn check_kept(kept: &[FieldLine<'_>], section: &[FieldLine<'_>]) {
     for line in kept {
@@ -42,7 +42,7 @@ fn check_kept(kept: &[FieldLine<'_>], section: &[FieldLine<'_>]) {
     }
 }
 
-/// Cut without regard to quoted strings; lines with quotes are left to other checks.
+/// Splits options without regard to quoted strings; other checks cover lines with quotes.
 fn is_nominated(section: &[FieldLine<'_>], name: &str) -> bool {
     let options = section
         .iter()
@@ -53,7 +53,7 @@ fn is_nominated(section: &[FieldLine<'_>], name: &str) -> bool {
     is_option && !["host", "content-length", "content-range", "cache-control"].contains(&name)
 }
 
-/// Only the order of lines of the same name means something.
+/// Sorts lines by name: only the order of lines with the same name has a meaning.
 fn by_name(mut section: Vec<FieldLine<'_>>) -> Vec<FieldLine<'_>> {
     section.sort_by_key(|(name, _)| name.to_ascii_lowercase());
     section

@@ -1,4 +1,4 @@
-//! Any two lists of key parts under any rules: their keys are equal exactly when a simple model, which compares part by
+//! Any two lists of key parts under any rules: their keys are equal exactly if a simple model, which compares part by
 //! part, finds them equal.
 
 #![no_main]
@@ -31,7 +31,7 @@ fn rules(choice: u8) -> KeyRules {
     KeyRules { parameters, order }
 }
 
-/// The parts, one on each line: method, scheme, authority, path and query, site; every further line is one extra part.
+/// The parts, one per line: method, scheme, authority, path and query, site; each further line is an extra part.
 #[derive(Debug)]
 struct Asked<'a> {
     method: String,
@@ -74,7 +74,7 @@ impl<'a> Asked<'a> {
         key
     }
 
-    /// The model: what is equal after this asks for the same.
+    /// The model: two requests are the same if they are equal in this form.
     fn normal(&self, rules: &KeyRules) -> impl PartialEq + use<'a> {
         let method = if self.method == "HEAD" { "GET".to_owned() } else { self.method.clone() };
         let scheme = self.scheme.to_ascii_lowercase();
@@ -85,7 +85,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The host in lower case and the number of the port, as its digits; none for the default one.
+/// The host in lower case and the digits of the port; no port if it is the default.
 fn host_and_port(scheme: &[u8], authority: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     let lower = authority.to_ascii_lowercase();
     let mut pieces: Vec<&[u8]> = lower.split(|byte| *byte == b':').collect();
@@ -102,7 +102,7 @@ fn host_and_port(scheme: &[u8], authority: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) 
     }
 }
 
-/// The parameters that take part, in their order; none if all are left out.
+/// The parameters of the key, in order; `None` if all are left out.
 fn parameters<'a>(query: &'a [u8], rules: &KeyRules) -> Option<Vec<&'a [u8]>> {
     let name = |parameter: &&'a [u8]| parameter.split(|byte| *byte == b'=').next().unwrap_or_default();
     let is_listed = |parameter: &&'a [u8]| name(parameter) == b"q" || name(parameter).starts_with(b"a");

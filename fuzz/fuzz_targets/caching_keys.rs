@@ -1,4 +1,4 @@
-//! Any two targets: their keys are equal exactly when the targets are. Sorted and reduced keys never panic.
+//! Any two targets: their keys are equal exactly if the targets are. Sorted and reduced keys never panic.
 
 #![no_main]
 
@@ -17,13 +17,13 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// No path is the same as `/` (RFC 3986 section 6.2.3).
+/// The target with the path `/` in place of an empty one (RFC 3986 section 6.2.3).
 fn with_path(target: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if target.is_empty() || target.starts_with(b"?") { b"/" } else { b"" };
     [slash, target].concat()
 }
 
-/// The target stands in for path and query, cut at its first `?`.
+/// The key of a target, split into path and query at the first `?`.
 fn key(target: &[u8], rules: &KeyRules) -> CacheKey {
     let cut = target.iter().position(|byte| *byte == b'?');
     let (path, query) = match cut {

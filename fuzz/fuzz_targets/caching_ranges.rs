@@ -1,5 +1,5 @@
-//! Any bytes as `Range` of a body of any length: what is served lies within the body and was asked for, and the length
-//! of a multipart body is the length of what is written.
+//! Any bytes as `Range` for a body of any length: the served ranges are requested ones within the body, and a
+//! multipart body is as long as announced.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let Some((head, value)) = bytes.split_first_chunk::<9>() else { return };
     let [scale, length @ ..] = *head;
-    // Short bodies are where ranges overlap and end.
+    // Ranges overlap and end mostly in short bodies.
     let complete_bytes = u64::from_le_bytes(length) >> (scale % 64);
     let Some(specs) = range::parse(value) else { return };
     check_specs(&specs);
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// They come back from their written form.
+/// Checks that specs survive writing and parsing.
 fn check_specs(specs: &[RangeSpec]) {
     assert!((1..=RANGES_MAX).contains(&specs.len()));
     let written: Vec<String> = specs
@@ -45,7 +45,7 @@ fn check_specs(specs: &[RangeSpec]) {
     assert_eq!(parsed.as_deref(), Some(specs));
 }
 
-/// What a range is in a body of this length, in numbers that can't overflow.
+/// The range in a body of this length, computed in numbers that can't overflow.
 fn model(spec: RangeSpec, complete_bytes: u64) -> Option<ByteRange> {
     let end = i128::from(complete_bytes) - 1;
     let (first, last) = match spec {

@@ -1,4 +1,4 @@
-//! Any header section as a response: what is stored of it, what a 304 makes of it, and what no-store forbids.
+//! Any header section as a response: its stored fields, the effect of a 304, and the effect of no-store.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (stored, not_modified) = sections::two(bytes);
     let now = Timestamp::from_seconds(1_800_000_000);
     let times = ExchangeTimes { request: now, response: now, clock_ahead_ms: 0 };
-    // Cache-Control would say nothing beside a targeted field, and no-store nothing beside must-understand.
+    // Cache-Control has no effect beside a targeted field, and no-store has none beside must-understand.
     let rules = Rules { targeted_fields: Box::default(), ..Rules::default() };
     let request = RequestFacts::parse("GET", &[]);
     let facts = ResponseFacts::parse(200, &stored, times, &rules);

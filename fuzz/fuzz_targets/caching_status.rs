@@ -1,4 +1,4 @@
-//! Any `Cache-Status`: a strict reader of structured fields reads back what was to be written.
+//! Any `Cache-Status`: a strict parser of structured fields returns the written values.
 
 #![no_main]
 
@@ -52,7 +52,7 @@ fn outcome(choice: u8, flags: u8, status: u8) -> Outcome {
     }
 }
 
-/// An item of a structured field, read: tokens and strings are the text that they stand for.
+/// A parsed item of a structured field, with the text of tokens and strings.
 #[derive(Debug, PartialEq, Eq)]
 struct Member {
     name: Vec<u8>,
@@ -87,7 +87,7 @@ fn expected(name: &str, status: &CacheStatus<'_>) -> Member {
     Member { name: name.into(), parameters }
 }
 
-/// Percent-encoded where it is not printable.
+/// The text with unprintable bytes percent-encoded.
 fn printable(text: &[u8]) -> Vec<u8> {
     let shown = |byte: &u8| match byte {
         b' '..=b'~' => char::from(*byte).to_string(),
@@ -97,7 +97,7 @@ fn printable(text: &[u8]) -> Vec<u8> {
 }
 
 impl Member {
-    /// `None` where it is no item with parameters of RFC 9651 section 3.3.
+    /// Parses an item with parameters; `None` if it is invalid by RFC 9651 section 3.3.
     fn read(text: &[u8]) -> Option<Self> {
         let mut rest = text;
         let name = read_text(&mut rest)?;
@@ -130,7 +130,7 @@ fn read_value(rest: &mut &[u8]) -> Option<Value> {
     (1..=15).contains(&digits.len()).then(|| number.parse().ok().map(Value::Integer))?
 }
 
-/// A string or a token.
+/// Parses a string or a token.
 fn read_text(rest: &mut &[u8]) -> Option<Vec<u8>> {
     if rest.first()? != &b'"' {
         let is_token_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(byte);

@@ -1,5 +1,5 @@
-//! Any bytes as `ETag` and as `If-None-Match`: a strong tag is exactly what the grammar says, lists come back from their
-//! own written form, and whoever holds the stored tag gets a 304, whatever else the list holds.
+//! Any bytes as `ETag` and as `If-None-Match`: a tag is strong exactly by the grammar, lists survive writing and
+//! parsing, and a client with the stored tag gets a 304, whatever else its list has.
 
 #![no_main]
 
@@ -36,7 +36,7 @@ fn is_strong(value: &[u8]) -> bool {
         && value[1..value.len() - 1].iter().copied().all(is_etagc)
 }
 
-/// Any byte that is visible, or not ASCII, but no quote.
+/// A visible or non-ASCII byte other than a quote.
 fn is_etagc(byte: u8) -> bool {
     byte != b'"' && (byte.is_ascii_graphic() || !byte.is_ascii())
 }
@@ -53,7 +53,7 @@ fn written(tag: &EntityTag<'_>) -> Vec<u8> {
     [prefix, b"\"", tag.opaque, b"\""].concat()
 }
 
-/// The list holds the tag, so it is not modified; the tag behind another line of the field is found as well.
+/// Checks that a list with the tag means not modified, even if the tag is in a later line of the field.
 //= RFC 9110 section 13.1.2: If-None-Match, weak comparison
 fn check_known(etag: &[u8], list: &[u8]) {
     let now = Timestamp::from_seconds(1_800_000_000);

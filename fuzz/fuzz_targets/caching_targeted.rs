@@ -1,4 +1,4 @@
-//! Any header section with targeted fields: where one counts, nothing else does, and a line more can only add to it.
+//! Any header section with targeted fields: if one counts, no other field does, and another line can only add to it.
 
 #![no_main]
 
@@ -42,7 +42,7 @@ fn check_bounds(directives: &ResponseDirectives) {
     assert!(seconds.into_iter().flatten().all(|seconds| seconds <= DELTA_SECONDS_MAX), "{directives:?}");
 }
 
-/// Lines of other fields change nothing where a targeted field counts.
+/// Checks that lines of other fields change nothing if a targeted field counts.
 fn check_others(section: &[FieldLine<'_>], more: &[FieldLine<'_>], rules: &Rules) {
     let others = more.iter().copied().filter(|(name, _)| !name.eq_ignore_ascii_case(FIELD));
     let longer: Vec<FieldLine<'_>> = section.iter().copied().chain(others).collect();
@@ -53,7 +53,7 @@ fn check_others(section: &[FieldLine<'_>], more: &[FieldLine<'_>], rules: &Rules
     }
 }
 
-/// A field that was valid stays so, and says what the line says.
+/// Checks that a valid field stays valid with another line, and has the directives of that line.
 fn check_addition(section: &[FieldLine<'_>], rules: &Rules) {
     let added = [section, &[("cdn-CACHE-control", &b"no-store, private=\"X-a, b\""[..])]].concat();
     let (before, after) = (Control::of(section, rules), Control::of(&added, rules));
@@ -67,7 +67,7 @@ fn check_addition(section: &[FieldLine<'_>], rules: &Rules) {
     }
 }
 
-/// Several lines are one value.
+/// Checks that several lines are one value.
 fn check_joined(own: &[FieldLine<'_>], rules: &Rules) {
     let joined = own.iter().map(|(_, value)| *value).collect::<Vec<_>>().join(&b", "[..]);
     let one: &[FieldLine<'_>] = &[(FIELD, &joined)];

@@ -1,5 +1,5 @@
-//! Any reference in `Location` of a response for any target: what it resolves to is a path of the same origin, without
-//! control bytes and dot segments, and resolves to itself.
+//! Any reference in `Location` of a response for any target: it resolves to a path of the same origin, without
+//! control bytes and dot segments, that resolves to itself.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     check(&target(b"/a/b/c?q=1"), bytes);
-    // The first line may be a target of its own.
+    // The first line may be a target.
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     let (line, rest) = bytes.split_at(end);
     let is_target = |byte: &u8| byte.is_ascii_graphic() && *byte != b'#';
@@ -41,7 +41,7 @@ fn check(target: &Target<'_>, reference: &[u8]) {
     assert_eq!(resolve(target, &absolute), Some(uri));
 }
 
-/// The target and what the two fields point to, each once.
+/// Checks that the target and the references in the two fields are invalidated, each once.
 //= RFC 9111 section 4.4: invalidating stored responses
 fn check_invalidated(target: &Target<'_>, reference: &[u8], resolved: Option<&SameOrigin>) {
     let fields = [("Location", reference), ("Content-Location", reference)];

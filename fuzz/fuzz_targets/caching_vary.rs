@@ -1,4 +1,4 @@
-//! Any response with `Vary` and any two requests: the second gets the response of the first exactly when a simple model
+//! Any response with `Vary` and any two requests: the second gets the response to the first exactly if a simple model
 //! finds the same members in all nominated fields.
 
 #![no_main]
@@ -30,7 +30,7 @@ fn check_names(nominated: &NominatedFields) {
     assert_eq!(&NominatedFields::from_joined(nominated.as_str()), nominated);
 }
 
-/// The lines that are made of captured values are captured alike.
+/// Checks that lines made of captured values give the same capture.
 fn check_lines(nominated: &NominatedFields, request: &[FieldLine<'_>]) {
     for negotiation in [Negotiation::AsSent, Negotiation::Normalised] {
         let captured = nominated.capture(Selecting::new(request, negotiation));
@@ -51,7 +51,8 @@ fn check_selects(nominated: &NominatedFields, one: &[FieldLine<'_>], two: &[Fiel
     assert_eq!(key_of_one == key_of_two, is_same);
 }
 
-/// What is the same as it was sent is the same by its meaning, and what is certain is so for a request that was served.
+/// Checks that values equal as sent are equal in meaning, and that an equal choice is certain for a request that was
+/// served.
 fn check_negotiated(nominated: &NominatedFields, one: &[FieldLine<'_>], two: &[FieldLine<'_>]) {
     let [one_means, two_means] = [one, two].map(|lines| Selecting::new(lines, Negotiation::Selecting));
     let captured = nominated.capture(one_means);
@@ -66,7 +67,7 @@ fn as_sent<'a>(request: &'a [FieldLine<'a>]) -> Selecting<'a> {
     Selecting::new(request, Negotiation::AsSent)
 }
 
-/// All members of a field, cut byte by byte.
+/// All members of a field, split byte by byte.
 fn members(section: &[FieldLine<'_>], wanted: &str) -> Vec<Vec<u8>> {
     let values = section.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
     values.flat_map(|(_, value)| cut_at_commas(value)).collect()
@@ -92,7 +93,7 @@ fn cut_at_commas(value: &[u8]) -> Vec<Vec<u8>> {
     members.iter().map(|member| blanks_cut(member).to_vec()).collect()
 }
 
-/// The length of the quoted string at the beginning; a quote without another to close it stands for itself.
+/// The length of the quoted string at the beginning; an unclosed quote counts as a single byte.
 fn quoted_bytes(text: &[u8]) -> usize {
     let mut is_escaped = false;
     for (index, byte) in text.iter().enumerate().skip(1) {

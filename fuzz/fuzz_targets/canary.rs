@@ -1,4 +1,5 @@
-//! Fails as soon as the fuzzer has found a lifetime: a run in which it doesn't fail would show no other failure either.
+//! Fails as soon as the fuzzer has found a lifetime. If a run doesn't fail here, it wouldn't find other failures
+//! either.
 
 #![no_main]
 

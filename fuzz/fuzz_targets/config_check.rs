@@ -1,5 +1,5 @@
-//! Any bytes as a configuration file: every problem has a line of the file and can be shown in it, settings come out
-//! exactly when no problem is an error, and nothing of it drives the terminal of the reader.
+//! Any bytes as a configuration file: every problem has a line of the file and can be shown with it, there are
+//! settings exactly if no problem is an error, and no output controls the reader's terminal.
 
 #![no_main]
 #![expect(dead_code, reason = "the binary uses more of its configuration than its checks")]
@@ -10,7 +10,7 @@ mod certificate;
 #[expect(unused_imports, reason = "names for the rest of the binary")]
 mod config;
 
-/// What the binary has under this name and the configuration asks for.
+/// Stands in for the module of the binary that the configuration uses.
 mod tier {
     pub(crate) fn of_machine() -> String {
         "fuzzed:1".to_owned()
@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 use config::{Input, Overrides, Severity};
 use libfuzzer_sys::fuzz_target;
 
-/// One for each process, so that several can run side by side.
+/// A file for each process, so that several can run side by side.
 static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
     let directory = std::env::temp_dir().join(format!("larder-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a temporary directory");
@@ -52,7 +52,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Whether the configuration may name files outside its directory that have no end or block whoever reads them.
+/// Whether the configuration may name files outside its directory that are endless or block their reader.
 fn may_leave(bytes: &[u8]) -> bool {
     let has = |word: &[u8]| bytes.windows(word.len()).any(|found| found == word);
     let names_device = has(b"/dev") || has(b"/proc") || has(b"/sys");

@@ -1,5 +1,5 @@
-//! Any operations on an engine beside a sorted map, with all its invariants looked at after each; at the end the data set is
-//! saved and brought back. Each operation takes a few bytes of the input.
+//! Any operations on an engine, compared with a sorted map, with all invariants checked after each; at the end the
+//! data set is saved and restored. Each operation takes a few bytes of the input.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use engine::{Access, Cause, Database, Engine, Expiry, OutOfMemory, Policy, Removals, Saved, Settings};
 use libfuzzer_sys::fuzz_target;
 
-/// One shard or two: small, so that memory is full soon.
+/// One shard or two, small enough for memory to be full soon.
 const BYTES_MAX: [u64; 2] = [2 << 20, 17 << 20];
 
 fuzz_target!(|input: &[u8]| {
@@ -36,23 +36,23 @@ struct Entry {
 }
 
 impl fmt::Debug for Entry {
-    /// Short: values are of one byte each.
+    /// Short output: all bytes of a value are equal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} x {:?}, {:?}", self.value.len(), self.value.first(), self.expires_at_ms)
     }
 }
 
-/// The engine, what should be in it, and the time.
+/// The engine, the model of its content, and the time.
 struct Beside {
     settings: Settings,
     engine: Engine,
     model: BTreeMap<Name, Entry>,
     now_ms: u64,
-    /// What it takes without any key.
+    /// The memory of the engine without keys.
     empty_bytes: u64,
 }
 
-/// Keys of several lengths in two databases, one of them longer than a segment takes.
+/// Keys of several lengths in two databases, one of them longer than a segment can hold.
 fn name(number: u8) -> Name {
     let database = Database::new(usize::from(number) % 2).expect("it is below 16");
     let mut key = vec![b'k', number];
@@ -60,7 +60,7 @@ fn name(number: u8) -> Name {
     (database, key)
 }
 
-/// Values below, at and above what fits into a segment beside its key.
+/// Lengths of values below, at and above the room in a segment beside the key.
 fn length(byte: u8) -> usize {
     match byte {
         0..=199 => usize::from(byte),
@@ -103,14 +103,14 @@ impl Beside {
                 let _ = self.engine.with_room(&key, self.now_ms, write);
                 self.engine.make_up(self.now_ms);
             }
-            // Not below what the first tables take.
+            // At least the size of the first tables.
             _ => self.engine.set_bytes_max((1 << 20) + (u64::from(a) << 16)),
         }
         self.follow_removals();
         self.engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
     }
 
-    /// What is gone without being removed must have had a reason, and is gone from the model too.
+    /// Removes from the model the keys that the engine removed by itself, and checks the reasons.
     fn follow_removals(&mut self) {
         for removal in self.engine.take_removed() {
             if let Some(entry) = self.model.remove(&(removal.database, removal.key)) {
@@ -144,7 +144,7 @@ impl Beside {
             let value = Arc::new(entry.value.clone());
             self.engine.lock(&key).set_stored(self.engine.pack(value), expiry, self.now_ms)
         };
-        // What was evicted for it comes before it.
+        // Keys evicted for this write were removed before it.
         self.follow_removals();
         if set.is_ok() {
             self.model.insert(name, entry);
@@ -174,7 +174,7 @@ impl Beside {
         let key = self.engine.key(name.0, &name.1);
         let was_there = self.engine.lock(&key).set_expiry(expiry, self.now_ms);
         assert_eq!(was_there, Ok(is_known), "it needs no room");
-        // What makes up for it afterwards may be this key.
+        // The eviction that makes up for it afterwards may remove this key.
         self.follow_removals();
         if let Some(entry) = self.model.get_mut(&name) {
             entry.expires_at_ms = expires_at_ms;
@@ -196,7 +196,7 @@ impl Beside {
         let mut bytes = Vec::new();
         self.engine.export(1, self.now_ms, &|| 0, &mut bytes).expect("a vector takes all");
         let saved = Arc::new(Saved::open(bytes).expect("it was written whole"));
-        // Room for all: what is brought back is not to be evicted at once.
+        // Room for all keys, so that the restored ones aren't evicted at once.
         let settings = Settings { bytes_max: 64 << 20, ..self.settings };
         let restored = Engine::restored(&settings, &saved, self.now_ms);
         for (name, entry) in &self.model {

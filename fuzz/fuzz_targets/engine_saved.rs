@@ -1,5 +1,5 @@
-//! Any bytes as a save file, or some other bytes in a good one: an error, or an engine whose invariants hold. Never a panic.
-//! Checksums are right here whatever the bytes are, or nobody would get past them.
+//! Any bytes as a save file, or changed bytes in a valid one: an error, or an engine whose invariants hold, but never
+//! a panic. All checksums are accepted here, so that the fuzzer gets past them.
 
 #![no_main]
 
@@ -33,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
     exercise(&engine);
 });
 
-/// A file as an engine writes it: some keys with an expiry, some values on their own, two databases.
+/// A file written by an engine: some keys with an expiry, some values in allocations of their own, two databases.
 static SAMPLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let settings = Settings { bytes_max: 17 << 20, policy: Policy::default(), seed: 7, threads: 1 };
     let engine = Engine::new(&settings);
@@ -50,22 +50,22 @@ static SAMPLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     bytes
 });
 
-/// Three bytes of the input are a place and what stands there: in even numbers near the begin of the first shard, where lengths are,
-/// in odd ones anywhere.
+/// Three bytes of the input are a place and its new value: in even numbers near the beginning of the first shard,
+/// with the lengths, in odd ones anywhere.
 fn changed(input: &[u8]) -> Vec<u8> {
     let mut bytes = SAMPLE.clone();
     for &[low, high, value] in input.as_chunks::<3>().0 {
         let number = usize::from(u16::from_le_bytes([low, high]));
         let at = if number % 2 == 0 { number / 2 % 2048 } else { number / 2 * 7919 };
         let length = bytes.len();
-        // From the end too: there are the table and the trailer.
+        // Counted from the end too, where the table and the trailer are.
         let at = if number & 2 == 0 { at % length } else { length - 1 - at % length };
         bytes[at] = value;
     }
     bytes
 }
 
-/// What was brought back is used, and goes.
+/// Uses and evicts the restored data.
 fn exercise(engine: &Engine) {
     for number in 0..30 {
         let name = format!("key-{number}");
@@ -77,7 +77,7 @@ fn exercise(engine: &Engine) {
     engine.shards().for_each(|mut shard| {
         shard.expire(usize::MAX, NOW_MS + 10);
     });
-    // Not below what the first tables take.
+    // At least the size of the first tables.
     engine.set_bytes_max(1 << 20);
     let key = engine.key(Database::default(), b"another");
     let _ = engine.lock(&key).set(&[1; 900], Expiry::Never, NOW_MS);

@@ -1,5 +1,4 @@
-//! Any bytes as a chunked body. What is taken comes back the same when the encoder writes it and the decoder reads
-//! it again.
+//! Any bytes as a chunked body. An accepted body survives encoding and decoding.
 
 #![no_main]
 
@@ -31,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(again.consumed, written.len());
 });
 
-/// The body, or `None` where it is refused or not complete.
+/// The body, or `None` if it is refused or incomplete.
 fn read(bytes: &[u8], limits: &Limits) -> Option<Body> {
     let mut decoder = BodyDecoder::new(Framing::Chunked, limits);
     let mut chunks = Vec::new();

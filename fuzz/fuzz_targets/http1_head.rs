@@ -1,5 +1,4 @@
-//! Any bytes as a head. What is taken has only what the rules allow, and is taken the same when its parts are
-//! written again.
+//! Any bytes as a head. An accepted head keeps the rules, and gives the same result when its parts are written again.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as a PROXY header. The outcome does not depend on what comes behind it or on how it arrives.
+//! Any bytes as a PROXY header. The result doesn't depend on the bytes after it or on how they are split.
 
 #![no_main]
 

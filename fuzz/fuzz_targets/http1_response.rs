@@ -1,5 +1,5 @@
-//! Any bytes as what an origin sends on one connection. It says the same however the bytes are split. The first four
-//! bytes are the lengths of the pieces, again and again; the lowest bit of the fifth tells whether HEAD was asked.
+//! Any bytes from an origin on one connection. The events are the same however the bytes are split. The first four
+//! bytes are the lengths of the pieces, used repeatedly; the lowest bit of the fifth means that the request was HEAD.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any bytes as a connection with any number of requests. It says the same however the bytes are split. The first
-//! four bytes are the lengths of the pieces, again and again.
+//! Any bytes as a connection with any number of requests. The events are the same however the bytes are split. The
+//! first four bytes are the lengths of the pieces, used repeatedly.
 
 #![no_main]
 

@@ -1,8 +1,9 @@
-//! Any bytes as a script of several clients of a server in memory: each is answered in whole replies, one for each command, the same
-//! however the bytes are split; whoever tracks or watches keys learns of every change; and the invariants of the engine hold.
+//! Any bytes as a script of several clients of a server in memory. Each command has one complete reply, the same
+//! however the bytes are split; clients that track or watch keys learn of every change; and the invariants of the
+//! engine hold.
 //!
-//! The first byte says how the bytes are split and how lines become requests (see `Form`). The rest is a scenario as in
-//! `conformance/resp`, with times: `dispatch/script.rs` reads it.
+//! The first byte selects how the bytes are split and how lines become requests (see `Form`). The rest is a scenario
+//! as in `conformance/resp`, with times: `dispatch/script.rs` reads it.
 
 #![no_main]
 
@@ -19,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
     let form = Form::of(first);
     let whole = Play::new(script, Form { piece_bytes: usize::MAX, ..form }).run();
     let split = Play::new(script, form).run();
-    // What buffers take is taken from keys: with memory full, other keys are evicted.
+    // Buffers take memory from keys: if memory is full, other keys are evicted.
     if !dispatch::depends_on_chance_or_clock(script) && !whole.has_evicted && !split.has_evicted {
         assert_eq!(whole.text(), split.text());
     }

@@ -1,4 +1,5 @@
-//! Any bytes as a purge, as they are or behind a head that is right: an error, or a purge that is written with the same bytes. Never a panic.
+//! Any bytes as a purge, as they are or after a valid head: an error, or a purge that encodes to the same bytes, but
+//! never a panic.
 
 #![no_main]
 
@@ -16,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
 fn check(bytes: &[u8]) {
     if let Ok(record) = PurgeRecord::decode(bytes) {
         assert_eq!(record.encode().as_deref(), Ok(bytes));
-        // What people are shown of it.
+        // The texts shown to people.
         assert!(!record.what.to_string().is_empty() && !record.what.form().is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! Any bytes as a record or a segment, or the content of one in a frame whose length and checksum are right: an error, or values that are
-//! written with the same bytes. Never a panic.
+//! Any bytes as a record or a segment, or as the content of one in a frame with a valid length and checksum: an
+//! error, or values that encode to the same bytes, but never a panic.
 
 #![no_main]
 
@@ -32,18 +32,18 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The key that the bytes say, or none.
+/// The key in the bytes, or none.
 fn key_of(bytes: &[u8]) -> &[u8] {
     let Some(&[low, high]) = bytes.get(12..14) else { return b"" };
     bytes.get(14..14 + usize::from(u16::from_le_bytes([low, high]))).unwrap_or_default()
 }
 
-/// Who doesn't know the secret reads what has a tag, and does not write it.
+/// Whether the record has a tag. Without the secret, such a record can be read but not written.
 fn has_tag(bytes: &[u8]) -> bool {
     bytes[5] & 1 != 0
 }
 
-/// A frame without a tag around these bytes.
+/// These bytes in a frame without a tag.
 fn framed(kind: u8, content: &[u8]) -> Vec<u8> {
     let length = u32::try_from(content.len() + 20).unwrap_or(u32::MAX);
     let mut bytes = [b"LAR\x01", &[kind % 4, 0, 0, 0][..], &length.to_le_bytes(), content].concat();

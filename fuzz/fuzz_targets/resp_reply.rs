@@ -1,5 +1,5 @@
-//! Any bytes as replies. They say the same however the bytes are split, and what is written of them is read again. The
-//! first four bytes are the lengths of the pieces, again and again.
+//! Any bytes as replies. The result is the same however the bytes are split, and replies survive encoding and
+//! parsing. The first four bytes are the lengths of the pieces, used repeatedly.
 
 #![no_main]
 
@@ -48,7 +48,7 @@ fn lengths(bytes: &[u8], cuts: impl Iterator<Item = usize>) -> (Vec<usize>, Opti
 fn check_round_trip(value: &Value<'_>) {
     let mut written = Vec::new();
     value.encode(&mut written);
-    // A number may have more digits than were sent.
+    // An encoded number may have more digits than were sent.
     let limits = Limits { line_bytes_max: 1024, ..LIMITS };
     let again = Value::parse(&written, &limits).expect("it was written by us");
     let mut twice = Vec::new();

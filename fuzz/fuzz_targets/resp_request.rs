@@ -1,5 +1,6 @@
-//! Any bytes as requests, of RESP and of the 0x1F text protocol. RESP says the same however the bytes are split, and with
-//! arguments that are kept elsewhere while they arrive. The first four bytes are the lengths of the pieces, again and again.
+//! Any bytes as requests, in RESP and in the 0x1F text protocol. The result for RESP is the same however the bytes
+//! are split, and if arguments are kept elsewhere while they arrive. The first four bytes are the lengths of the
+//! pieces, used repeatedly.
 
 #![no_main]
 
@@ -43,7 +44,7 @@ fn requests(bytes: &[u8], cuts: impl Iterator<Item = usize>) -> Requests {
     (requests, None)
 }
 
-/// Reads requests, and keeps each argument of which a part is missing apart from them.
+/// Reads requests, and keeps incomplete arguments apart from the other bytes.
 struct Apart {
     scanner: RequestScanner,
     unread: Vec<u8>,
@@ -84,7 +85,7 @@ impl Apart {
         Ok(())
     }
 
-    /// Takes the first request; whether it is there.
+    /// Takes the first request, and returns whether there is one.
     fn take_request(&mut self) -> Result<bool, DecodeError> {
         let apart = self.argument.as_ref().map_or(0, |(_, argument)| argument.len());
         match self.scanner.scan(&self.unread) {
@@ -104,7 +105,8 @@ impl Apart {
                 self.set_apart();
                 Ok(false)
             }
-            // Where in the request it is: what was set apart stands before it, for nothing behind it was read until then.
+            // The place in the request: the argument kept apart comes before it, since nothing after the argument was
+            // read until then.
             Err(error) => Err(DecodeError { at: error.at + apart, ..error }),
         }
     }

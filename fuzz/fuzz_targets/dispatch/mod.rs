@@ -1,4 +1,4 @@
-//! Clients of a server in memory, and what is to hold whatever they say.
+//! Clients of a server in memory, and checks that hold for any input.
 
 mod observer;
 mod play;
@@ -7,22 +7,22 @@ mod script;
 pub use play::Play;
 pub use script::Form;
 
-/// Ends the process, or lets it wait.
+/// Whether a script may end the process or make it wait.
 pub fn is_harmful(script: &[u8]) -> bool {
     has_word(script, &["shutdown", "sleep"])
 }
 
-/// Replies to these differ from one run to the next, or with the pieces that the bytes came in.
+/// Whether replies to the script may differ between runs, or with the way in which its bytes are split.
 pub fn depends_on_chance_or_clock(script: &[u8]) -> bool {
     let words = [
         "random", "time", "info", "slowlog", "latency", "list", "memory", "stats", "doctor", "debug",
         "channels", "monitor",
     ];
-    // Broadcasts tell at once of all that changed with the same bytes.
+    // A broadcast covers all changes in the same read.
     has_word(script, &words) || has_word(script, &["bcast"])
 }
 
-/// In capitals or not.
+/// Whether the script has one of these words, in any case.
 pub fn has_word(script: &[u8], words: &[&str]) -> bool {
     let text = script.to_ascii_lowercase();
     words.iter().any(|word| text.windows(word.len()).any(|window| window == word.as_bytes()))

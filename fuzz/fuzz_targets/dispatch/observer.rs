@@ -1,19 +1,19 @@
-//! Clients that are to learn of every change: one keeps values that it was given (CLIENT TRACKING), one watches keys (WATCH).
+//! Clients that must learn of every change: one caches values (CLIENT TRACKING), one watches keys (WATCH).
 
 use std::collections::BTreeMap;
 
 use kv::{Offline, OfflineClient};
 use resp::{Limits, Scanner, Value};
 
-/// Of database 0.
+/// Keys of database 0.
 const KEYS: [&str; 3] = ["a", "b", "key"];
 
 pub struct Observer {
-    /// Tells the truth: it reads, and nobody tells it anything.
+    /// Reads the current values, without relying on messages.
     reader: OfflineClient,
     tracker: OfflineClient,
     watcher: OfflineClient,
-    /// What the tracker may believe, by key.
+    /// The values that the tracker may still use, by key.
     believed: BTreeMap<&'static str, Vec<u8>>,
     watched: Vec<Vec<u8>>,
 }
@@ -26,14 +26,14 @@ impl Observer {
         Self { reader, tracker, watcher, believed: BTreeMap::new(), watched: Vec::new() }
     }
 
-    /// Compares what both were told with what there is now. `None`: one of them was disconnected.
+    /// Compares the knowledge of both clients with the current values. `None`: one of them was disconnected.
     pub fn look(&mut self, now_ms: u64) -> Option<()> {
         let values = self.values(now_ms)?;
         self.check_watcher(&values, now_ms)?;
         self.check_tracker(&values, now_ms)
     }
 
-    /// Value and expiry of each key, as the server says them.
+    /// The value and expiry of each key, as the server reports them.
     fn values(&mut self, now_ms: u64) -> Option<Vec<Vec<u8>>> {
         let mut value = |key: &str| {
             Some(ask(&mut self.reader, &format!("GET {key}\r\nPEXPIRETIME {key}"), now_ms)?.concat())
@@ -73,7 +73,7 @@ impl Observer {
         Some(())
     }
 
-    /// Whether it is a message, and not a reply.
+    /// Handles a message; returns false for a reply.
     fn hear_of_change(&mut self, reply: &[u8]) -> bool {
         let Ok(Value::Push(message)) = Value::parse(reply, &Limits::default()) else { return false };
         match message.get(1) {
@@ -98,7 +98,7 @@ fn is_missing(value: &[u8]) -> bool {
     value.starts_with(b"$-1\r\n")
 }
 
-/// Replies and messages, one by one.
+/// The replies and messages, one by one.
 fn ask(client: &mut OfflineClient, request: &str, now_ms: u64) -> Option<Vec<Vec<u8>>> {
     let mut told = Vec::new();
     client.hear(format!("{request}\r\n").as_bytes(), now_ms, &mut told)?;

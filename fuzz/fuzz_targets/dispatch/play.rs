@@ -1,4 +1,4 @@
-//! A script that is played to a server.
+//! Runs a script against a server.
 
 use std::sync::Arc;
 
@@ -24,18 +24,18 @@ pub struct Play {
     transcript: Transcript,
 }
 
-/// What the script leaves to be looked at.
+/// The checks that a script allows.
 #[derive(Clone, Copy)]
 struct Rules {
-    /// All are RESP.
+    /// All replies are complete RESP replies.
     has_whole_replies: bool,
-    /// One for each request.
+    /// Each request has one reply.
     counts_replies: bool,
-    /// A client is always answered in the end.
+    /// Every client gets its last reply.
     has_last_word: bool,
 }
 
-/// What everybody got, in order.
+/// The output for all clients, in order.
 #[derive(Default)]
 pub struct Transcript {
     replies: Vec<u8>,
@@ -87,7 +87,7 @@ impl Play {
             if let Some(observer) = &mut self.observer
                 && observer.look(self.now_ms).is_none()
             {
-                // It was killed.
+                // The observer was killed.
                 self.observer = None;
             }
         }
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Everything that it was told: replies, then messages, which may come before or after any reply.
+    /// All output of a client: the replies, then the messages, which may come before or after any reply.
     fn end(mut self, rules: Rules, now_ms: u64) -> Vec<u8> {
         self.say(b"", now_ms);
         if !rules.has_whole_replies {
@@ -174,7 +174,7 @@ impl Client {
     }
 }
 
-/// Whole ones that want a reply; `None` where the last one has no end.
+/// The number of complete requests that have a reply; `None` if the last one is incomplete.
 fn count_requests(mut bytes: &[u8]) -> Option<usize> {
     let mut requests = 0;
     while !bytes.is_empty() {
@@ -186,7 +186,7 @@ fn count_requests(mut bytes: &[u8]) -> Option<usize> {
     Some(requests)
 }
 
-/// Replies, and messages that are none; all are whole.
+/// Splits complete output into replies and messages.
 fn split(mut bytes: &[u8]) -> (Vec<&[u8]>, Vec<&[u8]>) {
     let (mut replies, mut messages) = (Vec::new(), Vec::new());
     while !bytes.is_empty() {
@@ -199,5 +199,5 @@ fn split(mut bytes: &[u8]) -> (Vec<&[u8]>, Vec<&[u8]>) {
     (replies, messages)
 }
 
-/// How they begin, in RESP3 and in RESP2.
+/// The beginnings of messages in RESP3 and RESP2.
 const MESSAGES: [&[u8]; 4] = [b">", b"*3\r\n$7\r\nmessage", b"*4\r\n$8\r\npmessage", b"*3\r\n$8\r\nsmessage"];

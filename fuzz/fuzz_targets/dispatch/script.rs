@@ -1,17 +1,17 @@
-//! What the bytes mean.
+//! The meaning of the bytes of a script.
 //!
-//! A line `NAME: TEXT` is what a client says; one without a name is said by the first client. Lines of the same client that follow
-//! each other are sent at once. `\n` in a text is the end of a line too. `+NUMBER` lets so many milliseconds pass, `close` ends
-//! a connection, and `==` all of them.
+//! A line `NAME: TEXT` is input from a client; a line without a name is from the first client. Consecutive lines of
+//! the same client are sent at once. `\n` in a text also ends a line. `+NUMBER` advances the time by this many
+//! milliseconds, `close` ends a connection, and `==` ends all.
 
 use resp::encode_command;
 
-/// How the lines of a script become bytes.
+/// The conversion of the lines of a script to bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     pub piece_bytes: usize,
     pub is_text_protocol: bool,
-    /// Words become an array of bulk strings, as most clients send them.
+    /// Sends words as an array of bulk strings, as most clients do.
     pub is_array: bool,
 }
 
@@ -23,7 +23,7 @@ pub enum Step {
     Wait(u64),
 }
 
-/// Those with an odd number begin with RESP3.
+/// The number of clients; those with an odd number begin with RESP3.
 pub const CLIENTS: usize = 8;
 /// A year has 3e10 ms.
 const WAIT_DIGITS: usize = 11;
@@ -85,7 +85,7 @@ fn step(line: &[u8], form: Form) -> Step {
     Step::Say { client, bytes: lines.into_iter().flat_map(|line| form.request(line)).collect() }
 }
 
-/// The client of a name; names that end with 3 are of RESP3.
+/// The client with this name, and the rest of the line. Names that end with 3 use RESP3.
 fn named(line: &[u8]) -> Option<(usize, &[u8])> {
     let colon = line.iter().position(|byte| !byte.is_ascii_alphanumeric())?;
     let (name, text) = (&line[..colon], line[colon..].strip_prefix(b": ")?);

@@ -1,4 +1,4 @@
-//! Turns fuzzer bytes into header sections: lines of `name: value`, as a strict parser would let them through.
+//! Turns fuzzer bytes into header sections: lines of `name: value`, as a strict parser would accept them.
 
 use caching::FieldLine;
 
@@ -14,13 +14,13 @@ fn line(bytes: &[u8]) -> Option<FieldLine<'_>> {
     is_token.then(|| (name, bytes[colon + 1..].trim_ascii()))
 }
 
-/// Two sections, with an empty line between them.
+/// Two sections, separated by an empty line.
 pub fn two(bytes: &[u8]) -> (Vec<FieldLine<'_>>, Vec<FieldLine<'_>>) {
     let (one, two) = cut(bytes);
     (lines(one), lines(two))
 }
 
-/// What stands before the first empty line, and what from there on.
+/// The bytes before the first empty line, and those from there on.
 pub fn cut(bytes: &[u8]) -> (&[u8], &[u8]) {
     let at = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap_or(bytes.len());
     let (one, two) = bytes.split_at(at);
