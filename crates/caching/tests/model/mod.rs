@@ -473,7 +473,7 @@ impl Cache {
 
 fn best_of<'a>(matching: impl Iterator<Item = &'a Stored>) -> Option<&'a Stored> {
     let view = |stored: &'a Stored| Matching { facts: &stored.facts, nominated: &stored.nominated };
-    // Of equal candidates, the one stored last.
+    // If they are equal, the one stored last.
     matching.reduce(|best, stored| if view(best).goes_before(&view(stored)) { best } else { stored })
 }
 
