@@ -76,7 +76,7 @@ export function checkClient(client: unknown): RedisClientLike {
 
 function checkNodeRedis({ credentialsProvider, password }: NodeRedisOptions): void {
   if (password === undefined && credentialsProvider !== undefined && credentialsProvider.credentials === undefined) {
-    throw new TypeError(`a credentialsProvider of the type "${credentialsProvider.type}" can't be asked: give opts.client a function that makes a client`)
+    throw new TypeError(`a credentialsProvider of the type "${credentialsProvider.type}" can't be read: give opts.client a function that makes a client`)
   }
 }
 

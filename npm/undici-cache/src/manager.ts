@@ -146,7 +146,7 @@ export class LarderCacheManager extends QuietEmitter {
     if (!prefix || prefix === this.#options.prefix) return this
     const known = this.#others.get(prefix)
     if (known !== undefined) return known
-    if (this.#others.size >= PREFIXES_MAX) throw new RangeError(`a manager works with ${PREFIXES_MAX} prefixes at most`)
+    if (this.#others.size >= PREFIXES_MAX) throw new RangeError(`a manager supports at most ${PREFIXES_MAX} prefixes`)
     const other = new LarderCacheManager({ ...this.#openOptions(), prefix })
     for (const event of ['add-entry', 'delete-entry', PURGES]) other.on(event, (...values: unknown[]) => this.tell(event, ...values))
     this.#others.set(prefix, other)

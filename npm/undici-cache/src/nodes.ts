@@ -97,7 +97,7 @@ export class ClusterNodes implements Nodes {
   linkOf(name: string): Link {
     const slot = slotOf(name)
     const range = this.#ranges.find(({ first, last }) => slot >= first && slot <= last)
-    if (range === undefined) throw new StoreUnavailableError('no node of the cluster is known for this key')
+    if (range === undefined) throw new StoreUnavailableError('no known node of the cluster holds this key')
     return range.link
   }
 

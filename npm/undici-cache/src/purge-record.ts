@@ -129,7 +129,7 @@ function readText(reader: ByteReader): string {
   try {
     return utf8.decode(reader.take(reader.u16()))
   } catch {
-    throw invalid('a purge ends before it should, or is not text')
+    throw invalid('a purge ends too early, or is not valid text')
   }
 }
 
@@ -141,16 +141,16 @@ function checkPurged(what: Purged): void {
 
 function checkUrl(url: string): void {
   checkText('a URL', url, URL_BYTES_MAX)
-  if (!url.includes('://') || /[#\s]/.test(url)) throw invalid('a URL needs a scheme, and no blanks and no fragment')
+  if (!url.includes('://') || /[#\s]/.test(url)) throw invalid('a URL must have a scheme, and neither blanks nor a fragment')
 }
 
 function checkSelection({ tags, match, site, host, scheme, prefix }: Selection): void {
   if (tags.length === 0 && match === 'any' && [site, host, prefix].every((text) => text === undefined)) {
-    throw invalid('nothing is selected')
+    throw invalid('a selection must not be empty')
   }
   if (tags.length > TAGS_MAX) throw invalid(`expected at most ${TAGS_MAX} tags, found ${tags.length}`)
-  if (match === 'all' && tags.length < 2) throw invalid('all tags are two tags or more')
-  if (scheme !== undefined && host === undefined) throw invalid('a scheme is for a host')
+  if (match === 'all' && tags.length < 2) throw invalid('expected at least two tags with match "all"')
+  if (scheme !== undefined && host === undefined) throw invalid('a scheme requires a host')
   for (const tag of tags) checkText('a tag', tag, TAG_BYTES_MAX)
   if (site !== undefined) checkLength('a site', site, SITE_BYTES_MAX)
   if (host !== undefined) checkHost(host)
@@ -164,7 +164,7 @@ function checkHost(host: string): void {
 
 function checkPrefix(prefix: string): void {
   checkText('a prefix', prefix, PREFIX_BYTES_MAX)
-  if (!prefix.startsWith('/') || /[ ?#]/.test(prefix)) throw invalid('a prefix is a path, without blanks and query')
+  if (!prefix.startsWith('/') || /[ ?#]/.test(prefix)) throw invalid('a prefix must be a path without blanks and query')
 }
 
 function checkText(what: string, text: string, bytesMax: number): void {

@@ -99,7 +99,7 @@ export class Turns {
       ['PTTL', this.#shared.names.lease(place.digest)],
     ])
     const [record, leaseMs] = answers.slice(follow.length) as [Buffer, unknown]
-    if (typeof leaseMs !== 'number') throw new StoreUnavailableError('the store doesn\'t say how long a lease lasts')
+    if (typeof leaseMs !== 'number') throw new StoreUnavailableError('the store returned no time to live of a lease')
     return { record, leaseMs, isNotShared: isNotShared(record) }
   }
 
