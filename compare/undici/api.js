@@ -1,4 +1,4 @@
-// The API behind the caches: five routes over 501 products, each of which works for a millisecond before it answers.
+// The API behind the caches: five routes over 501 products. Each works for a millisecond before it answers.
 
 import { createServer } from 'node:http'
 import { pathToFileURL } from 'node:url'
@@ -9,7 +9,7 @@ const USERS = 5
 const LISTED = 20
 const WORK_MS = 1
 
-/** Words to describe products with, so that bodies aren't all the same byte. */
+/** Words for descriptions, so that bodies vary. */
 const WORDS = 'plain sturdy light quiet large small round heavy smooth bright'.split(' ')
 
 const products = Array.from({ length: PRODUCTS }, (_, id) => ({
@@ -33,7 +33,7 @@ function summaries(list) {
   return list.slice(0, LISTED).map(({ id, name, price }) => ({ id, name, price }))
 }
 
-/** What a path answers: lifetime in seconds, tags and body; `undefined` where there is nothing. */
+/** The answer to a path: lifetime in seconds, tags and body; `undefined` if there is none. */
 function answerTo(path) {
   const [kind, first, second] = path.split('/').slice(2)
   if (kind === 'stats') return { maxAge: 900, tags: ['stats'], body: { products: PRODUCTS, categories: CATEGORIES.length } }
@@ -50,7 +50,7 @@ function work() {
   while (performance.now() < end);
 }
 
-/** Listens, and says where: `PUT /api/products/ID` changes the price of a product. */
+/** Starts the API, and returns its URL. `PUT /api/products/ID` changes the price of a product. */
 export async function startApi(port = 0) {
   const server = createServer((request, response) => {
     const { pathname } = new URL(request.url, 'http://api')

@@ -1,4 +1,4 @@
-// `npm run bench` in npm/undici-cache: hits of one cache after the other, or of the one that CACHE_TYPE or the argument names.
+// `npm run bench` in npm/undici-cache: measures hits of one cache after another, or of the cache named by CACHE_TYPE or the argument.
 
 import { backend, main, Missing, prepare, proxyPort, redisPort, startProxy } from './processes.js'
 import { canonical } from './titles.js'

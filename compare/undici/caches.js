@@ -1,4 +1,4 @@
-// The caches that are compared, each as a dispatcher for undici: what CACHE_TYPE may say.
+// The caches to compare, each as a dispatcher for undici, by the values of CACHE_TYPE.
 
 import { Agent, cacheStores, interceptors } from 'undici'
 import peer from 'undici-cache-redis'
@@ -20,7 +20,7 @@ function larderStore(tracking) {
   return new LarderCacheStore({ clientOpts: clientOpts(), tracking, cacheTagsHeader: TAGS, ...LIMITS })
 }
 
-/** By CACHE_TYPE; titles.js has the same names. */
+/** Caches by CACHE_TYPE; titles.js has the same names. */
 export const CACHES = {
   none: {},
   memory: { store: () => new cacheStores.MemoryCacheStore({ maxCount: LIMITS.maxCount, maxSize: LIMITS.maxSize }) },

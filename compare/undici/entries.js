@@ -1,4 +1,4 @@
-// Entries that measurements put into a store by undici's contract, without HTTP.
+// Entries that measurements put into a store through undici's contract, without HTTP.
 
 const ORIGIN = 'http://entries.test'
 
@@ -18,7 +18,7 @@ export async function put(store, key, body, vary = undefined) {
   await written
 }
 
-/** Does `work` for each number below `count`, so many at a time. */
+/** Runs `work` for each number below `count`, at most `atOnce` at a time. */
 export async function forEach(count, atOnce, work) {
   let next = 0
   await Promise.all(Array.from({ length: atOnce }, async () => {
@@ -26,7 +26,7 @@ export async function forEach(count, atOnce, work) {
   }))
 }
 
-/** Waits until others may see what was put: some stores tidy up behind a write. */
+/** Waits until other processes may see the entry: some stores do work after a write. */
 export async function untilFound(store, key) {
   while (await store.get(key) === undefined) await new Promise((resolve) => setTimeout(resolve, 5))
 }

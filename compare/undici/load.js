@@ -6,7 +6,7 @@ import { percentile } from './report.js'
 
 const CONNECTIONS = 10
 
-/** Each path once; how many came from the cache. */
+/** Requests each path once, and returns the number of cache hits. */
 export async function warm(url) {
   let hits = 0
   for (const path of PATHS) {
@@ -17,7 +17,7 @@ export async function warm(url) {
   return hits
 }
 
-/** autocannon's own result has no p95, so the time of each response is kept too. */
+/** Runs autocannon and keeps the time of each response, because its own result has no p95. */
 function run(options) {
   return new Promise((resolve, reject) => {
     const times = []
@@ -26,7 +26,7 @@ function run(options) {
   })
 }
 
-/** What `seconds` of load have shown; `cpuUs` is processor time of the server for each request. */
+/** The results of `seconds` of load; `cpuUs` is the server's processor time for each request. */
 export async function load(proxy, seconds) {
   const before = await proxy.ask('cpu')
   const { result, times } = await run({

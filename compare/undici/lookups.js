@@ -1,5 +1,5 @@
-// What a look-up costs that the store has to be asked for, among UNRELATED_KEYS other keys: LOOKUPS of them, one after the other, of entries with
-// VARIANTS responses each. Reports milliseconds.
+// Measures look-ups that ask the store, among UNRELATED_KEYS other keys: LOOKUPS of them, one after another, of entries with VARIANTS responses each. Reports
+// milliseconds.
 
 import { Redis } from 'iovalkey'
 import { CACHES } from './caches.js'

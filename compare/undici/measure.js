@@ -1,4 +1,4 @@
-// Measures everything. README.md says what, and which variables there are.
+// Runs all measurements. README.md describes them and their variables.
 
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -18,7 +18,7 @@ const number = (name, otherwise) => {
 
 const say = (text) => process.stderr.write(`compare: ${text}\n`)
 
-/** The rows that were asked for by CACHES, all without. */
+/** The rows that CACHES selects; all by default. */
 function chosen(types) {
   const wanted = (process.env.CACHES ?? '').split(/[\s,]+/).filter(Boolean)
   const unknown = wanted.find((type) => CACHES[type] === undefined)
@@ -26,7 +26,7 @@ function chosen(types) {
   return types.filter((type) => wanted.length === 0 || wanted.includes(type))
 }
 
-/** Servers under test, all there at once, so that rounds can take turns among them. */
+/** Starts all servers under test, so that rounds can alternate among them. */
 async function startAll(types, backend) {
   const running = []
   for (const type of types) {
@@ -47,7 +47,7 @@ async function measureLoad(types, backend, { rounds, seconds }) {
     await load(proxy, Math.min(2, seconds))
   }
   for (let round = 1; round <= rounds; round++) {
-    // Another one comes first each time: what the machine did before is no one's advantage.
+    // Each round begins with another cache, so that none benefits from the machine's earlier state.
     for (const at of running.keys()) {
       const { type, proxy } = running[(at + round) % running.length]
       say(`round ${round} of ${rounds}: ${type}`)
@@ -58,7 +58,7 @@ async function measureLoad(types, backend, { rounds, seconds }) {
   return Object.fromEntries([...found].map(([type, results]) => [type, medians(results)]))
 }
 
-/** One script for each cache, with a store of its own. */
+/** Runs a script for each cache, with a store of its own. */
 async function measureEach(types, script, env, execArgv) {
   const found = {}
   for (const type of types) {

@@ -1,4 +1,4 @@
-// What a measurement starts: checked first, on loopback, and ended by its process id, also after an error or Ctrl-C.
+// Processes for measurements. Their requirements are checked first; they run on loopback, and are ended by process id, even after an error or Ctrl-C.
 
 import { execFileSync, fork, spawn } from 'node:child_process'
 import { existsSync, statSync } from 'node:fs'
@@ -10,10 +10,10 @@ const START_MS = 10_000
 const here = fileURLToPath(new URL('.', import.meta.url))
 const packageFolder = fileURLToPath(new URL('../../npm/undici-cache', import.meta.url))
 
-/** Something is missing that the reader can mend. */
+/** A missing requirement that the reader can install or set. */
 export class Missing extends Error {}
 
-/** Runs a program, and says what is missing in one line. */
+/** Runs a program, and prints a missing requirement in one line. */
 export async function main(name, work) {
   try {
     await work()
@@ -35,7 +35,7 @@ function own(child) {
 process.once('exit', () => children.forEach((child) => child.kill('SIGKILL')))
 for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(130))
 
-/** Ends what was started, and waits for that. */
+/** Ends a process, and waits until it is gone. */
 async function stop(child) {
   if (child.exitCode !== null || child.signalCode !== null) return
   const gone = new Promise((resolve) => child.once('exit', resolve))
@@ -57,7 +57,7 @@ function npm(folder, ...args) {
   }
 }
 
-/** Node.js, the dependencies of the lock files, and the package as it is now. */
+/** Checks Node.js, installs the dependencies of the lock files, and builds the package. */
 export function prepare() {
   const [major, minor] = process.versions.node.split('.').map(Number)
   if (major < 20 || (major === 20 && minor < 18)) throw new Missing(`Node.js is ${process.version}: install 20.18.1 or newer`)
@@ -77,7 +77,7 @@ function which(command) {
   }
 }
 
-/** The command that starts a store: `redis-server`, or Larder where STORE=kv. */
+/** The command that starts a store: `redis-server`, or Larder if STORE=kv. */
 function storeCommand() {
   const name = process.env.STORE || 'redis'
   if (!['redis', 'kv'].includes(name)) throw new Missing(`STORE is "${name}": expected redis or kv`)
@@ -85,7 +85,7 @@ function storeCommand() {
   if (which(command) === undefined) {
     throw new Missing(name === 'redis'
       ? 'redis-server is not installed: install it (apt-get install redis-server), or set STORE=kv, or REDIS_PORT to one that runs'
-      : `"${command}" is no program: build Larder (cargo build --release) and set LARDER to target/release/larder`)
+      : `"${command}" is not a program: build Larder (cargo build --release) and set LARDER to target/release/larder`)
   }
   const args = name === 'redis'
     ? (port) => ['--port', port, '--bind', HOST, '--save', '', '--appendonly', 'no']
@@ -93,12 +93,12 @@ function storeCommand() {
   return { command, args }
 }
 
-/** What the stores are, for the report. */
+/** The version of the store, for the report. */
 export function storeVersion() {
   return execFileSync(storeCommand().command, ['--version'], { encoding: 'utf8' }).split('\n')[0].replace(/ sha=.*/, '')
 }
 
-/** Where BACKEND_URL says, or an API that is started. */
+/** The URL in BACKEND_URL, or that of an API started here. */
 export async function backend() {
   const url = process.env.BACKEND_URL
   if (!url) return (await startApi()).url
@@ -110,7 +110,7 @@ export async function backend() {
   return url
 }
 
-/** Where REDIS_PORT says, or a store that is started. */
+/** The port in REDIS_PORT, or that of a store started here. */
 export async function redisPort() {
   const port = Number(process.env.REDIS_PORT || 0)
   if (port === 0) return (await startStore()).port
@@ -118,7 +118,7 @@ export async function redisPort() {
   return port
 }
 
-/** Where PROXY_PORT says; 0 is a port that is free. */
+/** The port in PROXY_PORT; 0 means a free port. */
 export async function proxyPort() {
   const port = Number(process.env.PROXY_PORT || 0)
   if (!Number.isInteger(port) || port < 0 || port > 65_535) throw new Missing(`PROXY_PORT is "${process.env.PROXY_PORT}": expected a number up to 65535`)
@@ -152,7 +152,7 @@ async function freePort() {
   return port
 }
 
-/** A store of its own, empty. */
+/** Starts an empty store. */
 export async function startStore() {
   const { command, args } = storeCommand()
   const port = await freePort()
@@ -164,7 +164,7 @@ export async function startStore() {
   return { port, stop: () => stop(child) }
 }
 
-/** A process of this folder, which says where it listens, or what it found. `ask` sends it a question. */
+/** Starts a script of this folder, and waits for its first message: its URL, or its results. `ask` sends it a question. */
 async function start(script, env, execArgv = []) {
   const child = own(fork(`${here}${script}`, { env: { NODE_NO_WARNINGS: '1', ...process.env, ...env }, execArgv, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] }))
   const first = await new Promise((resolve, reject) => {

@@ -1,5 +1,5 @@
-// The server under test: an HTTP server that gets everything from BACKEND_URL by undici, through the cache that CACHE_TYPE names.
-// PROXY_PORT is where it listens; REDIS_PORT is where its store is. A parent process may ask for its CPU time, and for purges.
+// The server under test: an HTTP server that requests everything from BACKEND_URL with undici, through the cache in CACHE_TYPE. It listens on PROXY_PORT, and
+// its store is at REDIS_PORT. A parent process may ask for its CPU time, and for purges.
 
 import { createServer } from 'node:http'
 import { request } from 'undici'
@@ -8,7 +8,10 @@ import { openCache } from './caches.js'
 const type = process.env.CACHE_TYPE ?? 'redis-tracking'
 const backend = process.env.BACKEND_URL ?? 'http://127.0.0.1:3000'
 const { dispatcher, store } = openCache(type)
-/** What the API's Vary names. Without it undici-cache-redis 1.0.1 uses none of its local copies: to it, a field that is absent is none that was absent. */
+/**
+ * The request field in the API's `Vary`. Without it, undici-cache-redis 1.0.1 uses none of its local copies: it doesn't match an absent field with one that was
+ * absent.
+ */
 const headers = { 'x-some-header': 'bench' }
 
 const server = createServer(async (incoming, outgoing) => {

@@ -1,4 +1,4 @@
-// Two processes over one store, under load: a product changes, its tag is deleted in one process, and the other one is asked until it has the change.
+// Two processes over one store, under load: a product changes, its tag is deleted in one process, and the other one is polled until it has the change.
 
 import { load } from './load.js'
 
@@ -9,7 +9,7 @@ async function priceAt(url, path) {
   return (await (await fetch(url + path)).json()).price
 }
 
-/** Milliseconds from the end of the deletion in one process until the other one answers with the change; `undefined`: not within 3 s. */
+/** Milliseconds from the end of the deletion in one process until the other one answers with the change; `undefined` after 3 s. */
 async function purgeOnce(backend, [one, other], product) {
   const path = `/api/products/${product}`
   await priceAt(one.url, path)
@@ -23,7 +23,7 @@ async function purgeOnce(backend, [one, other], product) {
   return undefined
 }
 
-/** Purges for as long as there is load on both. */
+/** Purges while there is load on both processes. */
 export async function purgeUnderLoad(backend, proxies, seconds) {
   let isOver = false
   const loads = Promise.all(proxies.map((proxy) => load(proxy, seconds))).finally(() => { isOver = true })

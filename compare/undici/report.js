@@ -1,4 +1,4 @@
-// From what was measured to a page: tables, and which budgets hold.
+// Turns results into a page: tables, and the budgets that are met.
 
 import { TITLES } from './titles.js'
 
@@ -15,7 +15,7 @@ export function percentile(values, percent) {
   return sorted[Math.max(0, Math.ceil(sorted.length * percent / 100) - 1)]
 }
 
-/** Of each number, the median of all rounds. */
+/** The median of each number over all rounds. */
 export function medians(rounds) {
   return Object.fromEntries(Object.keys(rounds[0]).map((name) => [name, median(rounds.map((round) => round[name]))]))
 }
@@ -38,7 +38,7 @@ export function loadTable(load) {
 /** Both tables of hits. */
 export const loadTables = (load) => [loadTable(load), improvementTable(load)].filter(Boolean).join('\n\n')
 
-/** How many times as good as no cache each is; nothing where no cache wasn't measured. */
+/** Each cache as a multiple of no cache; empty if no cache wasn't measured. */
 export function improvementTable({ none, ...load }) {
   if (none === undefined || Object.keys(load).length === 0) return ''
   const times = (ratio) => `${digits(ratio, 1)} x`
@@ -65,12 +65,12 @@ function purgeTable(purges) {
   return table(['cache', 'purges', 'not seen in 3 s', 'p50 ms', 'p99 ms', 'requests/s of both'], rows)
 }
 
-/** A ratio, and what it must be at least; nothing where one side wasn't measured. */
+/** A ratio and its required minimum; nothing if one side wasn't measured. */
 function budget(title, least, one, other) {
   return one === undefined || other === undefined ? undefined : { title, least, ratio: one / other }
 }
 
-/** Of hits, with the ratio by processor time, which other work on the machine changes less. */
+/** A budget of hits, with the ratio by processor time, which is less sensitive to other work on the machine. */
 function hitBudget(title, least, one, other) {
   const found = budget(title, least, one?.perSecond, other?.perSecond)
   return found && { ...found, byCpu: other.cpuUs / one.cpuUs }
@@ -96,7 +96,7 @@ function madeBy({ date, commit, machine, node, undici, peer, store }) {
 
 const [BEGIN, END] = ['<!-- compare:begin -->', '<!-- compare:end -->']
 
-/** A page with hits and budgets between its two comments. */
+/** A page with hits and budgets between its two marker comments. */
 export function shownIn(text, results) {
   const [begin, end] = [text.indexOf(BEGIN), text.indexOf(END)]
   if (begin < 0 || end < begin) throw new Error(`the page has no "${BEGIN}" and "${END}"`)

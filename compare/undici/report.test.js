@@ -1,4 +1,4 @@
-// What becomes of figures, without measuring any.
+// Tests of the report with fixed figures.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

@@ -1,12 +1,12 @@
-// `make compare WHAT=undici`: installs and builds what is missing, measures, and prints the page. RESULTS is a folder to write it to, and PAGE a file that
-// shows some of it between two comments.
+// `make compare WHAT=undici`: installs and builds whatever is missing, measures, and prints the page. RESULTS is a folder to write it to, and PAGE a file that
+// shows a part of it between two marker comments.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { main, prepare } from './processes.js'
 
 await main('compare', async () => {
   prepare()
-  // These need what has just been built.
+  // These modules need the package that was just built.
   const [{ measure }, { page, shownIn }] = await Promise.all([import('./measure.js'), import('./report.js')])
   const results = await measure()
   console.log(page(results))

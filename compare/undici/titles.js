@@ -1,4 +1,4 @@
-// What the caches are called in tables, by what CACHE_TYPE may say.
+// The names of the caches in tables, by CACHE_TYPE.
 
 export const TITLES = {
   none: 'no cache',
@@ -10,5 +10,5 @@ export const TITLES = {
   bundle: '@larder/undici-cache, tracking, with larderCache',
 }
 
-/** undici-cache-redis documents `redis` for what it now calls `redis-tracking`. */
+/** undici-cache-redis documents `redis` for the type that it now calls `redis-tracking`. */
 export const canonical = (type) => type === 'redis' ? 'redis-tracking' : type

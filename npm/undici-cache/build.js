@@ -1,5 +1,5 @@
-// `npm run build`: what the package ships, in `dist` or in the folder that is named. The compiler writes CommonJS, which all versions of Node.js can load;
-// for `import` there are modules around it. So there is one copy of the code, and of its types, however it is loaded.
+// `npm run build`: builds the package in `dist` or the named folder. The compiler writes CommonJS, which all versions of Node.js can load, and this script adds
+// ES modules around it. So there is one copy of the code, and of its types, however it is loaded.
 
 import { execFileSync } from 'node:child_process'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -15,7 +15,7 @@ function write(name, lines) {
   writeFileSync(`${out}/${name}`, `${lines.join('\n')}\n`)
 }
 
-/** What a declaration exports by name, types too. */
+/** The names that a declaration file exports, types included. */
 function namesIn(module) {
   const text = readFileSync(`${out}/${module}.d.ts`, 'utf8')
   const listed = [...text.matchAll(/^export \{ (.*) \} from/gm)].flatMap(([, names]) => names.split(', '))
@@ -24,22 +24,22 @@ function namesIn(module) {
 
 rmSync(out, { recursive: true, force: true })
 execFileSync(`${root}node_modules/.bin/tsc`, ['-p', 'tsconfig.build.json', '--outDir', out], { cwd: root, stdio: 'inherit' })
-// TypeScript before 7 takes no alias of what is exported as a type. In declarations that is the same without the word.
+// TypeScript before 7 accepts no alias of a name that is exported as a type. In declarations, the word `type` makes no difference.
 const declarations = `${out}/index.d.ts`
 writeFileSync(declarations, readFileSync(declarations, 'utf8').replace(/^export type \{/gm, 'export {').replace(/([{,]) type /g, '$1 '))
 write('package.json', ['{ "type": "commonjs" }'])
 for (const module of ['index', 'prometheus']) {
   const { default: main, ...others } = require(`${out}/${module}.js`)
-  // To `import`, the default of a CommonJS module is all of it.
+  // `import` sees the whole of a CommonJS module as its default export.
   const asDefault = main === undefined ? [] : [`export { ${main.name} as default } from './${module}.js'`]
   write(`${module}.mjs`, [`export { ${Object.keys(others).join(', ')} } from './${module}.js'`, ...asDefault])
   write(`${module}.d.mts`, [`export * from './${module}.js'`, ...asDefault])
 }
-// `require` gives the class itself, with all else as its properties.
+// `require` returns the class itself, with the other exports as properties.
 const exported = Object.keys(require(`${out}/index.js`)).filter((name) => name !== 'default')
 write('main.js', [
   "const api = require('./index.js')", 'module.exports = Object.assign(api.default, api)',
-  '// So that its names are known to an `import` of this very file.', `0 && (module.exports = { ${exported.join(', ')} })`,
+  '// Lets an `import` of this file detect the names of its exports.', `0 && (module.exports = { ${exported.join(', ')} })`,
 ])
 write('main.d.ts', [
   "import * as api from './index.js'", 'declare class Main extends api.RedisCacheStore {}', 'declare namespace Main {',

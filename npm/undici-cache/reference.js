@@ -1,6 +1,7 @@
-// `npm run reference`: writes API.md from the types that the package is built with. With `--check` it says whether the page is up to date.
+// `npm run reference`: writes API.md from the types of the package. With `--check`, reports whether the page is up to date.
 //
-// The declarations of the compiler are the reference, with their comments. Generators that read sources need a compiler as a library, which TypeScript 7 is not.
+// The reference is made of the compiler's declarations and their comments. Generators that read sources need the compiler as a library, which TypeScript 7 is
+// not.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 
@@ -11,7 +12,7 @@ function typesOf(module) {
   return readFileSync(new URL(`dist/${module}.d.ts`, import.meta.url), 'utf8')
 }
 
-/** What a module exports from others: `[name, alias or undefined, module]` in the order of its lines. */
+/** The exports that a module takes from others, in order: `[name, alias or undefined, module]`. */
 function exportsOf(text) {
   return [...text.matchAll(/^export (?:type )?\{ (.*) \} from '\.\/(.*)\.js';$/gm)].flatMap(([, names, module]) => names.split(', ').map((entry) => {
     const [name, alias] = entry.replace(/^type /, '').split(' as ')
@@ -19,7 +20,7 @@ function exportsOf(text) {
   }))
 }
 
-/** The declaration of a name with the comment before it, as far as its last brace or the end of its line. */
+/** The declaration of a name, with the comment before it. */
 function declarationOf(text, name) {
   const found = new RegExp(`((?:/\\*\\*(?:(?!\\*/)[^])*\\*/\\n)?)^export (?:declare )?(?:class|function|interface|type|const) ${name}\\b`, 'm').exec(text)
   if (found === null) throw new Error(`there is no declaration of ${name}`)
@@ -57,7 +58,7 @@ function sectionsOf(module) {
 
 const page = [
   '# API of @larder/undici-cache',
-  'Made from the types by `npm run reference`. [README.md](README.md) says what it is for.',
+  'Generated from the types by `npm run reference`. See [README.md](README.md) for an introduction.',
   ...ENTRIES.flatMap(([module, name]) => [`## ${name}`, ...sectionsOf(module)]),
 ].join('\n\n') + '\n'
 

@@ -1,20 +1,20 @@
-// Values of cacheAside in this process, as bytes: whoever asks gets a value of their own.
+// In-process values of cacheAside, kept as bytes so that each caller gets its own object.
 
 import type { CacheAsideMemory } from './cache-aside.js'
 
 interface Remembered {
   readonly bytes: Buffer
   readonly tags: readonly string[]
-  /** By the monotonic clock. */
+  /** Expiry, by the monotonic clock. */
   readonly endMs: number
 }
 
-/** What one takes beside its bytes, about. */
+/** Approximate memory of an entry besides its key and bytes. */
 const OVERHEAD_BYTES = 256
 
 export class AsideMemory {
   readonly #limits: Required<CacheAsideMemory>
-  /** The one that was used last is at the end. */
+  /** In order of use, the most recent at the end. */
   readonly #byKey = new Map<string, Remembered>()
   #bytes = 0
 

@@ -1,4 +1,4 @@
-// Where the bytes of a body lie: inside of the record, or in segments.
+// Layout of a body: inline in its record, or in segments.
 
 import { ByteReader, ByteWriter, FormatError, invalid } from './bytes.js'
 import { Kind, openFrame, sealFrame } from './frame.js'
@@ -9,7 +9,7 @@ const CELLS_MAX = 65_536
 const RUNS_MAX = 256
 const FRAGMENTS_MAX = 64
 const STATES = ['complete', 'part'] as const
-/** Older gateways wrote it of bodies that they passed on as they came. */
+/** Reserved: older gateways wrote it for bodies that they passed on as they arrived. */
 const RESERVED_STATE = 3
 const INLINE = 1
 const SEGMENTS = 2
@@ -47,9 +47,9 @@ export interface Segment {
 
 export function readBody(reader: ByteReader): Body {
   const number = reader.u8()
-  if (number === RESERVED_STATE) throw new FormatError('other', 'a body in a state that is no longer used')
+  if (number === RESERVED_STATE) throw new FormatError('other', 'obsolete body state')
   const state = STATES[number - 1]
-  if (state === undefined) throw invalid('the state of a body is not known')
+  if (state === undefined) throw invalid('unknown body state')
   const completeBytes = reader.sizeIfAny()
   const body = { state, completeBytes, content: readContent(reader) }
   checkBody(body)
@@ -60,7 +60,7 @@ function readContent(reader: ByteReader): Buffer | Layout {
   const form = reader.u8()
   if (form === INLINE) return reader.take(reader.u16())
   if (form === SEGMENTS) return readLayout(reader)
-  throw invalid('the form of a body is not known')
+  throw invalid('unknown body form')
 }
 
 export function writeBody(writer: ByteWriter, body: Body): void {
@@ -109,10 +109,10 @@ function checkBody({ state, completeBytes, content }: Body): void {
   const isRight = Buffer.isBuffer(content)
     ? state === 'complete' && completeBytes === content.length && content.length <= INLINE_BYTES_MAX
     : heldBytes(content, completeBytes) === completeBytes || state !== 'complete'
-  if (!isRight) throw invalid('a body is not as complete as it says')
+  if (!isRight) throw invalid('the body length contradicts its state')
 }
 
-/** How many bytes are held of a body of this length. */
+/** The number of bytes held of a body of this length. */
 function heldBytes(layout: Layout, completeBytes = Number.MAX_SAFE_INTEGER): number {
   if (layout.cellBytes === 0 || layout.cellBytes > SEGMENT_BYTES_MAX) throw invalid('the size of a cell is out of range')
   checkRuns(layout.runs)
@@ -122,19 +122,19 @@ function heldBytes(layout: Layout, completeBytes = Number.MAX_SAFE_INTEGER): num
   return inRuns + layout.fragments.reduce((sum, fragment) => sum + fragment.bytes, 0)
 }
 
-/** A run begins at least one cell behind the end of the one before. */
+/** Checks that runs are in order, with at least one cell between them. */
 function checkRuns(runs: readonly Run[]): void {
   let free = 0
   for (const { first, count } of runs) {
     const end = first + count
-    if (count === 0 || first < free || end > CELLS_MAX) throw invalid('cells are out of order or too far in')
+    if (count === 0 || first < free || end > CELLS_MAX) throw invalid('runs are out of order or out of range')
     free = end + 1
   }
 }
 
 function runBytes({ first, count }: Run, cellBytes: number, completeBytes: number): number {
   const lastBegins = (first + count - 1) * cellBytes
-  if (lastBegins >= completeBytes) throw invalid('a cell lies behind the end')
+  if (lastBegins >= completeBytes) throw invalid('a cell begins after the end of the body')
   return Math.min(lastBegins + cellBytes, completeBytes) - first * cellBytes
 }
 
@@ -146,7 +146,7 @@ function endOfFragment({ first, bytes }: Fragment, free: number, layout: Layout,
   const isInRun = layout.runs.some((run) => cell >= run.first && cell < run.first + run.count)
   const isWhole = first === cellBegins && end === cellEnds
   const isWithin = bytes > 0 && cell < CELLS_MAX && first >= free && end <= cellEnds
-  if (!isWithin || isWhole || isInRun) throw invalid('a fragment is out of its place')
+  if (!isWithin || isWhole || isInRun) throw invalid('a fragment is out of place')
   return end
 }
 
@@ -154,7 +154,7 @@ export function decodeSegment(bytes: Buffer, fill: string, index: number): Segme
   const reader = openFrame(bytes, Kind.Segment)
   const segment = { fill: reader.fill(), index: reader.u32(), cellBytes: reader.u32(), data: reader.take(reader.u32()) }
   reader.end()
-  if (segment.fill !== fill || segment.index !== index) throw new FormatError('other', 'this is another segment')
+  if (segment.fill !== fill || segment.index !== index) throw new FormatError('other', 'another segment than expected')
   checkSegment(segment)
   return segment
 }
@@ -171,7 +171,7 @@ export function encodeSegment(segment: Segment): Buffer {
 }
 
 function checkSegment({ index, cellBytes, data }: Segment): void {
-  if (index >= CELLS_MAX) throw invalid('a segment is too far in')
+  if (index >= CELLS_MAX) throw invalid('the index of a segment is too large')
   if (cellBytes > SEGMENT_BYTES_MAX || data.length === 0 || data.length > cellBytes) {
     throw invalid('the size of a segment is out of range')
   }

@@ -1,6 +1,6 @@
-// Whether a store is worth asking. One that has not answered is left alone until it answers a probe, so that nobody waits for it again and again.
+// Circuit breaker of a store. A store that hasn't answered is not asked again until it answers a probe, so that callers don't wait for it repeatedly.
 
-/** Between a probe that failed and the next one. */
+/** Pause after a failed probe. */
 const PAUSE_MS = 250
 
 export class Breaker {
@@ -8,7 +8,7 @@ export class Breaker {
   #isOpen = false
   #probesFrom = 0
 
-  /** `probe` is fulfilled if the store answers. */
+  /** `probe` fulfils if the store answers. */
   constructor(probe: () => Promise<unknown>) {
     this.#probe = probe
   }
@@ -17,14 +17,12 @@ export class Breaker {
     return this.#isOpen
   }
 
-  /** From now on the store is away. */
+  /** Opens the breaker: the store is away until a probe succeeds. */
   open(): void {
     this.#isOpen = true
   }
 
-  /**
-   * Whether the store is away. Asks it behind the caller, who doesn't wait, if a probe is due: there is no timer that outlives what uses the store.
-   */
+  /** Whether the store is away. Starts a probe in the background if one is due, since a timer could outlive the users of the store. */
   isAway(): boolean {
     if (this.#isOpen && performance.now() >= this.#probesFrom) void this.#ask()
     return this.#isOpen

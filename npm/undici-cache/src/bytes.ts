@@ -1,12 +1,12 @@
-// Little-endian reading and writing of the bytes that records are made of: docs/internals/record-format.md.
+// Little-endian reader and writer for the bytes of records: docs/internals/record-format.md.
 
 const NULL_TEXT = 0xffff
 const NO_NUMBER = 0xffff_ffff_ffff_ffffn
 
-/** What bytes are in place of what they should be. Decides nothing but what is done with them. */
+/** Why bytes are refused, which decides how they are handled. */
 export type FormatProblem = 'length' | 'checksum' | 'version' | 'not-ours' | 'unauthenticated' | 'other' | 'invalid'
 
-/** Bytes that are not what they should be: always a miss. */
+/** Malformed or unexpected bytes: always a miss. */
 export class FormatError extends Error {
   override readonly name = 'FormatError'
 
@@ -19,7 +19,7 @@ export function invalid(message: string): FormatError {
   return new FormatError('invalid', message)
 }
 
-/** Takes values from the front of bytes that nobody has looked at yet. */
+/** Reads values from the front of untrusted bytes. */
 export class ByteReader {
   #at = 0
 
@@ -30,7 +30,7 @@ export class ByteReader {
   }
 
   take(count: number): Buffer {
-    if (count > this.left) throw new FormatError('length', 'the record ends before it should')
+    if (count > this.left) throw new FormatError('length', 'the record ends too early')
     const taken = this.bytes.subarray(this.#at, this.#at + count)
     this.#at += count
     return taken
@@ -52,7 +52,7 @@ export class ByteReader {
     return this.take(8).readBigUInt64LE()
   }
 
-  /** A number that is counted with, so below 2^53. */
+  /** An unsigned 64-bit number, which must be below 2^53. */
   size(): number {
     return sizeOf(this.u64())
   }
@@ -75,7 +75,7 @@ export class ByteReader {
     return length === NULL_TEXT ? null : this.take(length).toString('utf8')
   }
 
-  /** Of two numbers one string, not two that hang together: many are kept. */
+  /** Two numbers as one flat string. A concatenated string would keep both parts in memory, and many are kept. */
   fill(): string {
     const bytes = Buffer.from(this.take(16))
     bytes.subarray(0, 8).reverse()
@@ -88,11 +88,11 @@ export class ByteReader {
   }
 
   end(): void {
-    if (this.left > 0) throw new FormatError('length', 'the record goes on behind its end')
+    if (this.left > 0) throw new FormatError('length', 'the record has bytes after its end')
   }
 
   private rawOfLength(length: number): Buffer {
-    if (length === NULL_TEXT) throw invalid('a text must not be null')
+    if (length === NULL_TEXT) throw invalid('expected text, found null')
     return this.take(length)
   }
 }
@@ -106,7 +106,7 @@ export function hex16(value: bigint): string {
   return value.toString(16).padStart(16, '0')
 }
 
-/** Collects values into bytes. */
+/** Writes values to bytes. */
 export class ByteWriter {
   readonly #pieces: Buffer[] = []
 

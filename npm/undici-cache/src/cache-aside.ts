@@ -1,5 +1,5 @@
-// The cache-aside pattern, for values that are no HTTP responses: get, or load and keep. One load per key across all processes, stale values while one is
-// loaded anew, and misses that are remembered. A store that fails costs nothing but the load: one look-up waits for an answer, and those that follow don't.
+// The cache-aside pattern, for values that aren't HTTP responses: get, or load and keep. One load per key across all processes, stale values during a reload,
+// and remembered misses. A store that fails costs only the load: one look-up waits for the timeout, and the next ones don't wait.
 
 import { randomBytes } from 'node:crypto'
 import { AsideMemory } from './aside-memory.js'
@@ -9,109 +9,109 @@ import { asError, isAnswer, StoreUnavailableError, within } from './errors.js'
 import { setImmediate, setTimeout } from './timers.js'
 
 export interface CacheAsideOptions<T> {
-  /** What all names on the server begin with. @default 'aside:' */
+  /** The prefix of all names on the server. @default 'aside:' */
   prefix?: string
   /** How long a value is fresh, in milliseconds. */
   ttl: number
-  /** A share of `ttl` by which each value may expire sooner, so that values that came together don't go together. @default 0.1 */
+  /** The largest share of `ttl` by which a value expires early, at random, so that values loaded together don't expire together. @default 0.1 */
   jitter?: number
-  /** How much longer a value is given while it is loaded anew, in milliseconds. @default 0 */
+  /** How much longer a stale value is served while it is reloaded, in milliseconds. @default 0 */
   staleWhileRevalidate?: number
-  /** How long it is remembered that `load` gave `undefined`, in milliseconds. @default 0 */
+  /** How long an `undefined` from `load` is remembered, in milliseconds. @default 0 */
   negativeTtl?: number
-  /** How long it is remembered in this process that `load` has thrown, in milliseconds: the error is thrown again without another load. @default 0 */
+  /** How long an error from `load` is remembered in this process, in milliseconds: `get` throws it again without another load. @default 0 */
   errorTtl?: number
-  /** Keeps values in this process too. @default they are only in the store */
+  /** Keeps values in the memory of this process too. @default values are kept in the store only */
   memory?: CacheAsideMemory
-  /** How long an operation of the store may take, in milliseconds. A store that takes longer is left alone until it answers again. @default 500 */
+  /** The timeout of a store operation, in milliseconds. A store that takes longer is not asked until it answers again. @default 500 */
   timeout?: number
-  /** How long a load may take until another process tries, in milliseconds. The value of a much longer load is not kept. @default 5000 */
+  /** How long a load may take before another process loads, in milliseconds. The value of a much longer load is not kept. @default 5000 */
   loadTimeout?: number
   serialize?: (value: T) => string | Buffer
   parse?: (bytes: Buffer) => T
-  /** The tags of a value, to delete by with `deleteTag`. */
+  /** The tags of a value, for `deleteTag`. */
   tags?: (key: string, value: T) => readonly string[]
-  /** Is told of each look-up, for metrics. */
+  /** Called for each look-up, for metrics. */
   onEvent?: (event: CacheAsideEvent) => void
   errorCallback?: (error: Error) => void
 }
 
-/** Of values that are kept in this process. */
+/** Limits for the values kept in this process. */
 export interface CacheAsideMemory {
   /**
-   * How long a value is given without a question, in milliseconds. For so long, this process may give a value that another one has deleted; its own deletions
-   * take effect at once.
+   * How long a value is served without asking the store, in milliseconds. During this time, this process may serve a value that another process has deleted;
+   * its own deletions take effect at once.
    */
   ttl: number
-  /** @default 10,000 */
+  /** The largest number of values. @default 10,000 */
   maxCount?: number
-  /** Bytes. @default 32 MiB */
+  /** The memory limit in bytes. @default 32 MiB */
   maxSize?: number
 }
 
-/** What differs for one value. */
+/** Options for one value. */
 export interface CacheAsideValueOptions {
-  /** How long it is fresh, in milliseconds, in the place of the `ttl` of all. */
+  /** How long the value is fresh, in milliseconds. Overrides the `ttl` of the cache. */
   ttl?: number
-  /** Its tags, beside those that `tags` of all gives it. */
+  /** Tags in addition to those from the `tags` option of the cache. */
   tags?: readonly string[]
 }
 
 export interface CacheAsideWrapOptions<A extends readonly unknown[]> extends CacheAsideValueOptions {
-  /** The key of a call. @default the name of the function, and its arguments as JSON */
+  /** The key of a call. @default the name of the function and its arguments as JSON */
   key?: (...args: A) => string
 }
 
 export interface CacheAsideEvent {
-  /** `memory`: from this process. `failed`: an error is thrown again. `away`: the store has not answered before, so it wasn't asked. */
+  /** `memory`: from this process. `failed`: a remembered error is thrown again. `away`: the store didn't answer earlier, so it wasn't asked. */
   readonly type: 'memory' | 'failed' | 'hit' | 'stale' | 'negative' | 'miss' | 'away' | 'load' | 'wait' | 'error'
   readonly key: string
 }
 
 export interface CacheAside<T> {
-  /** The value of a key: the one that is kept, or what `load` gives. What `load` throws is thrown. No two callers get the same object. */
+  /** Returns the kept value of a key, or loads and keeps it. Rethrows errors from `load`. Each caller gets its own object. */
   get(key: string, load: (key: string) => Promise<T | undefined>, options?: CacheAsideValueOptions): Promise<T | undefined>
-  /** The values of several keys, by key. `load` gets those that are missing, in as few calls as possible, and gives what it finds. */
+  /** Returns the values of several keys, by key. `load` gets the missing keys, in as few calls as possible, and returns the values it finds. */
   getMany(keys: readonly string[], load: (keys: readonly string[]) => Promise<ReadonlyMap<string, T>>, options?: CacheAsideValueOptions): Promise<Map<string, T>>
-  /** Whether a value is kept that `get` would give without a load before. */
+  /** Whether `get` would return a value without a load. */
   has(key: string): Promise<boolean>
-  /** Keeps a value in the place of the one that is kept or being loaded; `undefined` is a miss to remember. Rejects as `delete` does. */
+  /** Keeps a value in place of the one that is kept or being loaded; `undefined` records a miss. Rejects as `delete` does. */
   set(key: string, value: T | undefined, options?: CacheAsideValueOptions): Promise<void>
-  /** A function whose results are kept. */
+  /** Wraps a function so that its results are kept. */
   wrap<A extends readonly unknown[]>(load: (...args: A) => Promise<T | undefined>, options?: CacheAsideWrapOptions<A>): (...args: A) => Promise<T | undefined>
-  /** The value of a key is loaded anew, also if it is being loaded. Rejects where the store has not taken it: the value may still be there. */
+  /** Deletes the value of a key, even while it is being loaded. Rejects if the store has not taken the deletion: the value may still be there. */
   delete(key: string): Promise<void>
-  /** Values with this tag are loaded anew, also those that are being loaded. Rejects where the store has not taken it. */
+  /** Deletes the values with this tag, even while they are being loaded. Rejects if the store has not taken the deletion. */
   deleteTag(tag: string): Promise<void>
 }
 
 interface Kept<T> {
   readonly value: T | undefined
   readonly freshUntil: number
-  /** The version that the key had when the load began. */
+  /** The version of the key when the load began. */
   readonly version: string
   readonly tags: Readonly<Record<string, string>>
 }
 
 interface Loaded<T> {
   readonly value: T | undefined
-  /** Whether the key or a tag may have been deleted after the load began. */
+  /** Whether the key or a tag may have been deleted since the load began. */
   readonly isOutdated: boolean
 }
 
-/** Who loads a key: this process, another one, or everybody because the store is away. */
+/** The lock of a key: taken by this process, held by another one, or not asked for because the store is away. */
 type Lock = 'taken' | 'held' | 'unasked'
 
-/** What the store says when a load begins. */
+/** The state of the store when a load begins. */
 interface Beginning {
   /** By the clock of the store. */
   readonly startedAt: number
-  /** By the monotonic clock of this process, and no later. */
+  /** By the monotonic clock of this process; not later than `startedAt`. */
   readonly askedAt: number
   readonly version: string
-  /** Differs after each deletion of any tag. */
+  /** Changes with each deletion of a tag. */
   readonly lastDeletion: string
-  /** How many deletions of this process had begun. */
+  /** The number of deletions of this process that had begun. */
   readonly begun: number
 }
 
@@ -122,14 +122,14 @@ interface Versions {
 }
 
 const POLL_MS = 20
-/** Errors that are remembered. */
+/** Limit of remembered errors. */
 const ERRORS_MAX = 1000
-/** Longer than any value stays: a value is valid only while the versions of its tags are there. */
+/** Longer than any value is kept: a value is valid only while the versions of its tags exist. */
 const TAG_TTL_MS = 30 * 24 * 3_600_000
-/** Ends the version of a tag that no deletion has made. */
+/** Suffix of a tag version that no deletion has made. */
 const MADE = ' made'
 
-/** Values that aren't HTTP responses: get, or load and keep, with one load per key across all processes. */
+/** Creates a cache for values that aren't HTTP responses, with one load per key across all processes. */
 export function cacheAside<T>(client: RedisClientLike, options: CacheAsideOptions<T>): CacheAside<T> {
   checkTtl(options, options.ttl)
   return new Aside(client, options)
@@ -145,7 +145,10 @@ function randomVersion(): string {
   return randomBytes(8).toString('hex')
 }
 
-/** The version of a tag may be new because a deletion was evicted, so it counts as one if any tag was deleted since the load began. */
+/**
+ * Whether a deletion since the load began makes its value outdated. A new tag version may replace that of an evicted deletion, so it counts as a deletion if
+ * any tag was deleted since then.
+ */
 function isOutdated({ version, lastDeletion, ofTags }: Versions, beginning: Beginning): boolean {
   const isHarmless = (one: string): boolean => one.endsWith(MADE) && lastDeletion === beginning.lastDeletion
   return version !== beginning.version
@@ -161,7 +164,7 @@ interface Batch<T> {
   readonly values: Promise<ReadonlyMap<string, T>>
 }
 
-/** Loads together what is asked for in one turn of the event loop. It waits for nothing else, such as a key that another process loads. */
+/** Batches the keys requested in one turn of the event loop into one load. Doesn't wait for anything else, such as a key that another process loads. */
 class Together<T> {
   readonly #load: (keys: readonly string[]) => Promise<ReadonlyMap<string, T>>
   #next: Batch<T> | undefined
@@ -193,13 +196,13 @@ class Aside<T> implements CacheAside<T> {
   readonly #prefix: string
   readonly #loads = new Map<string, Promise<Loaded<T>>>()
   readonly #breaker = new Breaker(() => this.#probe())
-  /** What the store was asked for in vain last. */
+  /** The key and tags of the last operation that the store didn't answer. */
   #unanswered: { readonly key: string, readonly tags: readonly string[] } = { key: '', tags: [] }
   readonly #memory: AsideMemory | undefined
   readonly #errors = new Map<string, { readonly error: unknown; readonly endMs: number }>()
-  /** How many deletions of this process the store has taken. */
+  /** The number of deletions of this process that the store has taken. */
   #deletions = 0
-  /** How many have begun: what was asked for before is not remembered. */
+  /** The number of deletions that have begun. Values requested earlier are not kept in memory. */
   #begun = 0
 
   constructor(client: RedisClientLike, options: CacheAsideOptions<T>) {
@@ -251,7 +254,7 @@ class Aside<T> implements CacheAside<T> {
     return (...args) => this.get(key === undefined ? `${load.name}:${JSON.stringify(args)}` : key(...args), () => load(...args), own)
   }
 
-  /** A new version makes what is there or being loaded invalid, as a deletion does. */
+  /** Like a deletion, a new version invalidates the stored value and one that is being loaded. */
   async set(key: string, value: T | undefined, own: CacheAsideValueOptions = {}): Promise<void> {
     if (own.ttl !== undefined) checkTtl(this.#options, own.ttl)
     try {
@@ -273,7 +276,7 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** A value of the caller's own, from this process. */
+  /** A fresh value from the memory of this process, as the caller's own object. */
   #remembered(key: string): Kept<T> | undefined {
     const bytes = this.#memory?.get(key)
     const kept = bytes && this.#decode(key, bytes)
@@ -302,7 +305,7 @@ class Aside<T> implements CacheAside<T> {
     if (this.#errors.size > ERRORS_MAX) this.#errors.delete(this.#errors.keys().next().value!)
   }
 
-  /** Without its version, no value of the key is valid, not even one that is being loaded. Without the lock, nobody waits for that load. */
+  /** Deleting the version invalidates every value of the key, including one that is being loaded. Deleting the lock ends the wait for that load. */
   async delete(key: string): Promise<void> {
     const names = [this.#versionName(key), this.#name(key), this.#lockName(key)]
     try {
@@ -312,7 +315,7 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** Values name the version that their tags had, so that nobody has to look for them. */
+  /** Values carry the versions of their tags, so a deletion needn't look for them. */
   async deleteTag(tag: string): Promise<void> {
     await this.#deletion(tag, [tag], async () => {
       const setLast = this.#send('SET', this.#lastDeletionName, randomVersion(), 'PX', TAG_TTL_MS)
@@ -321,7 +324,7 @@ class Aside<T> implements CacheAside<T> {
     })
   }
 
-  /** Who deletes something is to know that it may still be there. */
+  /** Runs a deletion. Rejects if the store has not taken it, since the value may still be there. */
   async #deletion(key: string, tags: readonly string[], work: () => Promise<unknown>): Promise<void> {
     this.#begun += 1
     for (const tag of tags) this.#memory?.deleteTag(tag)
@@ -337,7 +340,7 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** A caller that joined a load may have asked after the deletion that made the load outdated, so it asks again. */
+  /** Joins or starts a load. A caller that joined may have asked after the deletion that made the load outdated, so it asks again. */
   async #loadOnce(key: string, load: (key: string) => Promise<T | undefined>, own: CacheAsideValueOptions): Promise<T | undefined> {
     const joined = this.#loads.get(key)
     if (joined === undefined) return (await this.#startLoad(key, load, own)).value
@@ -345,7 +348,7 @@ class Aside<T> implements CacheAside<T> {
     return isOutdated ? this.get(key, load, own) : this.#copyOf(value)
   }
 
-  /** As others get it from the store. What has no serialized form is not kept, and all get the same. */
+  /** A copy, as other callers get from the store. A value without a serialized form is not kept, and all callers get the same object. */
   #copyOf(value: T | undefined): T | undefined {
     if (typeof value !== 'object' || value === null) return value
     const { serialize = JSON.stringify, parse = parseJson } = this.#options
@@ -356,7 +359,7 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** Nobody joins once the value is loaded: it is compared with the deletions before that only. */
+  /** Starts a load. Callers can't join once the value is loaded, because only earlier deletions are checked against it. */
   #startLoad(key: string, load: (key: string) => Promise<T | undefined>, own: CacheAsideValueOptions): Promise<Loaded<T>> {
     const leave = (): void => {
       if (this.#loads.get(key) === loading) this.#loads.delete(key)
@@ -375,7 +378,7 @@ class Aside<T> implements CacheAside<T> {
     return loading
   }
 
-  /** Of all processes, one loads. */
+  /** Loads under the lock of the key: one process loads, the others wait. */
   async #loadInTurn(key: string, load: () => Promise<T | undefined>, own: CacheAsideValueOptions): Promise<Loaded<T>> {
     const token = randomBytes(16).toString('hex')
     const end = Date.now() + this.#loadTimeout
@@ -391,7 +394,7 @@ class Aside<T> implements CacheAside<T> {
       const deletions = this.#deletions
       const beginning = await this.#begin(key, own)
       const value = await load()
-      // Of a load that began while the store was away, only the deletions of this process are known.
+      // A load that began while the store was away is checked against the deletions of this process only.
       const isOutdated = beginning === undefined ? deletions !== this.#deletions : !await this.#keep(key, value, beginning, own)
       return { value, isOutdated }
     } finally {
@@ -399,14 +402,14 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** Taken too where the store doesn't answer: it may have the lock. */
+  /** Returns `taken` also if the store doesn't answer: it may have set the lock. */
   async #takeLock(key: string, token: string): Promise<Lock> {
     if (this.#breaker.isOpen) return 'unasked'
     const outcome = await this.#attempt(key, () => this.#text('SET', this.#lockName(key), token, 'PX', this.#loadTimeout, 'NX'), 'failed')
     return outcome === 'failed' || outcome === 'OK' ? 'taken' : 'held'
   }
 
-  /** A store that is away is told too, but not waited for: once it is back, nobody is to wait for a load that has ended. */
+  /** Frees the lock. A store that is away is sent this too, without waiting, so that nobody waits for a finished load once it is back. */
   async #freeLock(key: string, token: string): Promise<void> {
     const free = async (): Promise<void> => {
       if (await this.#text('GET', this.#lockName(key)) === token) await this.#send('UNLINK', this.#lockName(key))
@@ -415,7 +418,7 @@ class Aside<T> implements CacheAside<T> {
     else await this.#attempt(key, free)
   }
 
-  /** A fresh value; `undefined` where the lock was freed without one. */
+  /** Waits for a fresh value; `undefined` if the lock was freed without one. */
   async #waitForOther(key: string): Promise<Kept<T> | undefined> {
     for (;;) {
       await new Promise((resolve) => setTimeout(resolve, POLL_MS))
@@ -439,7 +442,7 @@ class Aside<T> implements CacheAside<T> {
     return kept
   }
 
-  /** `undefined` where the store can't be asked: then the value is not kept. */
+  /** Reads the state of the store before a load; `undefined` if it can't be asked, in which case the value is not kept. */
   async #begin(key: string, own: CacheAsideValueOptions): Promise<Beginning | undefined> {
     const [askedAt, begun] = [performance.now(), this.#begun]
     const [startedAt, version, lastDeletion] = await this.#attempt(key, () => Promise.all([
@@ -450,13 +453,13 @@ class Aside<T> implements CacheAside<T> {
     return startedAt && version && lastDeletion ? { startedAt, askedAt, version, lastDeletion, begun } : undefined
   }
 
-  /** How long a version stays: as long as the load and the value after it. */
+  /** How long a version is kept: as long as the load and the value after it. */
   #staysMs({ ttl = this.#options.ttl }: CacheAsideValueOptions): number {
     const { staleWhileRevalidate = 0, negativeTtl = 0 } = this.#options
     return Math.ceil(Math.max(ttl + staleWhileRevalidate, negativeTtl) + this.#loadTimeout)
   }
 
-  /** A store may evict a version. A new one is random, so that values with the old one don't become valid again. */
+  /** Sets a version if there is none, and returns the current one. Versions are random, so that values with an evicted version don't become valid again. */
   async #ensureVersion(name: string, first: string, staysMs: number): Promise<string | null> {
     const [, , version] = await Promise.all([
       this.#send('SET', name, first, 'PX', staysMs, 'NX'), this.#send('PEXPIRE', name, staysMs), this.#text('GET', name),
@@ -464,7 +467,7 @@ class Aside<T> implements CacheAside<T> {
     return version
   }
 
-  /** The last deletion is asked for last: no tag was deleted before without a trace in it. */
+  /** Reads the current versions. The last deletion is read last, so that it shows every tag deletion before the other reads. */
   async #versionsNow(key: string, tags: readonly string[], { startedAt, askedAt }: Beginning): Promise<Versions | undefined> {
     const now = startedAt + performance.now() - askedAt
     return this.#attempt(key, async () => {
@@ -477,7 +480,7 @@ class Aside<T> implements CacheAside<T> {
     }, undefined, tags)
   }
 
-  /** By the clock of the store, which all share; where it won't tell, all take their own. */
+  /** The time by the clock of the store, which all processes share; the local time if the store refuses TIME. */
   async #storeTime(key: string): Promise<number> {
     try {
       const [seconds, micros] = await this.#send('TIME') as [Buffer, Buffer]
@@ -489,7 +492,7 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** Whether the store says that nothing was deleted since the load began; otherwise the value is not kept. */
+  /** Keeps a value if the store confirms that nothing was deleted since the load began. Returns whether it confirmed that. */
   async #keep(key: string, value: T | undefined, beginning: Beginning, own: CacheAsideValueOptions): Promise<boolean> {
     const { jitter = 0.1, staleWhileRevalidate = 0, negativeTtl = 0 } = this.#options
     const { ttl = this.#options.ttl } = own
@@ -507,12 +510,12 @@ class Aside<T> implements CacheAside<T> {
     return true
   }
 
-  /** What was asked for before a deletion of this process may be what that was to delete. */
+  /** Skips a value requested before a deletion of this process, which may have deleted it. */
   #remember(key: string, bytes: Buffer, tags: readonly string[], begun: number): void {
     if (begun === this.#begun) this.#memory?.keep(key, bytes, tags)
   }
 
-  /** A line of JSON, and the value behind it. */
+  /** A line of JSON, followed by the value. */
   #encode(key: string, { value, freshUntil, version, tags }: Kept<T>): Buffer | undefined {
     const { serialize = JSON.stringify } = this.#options
     const head = `${JSON.stringify({ freshUntil, version, tags, isThere: value !== undefined })}\n`
@@ -536,7 +539,7 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** A store that is away isn't asked. `tags`: those whose names the work needs beside those of the key. */
+  /** Runs a store operation; returns `otherwise` if the store is away or fails. `tags` are those whose names it needs besides those of the key. */
   async #attempt<R, E = undefined>(key: string, work: () => Promise<R>, otherwise?: E, tags: readonly string[] = []): Promise<R | E> {
     if (this.#breaker.isOpen) return otherwise as E
     try {
@@ -560,7 +563,7 @@ class Aside<T> implements CacheAside<T> {
     this.#failed(key, error)
   }
 
-  /** Of a cluster, each of the nodes is asked that has a name which a look-up needs. How long its value is makes no difference. */
+  /** Asks for every name that a look-up needs, and so, in a cluster, each node that holds one. EXISTS costs the same for values of any length. */
   async #probe(): Promise<void> {
     const { key, tags } = this.#unanswered
     const ofTags = tags.map((tag) => this.#tagName(tag))
@@ -578,7 +581,7 @@ class Aside<T> implements CacheAside<T> {
     try {
       this.#options.errorCallback?.(asError(error))
     } catch {
-      // What the application does with an error is its own affair.
+      // Errors of the application's callback are ignored.
     }
   }
 
@@ -586,7 +589,7 @@ class Aside<T> implements CacheAside<T> {
     try {
       this.#options.onEvent?.({ type, key })
     } catch {
-      // The same holds for its metrics.
+      // Errors of the application's callback are ignored.
     }
   }
 

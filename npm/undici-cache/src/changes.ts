@@ -1,5 +1,5 @@
-// Changes that count only if nothing else has changed what they depend on: read under WATCH, then done by MULTI and EXEC, on connections of their own.
-// Each takes two round trips, and so two turns of an event loop that may be busy. Those that wait are therefore done together.
+// Optimistic changes: reads under WATCH, then MULTI and EXEC, so that a change applies only if nothing else has changed the keys it depends on. They have
+// connections of their own. Each change takes two round trips, so two turns of a possibly busy event loop; waiting changes are therefore batched.
 
 import type { Redis } from 'iovalkey'
 import { type Command, end, exec } from './commands.js'
@@ -8,13 +8,13 @@ import { asError, isOfNoMaster, StoreTimeoutError, within } from './errors.js'
 export interface Change {
   readonly watched: readonly [string, ...string[]]
   readonly reads: readonly Command[]
-  /** What to do, by what was read; nothing is fine, too. */
+  /** Returns the commands to send, given what was read; may be none. */
   readonly decide: (found: unknown[]) => readonly Command[]
 }
 
 export interface ChangesSettings {
   readonly connectionsMax: number
-  /** Changes of one group may share a transaction. */
+  /** Names of the same group may share a transaction. */
   readonly groupOf: (name: string) => unknown
 }
 
@@ -22,7 +22,7 @@ interface Waiting extends Change {
   readonly settle: (outcome: Promise<boolean>) => void
 }
 
-/** The records that these read are 4 MiB at most. */
+/** Batch limit, so that the records that a batch reads take at most 4 MiB. */
 const TOGETHER_MAX = 64
 const WAITING_MAX = 1000
 
@@ -30,26 +30,26 @@ export class Changes {
   readonly #settings: ChangesSettings
   readonly #open: (ended: () => void) => Promise<Redis>
   readonly #timeoutMs: number
-  /** By group, in their order. */
+  /** Waiting changes by group, oldest first. */
   readonly #waiting = new Map<unknown, Waiting[]>()
-  /** Groups of which changes are being made. */
+  /** Groups with a batch in progress. */
   readonly #busy = new Set<unknown>()
   #waitingCount = 0
   readonly #connections = new Set<Connection>()
 
-  /** `open` makes a connection, and tells when that has ended. */
+  /** `open` makes a connection, and calls `ended` when it has ended. */
   constructor(settings: ChangesSettings, timeoutMs: number, open: (ended: () => void) => Promise<Redis>) {
     this.#settings = settings
     this.#timeoutMs = timeoutMs
     this.#open = open
   }
 
-  /** So many wait that those which can be left out should be. */
+  /** Whether the queue is so long that optional changes should be skipped. */
   get isFull(): boolean {
     return this.#waitingCount >= WAITING_MAX
   }
 
-  /** False: something has changed in between. Nothing to do: true. */
+  /** Resolves to false if a watched key has changed in between, and to true if there was nothing to do. */
   make(change: Change): Promise<boolean> {
     return new Promise((settle) => {
       const group = this.#settings.groupOf(change.watched[0])
@@ -57,12 +57,12 @@ export class Changes {
       if (queue === undefined) this.#waiting.set(group, [{ ...change, settle }])
       else queue.push({ ...change, settle })
       this.#waitingCount += 1
-      // What is asked for in the same moment comes along.
+      // Changes requested in the same tick join the batch.
       queueMicrotask(() => this.#start())
     })
   }
 
-  /** Ends the connections, and the changes that are being made. */
+  /** Closes the connections, which fails the changes in progress. */
   drop(): void {
     for (const connection of this.#connections) connection.drop()
   }
@@ -77,7 +77,7 @@ export class Changes {
     void this.#work(connection, group)
   }
 
-  /** The queue of a group of which nothing is being made. */
+  /** The first group without a batch in progress, with its queue. */
   #nextGroup(): [group: unknown, queue: readonly Waiting[]] | undefined {
     for (const waiting of this.#waiting) if (!this.#busy.has(waiting[0])) return waiting
     return undefined
@@ -95,7 +95,7 @@ export class Changes {
     this.#start()
   }
 
-  /** The oldest, each name once: changes of one name are made one after the other. */
+  /** Takes the oldest changes, at most one per name: changes of the same name run one after another. */
   #take(group: unknown, queue: readonly Waiting[]): Waiting[] {
     const [batch, rest, seen] = [[] as Waiting[], [] as Waiting[], new Set<string>()]
     for (const waiting of queue) {
@@ -104,7 +104,7 @@ export class Changes {
       if (isNext) batch.push(waiting)
       else rest.push(waiting)
     }
-    // At the end: other groups come first.
+    // Appended at the end, so that other groups come first.
     this.#waiting.delete(group)
     if (rest.length > 0) this.#waiting.set(group, rest)
     this.#waitingCount -= batch.length
@@ -119,7 +119,7 @@ export class Changes {
     for (const { settle } of batch) settle(outcome instanceof Error ? Promise.reject(outcome) : Promise.resolve(outcome))
   }
 
-  /** One of them fails, which shall be no harm to the others. */
+  /** Retries in halves, so that a failing change doesn't fail the others. */
   async #performHalves(connection: Connection, batch: readonly Waiting[]): Promise<void> {
     const middle = batch.length >> 1
     await this.#perform(connection, batch.slice(0, middle))

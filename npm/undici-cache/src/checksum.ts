@@ -1,5 +1,5 @@
-// XXH3 with 64 bits, the checksum of records and of the log. Short input is hashed in big integers; long input in halves of
-// 32 bits, which is many times as fast.
+// XXH3 with 64 bits: the checksum of records and of the purge log. Short input uses BigInt arithmetic; long input uses 32-bit halves, which is many times as
+// fast.
 
 const SECRET = Buffer.from(
   'b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c' +
@@ -18,7 +18,7 @@ const STRIPES_IN_BLOCK = 16
 const BLOCK_BYTES = STRIPE_BYTES * STRIPES_IN_BLOCK
 const LANES = 8
 
-/** The XXH3 hash of `bytes`, 64 bits. */
+/** The 64-bit XXH3 hash of `bytes`. */
 export function xxh3(bytes: Buffer, seed = 0n): bigint {
   if (bytes.length <= 16) return hashTiny(bytes, seed)
   if (bytes.length <= 128) return hashShort(bytes, seed)
@@ -130,7 +130,7 @@ function secretOf(seed: bigint): Buffer {
   return derived
 }
 
-/** Eight sums of 64 bits, in halves: the lower ones first. */
+/** Eight 64-bit accumulators in 32-bit halves, the low halves first. */
 function startingSums(): Uint32Array {
   const lanes = [
     PRIME32[2], PRIME64[0], PRIME64[1], PRIME64[2], PRIME64[3], PRIME32[1], PRIME64[4], PRIME32[0],

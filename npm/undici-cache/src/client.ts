@@ -1,5 +1,5 @@
-// Clients that an application has already: ioredis, iovalkey and node-redis, by what they have in common with others of their kind. The store makes connections of
-// its own by their settings, since tracking, WATCH and subscriptions each want a connection to themselves, and one that isn't opened anew unseen.
+// Clients that the application already has: ioredis, iovalkey and node-redis, described by the properties that they share. The store opens its own connections
+// with their settings, because tracking, WATCH and subscriptions each need a connection to themselves that doesn't reconnect unnoticed.
 
 import type { RedisOptions } from 'iovalkey'
 import type { NodeAddress } from './nodes.js'
@@ -13,13 +13,13 @@ export interface IoRedisLike {
 
 /** node-redis (`redis`), 4 or newer, one server or a cluster. */
 export interface NodeRedisLike {
-  // Those of one server and those of a cluster have different arguments.
+  // The arguments differ between clients of one server and of a cluster.
   sendCommand(...args: never[]): Promise<unknown>
 }
 
 export type RedisClientLike = IoRedisLike | NodeRedisLike
 
-/** How one more connection is made. */
+/** The settings of one connection. */
 export type ConnectionSettings = RedisOptions
 
 interface NodeRedisOptions {
@@ -35,24 +35,24 @@ interface ClusterSettings {
   readonly settings: ConnectionSettings
 }
 
-/** What of a socket of node-redis is not about TLS. */
+/** Socket options of node-redis that have nothing to do with TLS. */
 const NOT_OF_TLS = new Set(['host', 'port', 'path', 'tls', 'family', 'connectTimeout', 'socketTimeout', 'reconnectStrategy', 'keepAlive', 'keepAliveInitialDelay', 'noDelay'])
 const UNREADABLE = 'tracking needs connections of its own, and the settings for them can\'t be read from opts.client: give it a client of ioredis, iovalkey or node-redis, '
   + 'or use opts.clientOpts'
 
-/** The nodes of a cluster that a client is for; `undefined` where it is for one server. */
+/** The nodes of the cluster that a client connects to; `undefined` for a client of one server. */
 export function seedsOf(client: RedisClientLike): readonly NodeAddress[] | undefined {
   return clusterOf(client)?.seeds
 }
 
-/** The settings of a client, asked for before each connection: passwords may change. */
+/** The settings of a client. Read before each connection, because passwords may change. */
 export async function settingsOf(client: RedisClientLike): Promise<ConnectionSettings> {
   const cluster = clusterOf(client)
   if (cluster !== undefined) return cluster.settings
   return isIoRedis(client) ? ioRedisSettings(client.options) : nodeRedisSettings(optionsOf(client))
 }
 
-/** Ends a client that was made for its settings alone. */
+/** Ends a client that was made only to read its settings. */
 export function discard(client: RedisClientLike): void {
   const { on, disconnect, destroy, isOpen } = client as Record<string, any>
   on?.call(client, 'error', () => undefined)
@@ -60,7 +60,7 @@ export function discard(client: RedisClientLike): void {
   else if (isOpen === true) (destroy ?? disconnect).call(client)
 }
 
-/** The prefix that a client puts before all keys. */
+/** The key prefix of a client. */
 export function keyPrefixOf(client: RedisClientLike): string {
   const { keyPrefix } = isIoRedis(client) ? client.options as { keyPrefix?: string } : {}
   return keyPrefix ?? ''
@@ -76,7 +76,7 @@ export function checkClient(client: unknown): RedisClientLike {
 
 function checkNodeRedis({ credentialsProvider, password }: NodeRedisOptions): void {
   if (password === undefined && credentialsProvider !== undefined && credentialsProvider.credentials === undefined) {
-    throw new TypeError(`a credentialsProvider of the type "${credentialsProvider.type}" can't be asked: give opts.client a function that makes a client`)
+    throw new TypeError(`a credentialsProvider of the type "${credentialsProvider.type}" can't be read: give opts.client a function that makes a client`)
   }
 }
 
@@ -85,7 +85,7 @@ function isIoRedis(client: RedisClientLike): client is IoRedisLike {
 }
 
 function ioRedisSettings(options: object): ConnectionSettings {
-  // What is of its commands has no meaning here.
+  // Options for commands have no meaning here.
   const { keyPrefix: _, commandTimeout: __, ...settings } = options as RedisOptions
   return settings
 }
@@ -136,12 +136,12 @@ function addressOf(node: number | string | { host?: string; port?: number }): No
 
 export type Send = (command: string, ...args: (string | Buffer | number)[]) => Promise<unknown>
 
-/** Sends a command over the client itself, whose first argument is a key, if it has one. Texts are answered as bytes. */
+/** Sends commands through the client itself. Strings are answered as bytes. A command that takes a key has it as its first argument. */
 export function senderOf(client: RedisClientLike): Send {
-  // It knows by names in lower case which arguments are keys.
+  // ioredis looks up the positions of keys by lower-case command names.
   if (isIoRedis(client)) return (command, ...args) => client.callBuffer(command.toLowerCase(), ...args)
   const { _options: options } = client as Record<string, any>
-  // Of its versions 5 and 4.
+  // For node-redis 5 and 4.
   const asBytes = { typeMapping: { 36: Buffer }, returnBuffers: true }
   const send = client.sendCommand.bind(client) as (...args: unknown[]) => Promise<unknown>
   return (command, ...args) => {

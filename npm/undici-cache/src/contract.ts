@@ -1,4 +1,4 @@
-// undici's contract of a cache store, in the types that this package promises to keep.
+// undici's cache store contract, as types that this package keeps stable.
 
 import type { Readable, Writable } from 'node:stream'
 
@@ -29,7 +29,7 @@ export interface CacheKey {
   method: string
   path: string
   headers?: HeaderMap
-  /** What you call the response, in place of an id that is made. */
+  /** Your own id for the response, instead of a generated one. */
   id?: string
 }
 
@@ -37,11 +37,11 @@ export interface CacheValue {
   statusCode: number
   statusMessage: string
   headers: HeaderMap
-  /** Fields that the response was chosen by, with their values in the request; `null` where it had none. */
+  /** Request fields that the response was selected by, with their values; `null` for an absent field. */
   vary?: VaryMap
   etag?: string
   cacheControlDirectives?: CacheControlDirectives
-  /** Times are milliseconds since 1970. */
+  /** Times in milliseconds since 1970. */
   cachedAt: number
   staleAt: number
   deleteAt: number
@@ -52,14 +52,14 @@ export interface GetResult extends CacheValue {
   body?: Readable | Buffer[]
 }
 
-/** What undici's cache interceptor asks of a store. */
+/** The store interface of undici's cache interceptor. */
 export interface CacheStore {
   get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined
   createWriteStream(key: CacheKey, value: CacheValue): Writable | undefined
   delete(key: CacheKey): void | Promise<void>
 }
 
-/** A stored response as listings and events show it. */
+/** A stored response, as listings and events report it. */
 export interface CacheEntry {
   readonly id: string
   readonly keyPrefix: string

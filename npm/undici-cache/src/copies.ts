@@ -1,40 +1,40 @@
-// Copies of records in this process, each told to be outdated by the server when it changes there. What was not used for the longest time makes room.
+// Local copies of records. The server reports each one that changes. Copies that weren't used recently are evicted first (CLOCK).
 
 import type { Digest } from './key.js'
 import type { LogCursor, Response } from './record.js'
 import type { Stored } from './stored.js'
 
-/** A response that can answer, with its body. */
+/** A usable response with its body. */
 export interface Loaded extends Pick<Stored, 'value' | 'target' | 'tags'> {
   readonly body: readonly Buffer[]
-  /** Up to where in the purge log it is known to be good. */
+  /** The place in the purge log up to which the response is known to be current. */
   checkedTo: LogCursor | undefined
 }
 
 /** One of the responses that a record lists. */
 export interface Slot {
   readonly nominated: ReadonlyMap<string, string | null>
-  /** Where it comes from, until it is loaded: many are kept. */
+  /** The source of the response, dropped once it is loaded to save memory. */
   source: SlotSource | undefined
-  /** `undefined`: nobody has asked for it. `null`: it is of no use. */
+  /** `undefined`: not loaded yet. `null`: unusable. */
   loaded: Loaded | null | undefined
 }
 
 export interface SlotSource {
   readonly id: string
-  /** As the record has it; `undefined`: it lies apart. */
+  /** The response in the record; `undefined` if it is stored apart. */
   readonly response: Response | undefined
 }
 
 export interface Copy {
-  /** What requests for it have in common: origin, path and method. */
+  /** The common part of requests for the record: origin, path and method. */
   readonly text: string
   readonly digest: Digest
-  /** Those that nominate more fields first, then the newest. */
+  /** Slots with more nominated fields first, then the newest. */
   readonly slots: readonly Slot[]
-  /** Of the record, without the body in it. */
+  /** The size of the record without inline bodies. */
   readonly headBytes: number
-  /** What it takes, since it is kept. */
+  /** The memory of the copy, set when it is kept. */
   bytes: number
   wasUsed: boolean
 }
@@ -44,14 +44,14 @@ export interface CopiesLimits {
   readonly maxSize: number
 }
 
-/** What a copy takes beside its bytes, about. */
+/** Approximate memory of a copy besides its record and bodies. */
 const OVERHEAD_BYTES = 1024
 
 export class Copies {
   readonly #limits: CopiesLimits
   readonly #byText = new Map<string, Copy>()
   readonly #byDigest = new Map<Digest, Copy>()
-  /** All before it have gone, or moved to the end. A new iterator each time would walk over the places of those. */
+  /** The clock hand: every copy before it is gone or was moved to the end. A new iterator for each eviction would walk over the deleted places again. */
   #hand = this.#byText.values()
   #bytes = 0
 
@@ -73,7 +73,7 @@ export class Copies {
     return copy
   }
 
-  /** In the place of what is there for the same record. */
+  /** Keeps a copy in place of one of the same record. */
   keep(copy: Copy): void {
     this.drop(copy.digest)
     const bytes = bytesOf(copy)
@@ -108,7 +108,7 @@ export class Copies {
     return this.#hand.next().value!
   }
 
-  /** The oldest goes, or gets a second chance if it was used. */
+  /** Evicts the oldest copy, or moves it to the end if it was used. */
   #makeRoom(): void {
     const oldest = this.#oldest()
     const { text, digest } = oldest

@@ -1,9 +1,9 @@
-// Channels of node:diagnostics_channel, for metrics and traces. Where nobody listens they cost a comparison.
+// Channels of node:diagnostics_channel, for metrics and traces. Without subscribers, each costs one comparison.
 
 import { channel } from 'node:diagnostics_channel'
 import type { CacheEntry, CacheKey, GetResult } from './contract.js'
 
-/** A look-up was answered: by a copy in this process, by the store, or not because of an error. */
+/** The outcome of a look-up, and its source: a local copy, the store, or neither because of an error. */
 export interface LookUpMessage {
   readonly key: CacheKey
   readonly outcome: 'hit' | 'stale' | 'miss'

@@ -1,4 +1,4 @@
-// The stream that undici writes a body into. It never fails: what can't be stored is not stored.
+// The stream for the body that undici writes. It never fails: a response that can't be stored is skipped.
 
 import { Writable } from 'node:stream'
 
@@ -10,7 +10,7 @@ export class EntryWriter extends Writable {
   #pieces: Buffer[] | undefined = []
   #bytes = 0
 
-  /** `store` gets the body, or `undefined` where it is larger than `bytesMax`. */
+  /** `store` gets the body, or `undefined` if it has `bytesMax` bytes or more. */
   constructor(bytesMax: number, store: (body: Buffer[] | undefined) => Promise<void>) {
     super()
     this.#bytesMax = bytesMax
@@ -24,7 +24,7 @@ export class EntryWriter extends Writable {
     done()
   }
 
-  /** A response that breaks off is no error of what is stored: undici would delete that, for everybody. */
+  /** Doesn't report an aborted response as an error: undici would delete the stored response for everybody. */
   override _destroy(_error: Error | null, done: Done): void {
     this.#pieces = undefined
     done()

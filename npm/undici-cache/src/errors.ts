@@ -1,4 +1,4 @@
-// What goes wrong between this process and the store. None of it reaches a request: it is given to `errorCallback`, and the look-up is a miss.
+// Errors between this process and the store. They never reach a request: `errorCallback` gets them, and the look-up is a miss.
 
 import { clearTimeout, setImmediate, setTimeout } from './timers.js'
 
@@ -12,42 +12,42 @@ export class StoreTimeoutError extends Error {
   readonly code = 'LARDER_STORE_TIMEOUT'
 }
 
-/** Errors that a server has answered, as ioredis, iovalkey and node-redis call them. */
+/** Names of error replies in ioredis, iovalkey and node-redis. */
 const ANSWERS = new Set(['ReplyError', 'ErrorReply', 'SimpleError', 'BlobError'])
 
 export function asError(value: unknown): Error {
   return value instanceof Error ? value : new Error(String(value))
 }
 
-/** Whether a server says that it is a master no longer. */
+/** Whether an error says that the server is no longer a master. */
 export function isOfNoMaster(error: unknown): boolean {
   return /^(READONLY|MASTERDOWN)/.test(asError(error).message)
 }
 
-/** Whether a server that has what was asked for won't do it: to ask again at once is of no use. */
+/** Whether the server that holds the key refused the command, so that retrying at once is useless. */
 export function isRefusal(error: Error): boolean {
   return isAnswer(error) && !isMoved(error) && !isOfNoMaster(error)
 }
 
-/** Whether a server has answered at all, if with an error. */
+/** Whether an error is a reply from a server. */
 export function isAnswer(error: unknown): boolean {
   const { name, constructor } = asError(error)
   return ANSWERS.has(name) || ANSWERS.has(constructor.name)
 }
 
-/** Whether an answer says that a key lies on another node. */
+/** Whether an error says that the key is on another node. */
 export function isMoved(error: unknown): boolean {
   return /^(MOVED|ASK|CLUSTERDOWN|TRYAGAIN)/.test(asError(error).message)
 }
 
 /**
- * The outcome of `work`, or an error after `ms` milliseconds. After a process has stood still, timers come before what has arrived meanwhile: that is read first, or
- * the store would be blamed for it.
+ * The outcome of `work`, or an error after `ms` milliseconds. After a process was suspended, timers fire before pending input is read. The timeout waits for
+ * that input, so that the store isn't blamed for the pause.
  */
 export async function within<T>(work: Promise<T>, ms: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const late = new Promise<never>((_, reject) => {
-    const end = (): void => reject(new StoreTimeoutError(`the store has not answered within ${ms} ms`))
+    const end = (): void => reject(new StoreTimeoutError(`no reply from the store within ${ms} ms`))
     timer = setTimeout(() => setImmediate(end), ms)
   })
   try {

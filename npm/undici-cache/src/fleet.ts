@@ -1,4 +1,4 @@
-// Who shares the store, and how far each has read the purge log: docs/internals/coherence.md, "Who shares the tier". Deletions wait for all of them.
+// The members of the fleet, and how far each has read the purge log: docs/internals/coherence.md, "Who shares the tier". Deletions wait for all of them.
 
 import { randomBytes } from 'node:crypto'
 import { FormatError } from './bytes.js'
@@ -9,25 +9,25 @@ import type { LogCursor } from './record.js'
 import type { Tier } from './tier.js'
 import { setTimeout } from './timers.js'
 
-/** One of those that share the store: a gateway, or a process that keeps copies. */
+/** A gateway or a process that keeps copies, and when it dropped the deleted responses. */
 export interface MemberReach {
   readonly id: string
   readonly name: string
-  /** After how many milliseconds it had dropped what was deleted; `undefined`: not in time, as far as is known. */
+  /** Milliseconds until it had dropped the deleted responses; `undefined` if it isn't known to have done so in time. */
   readonly afterMs: number | undefined
 }
 
-/** How far a deletion came among all that share the store. */
+/** How far a deletion has reached the fleet. */
 export interface Reached {
-  /** Whether all have dropped what was deleted. */
+  /** Whether all members have dropped the deleted responses. */
   readonly isComplete: boolean
-  /** Those that are known, by name. */
+  /** The known members, by name. */
   readonly members: readonly MemberReach[]
 }
 
-/** T of the design: how long copies are relied upon without a word from the store. */
+/** T in the design: how long copies may be used without an answer from the store. */
 export const VERIFICATION_MS = 2000
-/** Who says nothing for so long is a member no more. */
+/** A member that doesn't renew its record for this long is dropped. */
 export const LIFETIME_MS = 3 * VERIFICATION_MS
 const REACH_MS_MAX = VERIFICATION_MS + 1000
 const LIST_TTL_MS = 24 * 3_600_000
@@ -42,7 +42,7 @@ interface Seen extends Member {
 
 interface Listed extends MemberList {
   readonly bytes: Buffer | undefined
-  /** Whether all who live had time to come back to it, in case that it was begun anew. */
+  /** Whether all live members have had time to rejoin the list, in case it was recreated. */
   readonly isOld: boolean
 }
 
@@ -66,42 +66,42 @@ export class Fleet {
     this.#tier = tier
   }
 
-  /** Tells the others that a member lives, and how far it has read the log. */
+  /** Writes a member's record, which tells the others that it is alive and how far it has read the log. */
   async say(member: Member): Promise<void> {
     await this.#tier.put(digestOfMember(member.id), encodeMember(member), LIFETIME_MS)
   }
 
-  /** Whether the list has a member. */
+  /** Whether a member is in the list. */
   async lists(id: string): Promise<boolean> {
     return (await this.#list()).members.includes(id)
   }
 
-  /** Sees to it that a member is in the list, and none that has gone. */
+  /** Adds a member to the list, and removes members that are gone. */
   async enlist(id: string): Promise<void> {
-    // Who enters the list meanwhile was not looked for.
+    // Members that join the list meanwhile were not looked up, and stay in it.
     const { members: looked } = await this.#lookAll()
     const gone = new Set(looked.filter((one) => one !== id && !this.#seen.has(one)))
     const members = await this.#change((listed) => {
       const left = listed.filter((one) => !gone.has(one))
       return left.includes(id) || left.length >= MEMBERS_MAX ? left : [...left, id]
     })
-    if (!members.includes(id)) throw new StoreUnavailableError(`${MEMBERS_MAX} processes and gateways share the store: there is room for no more`)
+    if (!members.includes(id)) throw new StoreUnavailableError(`${MEMBERS_MAX} processes and gateways share the store, which is the limit`)
   }
 
-  /** A member ends: nobody is to wait for it. */
+  /** Removes a member, so that nobody waits for it. */
   async leave(member: Member): Promise<void> {
     await this.say({ ...member, read: 'left' })
     await this.#change((listed) => listed.filter((one) => one !== member.id))
   }
 
-  /** How far all say that they have read, to be asked before they are told something; nothing where the store doesn't answer. */
+  /** How far all members have read, asked for before a purge is appended; empty if the store doesn't answer. */
   async said(timeoutMs: number): Promise<readonly LogCursor[]> {
     this.#looking ??= this.#look().finally(() => { this.#looking = undefined })
     const members = await within(this.#looking, timeoutMs).catch((): Member[] => [])
     return members.flatMap(({ read }) => read === 'left' ? [] : [read])
   }
 
-  /** Waits until all have read the log up to a place, but not for long, and says who has. */
+  /** Waits a limited time until all members have read the log up to a place, and reports which have. */
   reach(place: LogCursor): Promise<Reached> {
     return new Promise((resolve) => {
       this.#waiting.add({ place, begunMs: performance.now(), after: new Map(), resolve })
@@ -109,13 +109,13 @@ export class Fleet {
     })
   }
 
-  /** Who waits is told what is known. */
+  /** Ends all waits with the outcome known so far. */
   end(): void {
     this.#isEnded = true
     for (const waiter of this.#waiting) this.#serve(waiter, undefined)
   }
 
-  /** One look for all who wait. Who comes while it goes on waits for the next one: its members may be others. */
+  /** Looks up the members for all waiters together. A waiter that arrives during a look-up waits for the next one, since the members may have changed. */
   async #watch(): Promise<void> {
     this.#isWatching = true
     while (this.#waiting.size > 0) {
@@ -143,13 +143,13 @@ export class Fleet {
     waiter.resolve({ isComplete, members: reaches.sort((one, other) => one.name.localeCompare(other.name) || one.id.localeCompare(other.id)) })
   }
 
-  /** All that share the store, as far as they say so: those of the list, and those that were seen lately. */
+  /** All known members: those in the list, and those seen recently. */
   async #look(): Promise<readonly Member[]> {
     await this.#lookAll()
     return [...this.#seen.values()]
   }
 
-  /** Where there is no list, it may be lost: those who live come back to one that is begun, and nobody has to if nobody is there. */
+  /** Looks up all members. A missing list may have been lost, so a new one is written for live members to rejoin. */
   async #lookUntilListed(): Promise<Listed> {
     const listed = await this.#lookAll()
     if (listed.bytes === undefined) await this.#change((members) => members)
@@ -174,13 +174,13 @@ export class Fleet {
     for (const { id, atMs } of this.#seen.values()) if (atMs < end) this.#seen.delete(id)
   }
 
-  /** What these say, as far as they do. */
+  /** The records of these members, without absent and unreadable ones. */
   async #load(ids: readonly string[]): Promise<Member[]> {
     const records = await this.#tier.loadMany(ids.map(digestOfMember))
     return records.map((bytes) => bytes && understood(bytes, decodeMember)).filter((member, at): member is Member => member?.id === ids[at])
   }
 
-  /** What can't be read is replaced by the next change. */
+  /** The list of members. An unreadable list is replaced by the next change. */
   async #list(): Promise<Listed> {
     const { bytes, ttlMs } = await this.#tier.loadWithTtl(LIST)
     const list = bytes && understood(bytes, decodeList)
@@ -190,12 +190,12 @@ export class Fleet {
       return { id: newListId(), members: [], bytes, isOld: false }
     }
     if (this.#known?.id !== list.id) this.#known = { id: list.id, sinceMs: nowMs }
-    // A list that nobody has changed for T was there for T.
+    // A list unchanged for T has existed for T.
     const isOld = nowMs >= this.#known.sinceMs + VERIFICATION_MS || ttlMs <= LIST_TTL_MS - VERIFICATION_MS
     return { ...list, bytes, isOld }
   }
 
-  /** Changes the list, which others change too, and returns it. */
+  /** Changes the list by compare-and-set, since other members change it too, and returns it. */
   async #change(change: (members: readonly string[]) => readonly string[]): Promise<readonly string[]> {
     for (let tries = 0; tries < TRIES_MAX; tries++) {
       const { id, members, bytes } = await this.#list()
@@ -208,7 +208,7 @@ export class Fleet {
         : await this.#tier.replace(LIST, bytes, put)
       if (isDone) return changed
     }
-    throw new StoreUnavailableError('others change the list of those that share the store all the time')
+    throw new StoreUnavailableError('the list of processes and gateways that share the store keeps changing')
   }
 }
 
@@ -229,7 +229,7 @@ export function hasReached(read: Member['read'], place: LogCursor): boolean {
   return read !== 'left' && read.id === place.id && read.offset >= place.offset
 }
 
-/** Who waits is told at most a quarter too late. */
+/** Pauses for a quarter of the elapsed time, so that a waiter learns the outcome at most that much late. */
 function pause(elapsedMs: number): Promise<void> {
   const ms = Math.min(PAUSE_MS_MAX, Math.max(PAUSE_MS_MIN, elapsedMs / 4))
   return new Promise((resolve) => setTimeout(resolve, ms))

@@ -1,19 +1,19 @@
-// One request for all who want the same response at the same time: in this process by a flight that the others join, among processes by a lease on its record.
+// Request collapsing. Requests of this process for the same response join one flight; among processes, a lease on the record does the same.
 
 import type { CacheKey, GetResult } from './contract.js'
 import type { LarderCacheStore, Turn } from './store.js'
 import { clearTimeout, setTimeout } from './timers.js'
 
-/** So long a request waits for another one of this process at most: that one's client may leave its body unread. */
+/** The longest wait for another request of this process, whose client may leave its body unread. */
 const FLIGHT_WAIT_MS = 5000
 
-/** Who waits: until it gives up, in which case nothing comes of what it waits for. */
+/** The client of a waiting request. `until` resolves to `undefined` once it has given up. */
 export interface Client {
   readonly isGone: boolean
   until<T>(work: Promise<T>): Promise<T | undefined>
 }
 
-/** A result, maybe after others, or the flight that brings one. */
+/** A result, or the flight that is to fetch one. */
 export interface Joined {
   readonly result: GetResult | undefined
   readonly flight: Flight | undefined
@@ -22,9 +22,9 @@ export interface Joined {
 
 type Landing = 'over' | 'gave-up'
 
-/** A request to the origin that others wait for. */
+/** A request to the origin that other requests wait for. */
 export interface Flight {
-  /** The exchange is over, or its response is for this client alone. */
+  /** Ends the flight: the exchange is over, or its response is for this client alone. */
   end(landing: Landing): void
 }
 
@@ -38,7 +38,7 @@ export class Flights {
     this.#store = store
   }
 
-  /** Of those who wait for one that gives up, the next one asks in its place. */
+  /** Joins or begins a flight. If a flight gives up, the next of its waiters takes its place. */
   async join(key: CacheKey, client: Client): Promise<Joined> {
     const text = textOf(key)
     let timer: NodeJS.Timeout | undefined

@@ -1,5 +1,5 @@
-// Whether a response is for all, by its fields as they were received. undici's reading changes from version to version, and what it once read too leniently
-// would be another user's page for everybody who shares the store.
+// Checks by the received fields whether a response may be shared. undici's parsing changes between versions, and a version that reads a field too leniently
+// would serve one user's page to everybody who shares the store.
 
 import type { CacheKey, CacheValue, HeaderMap } from './contract.js'
 
@@ -7,25 +7,25 @@ const DIRECTIVE = /^[\t ,]*([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:=(?:"((?:[^"\\]|\\.)*
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const RESTRICTING = /private|no-store|no-cache/i
 
-/** `undefined` for a field that is not there. */
+/** The value of a field; `undefined` if it is absent. */
 function fieldOf(headers: HeaderMap, name: string): string | undefined {
   const values = Object.entries(headers).filter(([own]) => own.toLowerCase() === name).flatMap(([, value]) => value)
   return values.length === 0 ? undefined : values.join(', ')
 }
 
-/** Whether the response may be used for others than the one who asked. */
+/** Whether the response may be used for other clients than the one that asked. */
 export function isForAll(headers: HeaderMap, vary: CacheValue['vary']): boolean {
   if (fieldOf(headers, 'set-cookie') !== undefined) return false
   return !isRestricted(fieldOf(headers, 'cache-control') ?? '', headers) && isChosenBy(vary, fieldOf(headers, 'vary') ?? '')
 }
 
-/** RFC 9111, 3.5: of a response to a request with `Authorization`. */
+/** Whether a response to a request with `Authorization` may be shared (RFC 9111, 3.5). */
 export function isForOthersThan({ headers }: CacheKey, { cacheControlDirectives: directives = {} }: CacheValue): boolean {
   const hasAuthorization = Object.keys(headers ?? {}).some((name) => name.toLowerCase() === 'authorization')
   return !hasAuthorization || directives.public === true || directives['s-maxage'] !== undefined || directives['must-revalidate'] === true
 }
 
-/** Where directives can't be read, the worst of them counts. */
+/** Assumes the most restrictive directive if directives can't be parsed. */
 function isRestricted(cacheControl: string, headers: HeaderMap): boolean {
   let left = cacheControl
   for (let read = DIRECTIVE.exec(left); read !== null; read = DIRECTIVE.exec(left)) {
@@ -43,13 +43,13 @@ function restricts(name: string, argument: string | undefined, headers: HeaderMa
   return !fieldNames(argument)?.every((field) => fieldOf(headers, field) === undefined)
 }
 
-/** `undefined` for what is no list of field names. */
+/** The names in a list of fields; `undefined` if it is invalid. */
 export function fieldNames(argument: string): string[] | undefined {
   const names = argument.split(',').map((name) => name.trim().toLowerCase())
   return names.every((name) => TOKEN.test(name)) ? names : undefined
 }
 
-/** Whether all fields are known that the response was chosen by. */
+/** Whether `vary` has all fields that the response was selected by. */
 function isChosenBy(vary: CacheValue['vary'], names: string): boolean {
   return names.split(',').every((name) => name.trim() === '' || Object.hasOwn(vary ?? {}, name.trim().toLowerCase()))
 }

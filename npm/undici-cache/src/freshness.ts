@@ -1,9 +1,9 @@
-// How long a response may be used that another instance has stored, recomputed from what that one saw: RFC 9111, as a shared cache reads it.
+// The freshness of a response that another instance stored, recomputed from the fields it received: RFC 9111, as a shared cache reads it.
 
 import type { CacheControlDirectives, CacheKey, CacheValue } from './contract.js'
 import { fieldNames } from './for-all.js'
 
-/** Field values by name in lower case, lines of one field joined. */
+/** Field values by lower-case name, with the lines of a field joined. */
 export type Fields = ReadonlyMap<string, string>
 
 export interface Received {
@@ -20,7 +20,7 @@ export interface Lifetime {
   readonly deleteAt: number
 }
 
-/** Request fields that say who asks. */
+/** Request fields with credentials. */
 export const CREDENTIALS: ReadonlySet<string> = new Set(['authorization', 'cookie', 'proxy-authorization'])
 const SECONDS_MAX = 2 ** 31
 const YEAR_MS = 365 * 24 * 3_600_000
@@ -42,7 +42,7 @@ export function parseCacheControl(value: string | undefined): CacheControlDirect
 
 function addDirective(directives: Record<string, unknown>, name: string, argument: string | undefined): void {
   if (SECONDS_DIRECTIVES.has(name)) {
-    // Of several the first counts, and what is no number means that the response is stale.
+    // The first of several counts, and an invalid number makes the response stale.
     directives[name] ??= argument !== undefined && /^\d+$/.test(argument) ? Math.min(Number(argument), SECONDS_MAX) : 0
   } else if (FIELD_DIRECTIVES.has(name) && argument !== undefined) {
     if (directives[name] !== true) directives[name] = fieldNames(argument) ?? true
@@ -51,7 +51,7 @@ function addDirective(directives: Record<string, unknown>, name: string, argumen
   }
 }
 
-/** `undefined` where a shared cache would not have stored the response. */
+/** The lifetime of a response; `undefined` if a shared cache would not have stored it. */
 export function lifetimeOf(received: Received, directives: CacheControlDirectives): Lifetime | undefined {
   if (!isShareable(received, directives)) return undefined
   const cachedAt = received.responseTime - initialAgeMs(received)
@@ -62,21 +62,21 @@ export function lifetimeOf(received: Received, directives: CacheControlDirective
 }
 
 /**
- * Whether a response may be for one user alone, although RFC 9111 lets a shared cache store it: its request had credentials, and it says neither how long it is
- * fresh nor that it is public. Many frameworks send pages of users so. The gateway's profile `safe` stores none of these, either.
+ * Whether a response may be personal although RFC 9111 lets a shared cache store it: its request had credentials, and it states neither a lifetime nor
+ * `public`. Many frameworks send user pages this way. The gateway's profile `safe` doesn't store such responses either.
  */
 export function mayBePersonal(key: CacheKey, value: CacheValue): boolean {
   const hasCredentials = Object.keys(key.headers ?? {}).some((name) => CREDENTIALS.has(name.toLowerCase()))
   return hasCredentials && value.cacheControlDirectives?.public !== true && !hasLifetime(value)
 }
 
-/** Request fields with which a fresh response may not be enough. */
+/** Request fields that a fresh response may not satisfy. */
 const WANTING_MORE = ['cache-control', 'pragma', 'if-none-match', 'if-modified-since'] as const
 
-/** It may be stale by the time that undici looks at it. */
+/** A response this close to its end may be stale by the time that undici looks at it. */
 const SOON_MS = 1000
 
-/** Whether undici may send a request to the origin although this was found for it. */
+/** Whether undici may forward a request although this response was found for it. */
 export function mayBeForwarded({ headers }: CacheKey, found: CacheValue): boolean {
   if (found.staleAt <= Date.now() + SOON_MS || found.cacheControlDirectives?.['no-cache'] === true || found.headers['set-cookie'] !== undefined) return true
   return headers !== undefined && WANTING_MORE.some((name) => headers[name] !== undefined)

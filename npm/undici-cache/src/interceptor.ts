@@ -1,6 +1,5 @@
-// undici's cache interceptor over this store, and around it: one request to the origin for all who want the same at the same time, in this process and in
-// all others that share the store. What may be stored, under which key, and which requests are looked up is undici's decision alone: all that is added happens
-// where it asks the store, and where it forwards.
+// undici's cache interceptor over this store, with requests collapsed in this process and across all processes that share the store. undici alone decides which
+// responses may be stored, under which key, and which requests are looked up. Everything added here happens where it calls the store and where it forwards.
 
 import { type Dispatcher, errors, interceptors } from 'undici'
 import type { CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
@@ -13,7 +12,7 @@ type Options = Dispatcher.DispatchOptions
 type Handler = Dispatcher.DispatchHandler
 type Controller = Dispatcher.DispatchController
 type CacheInterceptorOptions = NonNullable<Parameters<typeof interceptors.cache>[0]>
-/** Since undici 8.13 there is a second argument: the origin of the dispatcher, where it has one. */
+/** Since undici 8.13, the second argument is the origin of the dispatcher, if it has one. */
 type Interceptor = (dispatch: Dispatch, ...more: unknown[]) => Dispatch
 
 export interface LarderCacheOptions extends Omit<CacheInterceptorOptions, 'store'> {
@@ -22,14 +21,14 @@ export interface LarderCacheOptions extends Omit<CacheInterceptorOptions, 'store
   cacheStatus?: string
 }
 
-/** Fields with which a request wants something else than what answers everybody. */
+/** Request fields that ask for something other than the shared response. */
 const APART = new Set([
   'authorization', 'proxy-authorization', 'cookie', 'cache-control', 'pragma', 'range', 'if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range',
 ])
 
 const CACHE_STATUS = Buffer.from('cache-status')
 
-/** The cache interceptor with requests collapsed across processes. Give it to `compose` in the place of `interceptors.cache`. */
+/** Creates the cache interceptor with requests collapsed across processes. Pass it to `compose` in place of `interceptors.cache`. */
 export function larderCache(options: LarderCacheOptions): Dispatcher.DispatcherComposeInterceptor {
   const { store, cacheStatus, ...rest } = options
   const asked = new AskedStore(store)
@@ -45,7 +44,7 @@ export function larderCache(options: LarderCacheOptions): Dispatcher.DispatcherC
       return exchange.start(marked, cached)
     }
   }
-  // By these undici knows which interceptors must not stand before which.
+  // undici recognises by these symbols which interceptors must not come before others.
   for (const symbol of Object.getOwnPropertySymbols(inner)) Object.defineProperty(interceptor, symbol, Object.getOwnPropertyDescriptor(inner, symbol)!)
   return interceptor as Dispatcher.DispatcherComposeInterceptor
 }
@@ -70,15 +69,15 @@ interface Surroundings {
   readonly store: LarderCacheStore
   readonly asked: AskedStore
   readonly flights: Flights
-  /** Those whose responses are stored. */
+  /** Methods whose responses are stored. */
   readonly methods: ReadonlySet<string>
   readonly cacheStatus: string | undefined
 }
 
-/** The store as undici asks it. Its first question comes while it is given a request, so that request is known. */
+/** The store as undici calls it. undici makes the first call synchronously while it dispatches a request, so the request is known. */
 class AskedStore implements CacheStore {
   readonly #store: LarderCacheStore
-  /** By the keys of those that were forwarded. */
+  /** Forwarded exchanges by their cache keys. */
   readonly #exchanges = new WeakMap<CacheKey, Exchange>()
   current: Exchange | undefined
 
@@ -103,9 +102,9 @@ class AskedStore implements CacheStore {
     return writer
   }
 
-  /** With the key of a request that it has looked up, undici means what that was answered with: a 304 may have made it useless. All else is a deletion. */
+  /** With the key of an earlier look-up, undici deletes the response found by it, which a 304 may have made useless. Any other key is a deletion of the URL. */
   delete(key: CacheKey): Promise<void> {
-    // An unsafe request to another host has changed nothing of the origin's.
+    // An unsafe request to another host changes nothing at the origin.
     if (!isForItsOrigin(key.origin, key.headers?.host)) return Promise.resolve()
     return this.#exchanges.has(key) ? this.#store.forget(key) : this.#store.delete(key)
   }
@@ -113,7 +112,7 @@ class AskedStore implements CacheStore {
 
 type Arguments<Name extends keyof Handler> = Parameters<NonNullable<Handler[Name]>>
 
-/** Of undici 7: it makes its own 504 by methods that are otherwise gone. */
+/** Legacy handler methods, by which undici 7 delivers its own 504. */
 interface OldHandler {
   onConnect(abort: (reason?: Error) => void): void
   onHeaders(statusCode: number, headers: readonly Buffer[], resume: () => void, message: string): boolean
@@ -121,7 +120,7 @@ interface OldHandler {
   onError(error: Error): void
 }
 
-/** What is told of a request that is sent. */
+/** Notifications about a request that is sent. */
 interface Sending {
   onBodySent?(...args: unknown[]): void
   onRequestSent?(): void
@@ -134,7 +133,7 @@ class Exchange implements Handler, OldHandler, Sending {
   readonly #handler: Handler & Sending
   #opts: Options | undefined
   #key: CacheKey | undefined
-  /** What its client has of it while it waits. */
+  /** The controller that the client has while the request waits. */
   #waiting: Waiting | undefined
   #flight: Flight | undefined
   #found: GetResult | undefined
@@ -143,7 +142,7 @@ class Exchange implements Handler, OldHandler, Sending {
   #wantsNothing = false
   wasAsked = false
   isStoring = false
-  /** Its response is that of no other request: it has content, is to become another protocol, or goes to another host than its origin. */
+  /** Whether no other request may share its response: it has content, is an upgrade, or goes to another host than its origin. */
   isUnlike = false
 
   constructor(around: Surroundings, handler: Handler) {
@@ -166,7 +165,7 @@ class Exchange implements Handler, OldHandler, Sending {
   forward(opts: Options, handler: Handler, dispatch: Dispatch): boolean {
     this.#isForwarded = true
     if (this.#key !== undefined) this.#around.asked.tell(this.#key, this)
-    // undici looks at fields first, which takes options of its own.
+    // If undici inspects the request fields first, it dispatches a copy of the options.
     this.#wantsNothing = !this.wasAsked && opts !== this.#opts
     if (this.#waiting?.isGone !== true) return dispatch(opts, handler)
     this.#end('gave-up')
@@ -201,7 +200,7 @@ class Exchange implements Handler, OldHandler, Sending {
     return result
   }
 
-  /** From now on the client can give up, which undici hears of only once it has sent something. */
+  /** Lets the client give up from now on. undici learns of that only once it has sent something. */
   #wait(): Waiting {
     const waiting = new Waiting((reason) => this.#handler.onResponseError?.(waiting.asController, reason))
     this.#waiting = waiting
@@ -209,7 +208,7 @@ class Exchange implements Handler, OldHandler, Sending {
     return waiting
   }
 
-  /** Others have nothing more to wait for. */
+  /** Ends the flight, so that other requests don't wait any longer. */
   #end(landing: 'over' | 'gave-up'): void {
     this.#flight?.end(landing)
     this.#flight = undefined
@@ -244,7 +243,7 @@ class Exchange implements Handler, OldHandler, Sending {
     if (!this.#isGone) this.#handler.onResponseEnd?.(...args)
   }
 
-  /** Where it was the client that has given up, the response is still wanted by others. */
+  /** If the client aborted, others still want the response. */
   onResponseError(...args: Arguments<'onResponseError'>): void {
     const [controller] = args as [Controller | undefined, Error]
     this.#end(this.#isGone || controller?.aborted === true ? 'gave-up' : 'over')
@@ -284,13 +283,13 @@ class Exchange implements Handler, OldHandler, Sending {
     const { cacheStatus } = this.#around
     if (cacheStatus === undefined) return headers
     const [status, before] = [`${cacheStatus}; ${this.#status()}`, headers['cache-status']]
-    // From here fetch has its fields, since undici 8.
+    // undici 8 and newer give `fetch` these fields.
     const { rawHeaders } = controller as { rawHeaders?: unknown }
     if (Array.isArray(rawHeaders)) rawHeaders.push(CACHE_STATUS, Buffer.from(status))
     return { ...headers, 'cache-status': before === undefined ? status : `${String(before)}, ${status}` }
   }
 
-  /** Parameters of Cache-Status. What comes neither from the origin nor from the store is undici's 504. */
+  /** Parameters of `Cache-Status`. A response from neither the origin nor the store is undici's own 504. */
   #status(): string {
     if (this.#isForwarded) return `fwd=${this.#whyForwarded()}${this.#hasWaited ? '; collapsed=?0' : ''}`
     return this.#found === undefined ? 'detail=only-if-cached' : 'hit'
@@ -306,13 +305,13 @@ class Exchange implements Handler, OldHandler, Sending {
   }
 }
 
-/** The controller of a client whose request waits: for the store, or for the request of another one. */
+/** The controller of a client whose request waits for the store or for another request. */
 class Waiting implements Client {
   readonly #gaveUp: (reason: Error) => void
   readonly #gone: Promise<undefined>
   #leave: (nothing: undefined) => void = () => undefined
   #controller: Controller | undefined
-  /** What redirects tell of comes into it later. */
+  /** Shared with the client; undici's own context, such as the history of redirects, is merged in later. */
   readonly context: Record<string, unknown> = {}
   readonly rawHeaders = null
   readonly rawTrailers = null
@@ -328,7 +327,7 @@ class Waiting implements Client {
     return this as unknown as Controller
   }
 
-  /** Whether it has given up before undici has begun. */
+  /** Whether the client gave up before undici began. */
   get isGone(): boolean {
     return this.#controller === undefined && this.reason !== null
   }
@@ -341,7 +340,7 @@ class Waiting implements Client {
     return this.#controller?.paused ?? this.#isPaused
   }
 
-  /** Something may have been under way already: then it goes on, unheard. */
+  /** The result of `work`, or `undefined` once the client has given up; the work itself goes on. */
   until<T>(work: T | Promise<T>): Promise<T | undefined> {
     return this.isGone ? Promise.resolve(undefined) : Promise.race([work, this.#gone])
   }
@@ -364,7 +363,7 @@ class Waiting implements Client {
     this.#gaveUp(this.reason)
   }
 
-  /** undici has begun, or begun once more. */
+  /** Hands the client over to undici's controller, when undici begins the request or begins it again. */
   goOn(controller: Controller, context: unknown): void {
     if (this.isGone) return controller.abort(this.reason!)
     Object.assign(this.context, context)
@@ -373,7 +372,7 @@ class Waiting implements Client {
   }
 }
 
-/** For a response that is not on its way from anywhere. */
+/** A controller for a response that no connection delivers. */
 function controllerOf(abort: (reason?: Error) => void = () => undefined): Controller {
   const controller = { abort, pause: () => undefined, resume: () => undefined, aborted: false, paused: false, reason: null, rawHeaders: [], rawTrailers: [] }
   return controller as unknown as Controller

@@ -1,15 +1,14 @@
-// Cache keys and the names of records on the server, as the Larder gateway makes them: what of a request is in a key, and the hash
-// that stands for it on the server.
+// Cache keys and the names of records on the server, built as the Larder gateway builds them.
 
 import { createHash } from 'node:crypto'
 
-/** Where a request goes. */
+/** The target of a request. */
 export interface Target {
   readonly scheme: string
   /** In lower case, without a default port. */
   readonly authority: string
   readonly path: string
-  /** What follows the first `?`. */
+  /** The part after the first `?`. */
   readonly query: string | undefined
 }
 
@@ -30,12 +29,12 @@ export function targetOf(origin: string, pathAndQuery: string): Target {
 
 const ESCAPE = /%[0-9a-f]{2}/gi
 const UNRESERVED = /^[a-z0-9._~-]$/i
-/** What stands before an escape that is the rest of another one, if that is decoded: a `%` that begins none, perhaps with one digit. */
+/** The end of a text after which a decoded escape would complete another escape: a stray `%`, perhaps with one digit. */
 const STRAY = /%[0-9a-f]?$/i
 
 /**
- * One spelling for all that are equivalent (RFC 3986 sections 6.2.2.1 and 6.2.2.2): escapes of unreserved characters decoded, and those of all others in
- * upper case. Escapes that are none stay as they are.
+ * The normal form of equivalent targets (RFC 3986 sections 6.2.2.1 and 6.2.2.2): escapes of unreserved characters decoded, all other escapes in upper case.
+ * Invalid escapes stay as they are.
  */
 export function normalForm(target: string): string {
   if (!target.includes('%')) return target
@@ -48,8 +47,8 @@ export function normalForm(target: string): string {
 }
 
 /**
- * Whether a request asks for what its origin stands for. A `Host` field of its own may get another site's page from the same server, and the key has only the
- * origin: what it gets is neither stored nor answered from the store.
+ * Whether the `Host` field of a request names its origin. Another host may get a different site's page from the same server, and the key has only the origin,
+ * so the response is neither stored nor served from the store.
  */
 export function isForItsOrigin(origin: string, host: string | string[] | null | undefined): boolean {
   if (host === undefined) return true
@@ -59,7 +58,7 @@ export function isForItsOrigin(origin: string, host: string | string[] | null | 
 
 type Host = Pick<Target, 'scheme' | 'authority'>
 
-/** Of the origins that were asked for last: an application has few, and keeps their names with each response. */
+/** Recently used origins. An application has few, and each response that is kept shares these strings. */
 const hosts = new Map<string, Host>()
 const HOSTS_MAX = 256
 
@@ -75,12 +74,12 @@ function hostOf(origin: string): Host {
   return host
 }
 
-/** The target of a URL as it stands in purges; `undefined` for what is none. */
+/** The target of a URL in a purge; `undefined` for text without a scheme. */
 export function targetOfUrl(url: string): Target | undefined {
   return SCHEME.test(url) ? targetOfText(url) : undefined
 }
 
-/** The same as it stands in records. An origin without a scheme is one that undici was given so. */
+/** The target of a URL in a record. It has no scheme if undici was given an origin without one. */
 export function targetOfText(text: string): Target {
   const authorityBegins = SCHEME.exec(text)?.[0].length ?? 0
   const pathBegins = text.slice(authorityBegins).search(/[/?]/)
@@ -100,7 +99,7 @@ export function urlOf(target: Target): string {
   return originOf(target) + pathOf(target)
 }
 
-/** Host in lower case and without a dot at its end, the port without leading zeros, and none where it is the default. */
+/** The host in lower case without a trailing dot, and the port without leading zeros, omitted if it is the default. */
 function normalAuthority(scheme: string, authority: string): string {
   const { host, port } = splitPort(authority)
   const name = host.replace(/\.+$/, '').toLowerCase()
@@ -114,7 +113,7 @@ export function splitPort(authority: string): { host: string; port: string } {
   return isPort ? { host, port: port ?? '' } : { host: authority, port: '' }
 }
 
-/** The bytes that stand for a request in a site. HEAD has a key of its own here; the gateway answers HEAD from what a GET got. */
+/** The cache key of a request in a site. HEAD has a key of its own here; the gateway answers HEAD from stored responses to GET. */
 export function cacheKeyOf(site: string, target: Target, method: string): Buffer {
   const query = target.query === undefined ? [QUERY_ABSENT] : [QUERY_PRESENT, part(target.query)]
   return Buffer.concat([
@@ -122,7 +121,7 @@ export function cacheKeyOf(site: string, target: Target, method: string): Buffer
   ])
 }
 
-/** Length and bytes, so that no part can pretend to be its neighbour. */
+/** Bytes with their length in front, so that no part can be mistaken for its neighbour. */
 function part(text: string): Buffer {
   const bytes = Buffer.from(text, 'utf8')
   return Buffer.concat([lengthBytes(bytes.length), bytes])
@@ -143,24 +142,24 @@ const APART = Buffer.from('a')
 const MEMBER = Buffer.from('i')
 const MEMBER_LIST = Buffer.from('m')
 
-/** The first half of the SHA-256 of what a record is called, as 32 hexadecimal digits. */
+/** The first half of the SHA-256 of a record's name, as 32 hexadecimal digits. */
 export type Digest = string
 
 export function digestOfKey(key: Buffer): Digest {
   return digest(Buffer.concat([RECORD, key]))
 }
 
-/** Of the record of one of those that share the store. */
+/** The digest of the record of a fleet member. */
 export function digestOfMember(id: string): Digest {
   return digest(Buffer.concat([MEMBER, Buffer.from(id, 'hex')]))
 }
 
-/** Of the list of all of them. */
+/** The digest of the list of fleet members. */
 export function digestOfMemberList(): Digest {
   return digest(MEMBER_LIST)
 }
 
-/** Of a response that lies apart from its record. */
+/** The digest of a response that is stored apart from its record. */
 export function digestOfResponse(id: string): Digest {
   return digest(Buffer.concat([APART, Buffer.from(id, 'hex')]))
 }
@@ -169,7 +168,7 @@ function digest(name: Buffer): Digest {
   return createHash('sha256').update(name).digest().toString('hex', 0, 16)
 }
 
-/** The names that one tier gives to what it keeps on a server. */
+/** The names that one tier uses on a server. */
 export class Names {
   readonly log: string
   readonly #record: RegExp
@@ -196,7 +195,7 @@ export class Names {
     return this.#record.exec(name)?.[1]
   }
 
-  /** What all names of records match, for SCAN. */
+  /** The SCAN pattern for the names of all records. */
   recordPattern(): string {
     return `${this.prefix.replace(/[\\*?[\]]/g, '\\$&')}r:{*`
   }

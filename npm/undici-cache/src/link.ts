@@ -1,6 +1,6 @@
-// The connections to one server. One asks; one is told what has changed, where copies are kept; those for changes are opened when they
-// are needed first. All end together, and with them all that was known through them: a generation. Nothing is sent twice, and nothing waits for a
-// connection: while there is none, operations fail at once.
+// The connections to one server: one for commands, one for invalidation messages if copies are kept, and more for changes, opened when first needed. All end
+// together, which discards everything learned through them: a generation. Nothing is sent twice, and nothing waits for a connection: without one, operations
+// fail at once.
 
 import { Redis, type RedisOptions } from 'iovalkey'
 import { type Change, Changes, type ChangesSettings } from './changes.js'
@@ -11,28 +11,28 @@ import { clearInterval, clearTimeout, setInterval, setTimeout } from './timers.j
 
 export interface LinkSettings {
   readonly client: () => Promise<RedisOptions>
-  /** Whether the server is to tell which of the keys that were read have changed. */
+  /** Whether the server reports changes of keys that were read. */
   readonly tracking: boolean
   readonly timeoutMs: number
   readonly changes: ChangesSettings
 }
 
 export interface LinkEvents {
-  /** The server says that these keys have changed; `undefined`: any may have. */
+  /** The server reports that these keys have changed; `undefined`: any may have. */
   changed(names: readonly string[] | undefined): void
   up(link: Link): void
   down(link: Link, reason: Error): void
 }
 
 const INVALIDATIONS = '__redis__:invalidate'
-/** A connection takes several round trips, each of which may take a while on a busy machine. */
+/** Connecting takes several round trips, each of which may be slow on a busy machine. */
 const CONNECT_MS_MIN = 1000
-/** A connection that has not answered for so long is closed, and with it ends what was known through it. */
+/** A connection without an answer for this long is closed, which discards everything learned through it. */
 const VERIFIED_MS = 2000
 const PAUSE_MS_MIN = 50
 const PAUSE_MS_MAX = 1000
 const IN_FLIGHT_MAX = 10_000
-/** What the clocks of two machines differ by before it counts. */
+/** Clock differences up to this are ignored. */
 const CLOCK_DOUBT_MS = 100
 
 interface Connections {
@@ -44,22 +44,22 @@ export class Link {
   readonly #settings: LinkSettings
   readonly #events: LinkEvents
   readonly #changes: Changes
-  /** By which the last connection was made. */
+  /** The settings of the last connection. */
   #client: RedisOptions = {}
   #connections: Connections | undefined
-  /** Those of an attempt to connect. */
+  /** The connections of the current attempt. */
   readonly #dialed = new Set<Redis>()
   #inFlight = 0
-  /** When the last answer has come, by the monotonic clock. */
+  /** The time of the last answer, by the monotonic clock. */
   #answeredMs = 0
-  /** Nothing has answered since something was asked in vain: nobody waits for the next time limit. */
+  /** Whether a command has timed out and nothing has answered since. New commands then fail without waiting for another timeout. */
   #isSilent = false
   #failures = 0
   #closed = false
   #retry: NodeJS.Timeout | undefined
   #heartbeat: NodeJS.Timeout | undefined
   #settled: Promise<void>
-  /** How far the clock of the server is ahead. */
+  /** How far the server's clock is ahead. */
   clockAheadMs = 0
 
   constructor(settings: LinkSettings, events: LinkEvents) {
@@ -85,12 +85,12 @@ export class Link {
     return Math.max(CONNECT_MS_MIN, this.timeoutMs)
   }
 
-  /** Waits for the first attempt to connect, however it ends. */
+  /** Waits for the first attempt to connect, whatever its outcome. */
   settled(): Promise<void> {
     return this.#settled
   }
 
-  /** Sends commands in one piece; each answer is a value or an error. */
+  /** Sends commands as one pipeline, and returns the replies. Rejects with the first error reply. */
   async ask(commands: readonly Command[], timeoutMs = this.#settings.timeoutMs): Promise<unknown[]> {
     const control = this.#control()
     this.#inFlight += 1
@@ -110,28 +110,28 @@ export class Link {
     }
   }
 
-  /** The commands between MULTI and EXEC, in one piece. */
+  /** Runs commands in MULTI and EXEC, sent as one pipeline. */
   async transaction(commands: readonly Command[]): Promise<unknown[]> {
     const answers = await this.ask([['MULTI'], ...commands, ['EXEC']])
     const outcome = answers.at(-1)
-    if (!Array.isArray(outcome)) throw new StoreUnavailableError('the server has refused a transaction')
+    if (!Array.isArray(outcome)) throw new StoreUnavailableError('the server refused a transaction')
     return outcome
   }
 
-  /** Makes a change if nothing else changes what it depends on: see `Changes`. */
+  /** Makes a change if nothing else changes the keys it depends on: see `Changes`. */
   change(change: Change): Promise<boolean> {
     return this.#changes.make(change)
   }
 
-  /** The same, unless too many wait for it already. */
+  /** Like `change`, but rejects if too many changes wait already. */
   changeIfRoom(change: Change): Promise<boolean> {
     if (this.#changes.isFull) return Promise.reject(new StoreUnavailableError('too many changes wait for the store'))
     return this.change(change)
   }
 
   /**
-   * A connection more, which hears what is published on these channels until it ends or the answer is called. So long it keeps the process alive, which may have
-   * nothing to do but to hear.
+   * Opens another connection and listens to these channels, until the connection ends or the returned function is called. The connection keeps the process
+   * alive, which may have nothing to do but listen.
    */
   async listen(channels: readonly string[], heard: (channel: string, message: string) => void, ended: () => void): Promise<() => void> {
     const redis = await this.#open(ended)
@@ -140,7 +140,7 @@ export class Link {
     return () => end(redis)
   }
 
-  /** The number of the database, which channels of key events name. */
+  /** The number of the database, which is part of the channel names of key events. */
   get database(): number {
     return this.#client.db ?? 0
   }
@@ -170,7 +170,7 @@ export class Link {
       const connections = await within(dialing, this.#connectMs)
       if (this.#closed) return disconnect(connections)
       this.#connections = connections
-      // They keep a process alive only while it waits for an answer.
+      // The connections keep the process alive only while it waits for an answer.
       for (const redis of [connections.control, connections.pushes]) redis?.stream.unref()
       this.#isSilent = false
       this.#failures = 0
@@ -202,7 +202,7 @@ export class Link {
     }
   }
 
-  /** A connection that is never opened again by itself: what it followed would be lost unseen. */
+  /** Opens a connection that doesn't reconnect by itself, since invalidation messages would be lost unnoticed. */
   async #open(ended: (redis: Redis, reason: Error) => void, made: (redis: Redis) => unknown = () => undefined): Promise<Redis> {
     this.#client = await this.#settings.client()
     const redis = guardSockets(new Redis({
@@ -255,7 +255,7 @@ export class Link {
     this.#isSilent = false
   }
 
-  /** A server that is a master no longer is left. */
+  /** Leaves a server that is no longer a master. */
   #blame(error: unknown): void {
     if (isOfNoMaster(error)) this.#lost(asError(error))
   }
@@ -275,7 +275,7 @@ export class Link {
     if (pauseMs !== undefined) this.#retry = setTimeout(() => void this.#connect(), pauseMs).unref()
   }
 
-  /** `undefined`: the application says that it is not to be tried again. */
+  /** The pause before the next attempt; `undefined` if the application's `retryStrategy` says not to retry. */
   #pauseMs(): number | undefined {
     const { retryStrategy } = this.#client
     if (retryStrategy) return retryStrategy(this.#failures) ?? undefined

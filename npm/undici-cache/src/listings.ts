@@ -1,4 +1,4 @@
-// What is stored, for those who manage it. Listings go through all names on the servers: never on the path of a request.
+// Listings of stored responses, for managing the cache. They scan all names on the servers, so they are never on the path of a request.
 
 import type { CacheEntry } from './contract.js'
 import type { Link } from './link.js'
@@ -11,7 +11,7 @@ export interface EntryFilter {
   origin?: string
   method?: string
   path?: string
-  /** Entries that have all of these. */
+  /** Entries with all of these tags. */
   tags?: readonly string[]
 }
 
@@ -44,21 +44,21 @@ export class Listings {
     return [...tags].sort()
   }
 
-  /** Those of one record. */
+  /** The entries of one record. */
   async inRecord(digest: string): Promise<Found[]> {
     await this.#shared.settled()
     await this.#shared.log.readOn()
     return this.#inRecord(digest)
   }
 
-  /** What others have purged is known. */
+  /** Reads the purge log to its end. */
   async inStep(): Promise<void> {
     await this.#shared.settled()
     await this.#shared.log.look()
     await this.#shared.log.readOn()
   }
 
-  /** The prefixes of all that have records on the servers. */
+  /** All prefixes that have records on the servers. */
   async prefixes(): Promise<string[]> {
     await this.#shared.settled()
     const prefixes = new Set<string>()
@@ -77,7 +77,7 @@ export class Listings {
     }
   }
 
-  /** Its body as text; `null` where there is none. */
+  /** The body of a response as text; `null` if there is none. */
   async responseById(id: string): Promise<string | null> {
     const found = await this.find(id)
     if (found === undefined) return null
@@ -86,7 +86,7 @@ export class Listings {
     return body ? Buffer.concat(body).toString('utf8') : null
   }
 
-  /** The id says where it lies, unless its owner gave it. */
+  /** Finds an entry by its id. A generated id contains the digest of the record; an id from the application takes a scan. */
   async find(id: string): Promise<Found | undefined> {
     await this.inStep()
     const digest = OWN_ID.exec(id)?.[1]
@@ -135,7 +135,7 @@ async function* namesOn(link: Link, pattern: string): AsyncGenerator<string[]> {
   } while (cursor !== '0')
 }
 
-/** The prefix of a record by its name; `undefined` for any other name. */
+/** The prefix in the name of a record; `undefined` for any other name. */
 export function prefixIn(name: string): string | undefined {
   return /^(.*)r:\{[0-9a-f]{32}\}$/s.exec(name)?.[1]
 }

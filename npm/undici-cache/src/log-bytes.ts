@@ -1,4 +1,4 @@
-// The bytes of the purge log as it lies on the server: docs/internals/remote-tier.md, "The log".
+// The byte format of the purge log on the server: docs/internals/remote-tier.md, "The log".
 
 import { randomBytes } from 'node:crypto'
 import { FormatError } from './bytes.js'
@@ -7,40 +7,40 @@ import { xxh3 } from './checksum.js'
 export const LOG_HEADER_BYTES = 32
 const RECORD_HEADER_BYTES = 8
 const RECORD_BYTES_MAX = 65_536
-/** What is read at a time: the longest record as a whole. */
+/** Bytes per read, enough for the longest record. */
 export const LOG_READ_BYTES = RECORD_BYTES_MAX + RECORD_HEADER_BYTES
 export const RECORD_MARK_BYTES = RECORD_HEADER_BYTES + 28
 const MARK = Buffer.from([0x4c, 0x41, 0x52, 1, 0x4c, 0, 0, 0])
 
 export interface LogHeader {
   readonly id: string
-  /** The offset of the first byte behind the header. */
+  /** The offset of the first byte after the header. */
   readonly floor: number
 }
 
 export interface LogRecord {
   readonly bytes: Buffer
   readonly end: number
-  /** Its first bytes as they lie there, which tell it apart: length and checksum, and of a purge its time and its id. */
+  /** The first bytes of the record, which identify it: length and checksum, and the time and id of a purge. */
   readonly mark: Buffer
 }
 
-/** A log as it lies there. */
+/** The state of a log on the server. */
 export interface LogState extends LogHeader {
   readonly end: number
-  /** As many bytes as `Read` has of a record, at its place; `undefined`: that is not known. */
+  /** The bytes now at the place of the mark in `Read`; `undefined` if unknown. */
   readonly there: Buffer | undefined
 }
 
-/** What was read of a log. */
+/** How far a log was read. */
 export interface Read {
   readonly id: string
   readonly offset: number
-  /** The mark of the record before that; `undefined`: there is none. */
+  /** The mark of the last record that was read; `undefined` if there is none. */
   readonly last: Buffer | undefined
 }
 
-/** How a log relates to what was read of it: all that came since can be read; some of it is gone; nobody knows what came. */
+/** How a log relates to the part read of it: all later records are readable, some were trimmed, or they are unknown. */
 export type Continuity = 'whole' | 'trimmed' | 'lost'
 
 export function newLogHeader(): LogHeader {
@@ -55,7 +55,7 @@ export function encodeLogHeader({ id, floor }: LogHeader): Buffer {
   return bytes
 }
 
-/** `undefined` for what is no log of this version. */
+/** Decodes a log header; `undefined` if the bytes are no log of this version. */
 export function decodeLogHeader(bytes: Buffer): LogHeader | undefined {
   if (bytes.length < LOG_HEADER_BYTES || !bytes.subarray(0, 8).equals(MARK)) return undefined
   const floor = bytes.readBigUInt64LE(24)
@@ -63,7 +63,7 @@ export function decodeLogHeader(bytes: Buffer): LogHeader | undefined {
   return { id: bytes.subarray(8, 24).toString('hex'), floor: Number(floor) }
 }
 
-/** A log that was set back, and has grown again to where it was, has another record in the place of the one that was read last. */
+/** Compares a log with the part read of it. A log that was set back and has grown again has another record in place of the last one read. */
 export function continuityOf(state: LogState, read: Read): Continuity {
   if (state.id !== read.id || state.end < read.offset) return 'lost'
   if (state.floor > read.offset) return 'trimmed'
@@ -71,20 +71,20 @@ export function continuityOf(state: LogState, read: Read): Continuity {
 }
 
 export function encodeLogRecord(record: Buffer): Buffer {
-  if (record.length > RECORD_BYTES_MAX) throw new FormatError('length', 'a record of the log is too long')
+  if (record.length > RECORD_BYTES_MAX) throw new FormatError('length', 'the log record is too long')
   const header = Buffer.alloc(RECORD_HEADER_BYTES)
   header.writeUInt32LE(record.length)
   header.writeUInt32LE(checksumOf(record), 4)
   return Buffer.concat([header, record])
 }
 
-/** The records that begin at `start`, as far as they were read as a whole. */
+/** The complete records from `start` on. */
 export function decodeLogRecords(read: Buffer, start: number): LogRecord[] {
   const records: LogRecord[] = []
   let at = 0
   while (at + RECORD_HEADER_BYTES <= read.length) {
     const length = read.readUInt32LE(at)
-    if (length > RECORD_BYTES_MAX) throw new FormatError('length', 'a record of the log is longer than one can be')
+    if (length > RECORD_BYTES_MAX) throw new FormatError('length', 'the length of a log record is out of range')
     const end = at + RECORD_HEADER_BYTES + length
     if (end > read.length) break
     const bytes = read.subarray(at + RECORD_HEADER_BYTES, end)
@@ -92,14 +92,14 @@ export function decodeLogRecords(read: Buffer, start: number): LogRecord[] {
     records.push({ bytes, end: start + end, mark: read.subarray(at, Math.min(end, at + RECORD_MARK_BYTES)) })
     at = end
   }
-  // As much was read as the longest record has, so the log ends in the middle of this one.
+  // A read has room for the longest record, so a partial record in a shorter read means that the log ends within it.
   if (at < read.length && read.length - at < LOG_READ_BYTES && read.length < LOG_READ_BYTES) {
     throw new FormatError('length', 'the log ends in the middle of a record')
   }
   return records
 }
 
-/** The length is under it: zeros are no records. */
+/** The length is the seed, so that zeros are not a valid record. */
 function checksumOf(bytes: Buffer): number {
   return Number(xxh3(bytes, BigInt(bytes.length)) & 0xffff_ffffn)
 }

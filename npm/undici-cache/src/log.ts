@@ -1,4 +1,4 @@
-// The purge log that all who share a store append to and read: docs/internals/remote-tier.md, "The log".
+// The purge log, which all users of a store append to and read: docs/internals/remote-tier.md, "The log".
 
 import { FormatError } from './bytes.js'
 import type { Command } from './commands.js'
@@ -14,16 +14,16 @@ import { decodePurge, encodePurge, newPurge, type Purged, type PurgeRecord } fro
 import type { LogCursor } from './record.js'
 import { setTimeout } from './timers.js'
 
-/** Beyond this length the log is cut to half of it by whoever appends. */
+/** A log longer than this is cut to half of it by the process that appends. */
 const LOG_BYTES_MAX = 1 << 20
-/** Purges that wait for a store that is away. */
+/** Limit of purges that wait for a store that is away. */
 const UNSENT_MAX = 1000
 const READS_MAX = 100
-/** A log is left when it was lost. */
+/** Limit of remembered ids of lost logs. */
 const LEFT_MAX = 64
 const AGAIN_MS = 20
 
-/** The record that was read last. */
+/** The last record that was read. */
 interface Last {
   readonly begins: number
   readonly mark: Buffer
@@ -31,7 +31,7 @@ interface Last {
 
 interface Unsent {
   readonly purge: PurgeRecord
-  /** Is told the place behind it, once it is written. */
+  /** Called with the place after the purge, once it is written. */
   readonly written: (place: LogCursor) => void
 }
 
@@ -42,9 +42,9 @@ export class PurgeLog {
   readonly #onPurges: (purges: readonly PurgeRecord[]) => void
   #cursor: LogCursor | undefined
   #last: Last | undefined
-  /** Logs that were read before. One that is there again was set back. */
+  /** Ids of logs that were read before. A log that has one of them again was set back. */
   #left: readonly string[] = []
-  /** Below it nobody here knows what was purged. */
+  /** The offset below which purges are unknown to this process. */
   #knownFrom = 0
   #floor = 0
   #isDirty = true
@@ -58,44 +58,44 @@ export class PurgeLog {
     this.#onPurges = onPurges
   }
 
-  /** Up to where it was read. */
+  /** The place up to which the log was read. */
   get cursor(): LogCursor | undefined {
     return this.#cursor
   }
 
-  /** Whether nothing was appended since, as far as this process was told. */
+  /** Whether the log was read to its end, as far as this process knows. */
   get isRead(): boolean {
     return !this.#isDirty && this.#cursor !== undefined
   }
 
-  /** Whether the server is connected that has it. */
+  /** Whether the server that holds the log is connected. */
   get isReachable(): boolean {
     try {
       return this.#link().isUp
     } catch {
-      // No node of a cluster is known to have it.
+      // No known node of the cluster holds the log.
       return false
     }
   }
 
-  /** It may have changed. */
+  /** Marks the log as possibly changed. */
   suspect(): void {
     this.#isDirty = true
   }
 
-  /** What is known of a response that was asked for at this place. */
+  /** Judges a response that was requested at this place in the log. */
   judge(subject: Subject, place: LogCursor | undefined): Verdict {
     const cursor = this.#cursor
     if (place === undefined || cursor === undefined || place.id !== cursor.id || place.offset < this.#knownFrom) return 'purged'
     return place.offset >= cursor.offset ? 'current' : this.#index.judge(subject, place.offset)
   }
 
-  /** A place before which nothing here is known to have been asked for: to err on the older side. */
+  /** The oldest known place, for a response whose place wasn't noted: the safe choice. */
   get oldestPlace(): LogCursor | undefined {
     return this.#cursor && { id: this.#cursor.id, offset: this.#knownFrom }
   }
 
-  /** Commands that tell whether it has grown, or was set back, for those who are told of no change. */
+  /** Commands that show whether the log has grown or was set back, for stores that aren't notified of changes. */
   stateCommands(): readonly Command[] {
     const state: Command[] = [['STRLEN', this.#names.log], ['GETRANGE', this.#names.log, 0, LOG_HEADER_BYTES - 1]]
     if (this.#last === undefined) return state
@@ -107,7 +107,9 @@ export class PurgeLog {
     return LOG_HEADER_BYTES + offset - this.#floor
   }
 
-  /** What `stateCommands` has answered; `undefined`: there is no log. Where it was trimmed, another place was looked at. */
+  /**
+   * The state of the log in the replies to `stateCommands`; `undefined` if there is no log. After a trim, the mark was read at the wrong place and is unknown.
+   */
   #stateIn([length, header, there]: readonly unknown[]): LogState | undefined {
     const found = Buffer.isBuffer(header) ? decodeLogHeader(header) : undefined
     const isSamePlace = found?.floor === this.#floor
@@ -118,19 +120,19 @@ export class PurgeLog {
     return this.#names.log
   }
 
-  /** Looks whether it has grown: what was told of it may have been lost. */
+  /** Checks whether the log has grown, since notifications may have been lost. */
   async look(): Promise<void> {
     this.noteState(await this.#link().ask(this.stateCommands()))
   }
 
-  /** Takes note of what `stateCommands` has answered. */
+  /** Takes account of the replies to `stateCommands`. */
   noteState(answers: readonly unknown[]): void {
     const [state, cursor] = [this.#stateIn(answers), this.#cursor]
     const isSame = state !== undefined && cursor !== undefined && state.floor === this.#floor && state.end === cursor.offset
     if (!isSame || continuityOf(state, { ...cursor, last: this.#last?.mark }) !== 'whole') this.#isDirty = true
   }
 
-  /** Reads to its end. Whoever comes while that goes on, and was told of a change since it began, waits for the next one. */
+  /** Reads the log to its end. A caller that learned of a change since the current read began waits for another read. */
   async readOn(): Promise<void> {
     while (!this.isRead) {
       this.#reading ??= this.#read().finally(() => {
@@ -141,8 +143,8 @@ export class PurgeLog {
   }
 
   /**
-   * Appends a purge, and says where it ends. What can't be written is tried again until a time of `performance.now()`, and rejected then, or at once where
-   * the server refuses it. It is written all the same before the log is read the next time.
+   * Appends a purge, and returns the place where it ends. Retries until `endMs` (by `performance.now()`), then rejects; rejects at once if the server refuses
+   * it. In any case, the purge is written before the log is read the next time.
    */
   async append(what: Purged, at: number, endMs: number): Promise<LogCursor> {
     const written = this.#keepUnsent(newPurge(what, at))
@@ -151,7 +153,7 @@ export class PurgeLog {
     this.#isDirty = true
     while (!isWritten) {
       const error = await this.readOn().catch(asError)
-      // What is written and can't be read here keeps all that is stored out of use until it can.
+      // A purge that is written but can't be read back keeps all stored responses out of use until it can.
       if (error === undefined || isWritten) break
       if (isRefusal(error) || performance.now() >= endMs) throw error
       await Promise.race([written, new Promise((resolve) => setTimeout(resolve, AGAIN_MS))])
@@ -204,7 +206,7 @@ export class PurgeLog {
     }
   }
 
-  /** Whether the end is reached. */
+  /** Reads one part; returns whether the end is reached. */
   async #readPart(link: Link): Promise<boolean> {
     if (this.#cursor === undefined) return this.#begin(link)
     const cursor = this.#cursor
@@ -233,7 +235,7 @@ export class PurgeLog {
     const begun = Buffer.isBuffer(found) ? decodeLogHeader(found) : undefined
     if (begun === undefined) {
       await this.#rewrite(link, () => [newLogHeader(), Buffer.alloc(0)])
-      throw new StoreUnavailableError('the purge log was damaged, and is replaced')
+      throw new StoreUnavailableError('the purge log was damaged and has been replaced')
     }
     if (this.#left.includes(begun.id)) {
       await this.#rename(link, begun.id)
@@ -247,7 +249,7 @@ export class PurgeLog {
     return false
   }
 
-  /** Nobody knows what was purged: another log has taken its place, it was set back, or what was not read yet was trimmed. */
+  /** Forgets the read place. Purges are unknown: another log took its place, it was set back, or a part that was not read yet was trimmed. */
   #restart(): false {
     this.#cursor = undefined
     this.#last = undefined
@@ -265,7 +267,7 @@ export class PurgeLog {
     return this.#restart()
   }
 
-  /** A log that was set back grows again, with other purges at the same places. So it gets another id, if none has taken its place. */
+  /** Gives a log that was set back another id, unless another log took its place: it grows again, with other purges at the same places. */
   async #rename(link: Link, id: string): Promise<void> {
     await this.#rewrite(link, (header, records) => header.id === id ? [{ ...newLogHeader(), floor: header.floor }, records] : undefined)
   }
@@ -278,7 +280,7 @@ export class PurgeLog {
       return purge ?? newPurge('everything', Date.now())
     })
     const last = records.at(-1)
-    // A copy: what was read at once is larger.
+    // Copied, so that the larger buffer of the read isn't kept.
     if (last !== undefined) this.#last = { begins: records.at(-2)?.end ?? offset, mark: Buffer.from(last.mark) }
     this.#cursor = { id, offset: last?.end ?? offset }
     if (purges.length > 0) this.#onPurges(purges)
@@ -294,7 +296,7 @@ export class PurgeLog {
     }
   }
 
-  /** Puts another log in the place of this one, unless it changes meanwhile. */
+  /** Replaces the log with another one, unless it changes meanwhile. */
   async #rewrite(link: Link, change: (header: LogHeader, records: Buffer) => [LogHeader, Buffer] | undefined): Promise<void> {
     const log = this.#names.log
     const decide = ([found]: unknown[]): readonly Command[] => {
@@ -313,7 +315,7 @@ export class PurgeLog {
   }
 }
 
-/** Where a log of this length ends; `undefined` where it is none. */
+/** The end of a log of this length; `undefined` if the header is invalid. */
 function endOf(header: Buffer, length: number): LogCursor | undefined {
   const found = decodeLogHeader(header)
   return found && { id: found.id, offset: found.floor + length - LOG_HEADER_BYTES }
@@ -328,7 +330,7 @@ function understood(bytes: Buffer): PurgeRecord | undefined {
   }
 }
 
-/** Whole records from the front are dropped, and the floor is raised by as many bytes. */
+/** Drops whole records from the front, and raises the floor by as many bytes. */
 function cutToHalf(header: LogHeader, records: Buffer): [LogHeader, Buffer] {
   const ends = decodeLogRecords(records, 0).map(({ end }) => end)
   const cut = ends.findLast((end) => end <= records.length - LOG_BYTES_MAX / 2) ?? 0

@@ -1,4 +1,4 @@
-// For those who manage what is stored, outside of requests: listings, deletions, and events of what comes and goes.
+// Management of stored responses outside requests: listings, deletions and events.
 
 import { assertCacheKey, type CacheEntry, type CacheKey } from './contract.js'
 import { asError } from './errors.js'
@@ -12,11 +12,11 @@ import { QuietEmitter, SharedStore } from './shared-store.js'
 import { clearTimeout, setTimeout } from './timers.js'
 
 export interface LarderCacheManagerOptions extends ConnectionOptions {
-  /** Whether `subscribe` may turn on key events by `CONFIG SET`. Managed servers have them in their own settings. @default true */
+  /** Whether `subscribe` may turn on keyspace events by `CONFIG SET`. Managed servers have settings of their own for them. @default true */
   clientConfigKeyspaceEventNotify?: boolean
   /**
-   * `'all'`: events and `getDependentEntries` are of all prefixes on the server, and while subscribed, tags that are deleted under one prefix are deleted
-   * under the others too. @default 'own'
+   * `'all'`: events and `getDependentEntries` cover all prefixes on the server, and while subscribed, tags deleted under one prefix are deleted under the
+   * others too. @default 'own'
    */
   prefixes?: 'own' | 'all'
 }
@@ -25,12 +25,14 @@ const PURGES = Symbol('purges')
 const NEEDED_EVENTS = 'AKE'
 const KEY_EVENTS = ['set', 'del', 'expired', 'evicted', 'append'] as const
 const AGAIN_MS = 200
-/** Entries that are remembered, to tell when they go. */
+/** Limit of records remembered for `delete-entry` events. */
 const KNOWN_MAX = 100_000
-/** Each has a connection of its own. */
+/** Limit of prefixes, each of which has a connection of its own. */
 const PREFIXES_MAX = 100
 
 /**
+ * Lists, deletes and watches stored responses.
+ *
  * Events: `add-entry` with an entry, `delete-entry` with `{ id, keyPrefix }`, both after `subscribe`; and `error`.
  */
 export class LarderCacheManager extends QuietEmitter {
@@ -65,17 +67,17 @@ export class LarderCacheManager extends QuietEmitter {
     this.on(PURGES, (prefix: string, purges: readonly PurgeRecord[]) => this.#repeat(prefix, purges))
   }
 
-  /** All that is stored and can answer. Goes through all names on the servers. A `*` in the prefix stands for anything. */
+  /** All usable stored responses. Scans all names on the servers. A `*` in the prefix matches any text. */
   async *entries(filter?: EntryFilter, prefix?: string): AsyncGenerator<CacheEntry> {
     for (const manager of await this.#matching(prefix)) yield* manager.#listings.entries(filter)
   }
 
-  /** Calls back for each of `entries`. */
+  /** Calls `callback` with each of `entries`. */
   async streamEntries(callback: (entry: CacheEntry) => unknown, prefix?: string): Promise<void> {
     for await (const entry of this.entries({}, prefix)) await callback(entry)
   }
 
-  /** The tags of all that is stored. */
+  /** The tags of all stored responses. */
   async getTags(prefix?: string): Promise<string[]> {
     const tags = await Promise.all((await this.#matching(prefix)).map((manager) => manager.#listings.tags()))
     return [...new Set(tags.flat())].sort()
@@ -86,7 +88,7 @@ export class LarderCacheManager extends QuietEmitter {
     return this.#of(prefix).#listings.responseById(id)
   }
 
-  /** What has all tags of this one: undici-cache-redis removed these with it. */
+  /** The other entries that have all tags of this one. undici-cache-redis deletes them along with it. */
   async getDependentEntries(id: string, prefix?: string): Promise<CacheEntry[]> {
     const tags = (await this.#of(prefix).#listings.find(id))?.entry.cacheTags ?? []
     const entries: CacheEntry[] = []
@@ -97,28 +99,28 @@ export class LarderCacheManager extends QuietEmitter {
     return entries
   }
 
-  /** Removes responses by the ids that `entries` and events give. */
+  /** Removes responses by their ids in `entries` and events. */
   deleteIds(ids: readonly string[], prefix?: string): Promise<void> {
     return this.#of(prefix).#listings.deleteIds(ids)
   }
 
-  /** Removes what is stored for all methods of URLs. The deletions wait and reject as those of the store do. */
+  /** Removes the responses of URLs for all methods. Deletions wait and reject as those of the store do. */
   async deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[], prefix?: string): Promise<Reached> {
     keys.forEach(assertCacheKey)
     return this.#of(prefix).#shared.deleteUrls(keys)
   }
 
-  /** Removes what has any of these tags; a list within the list means all of these. */
+  /** Removes responses with any of these tags; a list within the list means all of its tags. */
   deleteTags(tags: readonly (string | readonly string[])[], prefix?: string): Promise<Reached> {
     return this.#of(prefix).#shared.deleteTags(tags)
   }
 
-  /** Removes what has this tag, or all of these. */
+  /** Removes responses with this tag, or with all tags of a list. */
   deleteTag(tag: string | readonly string[], prefix?: string): Promise<Reached> {
     return this.deleteTags([tag], prefix)
   }
 
-  /** From now on `add-entry` and `delete-entry` are emitted. One that has failed may be tried again. */
+  /** Starts the events `add-entry` and `delete-entry`. May be called again if it failed. */
   async subscribe(): Promise<void> {
     this.#subscribing ??= this.#subscribe().catch((error: unknown) => {
       this.#subscribing = undefined
@@ -127,7 +129,7 @@ export class LarderCacheManager extends QuietEmitter {
     return this.#subscribing
   }
 
-  /** Ends all connections. */
+  /** Closes all connections. */
   async close(): Promise<void> {
     this.#closed = true
     for (const end of this.#listening) end()
@@ -144,14 +146,14 @@ export class LarderCacheManager extends QuietEmitter {
     if (!prefix || prefix === this.#options.prefix) return this
     const known = this.#others.get(prefix)
     if (known !== undefined) return known
-    if (this.#others.size >= PREFIXES_MAX) throw new RangeError(`a manager works with ${PREFIXES_MAX} prefixes at most`)
+    if (this.#others.size >= PREFIXES_MAX) throw new RangeError(`a manager supports at most ${PREFIXES_MAX} prefixes`)
     const other = new LarderCacheManager({ ...this.#openOptions(), prefix })
     for (const event of ['add-entry', 'delete-entry', PURGES]) other.on(event, (...values: unknown[]) => this.tell(event, ...values))
     this.#others.set(prefix, other)
     return other
   }
 
-  /** Those of a prefix with `*`, once what was deleted under one of them is deleted under all. */
+  /** The managers of the prefixes that a pattern matches, once pending deletions are repeated under all of them. */
   async #matching(prefix: string | undefined): Promise<LarderCacheManager[]> {
     if (!prefix?.includes('*')) return [this.#of(prefix)]
     const pattern = new RegExp(`^${prefix.split('*').map(escapeRegExp).join('.*')}$`, 's')
@@ -161,7 +163,7 @@ export class LarderCacheManager extends QuietEmitter {
     return managers
   }
 
-  /** What is older than the deletion and has the tags is deleted too. So a deletion that was repeated is not repeated for ever. */
+  /** Repeats deletions of tags under other prefixes that have older responses with them. A repeated deletion finds none, so it isn't repeated for ever. */
   #repeat(prefix: string, purges: readonly PurgeRecord[]): void {
     if (!this.#isListening || this.#prefixes === 'own') return
     const others = [this, ...this.#others.values()].filter((other) => other.#options.prefix !== prefix)
@@ -225,7 +227,7 @@ export class LarderCacheManager extends QuietEmitter {
     await link.ask([['CONFIG', 'SET', 'notify-keyspace-events', NEEDED_EVENTS]])
   }
 
-  /** One after the other, in the order in which it was told. */
+  /** Handles one event after another, in the order of arrival. */
   #heard(channel: string, name: string): void {
     this.#working = this.#working.then(() => this.#lookAt(channel, name)).catch((error: unknown) => this.tell('error', asError(error)))
   }
@@ -235,7 +237,7 @@ export class LarderCacheManager extends QuietEmitter {
     if (owner !== undefined) await owner.#look(channel, name)
   }
 
-  /** The manager of the prefix that a name has, if its events are told. */
+  /** The manager of the prefix in a name, if events of that prefix are reported. */
   #owner(name: string): LarderCacheManager | undefined {
     if (this.#prefixes === 'own') return this
     const prefix = prefixIn(name) ?? (name.endsWith('log') ? name.slice(0, -'log'.length) : undefined)

@@ -1,10 +1,10 @@
-// The bytes of those that share a store: docs/internals/coherence.md, "Who shares the tier".
+// The byte format of fleet members: docs/internals/coherence.md, "Who shares the tier".
 
 import { FormatError, invalid } from './bytes.js'
 import { xxh3 } from './checksum.js'
 import type { LogCursor } from './record.js'
 
-/** Gateways and processes that share a store; ids are 32 hexadecimal digits. */
+/** A gateway or process that shares a store; its id is 32 hexadecimal digits. */
 export interface Member {
   readonly id: string
   /** How far it has read the log. */
@@ -13,7 +13,7 @@ export interface Member {
 }
 
 export interface MemberList {
-  /** One that was lost and begun anew has another id. */
+  /** A list that was lost and recreated has another id. */
   readonly id: string
   readonly members: readonly string[]
 }
@@ -26,7 +26,7 @@ const OFFSET_BYTES = 8
 const CHECKSUM_BYTES = 8
 const MEMBER = Buffer.from('LAR\u0001I\0\0\0')
 const LIST = Buffer.from('LAR\u0001M\0\0\0')
-/** No log is so long: whoever ends says that it has read so far, and nobody waits for it. */
+/** The place that a leaving member reports, beyond the end of any log, so that nobody waits for it. */
 const LEFT_LOG = '0'.repeat(2 * ID_BYTES)
 const LEFT_OFFSET = 0xffff_ffff_ffff_ffffn
 
@@ -63,12 +63,12 @@ function nameIn(bytes: Buffer): string {
     const name = utf8.decode(bytes)
     if (!CONTROLS.test(name)) return name
   } catch {
-    // It is refused as one with control characters is.
+    // Refused below, like a name with control characters.
   }
-  throw invalid('the name of a member is no text')
+  throw invalid('the name of a member is not valid text')
 }
 
-/** As much of a name as a record takes. */
+/** The part of a name that fits into a record. */
 export function memberName(text: string): string {
   let name = ''
   for (const character of text) {
@@ -105,6 +105,6 @@ function unsealed(bytes: Buffer, mark: Buffer): Buffer {
   if (end < mark.length || xxh3(bytes.subarray(0, end)) !== bytes.readBigUInt64LE(end)) {
     throw new FormatError('checksum', 'the checksum is wrong')
   }
-  if (!bytes.subarray(0, mark.length).equals(mark)) throw invalid('this is another kind of record, or of a version that is not known')
+  if (!bytes.subarray(0, mark.length).equals(mark)) throw invalid('another kind of record, or an unknown version')
   return bytes.subarray(mark.length, end)
 }

@@ -1,5 +1,5 @@
-// This process among those that share the store: it says how far it has read the purge log, as gateways do, so that deletions elsewhere wait for it.
-// What it keeps is used without a question only while the others wait for it.
+// The membership of this process in the fleet. It reports how far it has read the purge log, as gateways do, so that deletions elsewhere wait for it. Copies
+// are used without asking the store only while the others wait for this process.
 
 import { randomBytes } from 'node:crypto'
 import { LIFETIME_MS, VERIFICATION_MS } from './fleet.js'
@@ -9,7 +9,7 @@ import type { SharedStore } from './shared-store.js'
 import { clearInterval, clearTimeout, setInterval, setTimeout } from './timers.js'
 
 const TICK_MS = VERIFICATION_MS / 2
-/** So often all others are looked at: in between, whether the list still has this process. */
+/** Ticks from one look at all members to the next; in between, only checks that the list still has this process. */
 const TICKS_TO_LOOK = 3
 const RETRY_MS_MIN = 100
 
@@ -39,29 +39,29 @@ export class Membership {
     this.#ticking = setInterval(() => this.#tick(), TICK_MS).unref()
   }
 
-  /** Whether the others wait for this process, by its clock: one that was stopped for long goes on without knowing what was purged. */
+  /** Whether the others wait for this process, by its own clock: a process that was suspended for long resumes without knowing what was purged. */
   isWaitedFor(nowMs: number): boolean {
     return nowMs < this.#untilMs
   }
 
-  /** Waits until this process has tried to become a member, however that ended. */
+  /** Waits for the first attempt to become a member, whatever its outcome. */
   settled(): Promise<void> {
     return this.#settled
   }
 
-  /** The log may have grown. */
+  /** Reads the log, which may have grown. */
   logChanged(): void {
     this.#shared.log.suspect()
     this.#keepInStep()
   }
 
-  /** There is another connection: what was told over the one before may be lost. */
+  /** Reports again over a new connection: notifications on the previous one may be lost. */
   connected(): void {
     this.#told = undefined
     this.logChanged()
   }
 
-  /** Tells the others that nobody is to wait for this process. */
+  /** Tells the others not to wait for this process. */
   async leave(): Promise<void> {
     this.#isEnded = true
     clearInterval(this.#ticking)
@@ -97,7 +97,7 @@ export class Membership {
     }
   }
 
-  /** Of many that begin at once, each has a time of its own. */
+  /** Retries after a random pause, so that processes that begin together spread out. */
   #tryAgain(): void {
     const pauseMs = Math.min(TICK_MS, RETRY_MS_MIN * 2 ** this.#failures)
     this.#failures += 1
@@ -115,7 +115,7 @@ export class Membership {
     if (isTick && (this.#ticks % TICKS_TO_LOOK === 0 || !await this.#shared.fleet.lists(this.#id))) await this.#shared.fleet.enlist(this.#id)
   }
 
-  /** Deletions were complete without this process until now. They stand in the log, so that is read again. */
+  /** Joins the fleet. Deletions so far didn't wait for this process. They are in the log, so it is read again. */
   async #join(): Promise<void> {
     await this.#shared.fleet.enlist(this.#id)
     this.#isListed = true
@@ -124,14 +124,14 @@ export class Membership {
     await this.#tell(Date.now())
   }
 
-  /** What was asked for at this time is all that is known: a process that stood still since may have missed what was purged. */
+  /** Reports how far the log was read at `askedMs`. A process that was suspended since may have missed purges. */
   async #tell(askedMs: number): Promise<void> {
     await this.#shared.log.readOn()
     const read = this.#shared.log.cursor!
     if (this.#told?.id === read.id && this.#told.offset === read.offset) return
     await this.#shared.fleet.say(this.#as(read))
     this.#told = read
-    // Before the others stop to wait for it.
+    // Ends before the others stop waiting for this process.
     if (this.#isListed) this.#untilMs = askedMs + LIFETIME_MS - VERIFICATION_MS / 2
   }
 

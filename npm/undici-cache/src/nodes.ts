@@ -1,4 +1,4 @@
-// Which server has which key: one server, or the masters of a Redis Cluster.
+// The servers that hold the keys: one server, or the masters of a Redis Cluster.
 
 import type { RedisOptions } from 'iovalkey'
 import type { ChangesSettings } from './changes.js'
@@ -11,13 +11,13 @@ export interface NodeAddress {
   readonly port: number
 }
 
-/** The servers that keys lie on. */
+/** The servers that hold the keys. */
 export interface Nodes {
-  /** Waits until it is known who is there, or that nobody is. */
+  /** Waits until the servers are known, or known to be unreachable. */
   settled(): Promise<void>
   linkOf(name: string): Link
   links(): Link[]
-  /** An answer says that keys lie elsewhere by now. */
+  /** Finds the servers again, after a reply that keys have moved. */
   moved(): Promise<void>
   close(): void
 }
@@ -25,7 +25,7 @@ export interface Nodes {
 export type NodeSettings = Omit<LinkSettings, 'changes'>
 
 const ON_ONE_SERVER: ChangesSettings = { connectionsMax: 1, groupOf: () => undefined }
-/** A transaction in a cluster is of one slot. */
+/** A transaction in a cluster is limited to one slot. */
 const IN_CLUSTER: ChangesSettings = { connectionsMax: 4, groupOf: slotOf }
 
 export class SingleNode implements Nodes {
@@ -97,7 +97,7 @@ export class ClusterNodes implements Nodes {
   linkOf(name: string): Link {
     const slot = slotOf(name)
     const range = this.#ranges.find(({ first, last }) => slot >= first && slot <= last)
-    if (range === undefined) throw new StoreUnavailableError('no node of the cluster is known for this key')
+    if (range === undefined) throw new StoreUnavailableError('no known node of the cluster holds this key')
     return range.link
   }
 
@@ -131,7 +131,7 @@ export class ClusterNodes implements Nodes {
     return [...this.#links.keys()].map(addressOf)
   }
 
-  /** `undefined` where the node does not say. */
+  /** The masters that a node reports; `undefined` if it doesn't answer. */
   async #mastersBy(seed: NodeAddress): Promise<Master[] | undefined> {
     const known = this.#links.get(nameOf(seed))
     const asked = known ?? new Link(this.#settingsFor(seed, false), SILENT)
@@ -152,7 +152,7 @@ export class ClusterNodes implements Nodes {
       if (names.has(name)) continue
       link.close()
       this.#links.delete(name)
-      this.#events.down(link, new StoreUnavailableError(`${name} is no master of the cluster any more`))
+      this.#events.down(link, new StoreUnavailableError(`${name} is no longer a master of the cluster`))
     }
     this.#ranges = masters.map(({ first, last, address }) => ({ first, last, link: this.#linkTo(address) }))
   }
@@ -164,7 +164,7 @@ export class ClusterNodes implements Nodes {
     return link
   }
 
-  /** A master that is lost may have been replaced. */
+  /** Reads the topology again if a master is lost, since another may have replaced it. */
   #eventsOf(): LinkEvents {
     const { changed, up, down } = this.#events
     return {
@@ -194,13 +194,13 @@ function addressOf(name: string): NodeAddress {
   return { host: name.slice(0, colon), port: Number(name.slice(colon + 1)) }
 }
 
-/** Of a range of slots as CLUSTER SLOTS tells it. A node that does not know its own host is where it was asked. */
+/** The master of a slot range in the reply to CLUSTER SLOTS. A node that doesn't know its own host has the host of the node that was asked. */
 function masterIn(entry: unknown, seed: NodeAddress): Master {
   const [first, last, master] = entry as [number, number, [Buffer | null, number]]
   return { first, last, address: { host: String(master[0] ?? '') || seed.host, port: master[1] } }
 }
 
-/** Of what stands in the first braces of a name, or of all of it. */
+/** The hash slot of a name: of its first hash tag in braces, or else of the whole name. */
 export function slotOf(name: string): number {
   const open = name.indexOf('{')
   const close = open < 0 ? -1 : name.indexOf('}', open + 1)

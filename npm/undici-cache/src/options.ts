@@ -1,4 +1,4 @@
-// Options, checked once.
+// Validation of options.
 
 import { hostname } from 'node:os'
 import type { RedisOptions } from 'iovalkey'
@@ -6,48 +6,48 @@ import { checkClient, type ConnectionSettings, discard, keyPrefixOf, type RedisC
 import type { NodeAddress } from './nodes.js'
 
 export interface ConnectionOptions {
-  /** Options of the client, iovalkey: `host`, `port`, `username`, `password`, `db`, `tls`, `sentinels`, ... `keyPrefix` counts as `prefix`. */
+  /** Options of the client, iovalkey: `host`, `port`, `username`, `password`, `db`, `tls`, `sentinels`, ... `keyPrefix` is used as `prefix`. */
   clientOpts?: RedisOptions
   /**
-   * A client of ioredis, iovalkey or node-redis, or a function that makes one. The store makes connections of its own by its settings: server, TLS, user and password,
-   * database, sentinels, nodes of a cluster, pauses before it connects again, prefix. `clientOpts` go before them. A function is called for each connection, and the
-   * client that it makes is ended.
+   * A client of ioredis, iovalkey or node-redis, or a function that makes one. The store opens its own connections with the settings of the client: server,
+   * TLS, user and password, database, sentinels, cluster nodes, reconnection pauses, prefix. `clientOpts` override them. A function is called for each
+   * connection, and the client that it makes is ended.
    */
   client?: RedisClientLike | (() => RedisClientLike)
-  /** Nodes of a Redis Cluster, one at least; the others are found. */
+  /** Nodes of a Redis Cluster, at least one; the others are discovered. */
   cluster?: readonly NodeAddress[]
-  /** What all names on the server begin with. @default 'larder:' */
+  /** The prefix of all names on the server. @default 'larder:' */
   prefix?: string
-  /** The site of the Larder gateway that has the same URLs. @default 'default' */
+  /** The site of the Larder gateway that serves the same URLs. @default 'default' */
   site?: string
   /**
-   * The response header that lists tags, in the way of `Cache-Tag`. Groups of `Cache-Groups` always count.
+   * The response header that lists tags, as `Cache-Tag` does. Groups in `Cache-Groups` always count.
    * @default `Cache-Tag`, `Cache-Tags`, `Surrogate-Key` and `xkey`
    */
   cacheTagsHeader?: string
-  /** How long an operation of the store may take, in milliseconds. @default 500 */
+  /** The timeout of a store operation, in milliseconds. @default 500 */
   timeout?: number
-  /** Gets what goes wrong with the store. No request fails by it. @default prints one error in ten seconds */
+  /** Called with errors of the store, none of which fails a request. @default prints at most one error in ten seconds */
   errorCallback?: (error: Error) => void
 }
 
 export interface LarderCacheStoreOptions extends ConnectionOptions {
-  /** Bytes of a body; what has more is not stored. @default 10 MiB */
+  /** The size limit of a body, in bytes. Larger bodies aren't stored. @default 10 MiB */
   maxEntrySize?: number
-  /** Whether copies are kept in this process, which the server tells when they change. @default true */
+  /** Whether to keep copies in this process, which the server invalidates. @default true */
   tracking?: boolean
-  /** Bytes of all copies in this process. @default 128 MiB */
+  /** The size limit of all copies in this process, in bytes. @default 128 MiB */
   maxSize?: number
-  /** Records of which copies are in this process. @default 100,000 */
+  /** The largest number of records with copies in this process. @default 100,000 */
   maxCount?: number
-  /** What answers to deletions and purges call this process, in up to 64 bytes. @default the name of the machine, with the number of the process */
+  /** The name of this process in answers to deletions and purges, at most 64 bytes. @default the host name with the process id */
   instance?: string
 }
 
 export interface CheckedConnection {
-  /** The settings of one more connection. */
+  /** Returns the settings of another connection. */
   readonly settings: () => Promise<ConnectionSettings>
-  /** As they were given, without the prefix. */
+  /** As given, without the prefix. */
   readonly given: Pick<ConnectionOptions, 'client' | 'clientOpts'>
   readonly cluster: readonly NodeAddress[] | undefined
   readonly prefix: string
@@ -103,7 +103,7 @@ export function checkStore(opts: LarderCacheStoreOptions = {}): CheckedStore {
   }
 }
 
-/** One that is made here is ended here. */
+/** Uses a client, and ends it if it was made here. */
 function withClient<T>(client: NonNullable<ConnectionOptions['client']>, use: (made: RedisClientLike) => T): T {
   if (typeof client !== 'function') return use(checkClient(client))
   const made = checkClient(client())

@@ -1,5 +1,5 @@
 /**
- * Metrics for Prometheus by prom-client, which is installed by those who want them: `@larder/undici-cache/prometheus`.
+ * Metrics for Prometheus with prom-client, an optional peer dependency: `@larder/undici-cache/prometheus`.
  *
  * @packageDocumentation
  */
@@ -10,9 +10,9 @@ import { CHANNELS, type LookUpMessage } from './diagnostics.js'
 import type { LarderCacheStore } from './store.js'
 
 export interface MetricsOptions {
-  /** Where the metrics are registered. @default the one of prom-client that all share */
+  /** The registry of the metrics. @default the global registry of prom-client */
   register?: Registry
-  /** Stores whose local copies are counted. @default none */
+  /** The stores whose local copies are counted. @default none */
   stores?: readonly LarderCacheStore[]
 }
 
@@ -23,22 +23,22 @@ const LOCAL_ENTRIES = 'larder_undici_cache_local_entries'
 const LOCAL_BYTES = 'larder_undici_cache_local_bytes'
 
 /**
- * Counts from now on what all stores of this process do. The answer ends that, and removes the metrics.
+ * Counts the look-ups, writes and errors of all stores of this process from now on. The returned function stops that, and removes the metrics.
  *
- * `larder_undici_cache_lookups_total{outcome,by}`, `larder_undici_cache_writes_total`, `larder_undici_cache_errors_total`, and for `stores`
+ * Metrics: `larder_undici_cache_lookups_total{outcome,by}`, `larder_undici_cache_writes_total`, `larder_undici_cache_errors_total`, and for `stores`
  * `larder_undici_cache_local_entries` and `larder_undici_cache_local_bytes`.
  */
 export function collectMetrics({ register = defaultRegister, stores = [] }: MetricsOptions = {}): () => void {
   const registers = [register]
-  const lookUps = new Counter({ name: LOOKUPS, help: 'Look-ups, by outcome and by what answered', labelNames: ['outcome', 'by'], registers })
-  const writes = new Counter({ name: WRITES, help: 'Responses that were stored', registers })
-  const errors = new Counter({ name: ERRORS, help: 'Errors of the store, none of which failed a request', registers })
+  const lookUps = new Counter({ name: LOOKUPS, help: 'Look-ups by outcome and source', labelNames: ['outcome', 'by'], registers })
+  const writes = new Counter({ name: WRITES, help: 'Responses stored', registers })
+  const errors = new Counter({ name: ERRORS, help: 'Store errors; none fails a request', registers })
   const gauge = (name: string, help: string, measure: (store: LarderCacheStore) => number): Gauge => new Gauge({
     name, help, registers, collect() { this.set(stores.reduce((sum, store) => sum + measure(store), 0)) },
   })
   if (stores.length > 0) {
     gauge(LOCAL_ENTRIES, 'Local copies in this process', (store) => store.local.count)
-    gauge(LOCAL_BYTES, 'Memory of local copies in this process', (store) => store.local.size)
+    gauge(LOCAL_BYTES, 'Memory of local copies in this process in bytes', (store) => store.local.size)
   }
   const heard: readonly (readonly [string, (message: unknown) => void])[] = [
     [CHANNELS.lookUp, (message) => lookUps.inc({ outcome: (message as LookUpMessage).outcome, by: (message as LookUpMessage).by })],

@@ -1,10 +1,10 @@
-// What was purged, as far as the log was read: names to the last place that speaks of them, and a bounded list of all else. A full index takes too
-// much and never too little.
+// An index of purges, as far as the log was read: names with the last purge of each, and a bounded list of all other purges. A full index purges too much,
+// never too little.
 
 import type { PurgeRecord, Selection } from './purge-record.js'
 import { pathOf, splitPort, targetOfUrl, type Target } from './key.js'
 
-/** What a stored response is asked by. */
+/** The properties of a stored response that purges select by. */
 export interface Subject {
   readonly target: Target
   readonly tags: readonly string[]
@@ -23,12 +23,12 @@ const DEFAULT_PORTS: Readonly<Record<string, string>> = { http: '80', https: '44
 
 export class PurgeIndex {
   readonly #site: string
-  /** URLs, and tags within a scope, the one that was named last behind all others. */
+  /** URLs, and tags within a scope, in the order in which they were last named. */
   readonly #names = new Map<string, Mark>()
-  /** All before it have gone, or moved to the end. */
+  /** The eviction hand: every name before it is gone or was moved to the end. */
   #hand = this.#names.entries()
   #clauses: Mark[] = []
-  /** Whatever is older than this place counts as purged. */
+  /** Responses requested before this place count as purged. */
   #forgottenTo = 0
   #lastEnd = 0
 
@@ -44,7 +44,7 @@ export class PurgeIndex {
     this.#lastEnd = 0
   }
 
-  /** A record that ends at `end`; `undefined` for one that nobody here understands. */
+  /** Adds the record that ends at `end`; `undefined` for a record that can't be decoded. */
   add(purge: PurgeRecord | undefined, end: number): void {
     this.#lastEnd = end
     if (purge === undefined) {
@@ -56,7 +56,7 @@ export class PurgeIndex {
     else for (const name of names) this.#addName(name, { end, purge })
   }
 
-  /** What is left of a response that was asked for at this place. */
+  /** Judges a response that was requested at this place. */
   judge(subject: Subject, offset: number): Verdict {
     if (offset >= this.#lastEnd) return 'current'
     if (offset < this.#forgottenTo) return 'purged'
@@ -98,7 +98,7 @@ function verdictOf(marks: readonly Mark[]): Verdict {
   return { staleSince: Math.min(...marks.map(({ purge }) => purge.at)) }
 }
 
-/** Under which names a purge is found; `undefined` where it is looked at one by one. A soft purge never hides a hard one. */
+/** The names under which a purge is indexed; `undefined` if it goes to the list. Soft purges go to the list, so that they never hide a hard one. */
 function namesOf({ what, mode }: PurgeRecord): string[] | undefined {
   if (mode !== 'hard' || what === 'everything') return undefined
   if ('url' in what) {
@@ -110,7 +110,7 @@ function namesOf({ what, mode }: PurgeRecord): string[] | undefined {
   return tags.map((tag) => tagName(tag, site, scheme))
 }
 
-/** Scheme and port are left out: who purges from inside may know neither as clients see them. */
+/** Leaves out scheme and port, since a purge from the internal network may not know those that clients use. */
 function urlName(target: Target): string {
   return `url ${splitPort(target.authority).host}${pathOf(target)}`
 }
@@ -143,7 +143,7 @@ function takesTags({ tags, match }: Selection, own: readonly string[]): boolean 
   return match === 'all' ? tags.every((tag) => own.includes(tag)) : tags.some((tag) => own.includes(tag))
 }
 
-/** A port means that port alone. A scheme means no other port than the one that stands there, or its own. */
+/** Whether a selected host takes a target. A port selects only that port. A scheme without a port selects only the scheme's default port. */
 function isHost(host: string, scheme: string | undefined, target: Target): boolean {
   if (scheme !== undefined && scheme !== target.scheme) return false
   const [wanted, own] = [splitPort(host), splitPort(target.authority)]

@@ -1,4 +1,4 @@
-// A purge as it stands in the log that all share: docs/internals/purge-log.md.
+// A purge in the shared log: docs/internals/purge-log.md.
 
 import { randomBytes } from 'node:crypto'
 import { ByteReader, ByteWriter, invalid } from './bytes.js'
@@ -6,7 +6,7 @@ import { ByteReader, ByteWriter, invalid } from './bytes.js'
 const MODES = ['hard', 'soft', 'refresh'] as const
 export type PurgeMode = (typeof MODES)[number]
 
-/** What has all that is said here. Nothing said is not a selection. */
+/** Selects responses with all of these properties. An empty selection is invalid. */
 export interface Selection {
   readonly tags: readonly string[]
   readonly match: 'any' | 'all'
@@ -68,9 +68,9 @@ export function encodePurge({ id, at, mode, what }: PurgeRecord): Buffer {
 
 export function decodePurge(bytes: Buffer): PurgeRecord {
   const reader = new ByteReader(bytes)
-  if (reader.u8() !== VERSION) throw invalid('the version of a purge is not known')
+  if (reader.u8() !== VERSION) throw invalid('unknown purge version')
   const [form, mode, flags] = [reader.u8(), MODES[reader.u8() - 1], reader.u8()]
-  if (mode === undefined) throw invalid('the mode of a purge is not known')
+  if (mode === undefined) throw invalid('unknown purge mode')
   const [at, id] = [reader.size(), reader.take(16).toString('hex')]
   const what = readPurged(reader, form, flags)
   reader.end()
@@ -96,10 +96,10 @@ function flagsOf(what: Purged): number {
 
 function readPurged(reader: ByteReader, form: number, flags: number): Purged {
   if (form === FORM_SELECTION) return { selection: readSelection(reader, flags) }
-  if (flags !== 0) throw invalid('a flag of a purge is not known')
+  if (flags !== 0) throw invalid('unknown purge flag')
   if (form === FORM_URL) return { url: readText(reader) }
   if (form === FORM_EVERYTHING) return 'everything'
-  throw invalid('the form of a purge is not known')
+  throw invalid('unknown purge form')
 }
 
 function writeSelection(writer: ByteWriter, { tags, site, host, prefix }: Selection): void {
@@ -110,7 +110,7 @@ function writeSelection(writer: ByteWriter, { tags, site, host, prefix }: Select
 }
 
 function readSelection(reader: ByteReader, flags: number): Selection {
-  if ((flags & ~FLAGS_KNOWN) !== 0 || (flags & HTTP && flags & HTTPS)) throw invalid('a flag of a purge is not known')
+  if ((flags & ~FLAGS_KNOWN) !== 0 || (flags & HTTP && flags & HTTPS)) throw invalid('unknown purge flag')
   const tags = reader.list(reader.u8(), () => readText(reader))
   const site = flags & HAS_SITE ? { site: readText(reader) } : {}
   const host = flags & HAS_HOST ? { host: readText(reader) } : {}
@@ -129,7 +129,7 @@ function readText(reader: ByteReader): string {
   try {
     return utf8.decode(reader.take(reader.u16()))
   } catch {
-    throw invalid('a purge ends before it should, or is not text')
+    throw invalid('a purge ends too early, or is not valid text')
   }
 }
 
@@ -141,16 +141,16 @@ function checkPurged(what: Purged): void {
 
 function checkUrl(url: string): void {
   checkText('a URL', url, URL_BYTES_MAX)
-  if (!url.includes('://') || /[#\s]/.test(url)) throw invalid('a URL needs a scheme, and no blanks and no fragment')
+  if (!url.includes('://') || /[#\s]/.test(url)) throw invalid('a URL must have a scheme, and neither blanks nor a fragment')
 }
 
 function checkSelection({ tags, match, site, host, scheme, prefix }: Selection): void {
   if (tags.length === 0 && match === 'any' && [site, host, prefix].every((text) => text === undefined)) {
-    throw invalid('nothing is selected')
+    throw invalid('a selection must not be empty')
   }
   if (tags.length > TAGS_MAX) throw invalid(`expected at most ${TAGS_MAX} tags, found ${tags.length}`)
-  if (match === 'all' && tags.length < 2) throw invalid('all tags are two tags or more')
-  if (scheme !== undefined && host === undefined) throw invalid('a scheme is for a host')
+  if (match === 'all' && tags.length < 2) throw invalid('expected at least two tags with match "all"')
+  if (scheme !== undefined && host === undefined) throw invalid('a scheme requires a host')
   for (const tag of tags) checkText('a tag', tag, TAG_BYTES_MAX)
   if (site !== undefined) checkLength('a site', site, SITE_BYTES_MAX)
   if (host !== undefined) checkHost(host)
@@ -164,7 +164,7 @@ function checkHost(host: string): void {
 
 function checkPrefix(prefix: string): void {
   checkText('a prefix', prefix, PREFIX_BYTES_MAX)
-  if (!prefix.startsWith('/') || /[ ?#]/.test(prefix)) throw invalid('a prefix is a path, without blanks and query')
+  if (!prefix.startsWith('/') || /[ ?#]/.test(prefix)) throw invalid('a prefix must be a path without blanks and query')
 }
 
 function checkText(what: string, text: string, bytesMax: number): void {

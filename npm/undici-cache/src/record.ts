@@ -1,4 +1,4 @@
-// Records of stored responses, in the bytes that the Larder gateway writes too: docs/internals/record-format.md.
+// Records of stored responses, in the byte format of the Larder gateway: docs/internals/record-format.md.
 
 import { type Body, readBody, writeBody } from './body.js'
 import { ByteReader, ByteWriter, FormatError, invalid } from './bytes.js'
@@ -13,7 +13,7 @@ export interface LogCursor {
   readonly offset: number
 }
 
-/** A hint to those who wait for a response; it never answers a request. */
+/** A hint for requests that wait for a response; it never answers a request. */
 export interface Note {
   readonly kind: 'not-shared' | 'gave-up'
   readonly scope: number
@@ -43,11 +43,11 @@ export interface Variant {
   readonly nominated: readonly NamedValue[]
   /** 32 hexadecimal digits. */
   readonly id: string
-  /** `undefined`: it lies apart, under its id. */
+  /** `undefined` if the response is stored apart, under its id. */
   readonly response: Response | undefined
 }
 
-/** What lies under a cache key. */
+/** The stored responses under a cache key. */
 export interface StoredRecord {
   readonly key: Buffer
   readonly note: Note | undefined
@@ -66,13 +66,13 @@ const APART = 2
 const NOTE_KINDS = ['not-shared', 'gave-up'] as const
 const NO_LOG = '0'.repeat(32)
 
-/** The record that these bytes are. Whoever asked for a key compares it with `record.key`. */
+/** Decodes a record. The caller compares `record.key` with the key that it asked for. */
 export function decodeRecord(bytes: Buffer, kind: RecordKind): StoredRecord {
   const reader = openFrame(bytes, kind)
   const key = reader.raw()
   const note = readNote(reader)
   const count = reader.u8()
-  if (count > VARIANTS_MAX) throw invalid('there are too many variants')
+  if (count > VARIANTS_MAX) throw invalid('too many variants')
   const lines = new LineBudget()
   const variants = reader.list(count, () => readVariant(reader, lines))
   reader.end()
@@ -81,10 +81,10 @@ export function decodeRecord(bytes: Buffer, kind: RecordKind): StoredRecord {
   return record
 }
 
-/** The record of a key; a record of another key is another record. */
+/** Decodes the record of a key; throws if it is the record of another key. */
 export function decodeRecordOf(key: Buffer, bytes: Buffer, kind: RecordKind): StoredRecord {
   const record = decodeRecord(bytes, kind)
-  if (!record.key.equals(key)) throw new FormatError('other', 'this is the record of another key')
+  if (!record.key.equals(key)) throw new FormatError('other', 'the record of another key')
   return record
 }
 
@@ -99,10 +99,10 @@ export function encodeRecord(record: StoredRecord, kind: RecordKind): Buffer {
 }
 
 function checkRecord({ variants, note }: StoredRecord, kind: RecordKind): void {
-  if (variants.length > VARIANTS_MAX) throw invalid('there are too many variants')
-  if (variants.reduce((sum, variant) => sum + linesOf(variant), 0) > LINES_MAX) throw invalid('there are too many lines')
+  if (variants.length > VARIANTS_MAX) throw invalid('too many variants')
+  if (variants.reduce((sum, variant) => sum + linesOf(variant), 0) > LINES_MAX) throw invalid('too many lines')
   const isOneInside = variants.length === 1 && variants[0]?.response !== undefined && note === undefined
-  if (kind === Kind.Response && !isOneInside) throw invalid('a response is one variant, and inside')
+  if (kind === Kind.Response && !isOneInside) throw invalid('a response must have one variant, stored inside the record')
 }
 
 function linesOf({ nominated, response }: Variant): number {
@@ -110,13 +110,13 @@ function linesOf({ nominated, response }: Variant): number {
   return nominated.length + inside
 }
 
-/** How many lines one record may still have. */
+/** The number of lines that a record may still have. */
 class LineBudget {
   #left = LINES_MAX
 
   take(count: number): number {
     this.#left -= count
-    if (this.#left < 0) throw invalid('there are too many lines')
+    if (this.#left < 0) throw invalid('too many lines')
     return count
   }
 }
@@ -125,7 +125,7 @@ function readNote(reader: ByteReader): Note | undefined {
   const number = reader.u8()
   if (number === 0) return undefined
   const kind = NOTE_KINDS[number - 1]
-  if (kind === undefined) throw invalid('the note is not known')
+  if (kind === undefined) throw invalid('unknown kind of note')
   const [scope, until, because] = [reader.u8(), reader.size(), reader.raw()]
   if (because.length > BECAUSE_BYTES_MAX) throw invalid('a reason code is too long')
   return { kind, scope, until, because: because.toString('utf8') }
@@ -143,7 +143,7 @@ function readVariant(reader: ByteReader, lines: LineBudget): Variant {
   const nominated = readNamedValues(reader, lines)
   const id = reader.fill()
   const place = reader.u8()
-  if (place !== INSIDE && place !== APART) throw invalid('the place of a variant is not known')
+  if (place !== INSIDE && place !== APART) throw invalid('unknown place of a variant')
   return { nominated, id, response: place === INSIDE ? readResponse(reader, lines) : undefined }
 }
 
@@ -157,7 +157,7 @@ function writeVariant(writer: ByteWriter, { nominated, id, response }: Variant):
 function readResponse(reader: ByteReader, lines: LineBudget): Response {
   const status = reader.u16()
   const marks = reader.u8()
-  if ((marks & ~(HAD_CREDENTIALS | HAD_CONTENT)) !== 0) throw invalid('a fact of the request is not known')
+  if ((marks & ~(HAD_CREDENTIALS | HAD_CONTENT)) !== 0) throw invalid('unknown flag of the request')
   return {
     status,
     hadCredentials: (marks & HAD_CREDENTIALS) !== 0,
@@ -199,7 +199,7 @@ function readLogCursor(reader: ByteReader): LogCursor | undefined {
   const id = reader.take(16).toString('hex')
   const offset = reader.size()
   if (id !== NO_LOG) return { id, offset }
-  if (offset !== 0) throw invalid('there is a place in no log')
+  if (offset !== 0) throw invalid('an offset without a log')
   return undefined
 }
 

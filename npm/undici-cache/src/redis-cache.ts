@@ -1,4 +1,4 @@
-// The classes of undici-cache-redis by their names, for those who come from it: what its users and its tests see beside what undici asks of a store.
+// The classes of undici-cache-redis under their own names, with the behaviour that its users and tests see beyond undici's contract.
 
 import type { Writable } from 'node:stream'
 import type { CacheKey, CacheValue, GetResult } from './contract.js'
@@ -8,9 +8,9 @@ import { LarderCacheStore } from './store.js'
 import { NO_DIRECTIVES } from './stored.js'
 
 /**
- * `LarderCacheStore` with the habits of undici-cache-redis: results have no more properties than what was stored, bodies keep their pieces, a copy answers
- * while what takes its place is being written, `createWriteStream` always returns a stream, and `delete` and `deleteKeys` also delete what has all tags of a
- * deleted response.
+ * `LarderCacheStore` with the behaviour of undici-cache-redis: results have only the properties that were stored, bodies keep their pieces, a copy answers
+ * while its replacement is being written, `createWriteStream` always returns a stream, and `delete` and `deleteKeys` also delete responses that have all tags
+ * of a deleted one.
  */
 export class RedisCacheStore extends LarderCacheStore {
   override get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
@@ -28,7 +28,7 @@ export class RedisCacheStore extends LarderCacheStore {
   }
 }
 
-/** `LarderCacheManager` that sees all prefixes, unless it is given one. */
+/** `LarderCacheManager` that covers all prefixes, unless it is given one. */
 export class RedisCacheManager extends LarderCacheManager {
   constructor(opts: LarderCacheManagerOptions = {}) {
     super({ prefixes: opts.prefix === undefined && !opts.clientOpts?.keyPrefix ? 'all' : 'own', ...opts })

@@ -1,4 +1,4 @@
-// What store and manager have in common: connections, names, the purge log, and the records that lie on the server.
+// The common parts of store and manager: connections, names, the purge log, and the records on the server.
 
 import { EventEmitter } from 'node:events'
 import { FormatError } from './bytes.js'
@@ -17,14 +17,14 @@ import { type Stored, storedOf } from './stored.js'
 import { type Put, Tier } from './tier.js'
 import { setTimeout } from './timers.js'
 
-/** Where the responses to a request lie. */
+/** The location of the responses to a request. */
 export interface Place {
   readonly target: Target
   readonly key: Buffer
   readonly digest: Digest
 }
 
-/** Those of which undici stores responses. */
+/** Methods whose responses undici stores. */
 const METHODS = ['GET', 'HEAD', 'OPTIONS', 'TRACE'] as const
 const TRIES_MAX = 10
 const PAUSE_MS_MAX = 100
@@ -64,7 +64,7 @@ export class SharedStore {
     return this.#nodes.links()[0]?.clockAheadMs ?? 0
   }
 
-  /** Waits for the first connections, but not for long: who comes once that was in vain doesn't wait again. */
+  /** Waits for the first connections, at most for the timeout. Later callers don't wait for an attempt that took longer. */
   settled(): Promise<void> {
     this.#settling ??= this.#settle()
     return this.#settling
@@ -81,12 +81,12 @@ export class SharedStore {
     return { target, key, digest: digestOfKey(key) }
   }
 
-  /** Those of all methods. */
+  /** The places of a URL for all methods. */
   placesOf(origin: string, path: string): Place[] {
     return METHODS.map((method) => this.placeOf({ origin, path, method }))
   }
 
-  /** What a record has to say to this process; bytes that can't be used are nothing. */
+  /** Decodes a record; `undefined` if the bytes can't be used. */
   decode(place: Pick<Place, 'key'>, bytes: Buffer): StoredRecord | undefined {
     try {
       return decodeRecordOf(place.key, bytes, Kind.Primary)
@@ -100,7 +100,7 @@ export class SharedStore {
     return storedOf(variant, response, this.options.cacheTagsHeader, this.clockAheadMs)
   }
 
-  /** The variants of a record with those that lie apart, as far as they are there. */
+  /** The variants of a record, with the responses that are stored apart loaded where they exist. */
   async loadApart(key: Buffer, variants: readonly Variant[]): Promise<Variant[]> {
     const apart = variants.filter(({ response }) => response === undefined)
     const found = await this.tier.loadMany(apart.map(({ id }) => digestOfResponse(id)))
@@ -108,7 +108,7 @@ export class SharedStore {
     return variants.map((variant) => loaded.get(variant.id) ?? variant)
   }
 
-  /** Puts responses, the newest first, beside those of others for the same requests, in the place of those that answer the same. */
+  /** Stores responses, the newest first, next to those of others in the record. They replace those that answer the same requests. */
   async publish(place: Place, own: readonly Variant[], deleteAt: number, hint: 'absent' | 'unknown'): Promise<void> {
     const ttlMs = ttlMsOf(deleteAt)
     if (hint === 'absent' && await this.#publishWhereNone(place, own, ttlMs)) return
@@ -126,7 +126,7 @@ export class SharedStore {
       if (isDone) return
       await pauseAfter(tries)
     }
-    throw new Error('others change the same record all the time: the response is not stored')
+    throw new Error('the record keeps changing: the response is not stored')
   }
 
   async #publishWhereNone(place: Place, own: readonly Variant[], ttlMs: number): Promise<boolean> {
@@ -141,14 +141,14 @@ export class SharedStore {
     return this.tier.replace(place.digest, bytes, { bytes: record, ttlMs })
   }
 
-  /** The first is inside; the others lie apart. */
+  /** Encodes a record with the first response inside, and stores the others apart. */
   async #recordOf({ key }: Place, [first, ...others]: readonly Variant[], ttlMs: number): Promise<Buffer> {
     await this.#putApart(key, others, ttlMs)
     const listed = others.map((other) => ({ ...other, response: undefined }))
     return encodeRecord({ key, note: undefined, variants: [first!, ...listed] }, Kind.Primary)
   }
 
-  /** What a newer version has written is left as it is. */
+  /** The variants of a record; `'leave'` if a newer version wrote it, which is not to be changed. */
   #readable(place: Place, bytes: Buffer): readonly Variant[] | 'leave' {
     try {
       return decodeRecordOf(place.key, bytes, Kind.Primary).variants
@@ -173,7 +173,7 @@ export class SharedStore {
     }))
   }
 
-  /** Takes one response out of a record, if it is there. */
+  /** Removes one response from a record, if it is there. */
   async removeResponse(digest: Digest, isIt: (variant: Variant) => boolean): Promise<void> {
     for (let tries = 0; tries < TRIES_MAX; tries++) {
       const { bytes, ttlMs } = await this.tier.loadWithTtl(digest)
@@ -186,18 +186,19 @@ export class SharedStore {
       if (await this.tier.replace(digest, bytes, put)) return
       await pauseAfter(tries)
     }
-    throw new StoreUnavailableError('others change the same record all the time: the response is not deleted')
+    throw new StoreUnavailableError('the record keeps changing: the response is not deleted')
   }
 
-  /** Removes what is stored for all methods of URLs, wherever it is kept. */
+  /** Removes the responses of URLs for all methods, wherever they are kept. */
   async deleteUrls(keys: readonly Pick<CacheKey, 'origin' | 'path'>[]): Promise<Reached> {
     const places = keys.flatMap(({ origin, path }) => this.placesOf(origin, path))
     const urls = new Set(places.filter(({ target }) => target.scheme !== '').map(({ target }) => urlOf(target)))
     const purged = [...urls].map((url) => ({ url }))
-    // The log has whole URLs only. What has no scheme is removed, and the server tells those who keep a copy: nobody says that it has dropped it.
+    // The log has whole URLs only. A response without a scheme is removed, and the server tells processes that keep a copy, but none confirms that it dropped
+    // it.
     const isAllPurged = places.every(({ target }) => target.scheme !== '')
     const removed = this.#remove(places)
-    // Of what is purged, nobody uses what stays.
+    // A purged response isn't used, even if its removal fails.
     const [reached] = await Promise.all([this.#purge(purged), isAllPurged ? removed.catch(() => undefined) : removed])
     return { ...reached, isComplete: reached.isComplete && isAllPurged }
   }
@@ -207,13 +208,13 @@ export class SharedStore {
     await this.tier.remove(places.map(({ digest }) => digest))
   }
 
-  /** There is a connection: purges that wait are sent. */
+  /** Sends waiting purges, once there is a connection. */
   async sendPurges(): Promise<void> {
     this.log.suspect()
     await this.log.readOn()
   }
 
-  /** Purges by tags within the site; a list within the list means all of these. */
+  /** Purges by tags within the site; a list within the list means all of its tags. */
   async deleteTags(tags: readonly (string | readonly string[])[]): Promise<Reached> {
     const { site } = this.options
     const lists = tags.filter((tag) => typeof tag !== 'string').map((list) => [...new Set(list)])
@@ -226,26 +227,26 @@ export class SharedStore {
     ])
   }
 
-  /** Purges what another prefix has purged, as of then. */
+  /** Repeats the purge of another prefix, with its original time. */
   async repeat({ what, at }: PurgeRecord): Promise<void> {
     this.log.suspect()
     await this.#nodes.settled()
     await this.log.append(what, at, performance.now() + this.options.timeout)
   }
 
-  /** Rejects where the store has not taken purges in time: it gets them later. Then waits until all that share it have read them. */
+  /** Rejects if the store has not taken the purges in time, and sends them later. Otherwise waits until all members of the fleet have read them. */
   async #purge(purges: readonly Purged[]): Promise<Reached> {
     if (purges.length === 0) return { isComplete: true, members: [] }
-    // Nothing is used from now on without a look at the log.
+    // From now on, nothing is used without a look at the log.
     this.log.suspect()
-    // A process that begins has no connection yet, and that takes its own time.
+    // A starting process has no connection yet, and connecting has a time limit of its own.
     await this.#nodes.settled()
     const { place, isInDoubt } = await within(this.#append(purges), this.options.timeout)
     const reached = await this.fleet.reach(place)
     return isInDoubt ? { ...reached, isComplete: false } : reached
   }
 
-  /** In doubt is a log that is shorter than somebody has read it before: what others say of it means nothing. */
+  /** Appends purges. The log is in doubt if it is shorter than someone has read it before: reports that it was read then mean nothing. */
   async #append(purges: readonly Purged[]): Promise<{ place: LogCursor; isInDoubt: boolean }> {
     const endMs = performance.now() + this.options.timeout
     const said = await this.fleet.said(this.options.timeout / 2)
@@ -276,7 +277,7 @@ export class SharedStore {
     try {
       this.options.errorCallback(asError(error))
     } catch {
-      // What the application does with an error is its own affair.
+      // Errors of the application's callback are ignored.
     }
   }
 
@@ -286,39 +287,39 @@ export class SharedStore {
   }
 }
 
-/** An emitter whose listeners can't break what happens. */
+/** An emitter whose listeners can't interrupt the emitting code. */
 export class QuietEmitter extends EventEmitter {
   protected tell(event: string | symbol, ...values: unknown[]): void {
     try {
       if (event !== 'error' || this.listenerCount('error') > 0) this.emit(event, ...values)
     } catch {
-      // A listener's error is not one of the store.
+      // An error of a listener is not one of the store.
     }
   }
 }
 
-/** How long what is to be deleted then stays on the server: at least a moment, and no longer than its commands take. */
+/** The time to live on the server of a response that is deleted then: at least 1 ms, and within the limit of the commands. */
 export function ttlMsOf(deleteAt: number): number {
   return Math.min(TTL_MS_MAX, Math.max(1, Math.ceil(deleteAt - Date.now())))
 }
 
-/** Others that change the same record are at it at the same moment: each goes on at a time of its own. */
+/** Pauses for a random time, so that processes that change the same record don't collide again. */
 function pauseAfter(tries: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, Math.random() * Math.min(PAUSE_MS_MAX, 2 ** (tries + 1))))
 }
 
-/** Whether a newer response takes the place of an older one: it answers the same requests, or it nominates fields where the origin did not do so before. */
+/** Whether a newer response replaces an older one: it answers the same requests, or the older one nominates no fields. */
 export function isInPlaceOf(newer: Variant, older: Variant): boolean {
   if (older.nominated.length === 0) return true
   return JSON.stringify(newer.nominated) === JSON.stringify(older.nominated)
 }
 
-/** Whether another process has stored a response to the same requests that makes this one needless: it is newer, or was not there before this one was tried. */
+/** Whether another process's response to the same requests makes this one needless: it is newer, or was stored after this write began. */
 function isInstead(their: Variant, own: Variant, before: ReadonlySet<string>): boolean {
   return JSON.stringify(their.nominated) === JSON.stringify(own.nominated) && (!before.has(their.id) || isNewer(their, own))
 }
 
-/** Newer, and asked for when all purges were known that the other one knows of. */
+/** Whether a response is newer, and was requested when all purges that the other one knows of were known. */
 function isNewer({ response: their }: Variant, { response: own }: Variant): boolean {
   if (their?.log === undefined || own === undefined) return false
   return their.responseTime > own.responseTime && their.log.id === own.log?.id && their.log.offset >= own.log.offset

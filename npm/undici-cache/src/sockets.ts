@@ -1,4 +1,4 @@
-// Errors of the sockets below the client, and of the client itself about what comes from them.
+// Guards against errors of the client's sockets, and of the client's own parsing, that nothing else handles.
 
 import type { Duplex } from 'node:stream'
 import type { Redis } from 'iovalkey'
@@ -11,8 +11,8 @@ interface Connector {
 }
 
 /**
- * Sees to it that no error of a client's socket is left without a listener, which would end the process. The client listens twice and once each time, but a TLS
- * socket may have more to say: its own verdict on a certificate, and then the server's alert about a handshake that was cut short.
+ * Gives every error of a client's socket a listener; without one, it would end the process. The client registers two one-time listeners, but a TLS socket may
+ * emit more errors: its own verdict on a certificate, and then the server's alert about the aborted handshake.
  */
 export function guardSockets(redis: Redis): Redis {
   const { connector } = redis as unknown as { readonly connector: Connector }
@@ -25,7 +25,7 @@ export function guardSockets(redis: Redis): Redis {
   return redis
 }
 
-/** A client throws where it is told something else than it has asked for: such a connection is ended. */
+/** Closes the connection if the client throws on unexpected data. */
 function guardData(stream: Duplex): Duplex {
   const { prependListener } = stream
   stream.prependListener = (event: string | symbol, listener: (...args: any[]) => void) => prependListener.call(stream, event, event !== 'data' ? listener : (...args) => {
@@ -38,7 +38,7 @@ function guardData(stream: Duplex): Duplex {
   return stream
 }
 
-/** The client of a sentinel connects as soon as it is made: in the next tick, before this one. */
+/** Guards the client of a sentinel. It starts to connect in the tick after it is made, ahead of the callback that is queued here. */
 function guardBegun(redis: Redis): Redis {
   const { connector } = redis as unknown as { readonly connector: Connector }
   process.nextTick(() => connector.stream?.on('error', ignore))
@@ -46,5 +46,5 @@ function guardBegun(redis: Redis): Redis {
 }
 
 function ignore(): void {
-  // The client hears the first error, and closes.
+  // The client handles the first error, and closes.
 }

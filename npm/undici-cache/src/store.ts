@@ -1,5 +1,5 @@
-// The store that undici's cache interceptor asks. Hits on copies are answered at once; what else is asked takes one round trip, and a second one
-// where a body is too large for its record. Whatever goes wrong is a miss.
+// The store behind undici's cache interceptor. Hits on copies are answered at once; other look-ups take one round trip, and a second one for a body too large
+// for its record. Any failure is a miss.
 
 import { randomBytes } from 'node:crypto'
 import type { Writable } from 'node:stream'
@@ -27,13 +27,13 @@ import { setImmediate } from './timers.js'
 import { type Lease, type Outcome, Turns } from './turns.js'
 import { Writes } from './writes.js'
 
-/** What a look-up has found out that a later write depends on. */
+/** The results of a look-up that a later write depends on. */
 interface Asked {
   readonly cursor: LogCursor | undefined
   readonly hint: 'absent' | 'unknown'
 }
 
-/** A response that is to be written. */
+/** A response to be written. */
 interface Pending {
   readonly key: CacheKey
   readonly value: CacheValue
@@ -52,24 +52,24 @@ interface Loading {
   isOutdated: boolean
 }
 
-/** `undefined`: it has to be loaded first. */
+/** `undefined`: the response has to be loaded first. */
 type Answer = { readonly loaded: Loaded; readonly staleSince: number } | 'nothing' | undefined
 
-/** A result that another process has brought, or the turn to fetch one. */
+/** A result from another process, or the turn to fetch one. */
 export interface Turn {
   readonly result: GetResult | undefined
   release(outcome: Outcome): Promise<void>
 }
 
 const SMALL_CELL_BYTES = 65_536
-/** Bodies that are being written, or wait for it, together. */
+/** Limit of all bodies that are being written or wait for it. */
 const WRITING_BYTES_MAX = 64 << 20
 const CLOSE_MS = 1000
 
 /**
  * A cache store for `interceptors.cache` and `larderCache`.
  *
- * Events: `write` with an entry, when a response was stored.
+ * Events: `write` with an entry, after a response is stored.
  */
 export class LarderCacheStore extends QuietEmitter implements CacheStore {
   readonly #options: CheckedStore
@@ -78,12 +78,12 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   readonly #loads = new Map<string, Loading>()
   readonly #writes = new Writes<Pending>((batch) => this.#publishAll(batch))
   readonly #asked = new WeakMap<CacheKey, Asked>()
-  /** By URL: those of the same moment are one. */
+  /** Deletions by URL; those of the same tick are one. */
   readonly #deleting = new Map<string, Promise<void>>()
   readonly #fills = new Fills()
   readonly #listings: Listings
   readonly #turns: Turns
-  /** Of a process that keeps copies: others have nothing that deletions would have to wait for. */
+  /** Set if the process keeps copies. Without copies, it has nothing that deletions would have to wait for. */
   readonly #membership: Membership | undefined
   #writingBytes = 0
   #closed = false
@@ -103,17 +103,17 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     this.#membership = tracking ? new Membership(this.#shared, instance, (error) => this.#report(error)) : undefined
   }
 
-  /** Copies in this process, and their bytes. */
+  /** The number of copies in this process, and their size in bytes. */
   get local(): { readonly count: number; readonly size: number } {
     return { count: this.#copies.count, size: this.#copies.bytes }
   }
 
-  /** What all names on the server begin with. */
+  /** The prefix of all names on the server. */
   get prefix(): string {
     return this.#options.prefix
   }
 
-  /** What is stored for a request: at once where there is a local copy. Whatever goes wrong is a miss. */
+  /** Looks up the response to a request; at once if there is a local copy. Any failure is a miss. */
   get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
     assertCacheKey(key)
     if (this.#closed || !isForItsOrigin(key.origin, key.headers?.host)) return undefined
@@ -130,19 +130,19 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * Whose habits it has beside what undici asks for.
+   * The package whose behaviour applies beyond undici's contract.
    * @internal
    */
   protected get habits(): 'undici' | 'undici-cache-redis' {
     return 'undici'
   }
 
-  /** Whether copies may be used without a question. */
+  /** Whether copies may be used without asking the store. */
   #isInStep(now: number): boolean {
     return this.#shared.log.isRead && this.#membership?.isWaitedFor(now) === true
   }
 
-  /** Stores a response whose body is written to the stream; `undefined` for one that may not be stored. */
+  /** Stores a response whose body is written to the returned stream; `undefined` if it may not be stored. */
   createWriteStream(key: CacheKey, value: CacheValue): Writable | undefined {
     assertCacheKey(key)
     assertCacheValue(value)
@@ -155,13 +155,13 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * Removes what is stored for all methods of a URL, in all processes and gateways that share the store, and waits until they have done so.
+   * Removes the responses of a URL for all methods, in all processes and gateways that share the store, and waits until they have done so.
    *
-   * Rejects if the store has not taken the deletion within `timeout`: others may go on using what is stored, until the store gets it.
+   * Rejects if the store has not taken the deletion within `timeout`: others may use the responses until the store gets it.
    */
   delete(key: CacheKey): Promise<void> {
     assertCacheKey(key)
-    // After an unsafe request undici deletes each method of a URL by itself, in one go.
+    // After an unsafe request, undici deletes each method of a URL separately, in the same tick.
     const url = `${key.origin}\n${key.path}`
     const begun = this.#deleting.get(url)
     if (begun !== undefined) return begun
@@ -172,7 +172,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * Removes what answers this request, and nothing else. Others follow as soon as the server tells them.
+   * Removes only the response that answers this request. Other processes follow as soon as the server tells them.
    * @internal
    */
   forget(key: CacheKey): Promise<void> {
@@ -184,41 +184,41 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     })
   }
 
-  /** The same for several. The answer says who has dropped them. */
+  /** Removes the responses of several URLs, as `delete` does, and reports which processes and gateways have dropped them. */
   deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[]): Promise<Reached> {
     keys.forEach(assertCacheKey)
     return this.#deletion(() => this.#deleteUrls(keys))
   }
 
-  /** Removes what has any of these tags; a list within the list means all of these. Waits and rejects as `delete` does. */
+  /** Removes responses with any of these tags; a list within the list means all of its tags. Waits and rejects as `delete` does. */
   deleteTags(tags: readonly (string | readonly string[])[]): Promise<Reached> {
     return this.#deletion(() => this.#shared.deleteTags(tags))
   }
 
-  /** Removes what has this tag, or all of these. */
+  /** Removes responses with this tag, or with all tags of a list. */
   deleteTag(tag: string | readonly string[]): Promise<Reached> {
     return this.deleteTags([tag])
   }
 
   /**
-   * Removes responses by the ids that `entries` and the event `write` give. Rejects if the store has not done so. Other processes follow as soon as the
-   * server tells them; it doesn't wait for them.
+   * Removes responses by their ids in `entries` and the event `write`. Rejects if the store has not done so. Doesn't wait for other processes, which follow as
+   * soon as the server tells them.
    */
   deleteIds(ids: readonly string[]): Promise<void> {
     return this.#deletion(() => this.#listings.deleteIds(ids))
   }
 
-  /** All that is stored and can answer, as far as the filter takes it. Goes through all names on the server. */
+  /** All usable stored responses that match the filter. Scans all names on the server. */
   entries(filter?: EntryFilter): AsyncGenerator<CacheEntry> {
     return this.#listings.entries(filter)
   }
 
-  /** The tags of all that is stored. Goes through all names on the server. */
+  /** The tags of all stored responses. Scans all names on the server. */
   getTags(): Promise<string[]> {
     return this.#listings.tags()
   }
 
-  /** Calls back for each of `entries`. */
+  /** Calls `callback` with each of `entries`. */
   async streamEntries(callback: (entry: CacheEntry) => unknown): Promise<void> {
     for await (const entry of this.entries()) await callback(entry)
   }
@@ -229,7 +229,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * Whether it is this process's turn to ask the origin; another one may bring a result meanwhile. A store that fails is no reason to wait.
+   * Takes the turn to ask the origin, or returns a result that another process has brought meanwhile. If the store fails, the request doesn't wait.
    * @internal
    */
   async takeTurn(key: CacheKey, isWanted: () => boolean = () => true): Promise<Turn> {
@@ -260,7 +260,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * Waits until what was asked for with this key is written.
+   * Waits until the pending writes of this key are done.
    * @internal
    */
   async writtenOf(key: CacheKey): Promise<Outcome> {
@@ -272,14 +272,14 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * A look-up with this key has ended with a result that was here. What may be forwarded all the same may be written later.
+   * Notes a look-up with this key that was answered at once. If the request may still be forwarded, its response may be written later.
    * @internal
    */
   noteAsked(key: CacheKey, result: GetResult | undefined): void {
     if (result === undefined || mayBeForwarded(key, result)) this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
   }
 
-  /** Waits for what is being written, a second at most, and ends all connections. */
+  /** Waits up to a second for pending writes, and closes all connections. */
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
@@ -305,7 +305,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     }
   }
 
-  /** Rejects for those who wait for it. undici does not, and no rejection is left unhandled. */
+  /** Runs a deletion. The promise rejects for callers that wait for it. undici doesn't wait, so the rejection is handled here too. */
   #deletion<T>(work: () => Promise<T>): Promise<T> {
     const deletion = this.#closed ? Promise.reject(new StoreUnavailableError('the store is closed')) : work()
     deletion.catch((error: unknown) => this.#report(error))
@@ -331,7 +331,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     this.#membership?.logChanged()
   }
 
-  /** Purges that wait are sent, and those of others are read, before anybody asks. */
+  /** Sends waiting purges, and reads those of others before the next look-up. */
   #connected(link: Link): void {
     if (!this.#shared.hasLog(link)) return
     if (this.#membership !== undefined) return this.#membership.connected()
@@ -343,7 +343,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     this.#report(reason)
   }
 
-  /** Nothing that was known can be relied upon. */
+  /** Discards everything learned through the connections. */
   #distrust(): void {
     this.#shared.log.suspect()
     this.#copies.clear()
@@ -386,7 +386,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return copy && this.#resolve(copy, place, key)
   }
 
-  /** A process that nobody waits for reads the log before it uses what it keeps. */
+  /** Makes a process that the others don't wait for read the log before it uses its copies. */
   async #inStep(): Promise<void> {
     const membership = this.#membership
     if (membership === undefined || membership.isWaitedFor(Date.now())) return
@@ -395,8 +395,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * One question for all who want the same record. Without copies nobody is told that it has been purged since, so only those join who ask in the same turn of the
-   * event loop.
+   * Loads a record once for concurrent look-ups. Without copies, the server doesn't report later purges, so only look-ups of the same turn of the event loop
+   * join.
    */
   #load(text: string, place: Place): Promise<Copy | undefined> {
     const joined = this.#loads.get(place.digest)
@@ -431,7 +431,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return 'nothing'
   }
 
-  /** Since when it is stale by a purge, `Infinity` where it is not; `undefined` where it is of no use. */
+  /** The time since which a purge makes the response stale, `Infinity` if none does; `undefined` if the response is unusable. */
   #usableFrom(loaded: Loaded, now: number): number | undefined {
     if (loaded.value.deleteAt <= now) return undefined
     const { log } = this.#shared
@@ -443,7 +443,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return Infinity
   }
 
-  /** The answer to a request, with what it takes of bodies and of responses that lie apart. */
+  /** The answer to a request. Loads bodies and responses that are stored apart as needed. */
   async #resolve(copy: Copy, place: Place, key: CacheKey): Promise<GetResult | undefined> {
     for (const slot of copy.slots) {
       if (slot.source !== undefined && matches(slot.nominated, key.headers)) await this.#fillSlot(copy, slot, slot.source, place)
@@ -459,7 +459,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     const loaded = variant?.response && await this.#loaded(variant, target)
     slot.loaded = loaded ?? null
     slot.source = undefined
-    // Its size has changed.
+    // Its size has changed, so it is accounted for again.
     if (this.#copies.get(copy.text) === copy) this.#copies.keep(copy)
   }
 
@@ -482,7 +482,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return this.#writes.add(text, { key, value, asked, body })
   }
 
-  /** All are of one record. */
+  /** Writes a batch of responses, all of one record. */
   async #publishAll(batch: readonly Pending[]): Promise<void> {
     await this.#attempt(() => this.#publish(batch))
     for (const { body } of batch) this.#writingBytes -= bytesIn(body)
@@ -552,7 +552,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 }
 
-/** Ids that no two fills have. */
+/** Unique ids of fills. */
 class Fills {
   readonly #process = randomBytes(8).toString('hex')
   #sequence = 0n
@@ -571,7 +571,7 @@ function bytesIn(pieces: readonly Buffer[]): number {
   return pieces.reduce((sum, piece) => sum + piece.length, 0)
 }
 
-/** Where the newest response nominates fields, one that nominates none is what the origin sent before it did (RFC 9111 section 4.1). */
+/** The variants in use. If the newest response nominates fields, the origin sent those without nominated fields before it did so (RFC 9111 section 4.1). */
 function inUse(variants: readonly Variant[]): readonly Variant[] {
   const [newest] = variants
   return newest === undefined || newest.nominated.length === 0 ? variants : variants.filter(({ nominated }) => nominated.length > 0)
@@ -594,19 +594,19 @@ function pieces(body: Buffer): Buffer[] {
   return body.length === 0 ? [] : [body]
 }
 
-/** Pieces of these lengths, and what is left. */
+/** Cuts a body into pieces of these lengths, and the rest. */
 function cut(body: Buffer, lengths: readonly number[]): Buffer[] {
   let at = 0
   const cuts = lengths.map((length) => body.subarray(at, at += length))
   return [...cuts, body.subarray(at)].filter(({ length }) => length > 0)
 }
 
-/** A text that was put together stays so, piece by piece, until it is written down anew. */
+/** Flattens a string: V8 keeps a concatenated string as its parts until it is copied. */
 function flat(text: string): string {
   return Buffer.from(text).toString()
 }
 
-/** What is kept keeps no more than itself: replies are cut out of what was read from a connection at once, which is up to 64 KiB. */
+/** Copies a piece unless it fills its buffer: a reply is a slice of a read buffer of up to 64 KiB, which it would keep alive. */
 function ownBytes(piece: Buffer): Buffer {
   if (piece.buffer.byteLength < 1.25 * piece.length) return piece
   const own = Buffer.allocUnsafeSlow(piece.length)

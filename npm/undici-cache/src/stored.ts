@@ -1,4 +1,4 @@
-// Between what undici calls a cached response and what a record says of one.
+// Conversion between undici's cached responses and records.
 
 import type { Body } from './body.js'
 import type { CacheControlDirectives, CacheKey, CacheValue, GetResult, HeaderMap, VaryMap } from './contract.js'
@@ -8,7 +8,7 @@ import { type Target, targetOfText, urlOf } from './key.js'
 import type { FieldLine, LogCursor, NamedValue, Response, Variant } from './record.js'
 import { tagsOf } from './tags.js'
 
-/** What this package has concluded of a response that it stored, told to itself in a field that nobody sends. */
+/** Conclusions about a response that this package stored, kept in a field that is never sent. */
 interface Conclusions {
   readonly at: number
   readonly cachedAt: number
@@ -17,16 +17,16 @@ interface Conclusions {
   readonly directives?: CacheControlDirectives
   readonly etag?: string
   readonly id?: string
-  /** How long the pieces were that the body came in. */
+  /** The lengths of the pieces in which the body arrived. */
   readonly pieces?: readonly number[]
-  /** The field that lists tags, where that was configured. */
+  /** The field that lists tags, if one was configured. */
   readonly tagsHeader?: string
 }
 
-/** A stored response that can answer. */
+/** A usable stored response. */
 export interface Stored {
   readonly id: string
-  /** What its owner calls it, where that is something else. */
+  /** The id that the application gave, if any. */
   readonly customId: string | undefined
   readonly method: string
   readonly target: Target
@@ -35,7 +35,7 @@ export interface Stored {
   readonly value: Omit<GetResult, 'body'>
   readonly log: LogCursor | undefined
   readonly body: Body
-  /** Lengths of the pieces in which the body is given; none where that doesn't matter. */
+  /** Lengths of the pieces in which the body is returned; empty if they don't matter. */
   readonly pieces: readonly number[]
 }
 
@@ -53,10 +53,13 @@ export interface Writing {
 }
 
 const CONCLUSIONS = 'larder-undici-cache'
-/** Of what a site of the gateway keys, hides and changes before it judges a response. This package has no such rules, so any imprint is another one's. */
+/**
+ * Imprint of the gateway rules that key, hide or change fields before a response is judged. This package has no such rules, so it can't use a response with an
+ * imprint.
+ */
 const IMPRINT = 'larder-imprint'
 const PIECES_MAX = 64
-/** Of a response whose owner named none. */
+/** The directives of a response that was stored without any. */
 export const NO_DIRECTIVES: CacheControlDirectives = {}
 const PUBLIC_REQUEST_FIELDS = new Set(['cache-control', 'pragma'])
 
@@ -112,7 +115,7 @@ function linesOf(headers: HeaderMap): FieldLine[] {
   return Object.entries(headers).flatMap(([name, value]) => (Array.isArray(value) ? value : [value]).map((line) => [name, line] as const))
 }
 
-/** Of a variant that is inside; `undefined` where this process would not have stored it. */
+/** Converts a variant whose response is inside its record; `undefined` if this process would not have stored it. */
 export function storedOf(variant: Variant, response: Response, tagsHeader: string | undefined, clockAheadMs: number): Stored | undefined {
   if (response.body.state !== 'complete' || !isText(response) || response.judged.some(([name]) => name === IMPRINT)) return undefined
   const headers = headersOf(response.head)
@@ -137,7 +140,7 @@ export function storedOf(variant: Variant, response: Response, tagsHeader: strin
       deleteAt: value.deleteAt,
       cacheControlDirectives: value.cacheControlDirectives,
       etag: value.etag as string,
-      // As undici's own stores give it: there, and `undefined` where nothing was nominated.
+      // Present but `undefined` without nominated fields, as in undici's own stores.
       vary: (nominated.size > 0 ? Object.fromEntries(nominated) : undefined) as VaryMap,
     },
     log: response.log,
@@ -168,7 +171,7 @@ function judged(response: Response, fields: Fields, ahead: number): Concluded | 
   return { ...lifetime, staleAt, cacheControlDirectives: directives, etag: etag as string }
 }
 
-/** Worth nothing once another instance has freshened the response. */
+/** The conclusions in a record; void once another instance has freshened the response. */
 function conclusionsIn({ judged, responseTime, staleSince }: Response): Conclusions | undefined {
   const line = judged.find(([name]) => name === CONCLUSIONS)
   if (line === undefined || staleSince !== undefined) return undefined
@@ -184,7 +187,7 @@ function conclusionsIn({ judged, responseTime, staleSince }: Response): Conclusi
   }
 }
 
-/** Judged lines, and those of the head that have other names. */
+/** The judged lines, and the head lines with other names. */
 function receivedFields({ head, judged }: Response): Fields {
   const judgedNames = new Set(judged.map(([name]) => name.toLowerCase()))
   const fields = new Map<string, string>()
@@ -205,7 +208,7 @@ function headersOf(lines: readonly FieldLine[]): HeaderMap {
   return headers
 }
 
-/** A field with several lines stands there several times. */
+/** The nominated fields of a variant. A field with several lines is listed several times. */
 export function nominatedIn(lines: readonly NamedValue[]): Map<string, string | null> {
   const nominated = new Map<string, string | null>()
   for (const [name, value] of lines) {
@@ -215,17 +218,17 @@ export function nominatedIn(lines: readonly NamedValue[]): Map<string, string | 
   return nominated
 }
 
-/** What could become two fields is no field. */
+/** Whether all field lines are valid, so that none can become two fields. */
 function isText({ head, judged }: Response): boolean {
   return [...head, ...judged].every(([name, value]) => /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name) && !/[\r\n\0]/.test(value))
 }
 
-/** Of values of a request, which may be anything that undici makes a text of. */
+/** Joins the values of a request field, which may be anything that undici converts to text. */
 function joined(value: string | string[] | null): string | null {
   return value === null ? null : Array.isArray(value) ? value.join(', ') : String(value)
 }
 
-/** Whether a request has the fields that a response was chosen by: absent matches absent only. */
+/** Whether a request has the nominated field values of a response: an absent field matches only an absent one. */
 export function matches(nominated: ReadonlyMap<string, string | null>, headers: CacheKey['headers']): boolean {
   for (const [name, value] of nominated) {
     const own = joined(headers?.[name] ?? null)
@@ -234,7 +237,7 @@ export function matches(nominated: ReadonlyMap<string, string | null>, headers: 
   return true
 }
 
-/** White space around members means nothing, unless it is quoted. */
+/** Compares field values without the white space around list members, unless a value has quotes. */
 function isSameValue(one: string, other: string): boolean {
   return one === other || !one.includes('"') && normal(one) === normal(other)
 }

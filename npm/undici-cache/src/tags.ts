@@ -1,14 +1,14 @@
-// The tags of a response: what the configured field lists, or else the usual ones, and the groups of RFC 9875.
+// The tags of a response: those in the configured field, or else in the usual fields, and its groups (RFC 9875).
 
 import type { HeaderMap } from './contract.js'
 
 const BLANKS_SEPARATE = new Set(['surrogate-key', 'xkey'])
 
 const NONE: readonly string[] = []
-/** Those that the gateway reads, too. */
+/** The fields that the gateway reads, too. */
 const USUAL: readonly string[] = ['cache-tag', 'cache-tags', 'surrogate-key', 'xkey']
 
-/** Each once. `storedBy` is the field that whoever stored the response reads, if that says so. */
+/** The tags of a response without duplicates. `storedBy` is the field configured in the process that stored it, if any. */
 export function tagsOf(headers: HeaderMap, configured: string | undefined, storedBy: string | undefined): readonly string[] {
   const fields = [...configured === undefined ? USUAL : [configured], ...storedBy === undefined || storedBy === configured ? [] : [storedBy]]
   const named = fields.flatMap((field) => splitTags(field, valuesOf(headers, field)))

@@ -1,4 +1,4 @@
-// Records and segments on the server, by the rules of docs/internals/remote-tier.md.
+// Records and segments on the server: docs/internals/remote-tier.md.
 
 import { decodeSegment, encodeSegment, type Layout, type Segment } from './body.js'
 import type { Change } from './changes.js'
@@ -10,7 +10,7 @@ import type { Link } from './link.js'
 import type { PurgeLog } from './log.js'
 import type { Nodes } from './nodes.js'
 
-/** What to put in the place of what lies under a name. */
+/** A new value for a name. */
 export interface Put {
   readonly bytes: Buffer
   readonly ttlMs: number
@@ -30,14 +30,14 @@ export class Tier {
     this.#log = log
   }
 
-  /** The bytes of a record. When they are here, the log was read to its end, or is being read. */
+  /** The bytes of a record. Without tracking, also checks whether the log has grown. */
   async load(digest: Digest): Promise<Buffer | undefined> {
     const name = this.#names.record(digest)
     const read: Command = ['GETRANGE', name, 0, RECORD_BYTES_MAX]
     return bytesIn(await this.#at(name, (link) => link.isTracking ? this.#loadTracked(link, read) : this.#loadUntracked(link, read)))
   }
 
-  /** Those of several records, in their order; nothing is told of their changes. */
+  /** The bytes of several records, in order. Their changes are not tracked. */
   async loadMany(digests: readonly Digest[]): Promise<(Buffer | undefined)[]> {
     return Promise.all(digests.map((digest) => {
       const name = this.#names.record(digest)
@@ -49,7 +49,7 @@ export class Tier {
     return (await link.ask([['CLIENT', 'CACHING', 'YES'], read]))[1]
   }
 
-  /** Whether the log has grown is asked in the same round trip. */
+  /** Asks in the same round trip whether the log has grown. */
   async #loadUntracked(link: Link, read: Command): Promise<unknown> {
     const logLink = this.#nodes.linkOf(this.#log.name)
     const state = this.#log.stateCommands()
@@ -60,7 +60,7 @@ export class Tier {
     return answers[0]
   }
 
-  /** Puts a record where there is none. False: there is one. */
+  /** Stores a record if there is none. Returns false if there is one. */
   async putWhereNone(digest: Digest, bytes: Buffer, ttlMs: number): Promise<boolean> {
     const name = this.#names.record(digest)
     const [outcome] = await this.#at(name, (link) => link.ask([['SET', name, bytes, 'PX', ttlMs, 'NX']]))
@@ -72,14 +72,14 @@ export class Tier {
     await this.#at(name, (link) => link.ask([['SET', name, bytes, 'PX', ttlMs]]))
   }
 
-  /** The bytes of a record, and how long it stays. */
+  /** The bytes of a record, and its remaining time to live. */
   async loadWithTtl(digest: Digest): Promise<{ bytes: Buffer | undefined; ttlMs: number }> {
     const name = this.#names.record(digest)
     const [found, ttl] = await this.#at(name, (link) => link.ask([['GETRANGE', name, 0, RECORD_BYTES_MAX], ['PTTL', name]]))
     return { bytes: bytesIn(found), ttlMs: Math.max(0, Number(ttl)) }
   }
 
-  /** Puts a record where these bytes lie, or removes it. False: something else lies there by now. */
+  /** Replaces or removes a record that has these bytes. Returns false if it has other bytes by now. */
   async replace(digest: Digest, expected: Buffer, put: Put | 'nothing'): Promise<boolean> {
     const name = this.#names.record(digest)
     let isSame = false
@@ -100,7 +100,7 @@ export class Tier {
     }))
   }
 
-  /** The bytes of a body in segments; `undefined` where one is missing. */
+  /** The bytes of a body in segments; `undefined` if one is missing. */
   async loadBody(layout: Layout, completeBytes: number): Promise<Buffer[] | undefined> {
     const count = Math.ceil(completeBytes / layout.cellBytes)
     if (layout.fragments.length > 0 || layout.runs.length !== 1 || layout.runs[0]?.first !== 0) return undefined
@@ -128,7 +128,7 @@ export class Tier {
     }
   }
 
-  /** Where a key has moved to another node, it is asked for there, once. */
+  /** Runs `work` on the node of a key, and once more if the key has moved to another node. */
   async #at<T>(name: string, work: (link: Link) => Promise<T>): Promise<T> {
     try {
       return await work(this.#nodes.linkOf(name))
@@ -142,7 +142,7 @@ export class Tier {
 
 const EMPTY = Buffer.alloc(0)
 
-/** What is empty is as good as nothing. */
+/** The bytes in a reply; `undefined` if it is empty, as GETRANGE answers for a missing key. */
 function bytesIn(answer: unknown): Buffer | undefined {
   return Buffer.isBuffer(answer) && answer.length > 0 ? answer : undefined
 }

@@ -1,4 +1,4 @@
-// The timers as they were when this package was loaded. A test that replaces those of the application moves what it stores by `Date`, and not the connections to a
-// server that has its own time.
+// The timers as they were when this package was loaded. A test that fakes the application's clock moves what the package stores by `Date`, but not its
+// connections: the server has its own time.
 
 export const { clearInterval, clearTimeout, setImmediate, setInterval, setTimeout } = globalThis

@@ -1,5 +1,5 @@
-// Whose turn it is to ask the origin, among all processes that share a store: docs/internals/coherence.md, "One request for all". Who frees a lease
-// writes the record too, since others wait for that.
+// Leases: one process at a time asks the origin for a response, among all that share a store: docs/internals/coherence.md, "One request for all". The process that
+// frees a lease also writes the record, since others wait for a change of it.
 
 import { randomBytes } from 'node:crypto'
 import type { Command } from './commands.js'
@@ -13,13 +13,13 @@ import { clearInterval, setInterval } from './timers.js'
 const LEASE_MS = 3000
 const NOTE_MS = 5000
 const POLL_MS = 50
-/** The requests of a key that have waited for so long ask the origin themselves. */
+/** Requests that have waited this long ask the origin themselves. */
 const WAIT_MS_MAX = 10_000
-/** Each is given back by a change that waits for its turn, so there are no more than the store can be told of before they end. */
+/** Limit of held leases. Each is released by a change that waits in a queue; more of them would expire before the store can be told. */
 const HELD_MAX = 2000
 const SCOPE_ALL = 2
 
-/** What became of a request to the origin. */
+/** The outcome of a request to the origin. */
 export type Outcome = 'stored' | 'not-stored' | 'gave-up'
 
 export class Turns {
@@ -31,12 +31,12 @@ export class Turns {
     this.#shared = shared
   }
 
-  /** Whether this process may hold one lease more. */
+  /** Whether this process may hold one more lease. */
   get hasRoom(): boolean {
     return this.#held.size < HELD_MAX
   }
 
-  /** A record has changed: who waits for it looks again. */
+  /** Wakes the requests that wait for this record. */
   changed(digest: string): void {
     this.#waiting.get(digest)?.forEach((wake) => wake())
   }
@@ -45,7 +45,7 @@ export class Turns {
     for (const digest of this.#waiting.keys()) this.changed(digest)
   }
 
-  /** The lease on a key; `undefined` where another process has it. */
+  /** Takes the lease on a key; `undefined` if another process has it. */
   async take(place: Place): Promise<Lease | undefined> {
     const link = this.#linkOf(place)
     const name = this.#shared.names.lease(place.digest)
@@ -57,7 +57,7 @@ export class Turns {
     return lease
   }
 
-  /** Others may go on. */
+  /** Releases a lease, so that others may go on. */
   async release(lease: Lease, outcome: Outcome): Promise<void> {
     try {
       await lease.release(outcome)
@@ -66,17 +66,20 @@ export class Turns {
     }
   }
 
-  /** What is held is given back, as by one that gave up. */
+  /** Releases all leases with the outcome `gave-up`. */
   async releaseAll(): Promise<void> {
     await Promise.all([...this.#held].map((lease) => this.release(lease, 'gave-up')))
   }
 
-  /** Until when a request waits that begins now. */
+  /** The deadline of a wait that begins now. */
   get waitsUntil(): number {
     return performance.now() + WAIT_MS_MAX
   }
 
-  /** Waits until the record has changed or the lease has ended. False: others don't get the response of whoever has it, so nobody waits. */
+  /**
+   * Waits until the record has changed or the lease has ended. Returns false if waiting is useless: the holder's response is not shared, or the deadline has
+   * passed.
+   */
   async wait(place: Place, end: number): Promise<boolean> {
     const before = await this.#look(place)
     for (let seen = before; seen.leaseMs > 0 && performance.now() < end; seen = await this.#look(place)) {
@@ -96,11 +99,11 @@ export class Turns {
       ['PTTL', this.#shared.names.lease(place.digest)],
     ])
     const [record, leaseMs] = answers.slice(follow.length) as [Buffer, unknown]
-    if (typeof leaseMs !== 'number') throw new StoreUnavailableError('the store doesn\'t say how long a lease lasts')
+    if (typeof leaseMs !== 'number') throw new StoreUnavailableError('the store returned no time to live of a lease')
     return { record, leaseMs, isNotShared: isNotShared(record) }
   }
 
-  /** Where nothing is told, looks again after a while. */
+  /** Waits for a change of the record, at most until the lease ends; without tracking, only until the next poll. */
   async #woken(digest: string, leaseMs: number): Promise<void> {
     const wakers = this.#waiting.get(digest) ?? new Set()
     this.#waiting.set(digest, wakers)
@@ -147,7 +150,7 @@ export class Lease {
     await this.#ifHeld([['GETRANGE', record, 0, RECORD_BYTES_MAX]], (found) => [this.#lastWord(record, found as Buffer, outcome), ['DEL', lease]])
   }
 
-  /** What lies there is written once more, since a change is what others wait for; or a note where nothing does. */
+  /** The last write of a holder. Rewrites an existing record, since others wait for a change; otherwise writes a note. */
   #lastWord(record: string, found: Buffer, outcome: Outcome): Command {
     if (found.length > 0 && outcome !== 'not-stored') return ['SET', record, found, 'KEEPTTL']
     const theirs = found.length > 0 ? decodeAny(found) : undefined
@@ -176,7 +179,7 @@ export class Lease {
       })
       if (isDone) return
     }
-    throw new StoreUnavailableError('a lease could not be given back: it ends by itself')
+    throw new StoreUnavailableError('a lease could not be released: it will expire')
   }
 }
 

@@ -1,4 +1,4 @@
-// Writes by what they change: one after the other, and those that wait for their turn together.
+// Writes by name: those of one name run one after another, and those that wait run together.
 
 interface Batch<T> {
   readonly waiting: T[]
@@ -7,16 +7,16 @@ interface Batch<T> {
 
 export class Writes<T> {
   readonly #write: (batch: readonly T[]) => Promise<void>
-  /** That has not begun yet. */
+  /** Batches that have not begun yet. */
   readonly #next = new Map<string, Batch<T>>()
   readonly #last = new Map<string, Promise<void>>()
 
-  /** `write` never rejects. It gets what was added under one name, in its order. */
+  /** `write` never rejects. It gets the writes added under one name, in order. */
   constructor(write: (batch: readonly T[]) => Promise<void>) {
     this.#write = write
   }
 
-  /** The answer is fulfilled when it is written. */
+  /** Adds a write; resolves when it is done. */
   add(name: string, one: T): Promise<void> {
     const next = this.#next.get(name)
     if (next === undefined) return this.#begin(name, [one])
@@ -24,12 +24,12 @@ export class Writes<T> {
     return next.done
   }
 
-  /** Fulfilled when all that was added under this name is written; `undefined` where nothing is to be. */
+  /** Resolves when all writes under this name are done; `undefined` if there are none. */
   of(name: string): Promise<void> | undefined {
     return this.#last.get(name)
   }
 
-  /** The same of all names. */
+  /** Resolves when all writes are done. */
   async all(): Promise<void> {
     await Promise.all(this.#last.values())
   }

@@ -1,4 +1,4 @@
-// Cache-aside over redis-server and larder kv: each process has a client of its own.
+// Tests of cache-aside over redis-server and larder kv, with a client of its own for each process.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, test, type TestContext } from 'node:test'
@@ -11,7 +11,7 @@ const SERVERS = [
   ...larderBinary() === undefined ? [] : [['larder kv', startKv] as const],
 ]
 
-/** A load that lasts until it is told its value. */
+/** A load that lasts until it is given its value. */
 class HeldLoad {
   #begin!: () => void
   readonly begun = new Promise<void>((resolve) => { this.#begin = resolve })
@@ -130,7 +130,7 @@ for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
     await aside.deleteTag('all')
     assert.equal(await store.unlink('evicted:t:all'), 1)
     assert.equal(await aside.get('a', async () => 2), 2)
-    // Evicted without a deletion: the value is loaded anew, and kept.
+    // The version was evicted rather than deleted, so the value is reloaded and kept.
     assert.equal(await store.unlink('evicted:t:all'), 1)
     assert.deepEqual([await aside.get('a', async () => 3), await aside.get('a', async () => 4)], [3, 3])
     const bytes = await store.getBuffer('evicted:v:a')
@@ -179,7 +179,7 @@ for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
       const send = own.sendCommand.bind(own)
       let [sent, unanswered, seen] = [0, 0, 0]
       own.sendCommand = (command, stream) => {
-        // What is sent while nothing is on its way begins a round trip.
+        // A command sent while none is pending begins a round trip.
         if (unanswered === 0) sent += 1
         unanswered += 1
         seen += 1
@@ -201,7 +201,7 @@ for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
       const redis = new Redis({ host: '127.0.0.1', port: own.port })
       redis.on('error', () => undefined)
       try {
-        // So long that a busy machine needs less for all the loads together.
+        // Long enough for all the loads together on a busy machine.
         const timeout = 2000
         const events: CacheAsideEvent[] = []
         const aside = cacheAside<number>(redis, { ttl: 60_000, timeout, onEvent: (event) => events.push(event) })
@@ -233,7 +233,7 @@ for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
   }
 
   describe('when the store stands still', () => {
-    // So long that a busy machine needs less for what is answered.
+    // Long enough for every answer on a busy machine.
     const TIMEOUT_MS = 2000
     const opened = (own: Server, more: Partial<CacheAsideOptions<number>> = {}): CacheAside<number> => {
       const redis = new Redis({ host: '127.0.0.1', port: own.port })
@@ -481,7 +481,7 @@ for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
   })
 })
 
-/** The first name that lies on the node that listens there, or the first that does not. */
+/** The first name whose slot is on the node at this port, or the first whose slot is not. */
 async function nameOn(cluster: Cluster, port: number, isThere: boolean, name: (number: number) => string): Promise<string> {
   const slots = await cluster.cluster('SLOTS')
   for (let number = 0; ; number += 1) {
@@ -511,7 +511,7 @@ test('cache-aside on a cluster: a node with nothing but a tag is away until it a
     await eventually(async () => await next() === 'hit', 'the value is kept')
     await server.freeze()
     await eventually(async () => await next() === 'away', 'the node is away')
-    // Longer than it takes to ask the other nodes, and to ask again.
+    // Longer than asking the other nodes and probing again takes.
     const end = Date.now() + 1500
     while (Date.now() < end) {
       assert.equal(await next(), 'away')

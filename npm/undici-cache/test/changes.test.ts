@@ -1,4 +1,4 @@
-// Changes under WATCH that are made together, and the leases that are given back by them.
+// Tests of batched changes under WATCH, and of the leases that they release.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'

@@ -1,10 +1,10 @@
-// XXH3 against values that the crate twox-hash 2.1 gives, for each way that lengths are hashed.
+// XXH3 against values from the crate twox-hash 2.1, for each code path by input length.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { xxh3 } from '../src/checksum.js'
 
-/** Length; hash with seed 0; hash with the length as seed. */
+/** Length, hash with seed 0, hash with the length as seed. */
 const EXPECTED: readonly (readonly [number, string, string])[] = [
   [0, '2d06800538d394c2', '2d06800538d394c2'],
   [1, 'c44bdff4074eecdb', '5eaac1f7b17ef730'],

@@ -1,4 +1,4 @@
-// Clients that an application has: the store connects as they do.
+// Tests of application clients: the store connects with their settings.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -18,7 +18,7 @@ async function put(store: LarderCacheStore): Promise<void> {
   await once(stream!.end('a'), 'finish')
 }
 
-/** Copies are kept, and are told of changes. */
+/** Whether copies are kept, and invalidated when another store changes them. */
 async function isCoherent(options: LarderCacheStoreOptions): Promise<void> {
   const [errors, report] = [[] as Error[], (error: Error): unknown => errors.push(error)]
   const [store, other] = [1, 2].map(() => new LarderCacheStore({ timeout: 10_000, ...options, errorCallback: report }))

@@ -1,4 +1,4 @@
-// A test of an application may replace the clock and all timers: the store needs none of them to look up and to store.
+// A test of an application may replace the clock and all timers: the store needs none of them for look-ups and writes.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, mock, test } from 'node:test'

@@ -1,4 +1,4 @@
-// What undici expects of a cache store, on each server that it may lie on, with and without copies in this process.
+// undici's contract for cache stores, on each server, with and without copies in this process.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

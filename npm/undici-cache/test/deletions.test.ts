@@ -1,4 +1,4 @@
-// Deletions that the store has not taken: whoever waits for one is told, look-ups never fail, and the store gets it when it can.
+// Deletions that the store has not taken: they reject for callers that wait, look-ups never fail, and the store gets the deletion once it can.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -9,7 +9,7 @@ import { eventually, type Server, startRedis } from './servers.js'
 
 const key: CacheKey = { origin: 'http://deletions.test', path: '/a', method: 'GET', headers: {} }
 const TIMEOUT_MS = 1000
-/** Of a machine that is busy. */
+/** Allowance for a busy machine. */
 const LATE_MS = 5000
 
 async function put(store: LarderCacheStore): Promise<void> {

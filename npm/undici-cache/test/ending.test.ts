@@ -1,4 +1,4 @@
-// What a store leaves of itself: a process that has nothing else to do ends, with `close` or without it, and a store that was closed has no timer.
+// Leftovers of a store: an idle process ends, with or without `close`, and a closed store has no timer.
 
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test'
 import { type Server, startCluster, startRedis } from './servers.js'
 
 const INDEX = new URL('../src/index.js', import.meta.url).href
-/** By itself a process would stay for ever, or as long as the client gives a silent server. */
+/** Far below the alternatives: a process that never ends, or that ends when the client gives up on a silent server. */
 const ENDS_WITHIN_MS = 20_000
 
 const USED = `
@@ -16,7 +16,7 @@ const now = Date.now()
 const value = { statusCode: 200, statusMessage: '', headers: {}, cachedAt: now, staleAt: now + 60_000, deleteAt: now + 60_000 }
 `
 
-/** Each prints what it has seen. */
+/** Each script prints its results. */
 const SCRIPTS: readonly (readonly [string, string, string])[] = [
   ['only opened', 'new LarderCacheStore(options)', ''],
   ['a look-up', "console.log(await new LarderCacheStore(options).get(key))", 'undefined\n'],

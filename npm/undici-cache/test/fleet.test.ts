@@ -1,4 +1,4 @@
-// Processes that share a store with gateways and with each other: deletions and purges wait for all of them, and say who has not followed.
+// Processes that share a store with gateways and with each other: deletions and purges wait for all of them, and report those that haven't followed.
 
 import assert from 'node:assert/strict'
 import { type ChildProcess, execFile, fork } from 'node:child_process'
@@ -20,7 +20,7 @@ import { eventually, freePort, larderBinary, type Server, startCluster, startKv,
 
 const HOST = 'shop.test'
 
-/** Longer than anything takes that others have to wait for: T and a second, and a machine that is busy. */
+/** Longer than any wait for another process: T and a second, plus an allowance for a busy machine. */
 const SOON_MS = 20_000
 
 class Member {
@@ -49,7 +49,7 @@ class Member {
     return await this.do({ do: 'get', path }) as { body: string; isCopy: boolean } | undefined
   }
 
-  /** Until the answer comes without a question. */
+  /** Waits until a look-up is answered by a copy. */
   async keep(path: string): Promise<void> {
     await eventually(async () => (await this.get(path))?.isCopy === true, `${this.name} keeps a copy of ${path}`)
   }
@@ -65,7 +65,7 @@ class Member {
   }
 }
 
-/** What a purge says of who has followed. */
+/** The members that have followed a purge, as reported. */
 interface Told {
   readonly isComplete: boolean
   readonly followed: readonly string[]
@@ -103,7 +103,7 @@ class Gateway {
     return Buffer.concat(pieces).toString()
   }
 
-  /** By the admin API, for which of all in the fleet have followed. */
+  /** Purges by the admin API, and returns the members that have followed. */
   async purge(tag: string): Promise<Told> {
     const body = JSON.stringify({ tags: [tag], site: 'shop' })
     const sent = httpRequest({ host: '127.0.0.1', port: this.#admin, path: '/purge', method: 'POST' }).end(body)
@@ -114,7 +114,7 @@ class Gateway {
     return toldBy({ isComplete: fleet.complete, members: fleet.instances.map(({ name, id, reached_ms }) => ({ name, id, afterMs: reached_ms })) })
   }
 
-  /** By the command line: its exit status, and what it prints. */
+  /** Purges by the command line, and returns its exit status and output. */
   purgeByCommand(...args: string[]): Promise<{ status: number; printed: string }> {
     return new Promise((resolve) => {
       execFile(larderBinary()!, ['purge', '--admin', `127.0.0.1:${this.#admin}`, ...args], (error, stdout, stderr) => {
@@ -129,7 +129,7 @@ class Gateway {
   }
 }
 
-/** Numbers its answers. */
+/** An origin that numbers its responses. */
 async function startOrigin(): Promise<HttpServer> {
   let count = 0
   const server = createServer((incoming, response) => {
@@ -198,7 +198,7 @@ for (const [what, start] of [['redis-server', startRedis], ['larder kv', startKv
     test('one that stands still is named, and uses nothing old when it goes on', async () => {
       await keepAll('/still')
       two!.signal('SIGSTOP')
-      // At once: each of them waits, and its record must live until all have asked.
+      // In parallel, since each purge waits, and the member's record must live until all have asked.
       const [byGateway, { status, printed }, byOne] = await Promise.all([
         gateway.purge('page'),
         gateway.purgeByCommand('--tag', 'page', '--site', 'shop'),
@@ -209,7 +209,7 @@ for (const [what, start] of [['redis-server', startRedis], ['larder kv', startKv
       assert.equal(status, 4, printed)
       assert.match(printed, /two/)
       assert.deepEqual(toldBy(byOne as Reached), incomplete)
-      // Its record ends, and it is waited for no more.
+      // Once its record has expired, purges no longer wait for it.
       await eventually(async () => (await gateway.purge('page')).isComplete, 'a purge is complete without it', SOON_MS)
       const answered = two!.get('/still')
       two!.signal('SIGCONT')
@@ -265,7 +265,7 @@ describe('processes alone on a Redis Cluster', () => {
   })
 })
 
-/** Others have stopped to wait for it when the purge is complete. */
+/** Purges are complete once the others have stopped waiting for the suspended process. */
 test('a process that stands still while it reads finds nothing that was purged meanwhile', async (t) => {
   const server = await startRedis()
   const modes = [true, false].flatMap((tracking) => Array.from({ length: 3 }, () => tracking))
@@ -310,7 +310,7 @@ test('a process that others no longer wait for asks before it uses its copies', 
   await member.get('/a')
   await member.do({ do: 'put', path: '/a' })
   await member.keep('/a')
-  // It can't say that it lives, and hears all the same.
+  // The member can't write its record, but still receives invalidation messages.
   await client.config('SET', 'maxmemory-policy', 'noeviction')
   await client.config('SET', 'maxmemory', '1')
   await eventually(async () => (await member.get('/a'))?.isCopy === false, 'it asks first', SOON_MS)

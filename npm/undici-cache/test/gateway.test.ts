@@ -1,4 +1,4 @@
-// The Larder gateway and this package over one store: what one has stored the other one serves, and a purge through either reaches both.
+// The Larder gateway and this package over one store: each serves responses that the other stored, and a purge through either reaches both.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
@@ -18,7 +18,7 @@ import { eventually, freePort, larderBinary, type Server, startProcess, startRed
 const HOST = 'shop.test'
 const run = promisify(execFile)
 
-/** Numbers its answers, and tells how many requests it got for a path. */
+/** An origin that numbers its responses, and counts the requests for each path. */
 class Origin {
   readonly #server: HttpServer
   readonly asked = new Map<string, number>()
@@ -158,7 +158,7 @@ describe('with the gateway', { skip: larderBinary() === undefined }, () => {
       assert.equal(await bodyOf(own, path, host), isShared ? body : undefined, rule)
       await put(own, `${path}-own`, 'mine', host)
       assert.equal((await fetchFrom(port, `${path}-own`, host)).body === 'mine', isShared, rule)
-      // In the place of what is a miss.
+      // Replaces a record that was a miss for this process.
       await put(own, path, 'mine', host)
       assert.equal(await bodyOf(own, path, host), isShared ? body : 'mine', rule)
     }

@@ -1,4 +1,4 @@
-// undici over the store: what its cache interceptor does with it, and one request to the origin for all who want the same.
+// undici over the store: its cache interceptor, and the collapsing of requests.
 
 import assert from 'node:assert/strict'
 import { type ChildProcess, fork } from 'node:child_process'
@@ -87,7 +87,7 @@ function suite(start: () => Promise<Server>): void {
       }
       const page = await text(url, alice.dispatcher, { cookie: 'user=alice' })
       assert.equal(page, 'page of user=alice')
-      // It is written behind the response, and Bob asks only then: his own response would be stored as well.
+      // The response is written after it was delivered. Bob waits for that, or his own response would be stored as well.
       if (isShared) {
         await eventually(async () => await alice.store.get({ origin: base, path: new URL(url).pathname, method: 'GET' }) !== undefined, JSON.stringify(fields))
         assert.equal(await text(url, bob.dispatcher), page, JSON.stringify(fields))
@@ -154,7 +154,7 @@ function suite(start: () => Promise<Server>): void {
     const [{ dispatcher, store }, url] = [client(), path()]
     origin.answer = (incoming, response, count) => {
       const isSame = incoming.headers['if-none-match'] === '"e"'
-      // Of a 304 with Cache-Control undici makes a deletion.
+      // undici deletes the response after a 304 with Cache-Control.
       const fields = isSame ? {} : { 'cache-control': 'public, max-age=1, stale-if-error=60' }
       response.writeHead(isSame ? 304 : 200, { ...fields, etag: '"e"', 'x-count': String(count) })
       response.end(isSame ? undefined : 'body')
@@ -231,7 +231,7 @@ function suite(start: () => Promise<Server>): void {
       while (!isOver) {
         assert.match(await text(urls[requests % urls.length]!, dispatcher), /^answer/)
         requests += 1
-        // Hits take no turn of the event loop of their own.
+        // Hits are answered without a turn of the event loop.
         await new Promise((resolve) => setImmediate(resolve))
       }
     }

@@ -1,4 +1,4 @@
-// Servers that answer, and not what was asked: no request fails by them, waits long, or ends the process.
+// Servers with wrong answers: they make no request fail or wait long, and don't end the process.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -8,10 +8,10 @@ import { Agent, request } from 'undici'
 import { larderCache, LarderCacheStore } from '../src/index.js'
 import { Origin } from './origin.js'
 
-/** Of a machine that is busy, with a time limit of 1 s for each of connecting and asking. */
+/** Allowance for a busy machine, with a time limit of 1 s each for connecting and for a command. */
 const LATE_MS = 6000
 
-/** What is said to each command. */
+/** The answer to every command. */
 const LIES: Readonly<Record<string, string>> = {
   'nothing': '$-1\r\n', 'a number': ':7\r\n', 'OK': '+OK\r\n', 'an error': '-ERR no\r\n', 'an empty list': '*0\r\n', 'no list': '*-1\r\n', 'another protocol': 'HTTP/1.1 400 Bad Request\r\n\r\n',
 }

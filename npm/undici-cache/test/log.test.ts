@@ -1,4 +1,4 @@
-// The purge log when it is long, lost, set back or damaged: what was purged stays purged, and what nobody knows of counts as purged.
+// The purge log when it is long, lost, set back or damaged: purges stay in effect, and unknown purges count as purges of everything.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -70,14 +70,14 @@ for (const tracking of [true, false]) {
       test(`one that is ${what} leaves nothing in use that may have been purged`, async () => {
         await put(one!, '/a')
         assert.ok(await has(other!, '/a'))
-        // In one, or somebody begins another one in between.
+        // In one transaction, or another process could create a new log in between.
         if (what === 'no string') await client.multi().del('larder:log').lpush('larder:log', 'a').exec()
         else if (what.startsWith('set back')) {
           const before = await redis('GET', 'larder:log') as Buffer
           if (what.endsWith('lost')) await redis('DEL', 'larder:log')
           else for (const path of ['/b', '/c']) await one!.delete(keyOf(path))
           for (const store of [one!, other!]) await eventually(async () => await has(store, '/a') !== what.endsWith('lost'), 'it has read on')
-          // Who was away for as long sees nothing but the outcome.
+          // A process that was away meanwhile sees only the result.
           const others = ['/b', '/a'].map((path) => encodeLogRecord(encodePurge(newPurge({ url: ORIGIN + path }, Date.now()))))
           await redis('SET', 'larder:log', Buffer.concat(what.endsWith('again') ? [before, ...others] : [before]))
           await eventually(async () => {
@@ -116,7 +116,7 @@ function subject(url: string, ...tags: string[]): Subject {
   return { target: targetOf(new URL(url).origin, new URL(url).pathname), tags }
 }
 
-/** A URL means either scheme and each port: who purges from inside may know neither. */
+/** A purged URL covers both schemes and all ports, since a purge from the internal network may not know those that clients use. */
 test('a purge takes what it says, and nothing else', () => {
   const shop = subject('https://a.test:8443/img/x', 'red', 'blue')
   const CASES: readonly (readonly [Purged, PurgeMode, Verdict])[] = [

@@ -1,4 +1,4 @@
-// The manager over each server, and what was wrong in the store that this package replaces.
+// The manager on each server, including the defects of the store that this package replaces.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -167,7 +167,7 @@ describe('what was wrong before', () => {
     await put(store, keyOf('/nowhere'), '')
     assert.equal(await store.get(keyOf('/nowhere')), undefined)
     const before = errors!.length
-    // As undici does: it waits for no deletion.
+    // Like undici, doesn't wait for the deletion.
     void store.delete(keyOf('/nowhere'))
     await eventually(() => errors!.length > before, 'the deletion fails')
     await new Promise((resolve) => setImmediate(resolve))
@@ -178,7 +178,7 @@ describe('what was wrong before', () => {
 
   test('a store that stands still costs a look-up its time limit, and soon nothing', async () => {
     const own = await startRedis()
-    // So long that nothing else on the machine takes as long.
+    // Longer than any other delay on the machine.
     const timeout = 2000
     const store = new LarderCacheStore({ ...own.options, timeout, errorCallback: () => undefined })
     await put(store, keyOf('/still'), '')

@@ -1,4 +1,4 @@
-// A process of an application that keeps copies, and does what it is told: one request a message, one answer each.
+// An application process that keeps copies and executes commands: one request per message, one answer each.
 
 import { once } from 'node:events'
 import { type CacheKey, LarderCacheStore } from '../src/index.js'
@@ -24,7 +24,7 @@ async function put(key: CacheKey): Promise<void> {
 
 let [asked, lastFoundMs] = [0, 0]
 
-/** Asks all the time, and notes when it asked last of what it found. */
+/** Looks up a key continuously, and notes the time of the last look-up that found it. */
 async function watch(key: CacheKey): Promise<void> {
   const begunMs = Date.now()
   asked += 1

@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream'
 
 export type Answer = (incoming: IncomingMessage, response: ServerResponse, count: number) => void
 
-/** An origin that counts. */
+/** An origin that counts its requests. */
 export class Origin {
   readonly #server: HttpServer
   count = 0
@@ -16,7 +16,7 @@ export class Origin {
     this.#server = createServer((incoming, response) => this.answer(incoming, response, this.count += 1))
   }
 
-  /** Sockets of as many upgrades, none of which is answered before the last has come. */
+  /** The sockets of this many upgrades. None is answered before the last has arrived. */
   upgraded(count: number): Promise<Duplex[]> {
     const sockets: Duplex[] = []
     return new Promise((resolve) => this.#server.on('upgrade', (_incoming, socket) => {

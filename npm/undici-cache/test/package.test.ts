@@ -1,4 +1,4 @@
-// What `npm pack` makes, in an empty project: plain JavaScript, TypeScript, and every example of the pages.
+// The package from `npm pack` in an empty project: plain JavaScript, TypeScript, and all examples in the pages.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
@@ -12,7 +12,7 @@ import { type Server, startRedis } from './servers.js'
 
 const run = promisify(execFile)
 const root = fileURLToPath(new URL('../../', import.meta.url))
-/** As Node.js was before 20.19. */
+/** Behaves like Node.js before 20.19. */
 const NO_REQUIRE_OF_MODULES = process.allowedNodeEnvironmentFlags.has('--experimental-require-module') ? ['--no-experimental-require-module'] : []
 const PACKED_BYTES_MAX = 120_000
 
@@ -34,7 +34,7 @@ export const wrong = (): unknown => new LarderCacheStore({ maxCount: 'a' })
 console.log(LarderCacheStore.name, cacheStore.prototype instanceof LarderCacheStore)
 `
 
-/** The same class, however it is loaded. */
+/** The class is the same, however it is loaded. */
 const LOADED = {
   'loaded.cjs': `
 const Store = require('@larder/undici-cache')
@@ -57,7 +57,7 @@ await store.close()
 console.log(required === Store, store instanceof LarderCacheStore, required.LarderCacheStore === LarderCacheStore, typeof collectMetrics)`,
 }
 
-/** What examples print that have this in them. */
+/** Expected output of examples, by a text that they contain. */
 const PRINTED: readonly (readonly [string, RegExp])[] = [
   ["cacheStatus: 'my-app'", /^my-app; fwd=miss one\nmy-app; hit one\n$/],
   ["cacheStatus: 'my-proxy'", /^my-proxy; fwd=miss \{ id: '7' \}\nmy-proxy; hit \{ id: '7' \}\n$/],
@@ -104,7 +104,7 @@ describe('the package', () => {
     test(`is one and the same in ${name}`, async () => assert.equal(await runScript(name, script), 'true true true function\n'))
   }
 
-  /** The compiler here takes both. */
+  /** The installed compiler accepts both forms. */
   test('has declarations that TypeScript 5 takes', async () => {
     const declarations = await readFile(join(project, 'node_modules/@larder/undici-cache/dist/index.d.ts'), 'utf8')
     assert.deepEqual(declarations.match(/^export .*\btype\b.*$/gm), null)
@@ -147,7 +147,7 @@ describe('the package', () => {
   }
 })
 
-/** What `npm install` would bring, without a network. */
+/** Links the dependencies that `npm install` would download. */
 async function linkDependencies(target: string): Promise<void> {
   const source = join(root, 'node_modules')
   for (const name of await readdir(source)) {

@@ -1,4 +1,4 @@
-// A process that stands still for longer than the store may take: an answer that has arrived meanwhile counts, and the store is not blamed.
+// A process that is suspended for longer than the timeout: an answer that arrived meanwhile counts, and the store isn't blamed.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -14,7 +14,7 @@ import { eventually, type Server, startRedis } from './servers.js'
 const TIMEOUT_MS = 1000
 const KEY: CacheKey = { origin: 'http://paused.test', path: '/', method: 'GET', headers: {} }
 
-/** What is under way is on its way to the store by then, which answers while this process does nothing. */
+/** Blocks the process after pending commands have been sent, so that the store answers them meanwhile. */
 async function standStill(): Promise<void> {
   await turn()
   const end = performance.now() + 2 * TIMEOUT_MS
@@ -51,7 +51,7 @@ describe('a process that stands still', () => {
     })
   }
 
-  /** Answers of a server that are on their way. */
+  /** A server whose answers can be held back on the way. */
   async function delayed(t: TestContext): Promise<{ port: number; hold: () => void; holds: () => boolean; release: () => void }> {
     let isHeld = false
     const held: (() => void)[] = []
@@ -106,7 +106,7 @@ describe('a process that stands still', () => {
   })
 })
 
-/** The log as it was before a process stood still says nothing of what was purged meanwhile. */
+/** A log read before the suspension doesn't show purges during it. */
 test('nobody waits for a process by what it has read before it stood still', async (t) => {
   t.after(() => mock.timers.reset())
   mock.timers.enable({ apis: ['Date'], now: 1_000_000 })

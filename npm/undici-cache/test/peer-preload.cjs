@@ -1,4 +1,4 @@
-// For undici-cache-redis's tests: they get this package in the place of their own, the undici that they were written for, and servers on ports that are free.
+// Preload for the tests of undici-cache-redis: loads this package in place of theirs, the undici that they were written for, and servers on free ports.
 
 const Module = require('node:module')
 const net = require('node:net')

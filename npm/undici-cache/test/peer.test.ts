@@ -1,4 +1,4 @@
-// undici-cache-redis's own tests, out of its package, with its import switched to this one.
+// The tests of undici-cache-redis, from its package, with their import switched to this package.
 
 import assert from 'node:assert/strict'
 import { execFile, spawn } from 'node:child_process'
@@ -13,16 +13,16 @@ import { freePort, type Server, startRedis } from './servers.js'
 const root = fileURLToPath(new URL('../../', import.meta.url))
 const peer = `${root}node_modules/undici-cache-redis/`
 const PRELOADED = `${root}test/peer-preload.cjs`
-/** Apart from what another test packs. */
+/** Separate from packages that other tests build. */
 const SWITCHED_TO = `${root}build/peer`
 const TESTS = 40
 
-/** They count names on the server, which are others here. */
+/** Tests that count names on the server, where this package has other names. */
 const OF_KEY_NAMES = [
   'should handle big number of concurrent requests', 'invalidates cache by cache keys', 'invalidates cache by ids', 'invalidates cache by combined cache tag',
   'invalidates cache by cache tag',
 ]
-/** Of a class that is not part of its interface. */
+/** Tests of a class outside its public interface. */
 const INTERNAL = ['tracking-cache.test.js']
 
 interface Outcome {
@@ -49,7 +49,7 @@ describe("undici-cache-redis's tests", () => {
   })
 })
 
-/** They use one server, and empty it: one file after the other. */
+/** Test files share a server and flush it, so they run one after another. */
 async function outcomesOf(file: string, ports: Record<number, number>): Promise<Outcome[]> {
   const args = ['--require', PRELOADED, '--test-reporter', 'tap', `test/${file}`]
   const { NODE_TEST_CONTEXT: _, ...env } = process.env
@@ -57,7 +57,7 @@ async function outcomesOf(file: string, ports: Record<number, number>): Promise<
   let text = ''
   child.stdout.on('data', (piece) => { text += piece })
   await once(child, 'close')
-  // Of a suite, its tests count.
+  // A suite counts by its tests.
   const lines = [...text.matchAll(/^ *(not )?ok \d+ - (.*)\n(?: *---\n([^]*?)\n *\.\.\.)?/gm)].filter(([, , , detail]) => !detail?.includes("type: 'suite'"))
   assert.ok(lines.length > 0, `${basename(file)} has no outcome:\n${text}`)
   return lines.map(([, failed, name, detail = '']) => ({ name: name!, isOk: failed === undefined, detail }))

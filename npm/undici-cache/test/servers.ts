@@ -1,4 +1,4 @@
-// Servers for tests: on loopback, on free ports, gone with the test.
+// Servers for tests: on loopback, on free ports, ended with the test.
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -11,23 +11,23 @@ import type { ConnectionOptions } from '../src/index.js'
 export interface Server {
   readonly options: ConnectionOptions
   readonly port: number
-  /** Ends it without a word to its clients. */
+  /** Kills the server without notice to its clients. */
   kill(): Promise<void>
-  /** Starts it anew, empty, on the same port. */
+  /** Starts the server again, empty, on the same port. */
   restart(): Promise<void>
-  /** It stands still: its connections stay, and nothing is answered. */
+  /** Suspends the server: its connections stay, and nothing is answered. */
   freeze(): Promise<void>
   thaw(): void
   stop(): Promise<void>
 }
 
-/** Other work on the machine may make anything slow, so nothing but what tests time limits has short ones. */
+/** Generous time limits, since other work on the machine may slow anything; only tests of time limits use short ones. */
 const START_MS = 30_000
 const timeout = 10_000
 const HOST = '127.0.0.1'
 const run = promisify(execFile)
 
-/** A port that was free a moment ago. */
+/** A port that was free a moment ago. The server might still lose it to another process. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = await new Promise<number>((resolve, reject) => {
@@ -36,7 +36,7 @@ export async function freePort(): Promise<number> {
         server.close(() => resolve(port))
       })
     })
-    // A node of a cluster listens on a second port, 10,000 above.
+    // A cluster node also listens on a second port, 10,000 above the first.
     if (port < 55_000) return port
   }
 }
@@ -64,7 +64,7 @@ function ended(child: ChildProcess): Promise<void> {
   })
 }
 
-/** Starts what listens on this port; the answer ends it. */
+/** Starts a process that listens on this port. The returned function ends it. */
 export async function startProcess(command: string, args: readonly string[], port: number): Promise<() => Promise<void>> {
   const child = await listening(command, args, port)
   return () => end(child)
@@ -75,7 +75,7 @@ async function end(child: ChildProcess): Promise<void> {
   await ended(child)
 }
 
-/** A signal takes effect some time after it was sent, thread by thread. */
+/** Suspends a process. SIGSTOP takes effect some time after it is sent, one thread at a time. */
 async function stand(child: ChildProcess): Promise<void> {
   child.kill('SIGSTOP')
   await eventually(async () => {
@@ -85,7 +85,7 @@ async function stand(child: ChildProcess): Promise<void> {
 }
 
 const children = new Set<ChildProcess>()
-// Whatever becomes of a test, it leaves no process behind.
+// Leaves no process behind, however a test ends.
 process.once('exit', () => children.forEach((child) => child.kill('SIGKILL')))
 
 async function listening(command: string, args: readonly string[], port: number): Promise<ChildProcess> {
@@ -114,7 +114,7 @@ export function startRedis(...more: string[]): Promise<Server> {
   return startServer('redis-server', (port) => ['--port', String(port), '--bind', HOST, '--save', '', '--appendonly', 'no', ...more])
 }
 
-/** It asks its clients for no certificate of their own. */
+/** A Redis server with TLS that asks for no client certificates. */
 export function startTlsRedis({ cert, key }: { readonly cert: string; readonly key: string }, at?: number): Promise<Server> {
   return startServer('redis-server', (port) => [
     '--port', '0', '--tls-port', String(port), '--bind', HOST, '--save', '', '--appendonly', 'no',
@@ -130,7 +130,7 @@ export function startKv(): Promise<Server> {
   return startServer(larderBinary()!, (port) => ['kv', '--listen', `${HOST}:${port}`])
 }
 
-/** Three masters. Killed, frozen and restarted is the first of them. */
+/** Three masters. `kill`, `freeze` and `restart` act on the first one. */
 export async function startCluster(): Promise<Server> {
   const directory = await mkdtemp(join(tmpdir(), 'larder-cluster-'))
   const nodes = await Promise.all([1, 2, 3].map((node) => startRedis(
@@ -156,11 +156,11 @@ export async function startCluster(): Promise<Server> {
 }
 
 export interface Watched extends Server {
-  /** Ends the master. A replica takes its place. */
+  /** Kills the master, so that a replica takes its place. */
   killMaster(): Promise<void>
 }
 
-/** A master and a replica, and a sentinel that watches them. */
+/** A master and a replica, watched by a sentinel. */
 export async function startSentinel(): Promise<Watched> {
   const directory = await mkdtemp(join(tmpdir(), 'larder-sentinel-'))
   const master = await startRedis()

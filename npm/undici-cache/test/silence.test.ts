@@ -1,4 +1,4 @@
-// A store that takes what is sent and answers nothing: one request waits for one time limit, and those after it for none.
+// A store that accepts commands and never answers: one request waits for one timeout, and later requests don't wait.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -9,7 +9,7 @@ import { larderCache, LarderCacheStore } from '../src/index.js'
 import { eventually, type Server, startRedis } from './servers.js'
 
 const TIMEOUT_MS = 2000
-/** Of a machine that is busy; less than a second time limit. */
+/** Allowance for a busy machine; less than a second timeout. */
 const LATE_MS = 1500
 
 describe('a silent store', () => {

@@ -1,4 +1,4 @@
-// A store behind TLS that this process can't talk to: requests go to the origin, and no error of a socket is left uncaught.
+// A store behind TLS that this process can't talk to: requests go to the origin, and no socket error is uncaught.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
@@ -25,7 +25,7 @@ interface Certificate {
 async function makeCertificate(directory: string, name: string, days: number): Promise<Certificate> {
   const [cert, key, csr] = ['cert', 'key', 'csr'].map((part) => join(directory, `${name}.${part}.pem`)) as [string, string, string]
   await run('openssl', ['req', '-new', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', key, '-out', csr, '-subj', `/CN=${name}.test`])
-  // Of less than no days: that has expired. `req -x509` takes no such number.
+  // A negative number of days makes an expired certificate. `req -x509` doesn't accept one.
   await run('openssl', ['x509', '-req', '-in', csr, '-signkey', key, '-out', cert, '-days', String(days)])
   return { cert, key }
 }
@@ -38,7 +38,7 @@ describe('a store behind TLS', () => {
   const note = (error: unknown): void => void uncaught.push(error)
 
   before(async () => {
-    // Of the test runner's own listener, too: an error that nobody hears ends a process.
+    // Runs besides the test runner's own listener. Without a listener, an uncaught error ends the process.
     process.on('uncaughtExceptionMonitor', note)
     directory = await mkdtemp(join(tmpdir(), 'larder-tls-'))
     good = await makeCertificate(directory, 'good', 2)
@@ -54,7 +54,7 @@ describe('a store behind TLS', () => {
     await rm(directory, { recursive: true })
   })
 
-  /** A client whose store fails: requests are answered while it has tried again and again. */
+  /** A store that can't connect: requests are answered while it retries. */
   const failsOpen = async (options: LarderCacheStoreOptions, name: string): Promise<Error[]> => {
     const errors: Error[] = []
     const store = new LarderCacheStore({ timeout: 10_000, ...options, errorCallback: (error) => errors.push(error) })

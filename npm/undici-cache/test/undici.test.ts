@@ -1,4 +1,4 @@
-// larderCache takes nothing of undici's own cache interceptor away: its keys, its guards, and that an aborted request ends at once.
+// larderCache keeps the behaviour of undici's cache interceptor: its keys, its guards, and the immediate end of aborted requests.
 
 import assert from 'node:assert/strict'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
@@ -16,7 +16,7 @@ import { eventually, type Server, startRedis } from './servers.js'
 
 type RequestHeaders = Dispatcher.DispatchOptions['headers']
 
-/** Values of a field as they went over the wire. */
+/** The values of a field, as sent over the wire. */
 function received({ rawHeaders }: IncomingMessage, name: string): string[] {
   return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]!.toLowerCase() === name)
 }
@@ -85,7 +85,7 @@ describe('the interceptor is undici\'s', () => {
     origin.answer = echo
     const { dispatcher } = client()
     const uncached = new Agent()
-    // Only interceptors take pairs.
+    // Only interceptors accept pairs.
     const pairs = [['accept', 'text/html'], ['x-user', 'mallory'], ['x-user', 'bob']] as unknown as string[]
     const expected = await Promise.all(forms.map((form) => ask(path(), uncached, form())))
     forms.push(() => pairs)
@@ -180,7 +180,7 @@ describe('the interceptor is undici\'s', () => {
         aborting.abort()
         await assert.rejects(body.text())
       }
-      // It would be deleted a moment later.
+      // A deletion would follow a moment later.
       const [first] = [origin.count]
       for (let at = 0; at < 20; at++) {
         assert.equal(await ask(url, other.dispatcher, { 'x-user': 'a' }), 'page')
@@ -216,13 +216,13 @@ describe('the interceptor is undici\'s', () => {
     await eventually(async () => await other.store.get({ ...keyOf(url), headers: { 'x-user': 'b' } }) === undefined, 'all is gone')
   })
 
-  /** The URLs that stand in the log. */
+  /** The URLs purged in the log. */
   const purged = async (): Promise<string[]> => {
     const log = await redis!.getBuffer('larder:log') ?? Buffer.alloc(0)
     return decodeLogRecords(log.subarray(LOG_HEADER_BYTES), 0).map(({ bytes }) => String((decodePurge(bytes).what as { url?: string }).url))
   }
 
-  /** undici deletes each method of each URL by itself. */
+  /** undici deletes each method of each URL separately. */
   test('an unsafe request is one purge of each URL', async (t) => {
     const { store, dispatcher } = client()
     const plain = new Agent().compose(interceptors.cache({ store }))
@@ -303,14 +303,14 @@ describe('the interceptor is undici\'s', () => {
         }
         await plain.close()
         await store.close()
-        // By itself, undici deletes all of a URL after a 304 with Cache-Control, and the store can't tell that from other deletions.
+        // undici itself deletes all responses of a URL after a 304 with Cache-Control, and the store can't tell this from other deletions.
         const count = (await purged()).filter((one) => one === url).length
         assert.ok(isThere ? count <= 1 : count === 0, `${count} purges`)
       }
     }
   })
 
-  /** Ends once `count` requests are at the origin, none of which is answered until then. */
+  /** Resolves once `count` requests are at the origin. None is answered until `release`. */
   const hold = (): { readonly arrived: (count: number) => Promise<void>; readonly release: () => void } => {
     const held: (() => void)[] = []
     origin.answer = (incoming, response, count) => void held.push(() => usual(incoming, response, count))
@@ -331,7 +331,7 @@ describe('the interceptor is undici\'s', () => {
     test(`an abort is heard while another request is waited for, of this process or of another one: ${name}`, async () => {
       for (const tracking of [true, false]) {
         const [own, other, url] = [client({ tracking }), client({ tracking }), path()]
-        // Both processes have joined those that share the store.
+        // Makes both processes members of the fleet.
         await Promise.all([own, other].map(({ store }) => store.get(keyOf(path()))))
         const { arrived, release } = hold()
         const first = ask(url, own.dispatcher)

@@ -1,4 +1,4 @@
-// The bytes that instances share, by the vectors of conformance/store.
+// The byte formats shared by all instances, checked with the vectors of conformance/store.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
@@ -35,7 +35,7 @@ interface KeyCase {
 test('requests have one key where they have one at the gateway', () => {
   const file = new URL('../../../../conformance/decisions/key.json', import.meta.url)
   const cases: KeyCase[] = JSON.parse(readFileSync(file, 'utf8'))
-  // Rules for queries, parts of other origin and methods that GET answers are the gateway's.
+  // Query rules, key parts from elsewhere, and methods that GET answers exist only in the gateway.
   const own = cases.filter((one) => ['ignore', 'keep', 'sorted'].every((key) => !(key in one)))
     .filter(({ a, b }) => [a, b].every((side) => !('extra' in side) && side['method'] !== 'HEAD' && String(side['target'] ?? '/').match(/^$|^[/?]/)))
   assert.ok(own.length > 20)
@@ -44,7 +44,7 @@ test('requests have one key where they have one at the gateway', () => {
   for (const { name, a, b, expect } of own) assert.equal(keyOf(a) === keyOf(b) ? 'same' : 'different', expect, name)
 })
 
-/** A vector is refused, or read and written again as it was. */
+/** A vector is refused, or decoded and encoded to the same bytes. */
 function check(vector: Vector, again: (bytes: Buffer) => Buffer): void {
   const bytes = Buffer.from(vector.bytes, 'hex')
   if (vector.error !== undefined) {
@@ -58,7 +58,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   Length: 'length', Checksum: 'checksum', NotOurs: 'not-ours', Other: 'other', Reserved: 'other', Unauthenticated: 'unauthenticated',
 }
 
-/** What is done with bytes depends on why they are refused. */
+/** The reason for refusing bytes decides how they are handled. */
 function checkProblem(vector: Vector, decode: (bytes: Buffer) => unknown): void {
   if (vector.error === undefined) return
   const problem = vector.error.startsWith('UnknownVersion') ? 'version' : PROBLEMS[vector.error] ?? 'invalid'

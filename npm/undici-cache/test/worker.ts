@@ -1,4 +1,4 @@
-// A process of an application: sends as many requests at once as it is told, with as many values of a field and to as many URLs, and says what it got.
+// An application process that sends parallel requests, with the given number of field values and URLs, and prints the results.
 
 import { Agent, interceptors, request } from 'undici'
 import { larderCache, LarderCacheStore } from '../src/index.js'
@@ -6,7 +6,7 @@ import { larderCache, LarderCacheStore } from '../src/index.js'
 const [url, count, options, interceptor = 'bundle', variants = '1', urls = '1'] = process.argv.slice(2) as [string, string, string, string?, string?, string?]
 const errors: string[] = []
 const store = new LarderCacheStore({ ...JSON.parse(options), errorCallback: (error) => errors.push(error.message) })
-// More connections at once than a server accepts are no part of what is tested.
+// Limits connections, because a server's accept limit is not under test.
 const dispatcher = new Agent({ connections: 100 }).compose(interceptor === 'bundle' ? larderCache({ store, cacheStatus: 'test' }) : interceptors.cache({ store }))
 
 async function get(_: unknown, at: number): Promise<string> {
