@@ -10,6 +10,7 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use telemetry::AdminRefusal;
 
@@ -43,6 +44,16 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
 }
 
 /// An answer of any type. Admin answers are never for a cache, and never for a browser to guess at.
+/// Reads the JSON object that a body consists of. A list would fill the fields by their order.
+pub(crate) fn json_object<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(
+            "the body cannot be used: expected a JSON object such as {\"url\": \"http://..\"}".to_owned()
+        );
+    }
+    serde_json::from_slice(body).map_err(|error| format!("the body cannot be used: {error}"))
+}
+
 pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
