@@ -10,6 +10,7 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use telemetry::AdminRefusal;
 
@@ -41,6 +42,16 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     // neither.
     let body = serde_json::to_vec(value).unwrap_or_default();
     with_type(status, "application/json", body)
+}
+
+/// Reads the JSON object that a body consists of. A list would fill the fields by their order.
+pub(crate) fn json_object<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(
+            "the body cannot be used: expected a JSON object such as {\"url\": \"http://..\"}".to_owned()
+        );
+    }
+    serde_json::from_slice(body).map_err(|error| format!("the body cannot be used: {error}"))
 }
 
 /// Returns a response of any type. Responses of the admin API must not be cached, and browsers must not sniff their

@@ -5,7 +5,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Uri};
 use serde::Deserialize;
 
-use crate::answer::Refusal;
+use crate::answer::{Refusal, json_object};
 
 /// A [`Question`] as it is sent.
 #[derive(Deserialize)]
@@ -28,10 +28,22 @@ pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<Question, Refusal
     if body.is_empty() {
         return Err(bad("`url` is missing: send {\"url\": \"http://..\"}".to_owned()));
     }
-    let sent: Sent =
-        serde_json::from_slice(body).map_err(|error| bad(format!("the body cannot be used: {error}")))?;
+    let sent: Sent = json_object(body).map_err(bad)?;
     sent.parse().map_err(|reason| Refusal::RequestInvalid { reason })
 }
+
+/// Fields about a connection or the framing of a message. A question has neither.
+const OF_CONNECTIONS: [&str; 9] = [
+    "connection",
+    "content-length",
+    "expect",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 impl Sent {
     /// Fails for parts that a request can't have.
@@ -42,6 +54,12 @@ impl Sent {
         let mut fields = HeaderMap::new();
         for (name, value) in &self.fields {
             let name: HeaderName = name.parse().map_err(|_| format!("{name:?} isn't a field name"))?;
+            if OF_CONNECTIONS.contains(&name.as_str()) {
+                return Err(format!("{name} can't be explained: only a request on a connection has it"));
+            }
+            if name == "host" {
+                return Err("host can't be set: it is that of `url`".to_owned());
+            }
             let value = HeaderValue::from_str(value).map_err(|_| format!("this isn't a value of {name}"))?;
             fields.append(name, value);
         }
@@ -82,5 +100,8 @@ mod tests {
         check(None, r#"{"url":"http://h/","method":"G T"}"#, Err("isn't a method"));
         check(None, r#"{"url":"http://h/","fields":[["a b","c"]]}"#, Err("\"a b\" isn't a field name"));
         check(None, r#"{"url":"http://h/","fields":[["a","\n"]]}"#, Err("isn't a value of a"));
+        check(None, r#"{"url":"http://h/","fields":[["Upgrade","a"]]}"#, Err("upgrade can't be explained"));
+        check(None, r#"{"url":"http://h/","fields":[["Host","a"]]}"#, Err("host can't be set"));
+        check(None, r#"["http://h/"]"#, Err("expected a JSON object"));
     }
 }

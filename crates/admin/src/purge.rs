@@ -3,7 +3,7 @@
 use gateway::{PurgeMode, PurgeOrder, TagsMatch};
 use serde::Deserialize;
 
-use crate::answer::Refusal;
+use crate::answer::{Refusal, json_object};
 
 /// The parameters in a body.
 #[derive(Debug, Deserialize)]
@@ -57,8 +57,7 @@ fn from_json(body: &[u8]) -> Result<PurgeOrder, Refusal> {
         let says = "nothing to purge: send {\"url\": \"http://..\"} or ?url=http://.., or other parameters";
         return Err(bad(says));
     }
-    let body = serde_json::from_slice(body);
-    let body: Body = body.map_err(|error| bad(&format!("the body cannot be used: {error}")))?;
+    let body: Body = json_object(body).map_err(|message| bad(&message))?;
     match &body.tags {
         // A program that has found no tags must not purge the whole site by its other parameter.
         Some(tags) if tags.is_empty() => {
@@ -196,6 +195,7 @@ mod tests {
         check(Some("mode=refresh&url=http%3A%2f%2Fh/a+b%26c"), "", Ok(of_url("http://h/a+b&c", Refresh)));
         check(None, "", Err("nothing to purge"));
         check(None, "{", Err("EOF"));
+        check(None, r#"["http://h/"]"#, Err("expected a JSON object"));
         check(None, r#"{"url":"http://h/"} x"#, Err("trailing"));
         check(None, r#"{"url":"http://h/","url":"http://i/"}"#, Err("duplicate field `url`"));
         check(None, r#"{"url":"http://h/","tag":"x"}"#, Err("unknown field `tag`"));

@@ -58,6 +58,8 @@ struct Outbox {
 
 /// Limit of the outbox while the tier is away. Beyond it, one purge of everything replaces the pending ones.
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
+/// Pause between attempts to write purges when the process ends.
+const FLUSH_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Length from which the log is trimmed, to half of it.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
@@ -151,6 +153,27 @@ impl FleetLog {
             self.outbox.lock().sent(records.len());
             self.trim(state).await;
         }
+    }
+
+    /// Writes all purges of the outbox, trying again until `end`. Returns the number of purges that are left.
+    pub(crate) async fn flush(&self, end: Instant) -> u64 {
+        while self.pending() > 0 {
+            match tokio::time::timeout_at(end, self.send()).await {
+                Ok(Ok(_)) => {}
+                // An open circuit breaker answers at once.
+                Ok(Err(_)) => tokio::time::sleep_until(end.min(Instant::now() + FLUSH_RETRY_PAUSE)).await,
+                Err(_) => break,
+            }
+            if Instant::now() >= end {
+                break;
+            }
+        }
+        self.pending()
+    }
+
+    fn pending(&self) -> u64 {
+        let outbox = self.outbox.lock();
+        outbox.put - outbox.taken
     }
 
     /// Last position up to which all purges were written.
@@ -282,6 +305,7 @@ fn everything(record: &PurgeRecord) -> PurgeRecord {
 
 #[cfg(test)]
 mod tests {
+    use store::backing::double::{Behaviour, DoubleLimits, DoubleServer};
     use store::purge::PurgeId;
 
     use super::*;
@@ -304,6 +328,24 @@ mod tests {
             assert_eq!(silent_since(&timed_out, (begun, at(now_ms))), at(since_ms), "{now_ms}");
         }
         assert_eq!(silent_since(&BackingError::Full, (begun, at(10_000))), at(10_000));
+    }
+
+    /// The end of a process waits for a store that is away for a while.
+    #[tokio::test(start_paused = true)]
+    async fn purges_that_wait_are_written_until_the_end() {
+        for (away, left) in [(Duration::from_secs(1), 0), (Duration::from_secs(10), 1)] {
+            let server = DoubleServer::new(DoubleLimits::default(), 1);
+            let backing = Arc::new(server.connect(Behaviour::default()));
+            let log = FleetLog::new(Arc::clone(&backing) as Arc<dyn Backing>, "one", Duration::from_secs(2));
+            log.post(&record("http://a/1"));
+            backing.behave(Behaviour { unreachable_permille: 1000, ..Behaviour::default() });
+            let back = async {
+                tokio::time::sleep(away).await;
+                backing.behave(Behaviour::default());
+            };
+            let (pending, ()) = tokio::join!(log.flush(Instant::now() + Duration::from_secs(3)), back);
+            assert_eq!(pending, left, "away for {away:?}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use origin::{OriginStats, Upstreams};
 use store::Usage;
 use store::backing::Health;
 use telemetry::trace::SpanSink;
-use telemetry::{AccessLog, Telemetry};
+use telemetry::{AccessLog, Telemetry, Warnings};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -134,6 +134,7 @@ impl Gateway {
             connections: AtomicUsize::new(0),
             instance: Instance::new(),
             doorway: ConnectionTable::new(workers),
+            unproxied: Warnings::default(),
             drain: Drain::default(),
             compressor: Compressor::new(background.clone(), workers),
             spans: start.spans,

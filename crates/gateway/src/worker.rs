@@ -18,7 +18,7 @@ use origin::Upstreams;
 use parking_lot::Mutex;
 use store::Budget;
 use telemetry::trace::SpanSink;
-use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
+use telemetry::{AccessRecorder, Telemetry, Warnings, WorkerRecorder};
 use tokio::sync::{Notify, mpsc};
 
 use crate::active::ActiveConfig;
@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     /// Recognises requests that this process has forwarded.
     pub(crate) instance: Instance,
     pub(crate) doorway: ConnectionTable,
+    /// Warnings about connections that a proxy should have introduced.
+    pub(crate) unproxied: Warnings<10>,
     pub(crate) drain: Drain,
     pub(crate) compressor: Arc<Compressor>,
     /// Destination of spans.

@@ -111,6 +111,16 @@ impl Budget {
         Ok(Charge { budget: Arc::clone(self), bytes: bytes as u64, holders: AtomicU32::new(FILLING) })
     }
 
+    /// Reserves room for data that belongs to a stored record and leaves with it. It counts as stored until it is dropped.
+    ///
+    /// # Errors
+    /// When eviction does not make room.
+    pub fn reserve_beside_record(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
+        self.acquire(bytes as u64)?;
+        self.stored.fetch_add(bytes as i64, Relaxed);
+        Ok(Charge { budget: Arc::clone(self), bytes: bytes as u64, holders: AtomicU32::new(1) })
+    }
+
     /// Returns the limit on the sum of all classes.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max

@@ -144,12 +144,13 @@ impl Fleet {
         }
         let (listed, members) = self.read_members().await?;
         let gone = |id: &InstanceId| *id != self.me && !members.iter().any(|member| member.id == *id);
-        let is_right = listed.ids.contains(&self.me) && !listed.ids.iter().any(gone);
-        if is_right {
+        // Instances that entered the list after it was read have no record among these.
+        let gone: Vec<InstanceId> = listed.ids.iter().copied().filter(gone).collect();
+        if listed.ids.contains(&self.me) && gone.is_empty() {
             return Ok(());
         }
         self.change(|ids| {
-            ids.retain(|id| !gone(id));
+            ids.retain(|id| !gone.contains(id));
             if !ids.contains(&self.me) && ids.len() < MEMBERS_MAX {
                 ids.push(self.me);
             }
@@ -412,6 +413,23 @@ mod tests {
         one.beat(cursor(10)).await.unwrap();
         one.enlist().await.unwrap();
         assert_eq!(names(&one.reach(cursor(10), LIMIT).await), [("cache-1", true)], "the others have ended");
+    }
+
+    /// Each of them has read the list before the others entered it.
+    #[tokio::test(start_paused = true)]
+    async fn those_that_start_together_are_all_listed() {
+        let server = DoubleServer::new(DoubleLimits::default(), 1);
+        let one = joined(&server, 1, 10).await;
+        let far = async |number| {
+            let latency = Duration::from_millis(20);
+            let backing = server.connect(Behaviour { latency, ..Behaviour::default() });
+            let id = InstanceId([number; 16]);
+            let fleet = Fleet::new(Arc::new(backing), id, "far", Duration::from_secs(2));
+            fleet.beat(cursor(10)).await.unwrap();
+            fleet.enlist().await.unwrap();
+        };
+        tokio::join!(far(2), far(3), far(4));
+        assert_eq!(one.list().await.unwrap().ids.len(), 4);
     }
 
     /// A purge waits for these answers, and the tier may be far away.

@@ -115,10 +115,18 @@ where
     Ok((tracing_subscriber::registry().with(filter).with(lines), LogLevels { handle }))
 }
 
+/// Warnings of this library are about frames of clients, a line for each frame: a client could fill the log.
+const QUIET: &str = "h2=error";
+
 /// Parses levels. Ignores the environment, which only the binary reads.
 fn parse(levels: &str) -> Result<EnvFilter, LoggingError> {
     let builder = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
-    builder.parse(levels).map_err(|error| LoggingError::LevelsUnreadable {
+    let all = match levels {
+        "" => format!("info,{QUIET}"),
+        named if named.contains("h2=") => named.to_owned(),
+        others => format!("{others},{QUIET}"),
+    };
+    builder.parse(all).map_err(|error| LoggingError::LevelsUnreadable {
         levels: levels.to_owned(),
         reason: error.to_string(),
     })
@@ -164,12 +172,23 @@ mod tests {
             tracing::warn!(target: "quiet", "hidden");
             assert_eq!(lines.take(), "");
             levels.change("info").expect("levels");
+            tracing::warn!(target: "h2::proto", "hidden: clients cause it");
             tracing::info!(answer = 42, "shown");
         });
         let line: serde_json::Value = serde_json::from_str(&lines.take()).expect("one JSON object");
         assert_eq!(line["message"], "shown");
         assert_eq!(line["answer"], 42);
         assert_eq!(line["level"], "INFO");
+    }
+
+    #[test]
+    fn warnings_of_http_2_are_written_where_a_level_names_them() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let (subscriber, _levels) =
+            subscriber(LogFormat::Text, "info,h2=warn", move || writer.clone()).expect("levels");
+        tracing::subscriber::with_default(subscriber, || tracing::warn!(target: "h2::proto", "shown"));
+        assert!(lines.take().contains("shown"));
     }
 
     #[test]

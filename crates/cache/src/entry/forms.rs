@@ -77,7 +77,7 @@ impl Forms {
         let each = allocated_bytes(size_of::<Segmented>())
             + allocated_bytes(size_of::<SegmentGroup>() + ARC_HEADER_BYTES);
         let own = allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES);
-        let charge = budget.reserve_record(own + each * Coding::ALL.len())?;
+        let charge = budget.reserve_beside_record(own + each * Coding::ALL.len())?;
         Ok(Self { slots: Mutex::default(), _charge: charge })
     }
 

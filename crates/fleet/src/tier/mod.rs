@@ -17,6 +17,7 @@ use cache::changed::until;
 use cache::entry::stored::CacheEntry;
 use cache::invalidation::Invalidations;
 use cache::{Decide, RemoteTier};
+use futures_util::future::join;
 use message::clock::now;
 use store::backing::{Backing, Health, LogCursor};
 use store::{Applied, Budget, Change, FillId, Memory};
@@ -158,8 +159,17 @@ impl Tier {
 
     /// Waits at the end of the process until the tier knows what is stored, no longer than `limit`.
     pub async fn drain(&self, limit: Duration, store: &str) {
+        let end = Instant::now() + limit;
         let waiting = self.write_behind.pending_keys();
-        let Left { keys, removals } = self.drained(limit).await;
+        // A purge that is lost leaves stale responses in use, so it gets all of the time.
+        let (Left { keys, removals }, purges) = join(self.drained(limit), self.log.flush(end)).await;
+        if purges > 0 {
+            tracing::warn!(
+                store,
+                purges,
+                "stopped before all purges reached the shared store: other instances go on using what they purge"
+            );
+        }
         if keys > 0 {
             tracing::warn!(store, keys, removals, "stopped before all changes reached the shared store");
         } else if waiting > 0 {

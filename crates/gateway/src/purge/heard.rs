@@ -30,7 +30,7 @@ pub struct PurgeReach {
     pub complete: bool,
     /// Reach of each instance.
     pub instances: Vec<InstanceReach>,
-    /// Stores whose servers don't answer. Other instances are told once they do.
+    /// Stores whose servers haven't taken the purge. Other instances are told once they do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub silent_stores: Vec<String>,
 }
@@ -105,7 +105,12 @@ pub(crate) async fn read_on(
         if continuity != Continuity::Whole {
             // Responses with places in the lost log must not be judged by records that come in its place, so the log gets a new name.
             let state = match continuity {
-                Continuity::Lost => log.backing.rename_log(invalidations.read_before(state.id, from)).await?,
+                Continuity::Lost => {
+                    tracing::warn!(
+                        "the purge log of the shared store was set back to an earlier state: it begins again"
+                    );
+                    log.backing.rename_log(invalidations.read_before(state.id, from)).await?
+                }
                 Continuity::Trimmed | Continuity::Whole => state,
             };
             invalidations.log_was_lost(LogCursor { id: state.id, offset: state.floor });

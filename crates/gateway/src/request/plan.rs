@@ -176,6 +176,15 @@ impl Plan {
         &self.request
     }
 
+    /// Resolves when another request waits for the place of this one at the origin, or for its turn to fetch the same: until then, the
+    /// forward of a client that may be gone costs nobody anything.
+    pub(crate) async fn others_wait(&self) {
+        tokio::select! {
+            () = self.site.upstream.permit_wanted(self.client()) => {}
+            _ = self.request.place_wanted.wait() => {}
+        }
+    }
+
     /// Context before a rule is known.
     pub(crate) fn at(&self) -> SiteContext<'_> {
         let OwnedContext { worker, live, site, .. } = &self.owned;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ::http1::proxy_protocol::{ClientTransport, ProxiedPeer, ProxyHeader, parse_proxy_header};
 use message::client::{Client, is_within};
+use message::clock::now;
 use message::head::{ClientEnd, Peer, Scheme, Trust};
 use message::read_ahead::ReadAhead;
 use rustls::ServerConfig;
@@ -50,7 +51,7 @@ pub(super) async fn connection(
         ProxyProtocol::Off => (address, ClientTransport::Unsaid),
         ProxyProtocol::Required if !is_within(&listener.proxy_protocol_from, address.ip()) => {
             worker.recorder.connection_refused("proxy-peer");
-            tracing::warn!(peer = %address.ip(), "connection closed: the peer is not in `proxy_protocol_from`");
+            warn_unproxied(worker, address, "the peer is not in `proxy_protocol_from`");
             return Ok(());
         }
         ProxyProtocol::Required => {
@@ -223,6 +224,13 @@ async fn speak_http2<S: Stream + 'static>(
     http2::serve(io, Arc::clone(worker), client, Arc::clone(seat)).await;
 }
 
+/// Any stranger can cause these warnings, so only some of them are written.
+fn warn_unproxied(worker: &Worker, peer: SocketAddr, reason: &str) {
+    if let Some(left_out) = worker.shared.unproxied.take(now().whole_seconds().unsigned_abs()) {
+        tracing::warn!(peer = %peer.ip(), left_out, "connection closed: {reason}");
+    }
+}
+
 /// Reads the PROXY protocol header.
 async fn proxied<S: Stream>(
     worker: &Worker,
@@ -233,7 +241,7 @@ async fn proxied<S: Stream>(
     loop {
         let header = parse_proxy_header(input.filled()).map_err(|error| {
             worker.recorder.connection_refused("proxy-header");
-            tracing::warn!(peer = %proxy.ip(), %error, "connection closed: it has no PROXY protocol header");
+            warn_unproxied(worker, proxy, &format!("it has no PROXY protocol header: {error}"));
             io::Error::other(error)
         })?;
         if let Some(header) = header {

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use caching::CacheName;
 use fleet::StartTier;
 use origin::Upstreams;
-use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
+use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry, Warnings};
 use tokio::runtime::Handle;
 
 use super::{Drain, Shared, Worker};
@@ -41,6 +41,7 @@ pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>)
         connections: AtomicUsize::new(0),
         instance: Instance::new(),
         doorway: ConnectionTable::new(1),
+        unproxied: Warnings::default(),
         drain: Drain::default(),
         compressor: Compressor::new(Handle::current(), 1),
         spans: None,

@@ -139,7 +139,7 @@ const LOG_EVICTED: &str =
     "the purge log has no TTL and could be evicted; everything stored before would then be validated";
 const TABLE: &str = "copies in memory beyond it are read again before their next use";
 const DEAF: &str = "instances don't notice changes by others";
-const NEEDED: &str = "without them operations fail, and the store is not used";
+const NEEDED: &str = "without them operations fail";
 
 #[cfg(test)]
 mod tests {

@@ -142,7 +142,7 @@ fn reached(answer: &Value) -> bool {
     for store in silent {
         let which =
             if store == DEFAULT_STORE { "the shared store".to_owned() } else { format!("the store {store}") };
-        output::hint(&format!("{which} does not answer: other instances apply the purge once it does"));
+        output::hint(&format!("{which} has not taken the purge yet: other instances apply it once it has"));
     }
     is_complete
 }

@@ -106,7 +106,9 @@ impl Drop for LeaseAttempt {
         // Beyond the limit, leases are left to expire.
         if let Ok(place) = Arc::clone(&link.releases).try_acquire_owned() {
             let (lease, ttl) = (self.lease.clone(), self.ttl);
-            drop(self.runtime.spawn(timeout(ttl, release_unanswered(self.link.clone(), lease, place))));
+            let release = release_unanswered(self.link.clone(), lease, place);
+            // The timer belongs to that runtime: the one that drops this may be about to end.
+            drop(self.runtime.spawn(async move { timeout(ttl, release).await }));
         }
     }
 }

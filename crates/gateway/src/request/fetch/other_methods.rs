@@ -164,6 +164,9 @@ impl Update<'_> {
         // A HEAD without validators says little: an invalidated response stays so until a GET is answered.
         let maker = self.of_get.head_maker(stored.checked.stamp());
         let freshened = maker.freshen(stored, &self.of_get.arrived(self.response, self.times));
+        if let (Some(usage), Some(before)) = (freshened.head.usage(), stored.usage()) {
+            usage.take_over(before);
+        }
         match freshened.storable {
             Ok(_) => Changed::To(Arc::new(freshened.head)),
             Err(reason) if reason.is_of_request() => Changed::No,

@@ -287,6 +287,24 @@ impl Publication<'_> {
         Some((alone, freshened.storable.map(drop).map_err(Detail::from)))
     }
 
+    /// Makes the stored responses that this request selects stale: the origin has just said that there is nothing any more.
+    fn expire_selected(&self) {
+        let request = self.job.request.sent().to_lines();
+        let selecting = self.job.rule().selecting(&request);
+        self.update(|current| {
+            let Some(entry) = current else { return Change::Keep };
+            if !entry.variants().iter().any(|variant| variant.head.is_selected_by(selecting)) {
+                return Change::Keep;
+            }
+            let now = now();
+            let stale = |variant: &StoredResponse| match variant.head.is_selected_by(selecting) {
+                true => variant.expired(now),
+                false => variant.clone(),
+            };
+            entry.changed_to(self.job.cache().budget(), entry.variants().iter().map(stale).collect())
+        });
+    }
+
     /// Removes the stored responses under the key except those `kept`.
     pub(crate) fn keep_only(&self, kept: impl Fn(&StoredResponse) -> bool) {
         let mut is_known = true;
@@ -333,6 +351,10 @@ impl Job {
         // Requests to an origin in trouble must stay collapsed.
         if !response.status.is_server_error() {
             self.remember_refusal(reason, times.response, None, || leader.in_flight.is_invalidated());
+        }
+        let is_of_request = matches!(reason, Detail::Store(reason) if reason.is_of_request());
+        if is_gone(response.status) && !is_of_request {
+            self.publication(&leader).expire_selected();
         }
         self.keep_private(response, reason, leader);
     }
@@ -409,6 +431,11 @@ impl Job {
     pub(crate) fn publication<'a>(&'a self, leader: &'a LeaderGuard) -> Publication<'a> {
         Publication { job: self, in_flight: &leader.in_flight }
     }
+}
+
+/// Whether a status says that the origin has nothing under the URL, as an update by HEAD judges it too.
+fn is_gone(status: http::StatusCode) -> bool {
+    matches!(status, http::StatusCode::NOT_FOUND | http::StatusCode::GONE)
 }
 
 /// Returns whether the next response for the key will probably be refused too, for requests in the scope of the reason.

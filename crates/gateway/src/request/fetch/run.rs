@@ -349,7 +349,8 @@ impl Job {
             Some(part) => publication.store_part(&filling.head, part, body, Brought::Part),
             None => publication.store(&filling.head, body),
         };
-        let refused = if leader.in_flight.is_invalidated() { Reason::Outdated } else { Reason::StoreFull };
+        let is_overtaken = leader.in_flight.is_invalidated() || leader.in_flight.rival().is_some();
+        let refused = if is_overtaken { Reason::Outdated } else { Reason::StoreFull };
         match stored {
             Ok(()) => {
                 // Before readers get the end: a request that follows on it starts the validation that it needs, and joins no finished fetch.

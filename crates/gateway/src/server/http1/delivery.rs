@@ -438,13 +438,7 @@ impl<S: Stream> Connection<S> {
         let may_be_there = matches!(self.input_ended().await, WireError::Closed);
         if may_be_there || plan.facts.method == MethodClass::Unsafe {
             // On the heap: hardly any client goes, and each request would need room for this.
-            Box::pin(async {
-                tokio::select! {
-                    () = plan.site.upstream.permit_wanted(plan.client()) => {}
-                    _ = plan.request.place_wanted.wait() => {}
-                }
-            })
-            .await;
+            Box::pin(plan.others_wait()).await;
         }
     }
 

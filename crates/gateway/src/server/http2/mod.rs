@@ -69,6 +69,9 @@ const LINE_BYTES: usize = 32;
 const CRUMBS_MAX: usize = 1024;
 /// Largest flow-control window (RFC 9113 section 6.9.1).
 const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
+/// Streams remembered for a second after this side has reset them; they take some hundred bytes each. A client on loopback has at most some
+/// thousand uploads refused in that time.
+const RESET_STREAMS_MAX: usize = 4096;
 /// How long a client may take to notice that the connection ends, once it has no streams.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -120,9 +123,9 @@ fn builder(limits: &ClientLimits) -> Builder {
         .max_send_buffer_size(limits.http2_send_buffer_bytes_max.min(u32::MAX as usize))
         .max_pending_accept_reset_streams(limits.http2_resets_max)
         .max_local_error_reset_streams(Some(limits.http2_resets_max))
-        // This side may reset all streams at once (a drain, an origin that fails); frames that are still on their way to them
-        // must not end the connection.
-        .max_concurrent_reset_streams(limits.http2_streams_max as usize);
+        // Each upload that is refused early, and each stream that this side resets (a drain, an origin that fails), may still have frames on
+        // their way. A forgotten stream would count as an error of the client, and end the connection.
+        .max_concurrent_reset_streams(RESET_STREAMS_MAX.max(limits.http2_streams_max as usize));
     builder
 }
 

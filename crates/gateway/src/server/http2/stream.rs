@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use caching::MethodClass;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::HeaderMap;
@@ -182,10 +183,9 @@ impl Exchange {
         }
     }
 
-    /// Accounts for a client that did not wait for its response.
+    /// Records a client that did not wait for its response.
     fn left(&self) {
         let reason = "client-reset";
-        self.resets.given_up();
         self.responder.worker.recorder.client_error(reason);
         account::record_left(&self.plan, reason, self.pump.received_bytes());
     }
@@ -207,7 +207,9 @@ impl Exchange {
         let waiting = account::AwaitedReply::new(&self.plan);
         let reply = pin!(pipeline::finish(&self.plan, body, &interims));
         let mut awaited = Awaited::new(reply, &interims);
-        let wanted = self.plan.site.config.interim_responses;
+        let plan = &self.plan;
+        let mut is_reset = false;
+        let wanted = plan.site.config.interim_responses;
         let passes = |interim: &Interim| wanted.passes(interim.status, Version::Http2);
         let answered = loop {
             tokio::select! {
@@ -220,10 +222,22 @@ impl Exchange {
                     Coming::Interim(_) => {}
                     Coming::Reply(reply) => break Ok(*reply),
                 },
-                _ = poll_fn(|context| respond.poll_reset(context)) => break Err(BodyProblem::ClientLeft),
+                _ = poll_fn(|context| respond.poll_reset(context)), if !is_reset => {
+                    is_reset = true;
+                    self.resets.given_up();
+                    // The changes of an unsafe request are invalidated when it is answered, so its forward goes on.
+                    if plan.facts.method != MethodClass::Unsafe {
+                        break Err(BodyProblem::ClientLeft);
+                    }
+                }
+                // On the heap: hardly any client goes, and each stream would need room for this.
+                () = Box::pin(plan.others_wait()), if is_reset => break Err(BodyProblem::ClientLeft),
             }
         };
         waiting.end();
+        if !is_reset && matches!(answered, Err(BodyProblem::ClientLeft)) {
+            self.resets.given_up();
+        }
         answered
     }
 }

@@ -1,8 +1,9 @@
 //! What methods other than GET do to stored responses, seen from both sides of the running binary.
 
-use testkit::{Gate, Larder, ScriptedOrigin, Setup};
+use testkit::{Gate, Larder, ScriptedOrigin, Setup, wait};
 
 use crate::LARDER;
+use crate::crowding::frames::Http2;
 
 const STORES_POST: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[[site.rule]]\nstore_post = true\n";
 
@@ -40,6 +41,55 @@ fn what_an_invalidation_overtook_is_not_used() {
     assert!(overtaken("POST", "GET", put).contains("fwd=uri-miss"));
     assert!(overtaken("QUERY", "QUERY", |_| {}).contains("hit"));
     assert!(overtaken("QUERY", "QUERY", put).contains("fwd=uri-miss"));
+}
+
+/// A client that cancels a POST has changed the page nevertheless, as soon as the origin has the request.
+#[test]
+fn a_post_invalidates_though_its_client_over_http_2_has_left() {
+    let gate = Gate::new();
+    let at_origin = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.method() == "POST" {
+            at_origin.pass();
+        }
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "page");
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let get = |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        larder.client().send(request).response().is_hit()
+    };
+    get("/");
+    assert!(get("/"));
+    let mut client = Http2::connect(larder.address());
+    client.request("POST", "/").end();
+    origin.wait_for("/", 2);
+    client.cancel();
+    // The gateway has read the reset when it answers what follows it.
+    client.get("/other").response_begins_with();
+    assert!(get("/"), "nothing has changed yet");
+    gate.open();
+    wait::until_true("the page is invalidated", || !get("/"));
+}
+
+/// The same pages are gone for a reload and for a HEAD.
+#[test]
+fn a_reload_that_finds_nothing_makes_the_stored_page_stale() {
+    for (status, is_used) in [("404 Not Found", false), ("410 Gone", false), ("403 Forbidden", true)] {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let (status, directive) = match exchange.request.earlier {
+                0 => ("200 OK", "max-age=60"),
+                _ => (status, "no-cache"),
+            };
+            exchange.respond(status, &format!("Cache-Control: {directive}\r\n"), "page");
+        });
+        let larder = Setup::origin(LARDER, &origin.url()).start();
+        larder.get("/");
+        let reload = larder.ask("GET", "/", "Cache-Control: no-cache\r\n");
+        assert_eq!(reload.status().to_string(), status[..3]);
+        let after = larder.get("/");
+        assert_eq!(after.is_hit(), is_used, "{status}: {}", after.cache_status());
+    }
 }
 
 /// A HEAD that would freshen what is stored waits at the origin for the gate; `meanwhile` happens, and then it is

@@ -12,7 +12,10 @@ use faulty::load::Load;
 use faulty::pages::Pages;
 use faulty::store::{FAULTS, Fault, Kind, Store, refusing, signs};
 use faulty::{VERIFICATION_MS, config, fleet};
-use testkit::{End, Fate, FaultProxy, Larder, Random, Redis, RespClient, RespProxy, Setup, Value, wait};
+use testkit::{
+    End, Fate, FaultProxy, Faults, Larder, Random, Redis, RespClient, RespProxy, Setup, Signal, Stall, Value,
+    wait,
+};
 
 use crate::fleet::instances::{is_written, status};
 use crate::fleet::purge_waits::{doubts, purge};
@@ -90,6 +93,31 @@ fn no_outage_of_larder_kv_is_seen_by_clients() {
 }
 
 /// A body of which the store loses segments while it is sent.
+/// The store is silent when the purge comes, and when the process begins to end.
+#[test]
+fn a_purge_outlives_its_instance_where_the_store_answers_late() {
+    let (redis, pages) = (Redis::start(""), Pages::of("a.test"));
+    let path = FaultProxy::start(redis.address());
+    let stores = [path.address(), redis.address()];
+    let config = |index: usize| config(stores[index], "64MiB", VERIFICATION_MS, &[&pages]);
+    let mut gateways = instances::start(2, |index| Setup::config(LARDER, &config(index)));
+    let hot = "/hot/600";
+    pages.get(&mut gateways[0].client(), hot);
+    is_written(&gateways[0]);
+    pages.get(&mut gateways[1].client(), hot);
+    let version = pages.change(hot);
+    path.set(Faults { stall: Stall::Yes, ..Faults::default() });
+    assert!(!purge(&gateways[0], "everything=true").is_complete);
+    let ending = gateways.remove(0);
+    ending.signal(Signal::TERM);
+    wait::until_true("it begins to end", || ending.stderr().contains("stopping"));
+    path.set(Faults::default());
+    has(&pages, &gateways[0], hot, version);
+    let mut ending = ending;
+    assert!(ending.service().end().success());
+    assert!(!ending.stderr().contains("panicked"), "{}", ending.stderr());
+}
+
 #[test]
 fn a_body_goes_on_from_the_origin_when_its_segments_are_lost() {
     let store = Store::start(Kind::Redis);

@@ -309,7 +309,8 @@ fn questions_that_cannot_be_asked() {
     check(&["-X", "POST"], "only GET and HEAD can be explained");
     check(&["-H", "no colon"], "\"no colon\" isn't a header field");
     check(&["-H", "a b: c"], "\"a b\" isn't a field name");
-    check(&["-H", "Host: a\u{7f}"], "this isn't a value of host");
+    check(&["-H", "X-A: a\u{7f}"], "this isn't a value of x-a");
+    check(&["-H", "Host: other"], "host can't be set");
     let too_long = format!("http://test.example/{}", "x".repeat(20_000));
     for (url, part) in [
         ("http://user:password@test.example/x", "no user information"),

@@ -115,6 +115,13 @@ impl Http2 {
         self
     }
 
+    /// Cancels the last request.
+    pub(crate) fn cancel(&mut self) -> &mut Self {
+        let id = self.next_id - 2;
+        self.frame(RST_STREAM, 0, id, b"\x00\x00\x00\x08");
+        self
+    }
+
     /// Whether neither the last stream nor the connection has been ended by the other side, as far as frames have come.
     pub(crate) fn is_open(&mut self) -> bool {
         self.stream.set_nonblocking(true).expect("a TCP socket has this mode");
