@@ -130,10 +130,7 @@ pub static ROUTES: &[Route] = &[
                 values: "list of tags within a site or a host; in the query, one `tag` for each",
             },
             Parameter { name: "match", values: "`any` of the tags (the default), or `all`" },
-            Parameter {
-                name: "site",
-                values: "name of a site; optional with tags if there is only one",
-            },
+            Parameter { name: "site", values: "name of a site; optional with tags if there is only one" },
             Parameter { name: "host", values: "host name; with a port, only that port" },
             Parameter {
                 name: "prefix",

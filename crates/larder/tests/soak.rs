@@ -2,16 +2,16 @@
 
 #[path = "front/kv/churn.rs"]
 mod churn;
-#[path = "front/origin/same_answer.rs"]
-mod same_answer;
 #[path = "front/kv/crowd.rs"]
 mod crowd;
 #[path = "front/origin/nginx_pair.rs"]
 mod nginx_pair;
-#[path = "front/cache/users.rs"]
-mod users;
 #[path = "front/cache/pressure.rs"]
 mod pressure;
+#[path = "front/origin/same_answer.rs"]
+mod same_answer;
+#[path = "front/cache/users.rs"]
+mod users;
 
 use std::path::Path;
 use std::process::Command;

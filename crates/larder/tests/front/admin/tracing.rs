@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use testkit::{End, Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Setup, run, wait};
 
-use crate::admin::collector::{CollectedSpan, Collector};
-use crate::fleet::instances::{is_written, status};
 use crate::LARDER;
+use crate::admin::collector::{CollectedSpan, Collector};
 use crate::fleet::instances;
+use crate::fleet::instances::{is_written, status};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use testkit::{Client, Exchange, Larder, ScriptedOrigin, Setup, wait};
 
-use crate::fleet::instances::{is_written, status};
-use crate::fleet::store_servers::on_each_store;
 use crate::LARDER;
 use crate::fleet::instances;
+use crate::fleet::instances::{is_written, status};
+use crate::fleet::store_servers::on_each_store;
 
 const URLS: usize = 16;
 

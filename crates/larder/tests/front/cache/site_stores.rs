@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::{Larder, Redis, Response, ScriptedOrigin, Setup, Signal, run, wait};
 
-use crate::fleet::instances::status;
-use crate::fleet::purge_waits::{doubts, purge};
 use crate::LARDER;
 use crate::fleet::instances;
+use crate::fleet::instances::status;
+use crate::fleet::purge_waits::{doubts, purge};
 
 const SHOP: &str = "shop.test";
 const ASSETS: &str = "assets.test";

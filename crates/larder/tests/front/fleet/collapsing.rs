@@ -13,10 +13,10 @@ use testkit::{
     Signal, wait,
 };
 
-use crate::fleet::instances::{is_written, status};
-use crate::fleet::store_servers::on_each_store;
 use crate::LARDER;
 use crate::fleet::instances;
+use crate::fleet::instances::{is_written, status};
+use crate::fleet::store_servers::on_each_store;
 
 /// A busy machine is no reason for a test to fail.
 const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"20s\"";

@@ -13,10 +13,10 @@ use testkit::{
     Signal, wait,
 };
 
+use crate::LARDER;
 use crate::fleet::instances::status;
 use crate::fleet::purge_waits::purge;
 use crate::fleet::store_servers::on_each_store;
-use crate::LARDER;
 use crate::fleet::{instances, purge_waits};
 
 /// One that waits for its store on a busy machine.

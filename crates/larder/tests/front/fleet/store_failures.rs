@@ -17,10 +17,10 @@ use testkit::{
     wait,
 };
 
-use crate::fleet::instances::{is_written, status};
-use crate::fleet::purge_waits::{doubts, purge};
 use crate::LARDER;
 use crate::fleet::instances;
+use crate::fleet::instances::{is_written, status};
+use crate::fleet::purge_waits::{doubts, purge};
 
 /// Changes a page, and reloads it at the first gateway.
 fn change(pages: &Pages, gateway: &Larder, path: &str) -> u64 {

@@ -5,8 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use testkit::{Larder, Nginx, Random, Response, Setup};
 
-use crate::LARDER;
 use super::same_answer::{ask, differences};
+use crate::LARDER;
 
 const CONFIG: &str = r#"
 [store]
