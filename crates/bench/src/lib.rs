@@ -19,7 +19,7 @@ pub mod http;
 pub mod interrupt;
 pub mod null;
 pub mod observe;
-pub mod origin;
+pub mod pause;
 pub mod peers;
 pub mod programs;
 pub mod progress;

@@ -48,7 +48,7 @@ fn files_are_tried_before_the_load() {
     let kept = folder.path().join("kept.json");
     fs::write(&kept, "before").expect("a file");
     let (place, file) = (folder.path().display(), kept.display());
-    for command in ["http http://127.0.0.1:1/ -n 1", "resp 127.0.0.1:1 -n 1", "experiment 304 -d 1"] {
+    for command in ["http http://127.0.0.1:1/ -n 1", "resp 127.0.0.1:1 -n 1", "experiment coalescing -d 1"] {
         for (option, wrong) in [
             ("--json", format!("{place}/missing/report.json can't be written")),
             ("--html", format!("{place} can't be written")),
@@ -88,7 +88,10 @@ fn larder_is_found_by_its_variable_beside_or_on_the_path() {
     fs::copy(BENCH, &alone).expect("a copy");
     let told = |larder: Option<&str>| {
         let mut command = Command::new(&alone);
-        command.args(["experiment", "304", "--quiet"]).env("PATH", "/nonexistent").env_remove("LARDER");
+        command
+            .args(["experiment", "coalescing", "--quiet"])
+            .env("PATH", "/nonexistent")
+            .env_remove("LARDER");
         larder.into_iter().for_each(|name| {
             command.env("LARDER", name);
         });
@@ -164,7 +167,7 @@ fn offered(line: &str) -> String {
 fn bash_completes_commands_and_what_is_behind_them() {
     for (line, words) in [
         ("larder-bench", &["experiment", "http", "null-http", "resp", "report", "completions"][..]),
-        ("larder-bench experiment", &["coalescing", "store-faults", "--duration", "--html"]),
+        ("larder-bench experiment", &["coalescing", "proxy-cache", "--duration", "--html"]),
         ("larder-bench http", &["--connections", "--http2"]),
         ("larder-bench null-resp", &["--replies", "--value-size"]),
         ("larder-bench resp 127.0.0.1:1 --workload", &["get", "workflow"]),

@@ -16,7 +16,6 @@ use thiserror::Error;
 
 pub(crate) use command::kill_tree;
 pub use command::{Ready, ServerCommand, ServerProcess};
-pub(crate) use probe::busy_ticks;
 pub use probe::{Measuring, ServerProbe, Spent, memory_bytes};
 
 /// What can go wrong with a server under load.

@@ -245,12 +245,6 @@ fn core_ticks(core: usize) -> Result<u64, ServerError> {
     })
 }
 
-/// Clock ticks that all cores together were not idle since boot.
-pub(crate) fn busy_ticks() -> Option<u64> {
-    let text = stat_text().ok()?;
-    Some((0..).map_while(|core| proc_text::core_busy_ticks(&text, core)).sum())
-}
-
 fn stat_text() -> Result<String, ServerError> {
     fs::read_to_string("/proc/stat").map_err(|source| unreadable("/proc/stat", source))
 }
