@@ -2,13 +2,13 @@
 
 use bench::peers::{Peer, Shaping};
 use clap::ValueEnum as _;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::kv::{self, Eviction, Store};
 use crate::load::Protocol;
 
 /// A row of the comparison; the argument WHAT of `make compare`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum What {
     Hit,

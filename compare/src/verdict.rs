@@ -2,13 +2,13 @@
 //! of each round.
 
 use bench::peers::Peer;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::plan::{Limit, Reference};
 use crate::row::{Row, Series, Subject};
 
 /// A budget and what was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) budget: String,
     /// A ratio where the budget refers to another server, or in the unit of the budget.
@@ -53,7 +53,7 @@ fn find(row: &Row, reference: Reference) -> Option<&Series> {
     }
 }
 
-pub(crate) fn is_rival(subject: Subject) -> bool {
+fn is_rival(subject: Subject) -> bool {
     matches!(subject, Subject::Peer(peer) if peer.is_cache() && !matches!(peer, Peer::Larder | Peer::LarderTier))
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use anyhow::{Context as _, anyhow, ensure};
 use bench::resp::Client;
 use bench::trace::{S3Fifo, Scans, Trace, TraceSettings};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Wish;
 use super::store::{Running, Store, Wanted};
@@ -19,7 +19,7 @@ use crate::row::{Row, Subject};
 use crate::stage::{self, BOTH_CORES};
 
 /// Who decides what goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Eviction {
     LarderS3Fifo,
