@@ -4,8 +4,8 @@
 //! what failed, and what a server spent on them. Never links a data plane: what it measures, it meets on a socket.
 //!
 //! A [`result::Report`] is what every command ends with. It holds [`result::Run`]s (one load on one target),
-//! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON, HTML and images without being
-//! measured again. A chart is written once, as SVG; `resvg` paints the PNG of that.
+//! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON and an HTML page without being
+//! measured again.
 //!
 //! `http/` and `resp/` are the loads: loops over `mio` with HTTP/1.1, HTTP/2 and RESP of our own, because a tool that measures has to
 //! cost less than what it measures; the crate `h2` is asynchronous and owns its sockets. `null/` has the servers that they are measured

@@ -14,8 +14,7 @@ fn experiment(arguments: &[&str]) -> Output {
 fn coalescing_runs_judges_and_leaves_its_files() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let page = folder.path().join("page.html").display().to_string();
-    let charts = folder.path().join("charts").display().to_string();
-    let arguments = ["coalescing", "-d", "6", "--quiet", "--json", "-", "--html", &page, "--charts", &charts];
+    let arguments = ["coalescing", "-d", "6", "--quiet", "--json", "-", "--html", &page];
     let output = experiment(&arguments).succeeded();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let names: Vec<_> = report["runs"].as_array().expect("runs").iter().map(|run| &run["name"]).collect();
@@ -24,10 +23,7 @@ fn coalescing_runs_judges_and_leaves_its_files() {
     assert!(held.len() == 4 && held.iter().all(|expectation| expectation["holds"] == true), "{held:#?}");
     let page = std::fs::read_to_string(page).expect("the page");
     assert!(page.contains("collapse = process: one origin request per expiry"));
-    for file in ["requests-off.svg", "requests-off.png", "requests-process.svg", "requests-process.png"] {
-        let bytes = std::fs::metadata(format!("{charts}/{file}")).expect(file).len();
-        assert!(bytes > 1000, "{file} has {bytes} bytes");
-    }
+    assert!(page.contains("Requests at clients and at the origin, collapse = off") && page.contains("<svg"));
 }
 
 /// One of several servers at a time.

@@ -29,8 +29,12 @@ pub(super) fn time(us: f64) -> String {
     if !us.is_finite() {
         return String::from("-");
     }
-    let unit = TimeUnit::fitting(us);
-    format!("{} {}", significant(us / unit.us), unit.name)
+    let (name, unit_us) = match us.abs() {
+        size if size < 999.5 => ("µs", 1.0),
+        size if size < 999_500.0 => ("ms", 1e3),
+        _ => ("s", 1e6),
+    };
+    format!("{} {name}", significant(us / unit_us))
 }
 
 /// Bytes with a binary unit: `1.5 MiB`.
@@ -58,27 +62,6 @@ pub(super) fn significant(value: f64) -> String {
         size if size < 999.5 => format!("{value:.0}"),
         _ if value > 0.0 => count(value.round() as u64),
         _ => format!("{value:.0}"),
-    }
-}
-
-/// The unit of a column or an axis of times.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct TimeUnit {
-    pub(super) name: &'static str,
-    /// Its length.
-    pub(super) us: f64,
-}
-
-impl TimeUnit {
-    pub(super) const MILLISECONDS: Self = Self { name: "ms", us: 1e3 };
-
-    /// The unit in which a time of `us` is a short number.
-    pub(super) fn fitting(us: f64) -> Self {
-        match us.abs() {
-            size if size < 999.5 => Self { name: "µs", us: 1.0 },
-            size if size < 999_500.0 => Self::MILLISECONDS,
-            _ => Self { name: "s", us: 1e6 },
-        }
     }
 }
 

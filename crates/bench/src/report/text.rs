@@ -44,15 +44,7 @@ pub(super) struct Column {
     pub(super) meaning: &'static str,
     /// Goes first when the table is too wide; what is 0 stays.
     dispensable: u8,
-    pub(super) cells: Vec<Cell>,
-}
-
-/// A figure of one run.
-#[derive(Debug)]
-pub(super) struct Cell {
-    pub(super) text: String,
-    /// What it is sorted by; nothing where there is no figure.
-    pub(super) value: Option<f64>,
+    pub(super) cells: Vec<String>,
 }
 
 /// Whether every load had a rate of its own: then it is the latencies that tell the servers apart. Its words say so, in older reports too.
@@ -69,8 +61,7 @@ pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
     }
     if runs.iter().any(|run| run.errors.total() > 0) {
         columns.push(column(runs, "errors", "Requests without an answer, or with a wrong one.", 0, |run| {
-            let errors = run.errors.total();
-            Some((errors as f64, number::count(errors)))
+            Some(number::count(run.errors.total()))
         }));
     }
     columns.extend(costs(runs));
@@ -98,19 +89,14 @@ fn column(
     heading: &'static str,
     meaning: &'static str,
     dispensable: u8,
-    figure: impl Fn(&Run) -> Option<(f64, String)>,
+    figure: impl Fn(&Run) -> Option<String>,
 ) -> Column {
-    let cell = |run| match figure(run) {
-        Some((value, text)) => Cell { text, value: Some(value) },
-        None => Cell { text: String::from("-"), value: None },
-    };
+    let cell = |run| figure(run).unwrap_or_else(|| String::from("-"));
     Column { heading, meaning, dispensable, cells: runs.iter().map(cell).collect() }
 }
 
 fn rates(runs: &[Run]) -> Column {
-    column(runs, "req/s", "Answered requests per second.", 0, |run| {
-        Some((run.requests_per_s, number::rate(run.requests_per_s)))
-    })
+    column(runs, "req/s", "Answered requests per second.", 0, |run| Some(number::rate(run.requests_per_s)))
 }
 
 fn latencies(runs: &[Run]) -> Vec<Column> {
@@ -126,7 +112,7 @@ fn latencies(runs: &[Run]) -> Vec<Column> {
     ];
     let made = picks.map(|(heading, meaning, dispensable, pick)| {
         column(runs, heading, meaning, dispensable, |run| {
-            (run.latency.count > 0).then(|| (pick(run), number::time(pick(run))))
+            (run.latency.count > 0).then(|| number::time(pick(run)))
         })
     });
     made.into()
@@ -136,10 +122,9 @@ fn costs(runs: &[Run]) -> Vec<Column> {
     let mut columns = Vec::new();
     let process = |run: &Run| run.server.and_then(|server| server.process_cpu_us_per_request);
     let memory = |run: &Run| run.server.and_then(|server| server.peak_rss_bytes);
-    let time = |us: f64| (us, number::time(us));
     if runs.iter().any(|run| core_busy_us(run).is_some()) {
         let meaning = "Time that the core of the server was busy, soft interrupts included, per request.";
-        columns.push(column(runs, "core/req", meaning, 0, |run| core_busy_us(run).map(time)));
+        columns.push(column(runs, "core/req", meaning, 0, |run| core_busy_us(run).map(number::time)));
         if runs.len() > 1 {
             let meaning = "Core time per request over that of the first run.";
             columns.push(relative(runs, "vs 1st", meaning, core_busy_us));
@@ -147,11 +132,11 @@ fn costs(runs: &[Run]) -> Vec<Column> {
     }
     if runs.iter().any(|run| process(run).is_some()) {
         let meaning = "CPU time of the server's processes, user and system, per request.";
-        columns.push(column(runs, "cpu/req", meaning, 6, |run| process(run).map(time)));
+        columns.push(column(runs, "cpu/req", meaning, 6, |run| process(run).map(number::time)));
     }
     if runs.iter().any(|run| memory(run).is_some()) {
         columns.push(column(runs, "peak mem", "Most memory that the server was seen to hold.", 7, |run| {
-            memory(run).map(|bytes| (bytes as f64, number::bytes(bytes)))
+            memory(run).map(number::bytes)
         }));
     }
     columns
@@ -171,7 +156,7 @@ fn relative(
     let first = runs.first().and_then(&figure).filter(|first| *first > 0.0);
     column(runs, heading, meaning, 0, |run| {
         let ratio = figure(run)? / first?;
-        ratio.is_finite().then(|| (ratio, format!("{ratio:.2}")))
+        ratio.is_finite().then(|| format!("{ratio:.2}"))
     })
 }
 
@@ -187,17 +172,13 @@ fn table(runs: &[Run]) -> Vec<String> {
         name_width.min(WIDTH.saturating_sub(figures_width(&columns))).max(NAME_MIN.min(name_width));
     let heading = line("run", name_width, columns.iter().map(|column| (column.heading, width(column))));
     let rows = runs.iter().enumerate().map(|(row, run)| {
-        line(
-            &run.name,
-            name_width,
-            columns.iter().map(|column| (column.cells[row].text.as_str(), width(column))),
-        )
+        line(&run.name, name_width, columns.iter().map(|column| (column.cells[row].as_str(), width(column))))
     });
     std::iter::once(heading).chain(rows).collect()
 }
 
 fn width(column: &Column) -> usize {
-    let cells = column.cells.iter().map(|cell| cell.text.chars().count());
+    let cells = column.cells.iter().map(|cell| cell.chars().count());
     cells.chain([column.heading.len()]).max().unwrap_or(0)
 }
 
@@ -338,11 +319,7 @@ mod tests {
             vec![example::run("a", 1_000.0), example::run("b", 2_000.0), example::run("c", 1_000.0)];
         runs[2].requests_per_s = f64::NAN;
         let cells = |runs: &[Run]| -> Vec<String> {
-            relative(runs, "vs 1st", "", |run| Some(run.requests_per_s))
-                .cells
-                .into_iter()
-                .map(|cell| cell.text)
-                .collect()
+            relative(runs, "vs 1st", "", |run| Some(run.requests_per_s)).cells
         };
         assert_eq!(cells(&runs), ["1.00", "0.50", "-"]);
         runs[0].requests_per_s = 0.0;
