@@ -8,10 +8,10 @@ mod drawing;
 mod example;
 mod html;
 mod json;
-mod number;
+pub(crate) mod number;
 mod text;
 
 pub use drawing::bars;
 pub use html::html;
 pub use json::{ReadError, read, schema, write};
-pub use text::text;
+pub use text::{markdown, text};
