@@ -5,7 +5,7 @@
 
 mod command;
 mod probe;
-mod proc_text;
+mod processes;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
