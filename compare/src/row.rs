@@ -133,7 +133,7 @@ impl Subject {
                 (recipe.program.replace("{{larder}}", &larder.display().to_string()), recipe.version)
             }
             Self::Store(store) => store.version(larder),
-            Self::Eviction(eviction) => eviction.store()?.version(larder),
+            Self::Eviction(eviction) => eviction.store().version(larder),
             Self::PlainHit
             | Self::Without(_)
             | Self::Generator(_)

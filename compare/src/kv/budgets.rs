@@ -21,9 +21,7 @@ pub(crate) fn of(title: &str) -> Vec<Limit> {
         workers::TITLE => vec![Times(1.11, Reference::Instances(2))],
         // What the event adds, in microseconds.
         title if tail::is_one(title) => vec![AtMost(1000.0)],
-        title if misses::is_one(title) => [(1.01, Eviction::Model), (1.0, Eviction::RedisLru)]
-            .map(|(limit, other)| Times(limit, Reference::Eviction(other)))
-            .into(),
+        title if misses::is_one(title) => vec![Times(1.0, Reference::Eviction(Eviction::RedisLru))],
         _ => Vec::new(),
     }
 }
