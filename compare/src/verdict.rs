@@ -39,12 +39,7 @@ fn verdict(row: &Row, limit: Limit) -> Option<Verdict> {
 
 fn find(row: &Row, reference: Reference) -> Option<&Series> {
     match reference {
-        Reference::Peer(peer) => row.of(Subject::Peer(peer)),
-        Reference::PlainHit => row.of(Subject::PlainHit),
-        Reference::Store(store) => row.of(Subject::Store(store)),
-        Reference::HotKeys => row.of(Subject::HotKeys),
-        Reference::Instances(count) => row.of(Subject::Instances(count)),
-        Reference::Eviction(eviction) => row.of(Subject::Eviction(eviction)),
+        Reference::Of(subject) => row.of(subject),
         Reference::BestPeer => {
             let rivals = row.series.iter().filter(|series| is_rival(series.subject));
             let known = rivals.filter_map(|series| Some((series.figures.first()?.median, series)));

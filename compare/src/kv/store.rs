@@ -25,8 +25,6 @@ pub(crate) enum Store {
     Memcached,
 }
 
-impl Store {}
-
 /// Whether a server can write what it has to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Saves {

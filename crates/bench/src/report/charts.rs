@@ -9,7 +9,7 @@ use crate::result::{Axis, Chart, Interval, Point, Report, Run, Scale, Series};
 pub(super) fn charts(report: &Report) -> Vec<String> {
     let runs = &report.runs;
     let lines = report.charts.iter().cloned();
-    let lines = lines.chain([percentiles(runs), latency(runs), throughput(runs), origin(runs), urls(runs)]);
+    let lines = lines.chain([percentiles(runs), latency(runs), throughput(runs), urls(runs)]);
     let bars = [rates(runs), costs(runs)].into_iter().flatten();
     lines.filter_map(|chart| drawing::lines(&chart)).chain(bars).collect()
 }
@@ -105,20 +105,6 @@ fn throughput(runs: &[Run]) -> Chart {
     Chart::over_time("throughput-over-time", "Throughput over time", "Requests per second", series)
 }
 
-/// Requests of clients and those that reached the origin, for the runs where somebody counted at the origin.
-fn origin(runs: &[Run]) -> Chart {
-    let counted = |run: &&Run| run.intervals.iter().any(|interval| interval.origin_requests.is_some());
-    let both = |run: &Run| {
-        let clients = rate_over_time(run, |interval| Some(interval.requests));
-        let origin = rate_over_time(run, |interval| interval.origin_requests);
-        [("clients", clients), ("origin", origin)]
-            .map(|(of, points)| Series { name: format!("{}, {of}", run.name), points })
-    };
-    let series = runs.iter().filter(counted).flat_map(both).collect();
-    let title = "Requests of clients and at the origin";
-    Chart::over_time("origin-requests", title, "Requests per second", series)
-}
-
 /// Mean of each URL within one standard deviation.
 fn urls(runs: &[Run]) -> Chart {
     let series = series(runs, |run| {
@@ -146,7 +132,6 @@ mod tests {
             "Latency percentiles with at least 10 slower requests",
             "Latency over time; p99 of intervals with at least 100 requests",
             "Throughput over time",
-            "Requests of clients and at the origin",
             "Mean time per URL, within one standard deviation",
             "Requests per second",
             "Core time per request, shorter is better",
