@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn commands_of_the_documentation_are_accepted() {
         let mut lines = testkit::documented_commands("larder-bench");
-        // Of a page that is still to lose this option.
+        // docs/guide/bench-reports.md still shows this option, which has gone.
         lines.retain(|(_, words)| words.iter().all(|word| word != "--charts"));
         for (page, words) in &lines {
             let parsed = Cli::try_parse_from(words);

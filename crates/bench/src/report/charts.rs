@@ -21,7 +21,7 @@ fn bars(title: &str, runs: &[Run], figure: impl Fn(&Run) -> Option<(f64, String)
     (bars.len() > 1).then(|| drawing::bars(title, &bars))
 }
 
-/// Of a load with a given rate, the rate says nothing about the server.
+/// None for loads with a given rate, which says nothing about the server.
 fn rates(runs: &[Run]) -> Option<String> {
     let rate = |run: &Run| Some((run.requests_per_s, number::rate(run.requests_per_s)));
     if have_rates(runs) && !is_open(runs) { bars("Requests per second", runs, rate) } else { None }

@@ -77,7 +77,7 @@ pub(super) fn lines(chart: &Chart) -> Option<String> {
 }
 
 const BAR: u32 = 26;
-/// Of the longest bar, for the names at its left and the figure at its right.
+/// Shares of the longest bar, for the names at its left and the figure at its right.
 const NAMES_SHARE: f64 = 0.45;
 const LABEL_SHARE: f64 = 0.25;
 
@@ -192,7 +192,7 @@ impl ValueFormatter<f64> for Places {
     }
 }
 
-/// Of a logarithm, whose place may be a little beyond a whole number.
+/// A logarithm may be a little beyond a whole number.
 const ROUNDING: f64 = 1e-9;
 /// As far as six nines.
 const PERCENTILE_REST_MIN: f64 = 1e-6;
