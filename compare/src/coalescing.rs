@@ -59,7 +59,7 @@ fn delays_us(server: &Server, path: &str) -> anyhow::Result<Vec<f64>> {
         others.push(client);
     }
     first.send(path, &[])?;
-    bench::origin::pass(BEFORE_WAITERS);
+    bench::pause::pass(BEFORE_WAITERS);
     others.iter_mut().try_for_each(|client| client.send(path, &[]))?;
     others.push(first);
     let mut arrivals = arrivals(&others)?;

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// What somebody needs to know to judge the figures.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
     pub(crate) date: String,
     /// Of Larder; with `+` when there are changes that are not committed.
@@ -41,7 +41,7 @@ fn commit(repository: &Path) -> String {
     let folder = repository.display().to_string();
     let commit = printed("git", &["-C", &folder, "rev-parse", "--short=12", "HEAD"]);
     // Results are written by the comparison itself, and change nothing that is measured.
-    let status = ["-C", &folder, "status", "--porcelain", "--", ".", ":!compare/results", ":!README.md"];
+    let status = ["-C", &folder, "status", "--porcelain", "--", ".", ":!compare/results"];
     let changes = printed("git", &status);
     if changes.is_empty() { commit } else { format!("{commit}+") }
 }

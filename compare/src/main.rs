@@ -4,9 +4,9 @@
 //! started is in `bench::peers`; a figure is the middle of several rounds, in which the servers take turns.
 
 mod calm;
+mod chart;
 mod coalescing;
 mod core_time;
-mod front;
 mod generators;
 mod kv;
 mod load;
@@ -31,7 +31,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 use bench::peers::Peer;
 use clap::Parser;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::plan::What;
 use crate::report::Report;
@@ -47,12 +47,8 @@ struct Options {
     what: Vec<What>,
 
     /// Larder's binary
-    #[arg(long, value_name = "FILE", required_unless_present = "redraw")]
-    larder: Option<PathBuf>,
-
-    /// Measure nothing: write the budgets, the chart and the page from the results that are there
-    #[arg(long, requires = "results", conflicts_with = "what")]
-    redraw: bool,
+    #[arg(long, value_name = "FILE")]
+    larder: PathBuf,
 
     /// How often each server has its turn
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -70,21 +66,17 @@ struct Options {
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 
-    /// Write latest.json and latest.md to this folder, or kv.json and kv.md for rows of kv; print only without
+    /// Write latest.md to this folder, or kv.md for rows of kv; print only without
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
 
-    /// Keep those rows in the results that were measured before, on the same processor
-    #[arg(long, requires = "results")]
-    add: bool,
-
-    /// Show chart and summary in this page, between its lines `compare:begin` and `compare:end`
-    #[arg(long, value_name = "FILE", requires = "results")]
-    page: Option<PathBuf>,
+    /// Write the figures of each round as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 /// How long and how often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Effort {
     rounds: u32,
     seconds_each: u32,
@@ -102,16 +94,10 @@ fn main() -> ExitCode {
 
 fn run(mut options: Options) -> anyhow::Result<()> {
     options.what = What::resolved(&options.what);
-    if let Some(larder) = &options.larder {
-        // Servers are started in folders of their own.
-        let larder = fs::canonicalize(larder)
-            .with_context(|| format!("--larder {}: it can't be measured", larder.display()))?;
-        measure_all(&options, &larder)?;
-    }
-    match &options.results {
-        Some(folder) => front::write(folder, options.page.as_deref()),
-        None => Ok(()),
-    }
+    // Servers are started in folders of their own.
+    let larder = fs::canonicalize(&options.larder)
+        .with_context(|| format!("--larder {}: it can't be measured", options.larder.display()))?;
+    measure_all(&options, &larder)
 }
 
 fn measure_all(options: &Options, larder: &Path) -> anyhow::Result<()> {
@@ -131,15 +117,14 @@ fn measure_all(options: &Options, larder: &Path) -> anyhow::Result<()> {
         measured.iter().for_each(|row| output::result(&report::row_table(row)));
         rows.extend(measured);
     }
-    let name = if options.what.iter().all(|what| what.is_kv()) { "kv" } else { "latest" };
     let machine = machine::Machine::look(&repository(), versions(&rows, larder));
-    let mut report = Report::new(machine, effort, rows);
-    if let Some(folder) = options.results.as_deref().filter(|_| options.add) {
-        report = report.with_rows_of(&folder.join(format!("{name}.json")));
-    }
+    let report = Report::new(machine, effort, rows);
     output::result(&report.conclusion());
     if let Some(folder) = &options.results {
-        write_results(folder, name, &report)?;
+        write_results(folder, &options.what, &report)?;
+    }
+    if let Some(file) = &options.json {
+        write(file, &report.json()?)?;
     }
     Ok(())
 }
@@ -199,9 +184,20 @@ fn repository() -> PathBuf {
     package.parent().unwrap_or(package).to_owned()
 }
 
-fn write_results(folder: &Path, name: &str, report: &Report) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    fs::write(folder.join(format!("{name}.json")), report.json()?)?;
-    output::progress(&format!("written to {}", folder.display()));
+fn write_results(folder: &Path, what: &[What], report: &Report) -> anyhow::Result<()> {
+    let (name, title) = match what.iter().all(|what| what.is_kv()) {
+        true => ("kv.md", "larder kv"),
+        false => ("latest.md", "larder serve"),
+    };
+    write(&folder.join(name), &report.markdown(title))?;
+    match chart::of(&report.rows) {
+        Some(chart) => write(&folder.join("hit.svg"), &chart),
+        None => Ok(()),
+    }
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(file, text).with_context(|| format!("can't write {}", file.display()))?;
+    output::progress(&format!("written to {}", file.display()));
     Ok(())
 }

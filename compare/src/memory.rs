@@ -13,7 +13,7 @@ use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::{Server, Theatre};
-use bench::origin::pass;
+use bench::pause::pass;
 
 /// What is there before is not counted: pools and buffers for some connections.
 const CONNECTIONS_BEFORE: usize = 200;

@@ -1,12 +1,15 @@
 //! The origin server that every peer caches from: few responses, the same bytes for everybody, and a count of requests
 //! that tells whether a peer answered from its cache.
 
-use std::net::SocketAddr;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
-use bench::origin::{Reply, pass};
+use bench::pause::pass;
 use parking_lot::Mutex;
 
 /// What a small response says.
@@ -17,9 +20,15 @@ pub(crate) const ETAG: &str = "\"one\"";
 
 /// The running origin server; it ends with the program.
 pub(crate) struct Origin {
-    origin: bench::origin::Origin,
+    address: SocketAddr,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    requests: AtomicU64,
     /// When requests for `/hot` came: these are few, for they are what gets through a cache.
-    hot: Arc<Mutex<Vec<Instant>>>,
+    hot: Mutex<Vec<Instant>>,
 }
 
 /// A response of the origin.
@@ -36,31 +45,62 @@ impl Origin {
     /// # Errors
     /// When it can't listen.
     pub(crate) fn start() -> anyhow::Result<Self> {
-        let hot = Arc::new(Mutex::new(Vec::new()));
-        let shared = Arc::clone(&hot);
-        let reply = move |path: &str, _| {
-            if path.starts_with("/hot") {
-                shared.lock().push(Instant::now());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the origin can't listen")?;
+        let address = listener.local_addr()?;
+        let seen = Arc::new(Seen::default());
+        let shared = Arc::clone(&seen);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let seen = Arc::clone(&shared);
+                // A server that ends closes its connections.
+                thread::spawn(move || answer_all(stream, &seen).ok());
             }
-            Reply::Parts(vec![respond(path)])
-        };
-        let origin = bench::origin::Origin::start(reply).context("the origin can't listen")?;
-        Ok(Self { origin, hot })
+        });
+        Ok(Self { address, seen })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.origin.address
+        self.address
     }
 
     /// Requests so far.
     pub(crate) fn requests(&self) -> u64 {
-        self.origin.requests()
+        self.seen.requests.load(Ordering::SeqCst)
     }
 
     /// When requests for `/hot` came since the last call.
     pub(crate) fn take_hot(&self) -> Vec<Instant> {
-        std::mem::take(&mut self.hot.lock())
+        std::mem::take(&mut self.seen.hot.lock())
     }
+}
+
+/// The requests of a connection.
+fn answer_all(stream: TcpStream, seen: &Seen) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 0 {
+        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut content_bytes = 0;
+        while line.trim_end() != "" {
+            line.clear();
+            reader.read_line(&mut line)?;
+            content_bytes = content_length(&line).unwrap_or(content_bytes);
+        }
+        line.clear();
+        io::copy(&mut reader.by_ref().take(content_bytes), &mut io::sink())?;
+        seen.requests.fetch_add(1, Ordering::SeqCst);
+        if path.starts_with("/hot") {
+            seen.hot.lock().push(Instant::now());
+        }
+        reader.get_mut().write_all(&respond(&path))?;
+    }
+    Ok(())
+}
+
+fn content_length(line: &str) -> Option<u64> {
+    let (name, value) = line.split_once(':')?;
+    if name.eq_ignore_ascii_case("content-length") { value.trim().parse().ok() } else { None }
 }
 
 /// The body of the response at `path`, or nothing when there is none.

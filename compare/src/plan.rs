@@ -2,13 +2,14 @@
 
 use bench::peers::{Peer, Shaping};
 use clap::ValueEnum as _;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::kv::{self, Eviction, Store};
+use crate::kv;
 use crate::load::Protocol;
+use crate::row::Subject;
 
 /// A row of the comparison; the argument WHAT of `make compare`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum What {
     Hit,
@@ -99,21 +100,12 @@ pub(crate) enum Limit {
     AtMost(f64),
 }
 
-/// What Larder is compared with.
+/// The figure that a limit refers to, in the same run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reference {
-    Peer(Peer),
+    Of(Subject),
     /// The lowest figure of all other caches in the row.
     BestPeer,
-    /// Larder's own plain hit in the same run.
-    PlainHit,
-    Store(Store),
-    /// Larder kv with few keys in the same run.
-    HotKeys,
-    /// So many instances of Larder kv in the same run.
-    Instances(usize),
-    /// Another policy on the same trace.
-    Eviction(Eviction),
 }
 
 const MEMORY_CACHES: &[Peer] =
@@ -237,7 +229,7 @@ impl What {
     /// The budgets of the gateway in the design, and that TLS hits and tail latencies are ahead of every peer.
     pub(crate) fn budgets(self, title: &str) -> Vec<Limit> {
         use Limit::{AtMost, Times};
-        let to = |peer, limit| Times(limit, Reference::Peer(peer));
+        let to = |peer, limit| Times(limit, Reference::Of(Subject::Peer(peer)));
         match self {
             Self::Hit => vec![
                 to(Peer::Null, 1.15),
@@ -246,7 +238,7 @@ impl What {
                 to(Peer::NginxProxyCache, 0.35),
                 to(Peer::Varnish, 0.3),
             ],
-            Self::Vary | Self::NotModified => vec![Times(1.15, Reference::PlainHit)],
+            Self::Vary | Self::NotModified => vec![Times(1.15, Reference::Of(Subject::PlainHit))],
             Self::Miss => vec![to(Peer::NginxProxyCache, 1.0)],
             Self::TenKib | Self::SixtyFourKib | Self::OneMib => vec![to(Peer::NginxStatic, 1.0)],
             Self::Tls => vec![Times(0.9, Reference::BestPeer)],
@@ -277,7 +269,7 @@ mod tests {
         for what in What::resolved(&[]) {
             assert!(what.peers().contains(&Peer::Larder) || what.peers().is_empty(), "{what:?}");
             for budget in what.budgets("") {
-                if let Limit::Times(_, Reference::Peer(peer)) = budget {
+                if let Limit::Times(_, Reference::Of(Subject::Peer(peer))) = budget {
                     assert!(what.peers().contains(&peer), "{what:?} refers to {peer:?}");
                 }
             }

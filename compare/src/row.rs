@@ -5,44 +5,32 @@ use std::process::Command;
 
 use bench::peers::Peer;
 use bench::programs::larder_bench;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::Effort;
 use crate::generators::Generator;
 use crate::kv::{Eviction, Store};
 use crate::plan::What;
 use crate::statistics::Summary;
 
 /// One table: servers side by side.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) what: What,
     pub(crate) title: String,
     /// Name and unit of each figure; budgets refer to the first unless they say otherwise.
     pub(crate) measures: Vec<Measure>,
     pub(crate) series: Vec<Series>,
-    /// Of a row that was measured in another run than those beside it.
-    #[serde(default)]
-    pub(crate) measured: Option<Measured>,
-}
-
-/// When a row was measured, and how patiently.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Measured {
-    pub(crate) date: String,
-    pub(crate) commit: String,
-    pub(crate) effort: Effort,
 }
 
 /// A figure that each server has.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Measure {
     pub(crate) name: String,
     pub(crate) unit: String,
 }
 
 /// One server in a row, over all rounds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Series {
     pub(crate) subject: Subject,
     /// In the order of the measures.
@@ -53,7 +41,7 @@ pub(crate) struct Series {
 }
 
 /// Who is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Subject {
     Peer(Peer),
@@ -90,7 +78,7 @@ impl Row {
     pub(crate) fn new(what: What, title: &str, measures: &[(&str, &str)]) -> Self {
         let measure = |(name, unit): &(&str, &str)| Measure { name: (*name).into(), unit: (*unit).into() };
         let measures = measures.iter().map(measure).collect();
-        Self { what, title: title.to_owned(), measures, series: Vec::new(), measured: None }
+        Self { what, title: title.to_owned(), measures, series: Vec::new() }
     }
 
     pub(crate) fn of(&self, subject: Subject) -> Option<&Series> {
@@ -145,7 +133,7 @@ impl Subject {
                 (recipe.program.replace("{{larder}}", &larder.display().to_string()), recipe.version)
             }
             Self::Store(store) => store.version(larder),
-            Self::Eviction(eviction) => eviction.store()?.version(larder),
+            Self::Eviction(eviction) => eviction.store().version(larder),
             Self::PlainHit
             | Self::Without(_)
             | Self::Generator(_)

@@ -1,9 +1,9 @@
 //! Middle and spread of the rounds.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// What several rounds of one measurement say together.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
     pub(crate) min: f64,

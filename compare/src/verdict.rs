@@ -2,13 +2,13 @@
 //! of each round.
 
 use bench::peers::Peer;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::plan::{Limit, Reference};
 use crate::row::{Row, Series, Subject};
 
 /// A budget and what was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) budget: String,
     /// A ratio where the budget refers to another server, or in the unit of the budget.
@@ -39,12 +39,7 @@ fn verdict(row: &Row, limit: Limit) -> Option<Verdict> {
 
 fn find(row: &Row, reference: Reference) -> Option<&Series> {
     match reference {
-        Reference::Peer(peer) => row.of(Subject::Peer(peer)),
-        Reference::PlainHit => row.of(Subject::PlainHit),
-        Reference::Store(store) => row.of(Subject::Store(store)),
-        Reference::HotKeys => row.of(Subject::HotKeys),
-        Reference::Instances(count) => row.of(Subject::Instances(count)),
-        Reference::Eviction(eviction) => row.of(Subject::Eviction(eviction)),
+        Reference::Of(subject) => row.of(subject),
         Reference::BestPeer => {
             let rivals = row.series.iter().filter(|series| is_rival(series.subject));
             let known = rivals.filter_map(|series| Some((series.figures.first()?.median, series)));
@@ -53,7 +48,7 @@ fn find(row: &Row, reference: Reference) -> Option<&Series> {
     }
 }
 
-pub(crate) fn is_rival(subject: Subject) -> bool {
+fn is_rival(subject: Subject) -> bool {
     matches!(subject, Subject::Peer(peer) if peer.is_cache() && !matches!(peer, Peer::Larder | Peer::LarderTier))
 }
 

@@ -12,6 +12,5 @@ await main('compare', async () => {
   console.log(page(results))
   if (!process.env.RESULTS) return
   writeFileSync(`${process.env.RESULTS}/undici.md`, page(results))
-  writeFileSync(`${process.env.RESULTS}/undici.json`, `${JSON.stringify(results, undefined, 2)}\n`)
   if (process.env.PAGE) writeFileSync(process.env.PAGE, shownIn(readFileSync(process.env.PAGE, 'utf8'), results))
 })

@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use bench::programs;
 use bench::server::{ServerProbe, Spent};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use self::figures::Figures;
 pub(crate) use self::figures::of_redis_benchmark;
@@ -24,7 +24,7 @@ use crate::row::{Row, Subject};
 use crate::stage::{CLIENT_CORE, SERVER_CORE};
 
 /// A generator, and the kind of load that it makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Generator {
     BenchHttp,

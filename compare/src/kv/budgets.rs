@@ -3,11 +3,12 @@
 use super::{Eviction, Store, memory, misses, tail, workers};
 use crate::plan::Limit::{self, AtMost, Times};
 use crate::plan::Reference;
+use crate::row::Subject;
 
 /// The budgets of a row.
 pub(crate) fn of(title: &str) -> Vec<Limit> {
-    let null = |limit| Times(limit, Reference::Store(Store::Null));
-    let redis = |limit| Times(limit, Reference::Store(Store::Redis));
+    let null = |limit| Times(limit, Reference::Of(Subject::Store(Store::Null)));
+    let redis = |limit| Times(limit, Reference::Of(Subject::Store(Store::Redis)));
     match title {
         "kv: GET, P=100" => vec![null(2.0), redis(0.22)],
         "kv: GET, P=10" => vec![redis(0.65)],
@@ -15,15 +16,15 @@ pub(crate) fn of(title: &str) -> Vec<Limit> {
         "kv: GET, P=1, 256 connections" => vec![redis(0.93)],
         "kv: SET, P=100" => vec![redis(0.28)],
         "kv: GET of 64 KiB, P=1" => vec![redis(0.85)],
-        "kv: GET, P=100, 10 M keys" => vec![Times(1.6, Reference::HotKeys)],
+        "kv: GET, P=100, 10 M keys" => vec![Times(1.6, Reference::Of(Subject::HotKeys))],
         memory::NO_TTL => vec![AtMost(24.0)],
         memory::TTL => vec![AtMost(30.0)],
-        workers::TITLE => vec![Times(1.11, Reference::Instances(2))],
+        workers::TITLE => vec![Times(1.11, Reference::Of(Subject::Instances(2)))],
         // What the event adds, in microseconds.
         title if tail::is_one(title) => vec![AtMost(1000.0)],
-        title if misses::is_one(title) => [(1.01, Eviction::Model), (1.0, Eviction::RedisLru)]
-            .map(|(limit, other)| Times(limit, Reference::Eviction(other)))
-            .into(),
+        title if misses::is_one(title) => {
+            vec![Times(1.0, Reference::Of(Subject::Eviction(Eviction::RedisLru)))]
+        }
         _ => Vec::new(),
     }
 }

@@ -1,6 +1,6 @@
-//! What is missed where memory is short: policies on the same traces, with room for the same number of keys.
+//! Misses where memory is short: policies on the same traces, with room for the same number of keys.
 //!
-//! Each asks for a key and, where it is missing, sets it. What the first half of a trace misses is not counted. All have as
+//! Each asks for a key and, where it is missing, sets it. Misses in the first half of a trace are not counted. All have as
 //! many keys as Larder had with S3-FIFO: what a key takes beyond its bytes is measured elsewhere.
 
 use std::path::Path;
@@ -8,8 +8,8 @@ use std::thread;
 
 use anyhow::{Context as _, anyhow, ensure};
 use bench::resp::Client;
-use bench::trace::{S3Fifo, Scans, Trace, TraceSettings};
-use serde::{Deserialize, Serialize};
+use bench::trace::{Scans, Trace, TraceSettings};
+use serde::Serialize;
 
 use super::Wish;
 use super::store::{Running, Store, Wanted};
@@ -19,7 +19,7 @@ use crate::row::{Row, Subject};
 use crate::stage::{self, BOTH_CORES};
 
 /// Who decides what goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Eviction {
     LarderS3Fifo,
@@ -27,24 +27,21 @@ pub(crate) enum Eviction {
     LarderLfu,
     RedisLru,
     RedisLfu,
-    /// S3-FIFO object by object, in a simulation.
-    Model,
 }
 
 /// Have the memory of the case. The first says how many keys the others get.
 const OWN: [Eviction; 3] = [Eviction::LarderS3Fifo, Eviction::LarderLru, Eviction::LarderLfu];
-const RIVALS: [Eviction; 3] = [Eviction::RedisLru, Eviction::RedisLfu, Eviction::Model];
+const RIVALS: [Eviction; 2] = [Eviction::RedisLru, Eviction::RedisLfu];
 
 impl Eviction {
     /// Its title, its server, and what the server calls it.
-    fn parts(self) -> (&'static str, Option<Store>, &'static str) {
+    fn parts(self) -> (&'static str, Store, &'static str) {
         match self {
-            Self::LarderS3Fifo => ("Larder, allkeys-s3fifo", Some(Store::Larder), "allkeys-s3fifo"),
-            Self::LarderLru => ("Larder, allkeys-lru", Some(Store::Larder), "allkeys-lru"),
-            Self::LarderLfu => ("Larder, allkeys-lfu", Some(Store::Larder), "allkeys-lfu"),
-            Self::RedisLru => ("Redis, allkeys-lru", Some(Store::Redis), "allkeys-lru"),
-            Self::RedisLfu => ("Redis, allkeys-lfu", Some(Store::Redis), "allkeys-lfu"),
-            Self::Model => ("S3-FIFO, simulated", None, ""),
+            Self::LarderS3Fifo => ("Larder, allkeys-s3fifo", Store::Larder, "allkeys-s3fifo"),
+            Self::LarderLru => ("Larder, allkeys-lru", Store::Larder, "allkeys-lru"),
+            Self::LarderLfu => ("Larder, allkeys-lfu", Store::Larder, "allkeys-lfu"),
+            Self::RedisLru => ("Redis, allkeys-lru", Store::Redis, "allkeys-lru"),
+            Self::RedisLfu => ("Redis, allkeys-lfu", Store::Redis, "allkeys-lfu"),
         }
     }
 
@@ -52,7 +49,7 @@ impl Eviction {
         self.parts().0
     }
 
-    pub(crate) fn store(self) -> Option<Store> {
+    pub(crate) fn store(self) -> Store {
         self.parts().1
     }
 }
@@ -114,9 +111,9 @@ struct Played {
 impl Case {
     fn measure(self, larder: &Path) -> anyhow::Result<Row> {
         let mut row = Row::new(What::MissRatio, self.title, &[("missed", "%"), ("keys", "")]);
-        let own = self.played_by_all(OWN, larder, None)?;
+        let own = self.played_by_all(&OWN, larder, None)?;
         let keys = own[0].1.keys;
-        for (eviction, played) in own.into_iter().chain(self.played_by_all(RIVALS, larder, Some(keys))?) {
+        for (eviction, played) in own.into_iter().chain(self.played_by_all(&RIVALS, larder, Some(keys))?) {
             let figures = vec![played.missed_percent, played.keys as f64];
             row.add(Subject::Eviction(eviction), figures, 0);
         }
@@ -126,7 +123,7 @@ impl Case {
     /// At the same time: what is missed does not depend on when, and there is more than one core.
     fn played_by_all(
         self,
-        evictions: [Eviction; 3],
+        evictions: &[Eviction],
         larder: &Path,
         room: Option<usize>,
     ) -> anyhow::Result<Vec<(Eviction, Played)>> {
@@ -138,9 +135,8 @@ impl Case {
                 };
                 scope.spawn(playing)
             };
-            let playing = evictions.map(play);
-            let ended = playing.map(|one| one.join().map_err(|_| anyhow!("a player panicked"))?);
-            ended.into_iter().collect()
+            let playing: Vec<_> = evictions.iter().copied().map(play).collect();
+            playing.into_iter().map(|one| one.join().map_err(|_| anyhow!("a player panicked"))?).collect()
         })
     }
 
@@ -148,29 +144,15 @@ impl Case {
         Trace::new(TraceSettings { keys: KEYS, exponent: self.exponent, scans: self.scans, seed: 1 })
     }
 
-    fn simulated(self, keys: usize) -> Played {
-        let mut cache = S3Fifo::new(keys);
-        let mut missed = Missed::default();
-        for batch in batches(self.trace()) {
-            let missing: Vec<u64> = batch.iter().copied().filter(|key| !cache.get(*key)).collect();
-            missed.count(batch.len(), missing.len());
-            missing.iter().for_each(|key| cache.set(*key));
-        }
-        Played { missed_percent: missed.percent(), keys }
-    }
-
     fn played_by(self, eviction: Eviction, larder: &Path, room: Option<usize>) -> anyhow::Result<Played> {
         output::progress(&format!("{}: {}", self.title, eviction.title()));
-        let Some(store) = eviction.store() else {
-            return Ok(self.simulated(room.context("the room of a server")?));
-        };
         let wanted = Wanted {
             memory_mib: self.memory_mib,
             policy: Some(eviction.parts().2),
             cores: &BOTH_CORES,
             ..Wanted::default()
         };
-        let server = store.start(larder, &wanted)?;
+        let server = eviction.store().start(larder, &wanted)?;
         let mut client = Client::connect(server.address)?;
         if let Some(keys) = room.filter(|_| server.store == Store::Redis) {
             make_room_for(&mut client, keys)?;

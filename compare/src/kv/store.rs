@@ -8,14 +8,14 @@ use anyhow::Context as _;
 use bench::programs::larder_bench;
 use bench::resp::{Protocol, RespLoad, Values};
 use bench::server::{Ready, ServerCommand, ServerProcess, free_address};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::output;
 use crate::stage::SERVER_CORE;
 
 /// A server that keeps keys and values, or the one that keeps nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Store {
     /// Counts commands and writes ready replies: the limit.
@@ -23,13 +23,6 @@ pub(crate) enum Store {
     Larder,
     Redis,
     Memcached,
-}
-
-impl Store {
-    /// Whether it is a cache of somebody else.
-    pub(crate) fn is_peer(self) -> bool {
-        matches!(self, Self::Redis | Self::Memcached)
-    }
 }
 
 /// Whether a server can write what it has to disk.

@@ -18,7 +18,7 @@ use crate::Effort;
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
-use bench::origin::pass;
+use bench::pause::pass;
 
 /// What happens while GETs look on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

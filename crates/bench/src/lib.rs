@@ -4,12 +4,12 @@
 //! what failed, and what a server spent on them. Never links a data plane: what it measures, it meets on a socket.
 //!
 //! A [`result::Report`] is what every command ends with. It holds [`result::Run`]s (one load on one target),
-//! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON, HTML and images without being
-//! measured again. A chart is written once, as SVG; `resvg` paints the PNG of that.
+//! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON and an HTML page without being
+//! measured again.
 //!
-//! `http/` and `resp/` are the loads: loops over `mio` with HTTP/1.1, HTTP/2 and RESP of our own, because a tool that measures has to
-//! cost less than what it measures; the crate `h2` is asynchronous and owns its sockets. `null/` has the servers that they are measured
-//! against, `peers/` other servers, `server/` the process under load, `experiments/` whole set-ups, `report/` what is printed.
+//! `http/` and `resp/` are the loads: loops over `mio` with HTTP/1.1 and RESP of our own, because a tool that measures has to cost less than
+//! the server; HTTP/2 is the crate `h2`, over bytes in memory. `null/` has minimal servers, `peers/` other servers, `server/` the process
+//! under load, `experiments/` whole set-ups, `report/` the output.
 //!
 //! It has a binary of its own, `larder-bench`, so that the server links no crates for charts, fonts and schemas.
 
@@ -19,7 +19,7 @@ pub mod http;
 pub mod interrupt;
 pub mod null;
 pub mod observe;
-pub mod origin;
+pub mod pause;
 pub mod peers;
 pub mod programs;
 pub mod progress;

@@ -111,7 +111,7 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
         connections: arguments.connections.map(usize::from),
         instances: arguments.instances.map(usize::from),
         suites: arguments.suites.suites(),
-        progress: if arguments.quiet { Style::Quiet } else { Style::of_stderr() },
+        progress: if arguments.quiet { Style::Quiet } else { Style::Shown },
     };
     let mut report = experiment.run(&settings)?;
     terminal::version::VERSION.clone_into(&mut report.larder);

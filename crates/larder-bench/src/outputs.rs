@@ -21,14 +21,6 @@ pub(crate) struct OutputArguments {
     /// Write one HTML page with tables and charts that works offline
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-
-    /// Write every chart as SVG and as PNG
-    #[arg(long, value_name = "DIR")]
-    charts: Option<PathBuf>,
-
-    /// Write the mean and the standard deviation per URL, one file `mean sd url` for each run that has them
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
 }
 
 impl OutputArguments {
@@ -68,15 +60,10 @@ impl OutputArguments {
     ///
     /// # Errors
     ///
-    /// When a file can't be written, or a folder can't be made.
+    /// When a file can't be written.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let files = [&self.json, &self.html].into_iter().flatten();
-        files.filter(|path| path.as_os_str() != "-").try_for_each(|path| try_file(path))?;
-        let folders = [&self.charts, &self.data].into_iter().flatten();
-        folders.into_iter().try_for_each(|path| {
-            create_folder(path)?;
-            try_file(&path.join(".larder-bench"))
-        })
+        files.filter(|path| path.as_os_str() != "-").try_for_each(|path| try_file(path))
     }
 
     /// Shows `report` and writes the files that were asked for.
@@ -97,36 +84,9 @@ impl OutputArguments {
         if let Some(path) = &self.html {
             write_file(path, report::html(report).as_bytes())?;
         }
-        if let Some(directory) = &self.charts {
-            let images = report::images(report);
-            write_files(
-                directory,
-                images.iter().map(|image| (image.name.as_str(), image.content.as_slice())),
-            )?;
-        }
-        if let Some(directory) = &self.data {
-            let files = report::data_files(report);
-            anyhow::ensure!(
-                !files.is_empty(),
-                "no run has figures per URL, so there are no data files to write"
-            );
-            write_files(directory, files.iter().map(|(name, text)| (name.as_str(), text.as_bytes())))?;
-        }
         anyhow::ensure!(!interrupt::is_requested(), "interrupted: the figures are of the time until then");
         Ok(())
     }
-}
-
-fn write_files<'a>(directory: &Path, files: impl Iterator<Item = (&'a str, &'a [u8])>) -> anyhow::Result<()> {
-    create_folder(directory)?;
-    for (name, content) in files {
-        write_file(&directory.join(name), content)?;
-    }
-    Ok(())
-}
-
-fn create_folder(path: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(path).with_context(|| format!("{} can't be created", path.display()))
 }
 
 fn write_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use bench::report::{self, Named};
+use bench::report;
+use bench::result::{Report, Run};
 use clap::Args;
 
 use super::outputs::OutputArguments;
@@ -19,15 +20,20 @@ pub(crate) struct ReportArguments {
 }
 
 pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<()> {
-    let reports = arguments.files.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let merged = report::merge(reports).context("no report was given")?;
-    arguments.outputs.write(&merged)
+    let mut files = arguments.files.iter();
+    let mut all = read(files.next().context("no report was given")?)?;
+    for path in files {
+        let Report { runs, charts, expectations, .. } = read(path)?;
+        let name = path.file_stem().unwrap_or_default().display();
+        all.runs.extend(runs.into_iter().map(|run| Run { name: format!("{name}: {}", run.name), ..run }));
+        all.charts.extend(charts);
+        all.expectations.extend(expectations);
+    }
+    arguments.outputs.write(&all)
 }
 
-fn read(path: &Path) -> anyhow::Result<Named> {
+fn read(path: &Path) -> anyhow::Result<Report> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("can't read the report {}", path.display()))?;
-    let report = report::read(&text).with_context(|| path.display().to_string())?;
-    let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    Ok(Named { name, report })
+    report::read(&text).with_context(|| path.display().to_string())
 }

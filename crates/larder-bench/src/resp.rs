@@ -165,7 +165,7 @@ fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
     let server = Server::start(&arguments.server, || Ok(load.address))?;
     // What comes before the load is not to count for the server either.
     bench::resp::prepare(load).context("can't start the load")?;
-    let style = if arguments.quiet { Style::Quiet } else { Style::of_stderr() };
+    let style = if arguments.quiet { Style::Quiet } else { Style::Shown };
     let mut problem = None;
     let run = server.under(Progress::of_load("resp", load.until, style), |observer| {
         let RespRun { run, first_problem } = bench::resp::run(load, observer)?;

@@ -14,8 +14,7 @@ fn experiment(arguments: &[&str]) -> Output {
 fn coalescing_runs_judges_and_leaves_its_files() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let page = folder.path().join("page.html").display().to_string();
-    let charts = folder.path().join("charts").display().to_string();
-    let arguments = ["coalescing", "-d", "6", "--quiet", "--json", "-", "--html", &page, "--charts", &charts];
+    let arguments = ["coalescing", "-d", "6", "--quiet", "--json", "-", "--html", &page];
     let output = experiment(&arguments).succeeded();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let names: Vec<_> = report["runs"].as_array().expect("runs").iter().map(|run| &run["name"]).collect();
@@ -24,10 +23,7 @@ fn coalescing_runs_judges_and_leaves_its_files() {
     assert!(held.len() == 4 && held.iter().all(|expectation| expectation["holds"] == true), "{held:#?}");
     let page = std::fs::read_to_string(page).expect("the page");
     assert!(page.contains("collapse = process: one origin request per expiry"));
-    for file in ["requests-off.svg", "requests-off.png", "requests-process.svg", "requests-process.png"] {
-        let bytes = std::fs::metadata(format!("{charts}/{file}")).expect(file).len();
-        assert!(bytes > 1000, "{file} has {bytes} bytes");
-    }
+    assert!(page.contains("Requests at clients and at the origin, collapse = off") && page.contains("<svg"));
 }
 
 /// One of several servers at a time.
@@ -60,42 +56,9 @@ fn several_gateways_coalesce_as_one() {
 }
 
 #[test]
-fn what_was_purged_is_brought_by_no_gateway() {
-    let runs = for_a_moment(&["purge", "-d", "3"], &["p99 at most", "are hits"]);
-    assert_eq!(runs, ["requests", "purges", "purges elsewhere", "PUBLISH"]);
-}
-
-#[test]
-fn tiers_are_told_apart() {
-    let runs = for_a_moment(&["tiers", "-n", "200"], &["p50 at most"]);
-    assert_eq!(runs, ["local hit", "remote hit", "remote hit with Vary", "miss"]);
-}
-
-#[test]
-fn a_small_store_is_no_burden_to_the_origin() {
-    let runs = for_a_moment(&["store-room", "-n", "200"], &["within 2 %"]);
-    assert_eq!(runs, ["no store", "room for a tenth", "room for all", "connections closed"]);
-}
-
-#[test]
 fn a_gateway_that_shares_a_store_is_as_good_as_one_alone() {
     let runs = for_a_moment(&["proxy-cache", "-d", "1"], &["at least", "at most", "reach the API"]);
     assert_eq!(runs, ["no cache", "memory", "shared store"]);
-}
-
-#[test]
-fn an_origin_in_trouble_is_spared() {
-    let runs = for_a_moment(&["breaker", "-d", "1"], &["answered again"]);
-    assert_eq!(runs.len(), 20, "{runs:?}");
-    for name in ["slow, on: stale", "stopped, off: strict"] {
-        assert!(runs.iter().any(|run| run == name), "{name}: {runs:?}");
-    }
-}
-
-#[test]
-fn an_overloaded_origin_keeps_its_limit() {
-    let runs = for_a_moment(&["overload", "-d", "2"], &["p99", "ten times", "four fifths"]);
-    assert_eq!(runs, ["hits, idle", "hits", "forwarded", "refused"]);
 }
 
 /// Runs suites of poor-man-s-cache, and gives the runs and what was expected of them.
@@ -148,29 +111,13 @@ fn without_a_name_all_are_listed() {
     let output = experiment(&[]).succeeded();
     let text = output.text();
     let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(
-        names,
-        [
-            "coalescing",
-            "edge",
-            "proxy-cache",
-            "cache-aside",
-            "304",
-            "kv",
-            "store-faults",
-            "purge",
-            "tiers",
-            "store-room",
-            "breaker",
-            "overload"
-        ]
-    );
+    assert_eq!(names, ["coalescing", "edge", "proxy-cache", "cache-aside", "kv"]);
 }
 
 #[test]
 fn the_help_names_all_experiments() {
     let listed = experiment(&[]).text();
-    assert!(listed.lines().count() > 5, "{listed}");
+    assert!(listed.lines().count() == 5, "{listed}");
     let help = experiment(&["--help"]).text();
     listed.lines().for_each(|line| assert!(help.contains(line), "{line} is missing:\n{help}"));
 }
@@ -184,7 +131,7 @@ fn bad_arguments_are_told() {
     }
     check(
         &["other"],
-        "invalid value 'other' for '[NAME]'\n  [possible values: coalescing, edge, proxy-cache, cache-aside, 304, kv",
+        "invalid value 'other' for '[NAME]'\n  [possible values: coalescing, edge, proxy-cache, cache-aside, kv]",
     );
     check(&["coalescing", "-d", "0"], "expected a time from 1s to 15m");
     check(&["coalescing", "--instances", "1"], "expected a whole number from 2 to 16");

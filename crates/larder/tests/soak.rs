@@ -6,8 +6,12 @@ mod churn;
 mod crowd;
 #[path = "front/origin/nginx_pair.rs"]
 mod nginx_pair;
+#[path = "soak/overload.rs"]
+mod overload;
 #[path = "front/cache/pressure.rs"]
 mod pressure;
+#[path = "soak/purges.rs"]
+mod purges;
 #[path = "front/origin/same_answer.rs"]
 mod same_answer;
 #[path = "front/cache/users.rs"]
@@ -71,6 +75,17 @@ fn none_of_100_000_responses_is_made_for_somebody_else() {
     eprintln!("{outcome:#?}");
     assert_eq!(outcome.foreign.len(), 0);
     assert!(outcome.responses >= 100_000 && outcome.shared > 0 && outcome.collapsed > 0 && outcome.stale > 0);
+}
+
+/// Ten thousand purges, or a few less on a busy machine.
+#[test]
+fn purges_of_a_fleet_with_a_wrong_clock_leave_nothing_older() {
+    purges::run(Duration::from_secs(250));
+}
+
+#[test]
+fn an_overloaded_origin_keeps_its_limit_and_hits_go_on() {
+    overload::run(Duration::from_secs(300));
 }
 
 /// As poor-man-s-cache has published its figures; half an hour.

@@ -123,7 +123,7 @@ fn add_application(
 ) -> Result<Server, ExperimentError> {
     let node = program("node", "nodejs")?;
     let address = free_address()?;
-    let store = Store::LarderKv.start(stage, &[])?;
+    let store = Store::LarderKv.start(stage)?;
     let file = stage.new_folder()?.join("app.mjs");
     write_filled(&file, APP, &[])?;
     let mut command = Command::new(node);

@@ -112,7 +112,7 @@ const NODE: &str = include_str!("edge/cacheable.js");
 
 /// Redis with the answer in it.
 fn redis(stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
-    let redis = Store::Redis.start(stage, &[])?;
+    let redis = Store::Redis.start(stage)?;
     let stored = Client::connect(redis.address)
         .and_then(|mut client| client.ask(&[b"SET", b"/cacheable", ANSWER.as_bytes()]));
     match stored.map_err(unanswered)? {

@@ -1,21 +1,23 @@
 //! Gateways that share a store, and clients that ask them by hand, one request at a time.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::origin::pass;
+use crate::pause::pass;
 use crate::peers::{self, Client};
 use crate::resp;
-use crate::result::{Errors, Latencies, Point, Run, Series};
+use crate::result::{Errors, Latencies, Run};
 
 use super::findings::ExperimentError;
 use super::stage::{Server, Stage, free_address, io_error, metric, program};
 
 /// The same at all gateways: it is part of the cache key.
 pub(super) const HOST: &str = "shop.test";
+
+/// Room for all that an experiment stores.
+pub(super) const KV_MEMORY: [&str; 2] = ["--maxmemory", "4GiB"];
 
 /// What is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +27,10 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Starts it on a free port, with more arguments than it needs.
-    pub(super) fn start(self, stage: &mut Stage<'_>, arguments: &[&str]) -> Result<Server, ExperimentError> {
-        self.start_at(free_address()?, stage, arguments)
-    }
-
-    pub(super) fn start_at(
-        self,
-        address: SocketAddr,
-        stage: &mut Stage<'_>,
-        arguments: &[&str],
-    ) -> Result<Server, ExperimentError> {
-        let mut command = match self {
+    /// Starts it on a free port.
+    pub(super) fn start(self, stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
+        let address = free_address()?;
+        let command = match self {
             Self::Redis => {
                 let mut command = Command::new(program("redis-server", "redis-server")?);
                 let port = address.port().to_string();
@@ -46,11 +40,10 @@ impl Store {
             }
             Self::LarderKv => {
                 let mut command = Command::new(&stage.settings.larder);
-                command.args(["kv", "--workers", "1", "--listen", &address.to_string()]);
+                command.args(["kv", "--workers", "1", "--listen", &address.to_string()]).args(KV_MEMORY);
                 command
             }
         };
-        command.args(arguments);
         stage.start(command, address)
     }
 }
@@ -106,8 +99,6 @@ pub(super) enum Kind {
     /// For what another request fetched.
     Waited,
     Forwarded,
-    /// With 503, and when to come back.
-    Refused,
     Failed,
 }
 
@@ -118,60 +109,29 @@ impl Kind {
             200 if said.contains("; hit") => Self::Hit,
             200 if said.contains("; collapsed") => Self::Waited,
             200 => Self::Forwarded,
-            503 if answer.field("retry-after").is_some() => Self::Refused,
             _ => Self::Failed,
         }
     }
-
-    pub(super) fn has_failed(self) -> bool {
-        matches!(self, Self::Refused | Self::Failed)
-    }
 }
 
-/// One client with a connection to each gateway.
+/// One client of a gateway.
 pub(super) struct Asker {
-    gateways: Vec<SocketAddr>,
-    clients: Vec<Option<Client>>,
+    gateway: SocketAddr,
+    client: Option<Client>,
 }
 
 impl Asker {
-    pub(super) fn new(gateways: &[SocketAddr]) -> Self {
-        let clients = gateways.iter().map(|gateway| Client::connect_for(HOST, *gateway).ok()).collect();
-        Self { gateways: gateways.to_vec(), clients }
+    pub(super) fn new(gateway: SocketAddr) -> Self {
+        Self { gateway, client: Client::connect_for(HOST, gateway).ok() }
     }
 
-    /// Asks one of them.
-    pub(super) fn ask(
-        &mut self,
-        gateway: usize,
-        path: &str,
-        fields: &[&str],
-    ) -> (Kind, Option<peers::Answer>) {
-        let client = &mut self.clients[gateway];
-        let got = client.as_mut().and_then(|client| client.get(path, fields).ok());
-        if got.is_none() {
-            *client = Client::connect_for(HOST, self.gateways[gateway]).ok();
+    pub(super) fn ask(&mut self, path: &str) -> Kind {
+        let answer = self.client.as_mut().and_then(|client| client.get(path, &[]).ok());
+        if answer.is_none() {
+            self.client = Client::connect_for(HOST, self.gateway).ok();
         }
-        (got.as_ref().map_or(Kind::Failed, Kind::of), got)
+        answer.as_ref().map_or(Kind::Failed, Kind::of)
     }
-}
-
-/// What one client does until it is over: a request, and a rest until its pace allows the next one. `visit` is told how many there were
-/// before.
-pub(super) fn visits(
-    pace: Duration,
-    begun: Instant,
-    is_over: impl Fn() -> bool,
-    mut visit: impl FnMut(usize) -> Kind,
-) -> Vec<Answer> {
-    let mut answers = Vec::new();
-    while !is_over() {
-        let asked = Instant::now();
-        let kind = visit(answers.len());
-        answers.push(Answer { at_s: (asked - begun).as_secs_f64(), kind, latency: asked.elapsed() });
-        pass(pace.saturating_sub(asked.elapsed()));
-    }
-    answers
 }
 
 /// A connection to a store, to measure what a question and its answer take.
@@ -218,27 +178,12 @@ pub(super) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// A percentile of each half second, in milliseconds.
-pub(super) fn latency_series<'a>(
-    name: &str,
-    answers: impl Iterator<Item = &'a Answer>,
-    percent: usize,
-) -> Series {
-    let mut halves: BTreeMap<usize, Vec<&Answer>> = BTreeMap::new();
-    answers.for_each(|answer| halves.entry((answer.at_s * 2.0) as usize).or_default().push(answer));
-    let point = |(half, those): (usize, Vec<&Answer>)| {
-        let y = percentile(&latencies_ms(those.into_iter()), percent);
-        Point { x: half as f64 / 2.0, y, ribbon: None }
-    };
-    Series { name: name.to_owned(), points: halves.into_iter().map(point).collect() }
-}
-
 /// What the answers of a load come to.
 pub(super) fn run_of<'a>(name: &str, load: &str, answers: impl Iterator<Item = &'a Answer>) -> Run {
     let (mut latencies, mut failed, mut elapsed_s) = (Latencies::default(), 0, 0.0_f64);
     for answer in answers {
         latencies.record_time(answer.latency);
-        failed += u64::from(answer.kind.has_failed());
+        failed += u64::from(answer.kind == Kind::Failed);
         elapsed_s = elapsed_s.max(answer.at_s);
     }
     let requests = latencies.count() - failed;

@@ -3,23 +3,16 @@
 //! Every server listens on a free port of the loopback address, has a temporary folder of its own, and ends with the
 //! experiment, also when that fails or is interrupted.
 
-mod breaker;
 mod cache_aside;
 mod coalescing;
-mod conditional;
 mod edge;
 mod findings;
 mod fleet;
 mod kv;
-mod overload;
 mod proxy_cache;
-mod purge;
 mod samples;
 mod settings;
 mod stage;
-mod store_faults;
-mod store_room;
-mod tiers;
 
 use crate::result::Report;
 
@@ -46,7 +39,7 @@ const fn experiment(name: &'static str, summary: &'static str, run: Script) -> E
 }
 
 impl Experiment {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 5] = [
         experiment(
             "coalescing",
             "many clients, one slow URL that expires: requests that reach the origin; several gateways with --instances",
@@ -67,37 +60,10 @@ impl Experiment {
             "each URL of a slow origin, with and without a cache, at several concurrencies",
             cache_aside::run,
         ),
-        experiment("304", "clients that send conditional requests", conditional::run),
         experiment(
             "kv",
             "the suites of poor-man-s-cache on Larder, in both protocols, and on Redis",
             kv::run,
-        ),
-        experiment(
-            "store-faults",
-            "two gateways whose shared Redis hangs, dies or runs out of memory",
-            store_faults::run,
-        ),
-        experiment("purge", "three gateways that share a Redis, during thousands of purges", purge::run),
-        experiment(
-            "tiers",
-            "a hit in memory, a hit in the shared store, a miss, and a round trip to the store",
-            tiers::run,
-        ),
-        experiment(
-            "store-room",
-            "four gateways with little memory and a shared store that fits a tenth of the data, then all of it",
-            store_room::run,
-        ),
-        experiment(
-            "breaker",
-            "an origin that is slow, resets, answers 503 or hangs, with and without a circuit breaker",
-            breaker::run,
-        ),
-        experiment(
-            "overload",
-            "ten times the requests that an origin can answer, and hits meanwhile",
-            overload::run,
         ),
     ];
 

@@ -26,7 +26,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     let gateway = stage.gateway(&origin, "")?;
     warm(stage, &targets, &gateway)?;
     let (memory, memory_forwards) = cached(stage, "memory", &targets, &gateway, &origin)?;
-    let store = Store::Redis.start(stage, &[])?;
+    let store = Store::Redis.start(stage)?;
     let tables = fleet::shared(store.address);
     let gateways = [stage.gateway_with(&origin, &tables, "")?, stage.gateway_with(&origin, &tables, "")?];
     fleet::are_one(&gateways)?;

@@ -11,7 +11,6 @@ use tempfile::TempDir;
 
 use crate::http::HttpLoad;
 use crate::observe::Observer;
-use crate::origin::{Origin, Reply};
 use crate::peers::{Client, Values};
 use crate::programs::on_path;
 use crate::progress::Progress;
@@ -37,15 +36,6 @@ pub(super) struct Server {
     /// Of a gateway.
     pub(super) admin: Option<SocketAddr>,
     pub(super) process: ServerProcess,
-}
-
-/// What a gateway is told beside its addresses.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Gateway<'a> {
-    /// Keys and tables of its configuration.
-    pub(super) tables: &'a str,
-    pub(super) sites: &'a str,
-    pub(super) environment: &'a [(&'a str, &'a str)],
 }
 
 impl Server {
@@ -95,23 +85,16 @@ impl<'a> Stage<'a> {
         tables: &str,
         site: &str,
     ) -> Result<Server, ExperimentError> {
-        let url = origin.url("");
-        let sites = format!("[[site]]\nname = \"experiment\"\norigin = \"{url}\"\n{site}\n");
-        self.gateway_as(Gateway { tables, sites: &sites, ..Gateway::default() })
-    }
-
-    /// Larder as it is told.
-    pub(super) fn gateway_as(&mut self, gateway: Gateway<'_>) -> Result<Server, ExperimentError> {
         let (address, admin) = (free_address()?, free_address()?);
-        let folder = self.new_folder()?;
-        let file = folder.join("larder.toml");
-        let Gateway { tables, sites, environment } = gateway;
+        let file = self.new_folder()?.join("larder.toml");
+        let url = origin.url("");
         let text = format!(
-            "listen = [\"{address}\"]\n{tables}\n[admin]\nlisten = \"{admin}\"\n[log]\nlevel = \"warn\"\n[limits]\nconnections_max = 20000\n{sites}"
+            "listen = [\"{address}\"]\n{tables}\n[admin]\nlisten = \"{admin}\"\n[log]\nlevel = \"warn\"\n[limits]\nconnections_max = 20000\n\
+             [[site]]\nname = \"experiment\"\norigin = \"{url}\"\n{site}\n"
         );
         fs::write(&file, text).map_err(|source| io_error("the configuration can't be written", source))?;
         let mut command = Command::new(&self.settings.larder);
-        command.arg("serve").arg("--config").arg(&file).envs(environment.iter().copied());
+        command.arg("serve").arg("--config").arg(&file);
         Ok(Server { admin: Some(admin), ..self.start(command, address)? })
     }
 
@@ -165,13 +148,6 @@ impl<'a> Stage<'a> {
             expectations: findings.expectations,
         }
     }
-}
-
-/// An origin in this process.
-pub(super) fn own_origin(
-    reply: impl Fn(&str, u64) -> Reply + Send + Sync + 'static,
-) -> Result<Origin, ExperimentError> {
-    Origin::start(reply).map_err(|source| io_error("no origin can be started", source))
 }
 
 /// How often a URL was asked for at the mock origin.

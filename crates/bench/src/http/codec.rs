@@ -24,6 +24,9 @@ pub(super) trait Codec: Debug + Send {
     /// Puts a request behind what is to be sent; a tag makes it conditional.
     fn begin(&mut self, pending: Pending, prepared: &Prepared, known_tag: Option<&[u8]>, out: &mut Vec<u8>);
 
+    /// Puts bytes of the protocol behind what is to be sent, if `begin` did not do that.
+    fn flush(&mut self, _out: &mut Vec<u8>) {}
+
     /// Reads what came; what has to be said to it goes behind what is to be sent.
     fn receive(&mut self, input: &[u8], sink: &mut dyn Sink, out: &mut Vec<u8>) -> Result<Then, Malformed>;
 

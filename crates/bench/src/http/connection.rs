@@ -8,7 +8,6 @@ use super::exchange::Pending;
 use super::h1::H1;
 use super::h2::H2;
 use super::load::{HttpLoad, Protocol, Revisit};
-use super::plan::Server;
 use super::prepare::Prepared;
 use super::response::Tags;
 use super::transport::Transport;
@@ -51,15 +50,11 @@ pub(super) enum State {
 }
 
 impl Connection {
-    pub(super) fn new(load: &HttpLoad, server: &Server) -> Self {
+    pub(super) fn new(load: &HttpLoad) -> Self {
         let tags = if load.revisit == Revisit::Conditional { Tags::Kept } else { Tags::Ignored };
         let codec: Box<dyn Codec> = match load.protocol {
             Protocol::Http1 { pipelining } => Box::new(H1::new(pipelining, tags)),
-            Protocol::Http2 { streams } => {
-                let payload_bytes_max =
-                    server.requests.iter().map(|request| request.payload.len()).max().unwrap_or_default();
-                Box::new(H2::new(streams, payload_bytes_max))
-            }
+            Protocol::Http2 { streams } => Box::new(H2::new(streams)),
         };
         Self {
             state: State::Closed,

@@ -1,328 +1,287 @@
-//! HTTP/2 on one connection (RFC 9113), as far as a client needs it that asks and counts.
+//! HTTP/2 on one connection, spoken by the crate `h2` over bytes in memory.
 //!
-//! Windows are opened as wide as they go, server push is refused, and the header tables have no size, so that neither
-//! flow control nor header compression costs the generator anything per request.
+//! The crate is asynchronous and wants a socket. It gets a [`Pipe`], and is polled when bytes have come or requests are to go out: the worker's
+//! loop stays the only one, without a runtime. Windows are opened as wide as they go, server push is refused, and the header table of
+//! responses has no size, so that a response costs the generator little.
 
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use h2::RecvStream;
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::codec::Codec;
 use super::exchange::{Answer, Malformed, Pending, Sink, Then};
-use super::frame::{FRAME_BYTES_MAX, Frame, FrameReader, Kind, Part, flag};
-use super::hpack;
 use super::prepare::Prepared;
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const WINDOW_MAX: u32 = (1 << 31) - 1;
-const WINDOW_AT_BEGIN: u32 = 65_535;
-/// The connection's window is filled up again when this much of it is used.
-const WINDOW_REFILL: u32 = 1 << 29;
-/// A connection is replaced before its stream numbers run out.
-const STREAM_LAST: u32 = (1 << 31) - 1001;
-const HEADER_SECTION_BYTES_MAX: usize = 64 * 1024;
+const MALFORMED: Malformed = Malformed("bytes that are no HTTP/2");
 
 #[derive(Debug)]
 pub(super) struct H2 {
     depth: usize,
-    /// The largest request body of the load.
-    payload_bytes_max: usize,
-    frames: FrameReader,
-    waiting: Vec<Stream>,
-    next_stream: u32,
-    peer: Peer,
-    /// A header section that goes on in the next frame.
-    section: Vec<u8>,
-    unfinished: Option<Frame>,
-    used_window: u32,
+    pipe: Pipe,
+    session: Option<Session>,
+    exchanges: FuturesUnordered<Exchange>,
+    /// Requests that the connection did not take, or whose server goes away.
+    left: Vec<Pending>,
+    woken: Arc<Woken>,
+    has_heard: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Stream {
-    id: u32,
-    pending: Pending,
-    status: Option<u16>,
-    is_first_byte_told: bool,
-}
-
-/// What the server said about itself.
+/// A connection that lasts.
 #[derive(Debug)]
-struct Peer {
-    has_spoken: bool,
-    streams_max: usize,
-    stream_window: i64,
-    window: i64,
-    /// The last stream that it takes, once it goes away.
-    last_stream: Option<u32>,
+struct Session {
+    requests: SendRequest<Bytes>,
+    connection: Connection<Pipe, Bytes>,
+    /// No further request goes out.
+    is_closing: bool,
+    end: Option<Result<Then, Malformed>>,
 }
 
 impl H2 {
-    pub(super) fn new(depth: usize, payload_bytes_max: usize) -> Self {
+    pub(super) fn new(depth: usize) -> Self {
         Self {
             depth,
-            payload_bytes_max,
-            frames: FrameReader::default(),
-            waiting: Vec::with_capacity(depth),
-            next_stream: 1,
-            peer: Peer::unheard(),
-            section: Vec::new(),
-            unfinished: None,
-            used_window: 0,
+            pipe: Pipe::default(),
+            session: None,
+            exchanges: FuturesUnordered::new(),
+            left: Vec::new(),
+            woken: Arc::default(),
+            has_heard: false,
         }
     }
 
-    /// Whether nothing more will come of this connection.
-    fn is_finished(&self) -> bool {
-        match self.peer.last_stream {
-            Some(last) => self.waiting.iter().all(|stream| stream.id > last),
-            None => self.next_stream >= STREAM_LAST && self.waiting.is_empty(),
-        }
-    }
-
-    fn frame(
-        &mut self,
-        frame: Frame,
-        payload: &[u8],
-        sink: &mut dyn Sink,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Malformed> {
-        if !self.peer.has_spoken && frame.kind != Kind::SETTINGS {
-            return Err(Malformed("no SETTINGS frame at the begin"));
-        }
-        if self.unfinished.is_some() && frame.kind != Kind::CONTINUATION {
-            return Err(Malformed("a header section that is not continued"));
-        }
-        match frame.kind {
-            Kind::HEADERS => self.headers(frame, payload, sink),
-            Kind::CONTINUATION => self.continuation(frame, payload, sink),
-            Kind::RST_STREAM => {
-                self.finish(frame.stream, Some(Answer::Reset), sink);
-                Ok(())
+    /// Lets the crate work with what came, until it has nothing more to do.
+    fn advance(&mut self, sink: &mut dyn Sink) {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        let cx = &mut Context::from_waker(&waker);
+        self.woken.0.store(true, Ordering::Relaxed);
+        while self.woken.0.swap(false, Ordering::Relaxed) {
+            if let Some(session) = &mut self.session {
+                session.poll(cx);
             }
-            Kind::SETTINGS => self.settings(frame, payload, out),
-            Kind::PING => ping(frame, payload, out),
-            Kind::GOAWAY => {
-                self.peer.last_stream = Some(number(payload)? & WINDOW_MAX);
-                Ok(())
-            }
-            Kind::WINDOW_UPDATE if frame.stream == 0 => {
-                self.peer.window += i64::from(number(payload)? & WINDOW_MAX);
-                Ok(())
-            }
-            Kind::PUSH_PROMISE => Err(Malformed("a push that was refused")),
-            _ => Ok(()),
-        }
-    }
-
-    fn headers(&mut self, frame: Frame, payload: &[u8], sink: &mut dyn Sink) -> Result<(), Malformed> {
-        let mut block = frame.without_padding(payload)?;
-        if frame.flags & flag::PRIORITY != 0 {
-            block = block.get(5..).ok_or(Malformed("a HEADERS frame without its priority"))?;
-        }
-        if frame.flags & flag::END_HEADERS != 0 {
-            return self.section_end(frame, block, sink);
-        }
-        self.section.clear();
-        self.section.extend_from_slice(block);
-        self.unfinished = Some(frame);
-        Ok(())
-    }
-
-    fn continuation(&mut self, frame: Frame, payload: &[u8], sink: &mut dyn Sink) -> Result<(), Malformed> {
-        let begun = self.unfinished.filter(|begun| begun.stream == frame.stream);
-        let begun = begun.ok_or(Malformed("a CONTINUATION frame of nothing"))?;
-        self.section.extend_from_slice(payload);
-        if self.section.len() > HEADER_SECTION_BYTES_MAX {
-            return Err(Malformed("a header section without end"));
-        }
-        if frame.flags & flag::END_HEADERS == 0 {
-            return Ok(());
-        }
-        self.unfinished = None;
-        let section = std::mem::take(&mut self.section);
-        let outcome = self.section_end(begun, &section, sink);
-        self.section = section;
-        outcome
-    }
-
-    fn section_end(&mut self, frame: Frame, block: &[u8], sink: &mut dyn Sink) -> Result<(), Malformed> {
-        let Some(stream) = self.waiting.iter_mut().find(|stream| stream.id == frame.stream) else {
-            return Ok(());
-        };
-        if !stream.is_first_byte_told {
-            stream.is_first_byte_told = true;
-            sink.first_byte(stream.pending);
-        }
-        if stream.status.is_none() {
-            let status = hpack::status(block)?.ok_or(Malformed("a response without a status"))?;
-            stream.status = (status >= 200).then_some(status);
-        }
-        if frame.flags & flag::END_STREAM != 0 {
-            self.finish(frame.stream, None, sink);
-        }
-        Ok(())
-    }
-
-    fn data_end(&mut self, frame: Frame, sink: &mut dyn Sink, out: &mut Vec<u8>) -> Result<(), Malformed> {
-        if !self.peer.has_spoken || self.unfinished.is_some() {
-            return Err(Malformed("a DATA frame out of place"));
-        }
-        self.used_window += frame.length;
-        if self.used_window > WINDOW_REFILL {
-            window_update(out, self.used_window);
-            self.used_window = 0;
-        }
-        if frame.flags & flag::END_STREAM != 0 {
-            self.finish(frame.stream, None, sink);
-        }
-        Ok(())
-    }
-
-    /// A stream ended, with the answer given or the status that came.
-    fn finish(&mut self, id: u32, answer: Option<Answer>, sink: &mut dyn Sink) {
-        let Some(at) = self.waiting.iter().position(|stream| stream.id == id) else { return };
-        let stream = self.waiting.swap_remove(at);
-        let status = || stream.status.map_or(Answer::Reset, Answer::Status);
-        sink.answered(stream.pending, answer.unwrap_or_else(status));
-    }
-
-    fn settings(&mut self, frame: Frame, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
-        if frame.flags & flag::ACK != 0 {
-            return Ok(());
-        }
-        let (settings, []) = payload.as_chunks::<6>() else { return Err(Malformed("half a setting")) };
-        for [name_high, name_low, value @ ..] in settings {
-            let value = u32::from_be_bytes(*value);
-            match u16::from_be_bytes([*name_high, *name_low]) {
-                3 => self.peer.streams_max = usize::try_from(value).unwrap_or(usize::MAX),
-                4 => self.peer.stream_window = i64::from(value),
-                _ => {}
+            while let Poll::Ready(Some((pending, outcome))) = self.exchanges.poll_next_unpin(cx) {
+                self.go_on(pending, outcome, sink);
             }
         }
-        if self.peer.stream_window < i64::try_from(self.payload_bytes_max).unwrap_or(i64::MAX) {
-            return Err(Malformed("a window smaller than the request body"));
+    }
+
+    fn go_on(&mut self, pending: Pending, outcome: Outcome, sink: &mut dyn Sink) {
+        match outcome {
+            Outcome::Head(status, body) => {
+                sink.first_byte(pending);
+                if body.is_end_stream() {
+                    sink.answered(pending, Answer::Status(status));
+                } else {
+                    self.exchanges.push(Exchange { pending, step: Step::Body(status, body) });
+                }
+            }
+            Outcome::Whole(status) => sink.answered(pending, Answer::Status(status)),
+            Outcome::Failed(error) if error.is_reset() => sink.answered(pending, Answer::Reset),
+            Outcome::Failed(_) => self.left.push(pending),
         }
-        self.peer.has_spoken = true;
-        head(out, 0, Kind::SETTINGS, flag::ACK, 0);
-        Ok(())
+    }
+}
+
+impl Session {
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        if self.end.is_none()
+            && let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(cx)
+        {
+            self.end = Some(match ended {
+                Err(error) if !(error.is_go_away() && error.is_remote()) => Err(MALFORMED),
+                _ => Ok(Then::Close),
+            });
+        }
+        self.is_closing |= self.end.is_some() || matches!(self.requests.poll_ready(cx), Poll::Ready(Err(_)));
     }
 }
 
 impl Codec for H2 {
     fn open(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice(PREFACE);
-        let settings: [(u16, u32); 3] = [(1, 0), (2, 0), (4, WINDOW_MAX)];
-        head(out, 18, Kind::SETTINGS, 0, 0);
-        for (name, value) in settings {
-            out.extend_from_slice(&name.to_be_bytes());
-            out.extend_from_slice(&value.to_be_bytes());
+        let mut builder = Builder::new();
+        builder.enable_push(false).header_table_size(0);
+        builder.initial_window_size(WINDOW_MAX).initial_connection_window_size(WINDOW_MAX);
+        let handshake = std::pin::pin!(builder.handshake(self.pipe.clone()));
+        if let Poll::Ready(Ok((requests, connection))) =
+            handshake.poll(&mut Context::from_waker(Waker::noop()))
+        {
+            self.session = Some(Session { requests, connection, is_closing: false, end: None });
         }
-        window_update(out, WINDOW_MAX - WINDOW_AT_BEGIN);
+        self.flush(out);
     }
 
     fn is_ready(&self) -> bool {
-        self.peer.has_spoken
+        self.has_heard
     }
 
     fn room(&self) -> usize {
-        let payload = i64::try_from(self.payload_bytes_max).unwrap_or(i64::MAX);
-        let is_closed = self.peer.last_stream.is_some() || self.next_stream >= STREAM_LAST;
-        if !self.peer.has_spoken
-            || is_closed
-            || self.peer.window < payload
-            || self.peer.stream_window < payload
-        {
-            return 0;
-        }
-        self.depth.min(self.peer.streams_max).saturating_sub(self.waiting.len())
+        let open = self.session.as_ref().filter(|session| !session.is_closing && self.has_heard);
+        let streams = open.map_or(0, |session| session.requests.current_max_send_streams());
+        self.depth.min(streams).saturating_sub(self.exchanges.len())
     }
 
     fn oldest(&self) -> Option<Instant> {
-        self.waiting.iter().map(|stream| stream.pending.sent).min()
+        self.exchanges
+            .iter()
+            .map(|exchange| &exchange.pending)
+            .chain(&self.left)
+            .map(|pending| pending.sent)
+            .min()
     }
 
-    fn begin(&mut self, pending: Pending, prepared: &Prepared, _tag: Option<&[u8]>, out: &mut Vec<u8>) {
-        let id = self.next_stream;
-        self.next_stream += 2;
+    fn begin(&mut self, pending: Pending, prepared: &Prepared, _tag: Option<&[u8]>, _out: &mut Vec<u8>) {
         let has_body = !prepared.payload.is_empty();
-        let flags = flag::END_HEADERS | if has_body { 0 } else { flag::END_STREAM };
-        head(out, prepared.bytes.len(), Kind::HEADERS, flags, id);
-        out.extend_from_slice(&prepared.bytes);
-        if has_body {
-            head(out, prepared.payload.len(), Kind::DATA, flag::END_STREAM, id);
-            out.extend_from_slice(&prepared.payload);
-            self.peer.window -= i64::try_from(prepared.payload.len()).unwrap_or(i64::MAX);
+        let request = prepared.request.clone().expect("the load is of HTTP/2");
+        let sent = self.session.as_mut().map(|session| session.requests.send_request(request, !has_body));
+        let Some(Ok((response, mut body))) = sent else { return self.left.push(pending) };
+        if has_body && body.send_data(prepared.payload.clone(), true).is_err() {
+            return self.left.push(pending);
         }
-        self.waiting.push(Stream { id, pending, status: None, is_first_byte_told: false });
+        self.exchanges.push(Exchange { pending, step: Step::Head(response) });
     }
 
-    fn receive(
-        &mut self,
-        mut input: &[u8],
-        sink: &mut dyn Sink,
-        out: &mut Vec<u8>,
-    ) -> Result<Then, Malformed> {
-        while !input.is_empty() {
-            let (used, part) = self.frames.read(input)?;
-            input = &input[used..];
-            match part {
-                Part::Nothing => {}
-                Part::DataEnd(frame) => self.data_end(frame, sink, out)?,
-                Part::Whole(frame) => {
-                    // Taken out while it is looked at; handed back for its memory.
-                    let payload = self.frames.take_payload();
-                    let outcome = self.frame(frame, &payload, sink, out);
-                    self.frames.give_back(payload);
-                    outcome?;
-                }
-            }
-            if self.is_finished() {
-                return Ok(Then::Close);
-            }
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        if let Some(session) = &mut self.session {
+            session.poll(&mut Context::from_waker(&waker));
         }
-        Ok(Then::GoOn)
+        out.append(&mut self.pipe.bytes().output);
+    }
+
+    fn receive(&mut self, input: &[u8], sink: &mut dyn Sink, out: &mut Vec<u8>) -> Result<Then, Malformed> {
+        self.pipe.bytes().input.extend_from_slice(input);
+        self.advance(sink);
+        out.append(&mut self.pipe.bytes().output);
+        self.has_heard = true;
+        let Some(session) = &self.session else { return Err(MALFORMED) };
+        match session.end {
+            Some(end) => end,
+            None if session.is_closing && self.exchanges.is_empty() => Ok(Then::Close),
+            None => Ok(Then::GoOn),
+        }
     }
 
     fn give_up(&mut self) -> Vec<Pending> {
-        self.frames = FrameReader::default();
-        self.next_stream = 1;
-        self.peer = Peer::unheard();
-        self.section.clear();
-        self.unfinished = None;
-        self.used_window = 0;
-        self.waiting.drain(..).map(|stream| stream.pending).collect()
+        let fresh = Self::new(self.depth);
+        let Self { exchanges, mut left, .. } = std::mem::replace(self, fresh);
+        left.extend(exchanges.into_iter().map(|exchange| exchange.pending));
+        left.sort_by_key(|pending| pending.sent);
+        left
     }
 }
 
-impl Peer {
-    fn unheard() -> Self {
-        let window = i64::from(WINDOW_AT_BEGIN);
-        Self { has_spoken: false, streams_max: usize::MAX, stream_window: window, window, last_stream: None }
+/// A request and its response.
+#[derive(Debug)]
+struct Exchange {
+    pending: Pending,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    Head(ResponseFuture),
+    Body(u16, RecvStream),
+}
+
+enum Outcome {
+    Head(u16, RecvStream),
+    Whole(u16),
+    Failed(h2::Error),
+}
+
+impl Future for Exchange {
+    type Output = (Pending, Outcome);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = match &mut self.step {
+            Step::Head(response) => match std::task::ready!(Pin::new(response).poll(cx)) {
+                Ok(response) => Outcome::Head(response.status().as_u16(), response.into_body()),
+                Err(error) => Outcome::Failed(error),
+            },
+            Step::Body(status, body) => std::task::ready!(drain(*status, body, cx)),
+        };
+        Poll::Ready((self.pending, outcome))
     }
 }
 
-fn ping(frame: Frame, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
-    if payload.len() != 8 {
-        return Err(Malformed("a PING frame of a wrong length"));
+/// Steps over the body.
+fn drain(status: u16, body: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Outcome> {
+    loop {
+        match std::task::ready!(body.poll_data(cx)) {
+            Some(Ok(data)) => match body.flow_control().release_capacity(data.len()) {
+                Ok(()) => {}
+                Err(error) => return Poll::Ready(Outcome::Failed(error)),
+            },
+            Some(Err(error)) => return Poll::Ready(Outcome::Failed(error)),
+            None => return Poll::Ready(Outcome::Whole(status)),
+        }
     }
-    if frame.flags & flag::ACK == 0 {
-        head(out, 8, Kind::PING, flag::ACK, 0);
-        out.extend_from_slice(payload);
+}
+
+/// Says that something can go on.
+#[derive(Debug, Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
     }
-    Ok(())
 }
 
-fn window_update(out: &mut Vec<u8>, increment: u32) {
-    head(out, 4, Kind::WINDOW_UPDATE, 0, 0);
-    out.extend_from_slice(&increment.to_be_bytes());
+/// Bytes from the socket, and those for it.
+#[derive(Clone, Debug, Default)]
+struct Pipe(Arc<Mutex<PipeBytes>>);
+
+#[derive(Debug, Default)]
+struct PipeBytes {
+    input: BytesMut,
+    output: Vec<u8>,
 }
 
-fn head(out: &mut Vec<u8>, length: usize, kind: Kind, flags: u8, stream: u32) {
-    debug_assert!(length <= FRAME_BYTES_MAX, "a frame the server has to take");
-    let [_, high, middle, low] = u32::try_from(length).expect("at most 16 KiB").to_be_bytes();
-    out.extend_from_slice(&[high, middle, low, kind.0, flags]);
-    out.extend_from_slice(&stream.to_be_bytes());
+impl Pipe {
+    fn bytes(&self) -> MutexGuard<'_, PipeBytes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn number(payload: &[u8]) -> Result<u32, Malformed> {
-    let bytes = payload.first_chunk::<4>().ok_or(Malformed("a frame that is too short"))?;
-    Ok(u32::from_be_bytes(*bytes))
+impl AsyncRead for Pipe {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let input = &mut self.bytes().input;
+        let length = input.len().min(buffer.remaining());
+        if length == 0 {
+            return Poll::Pending;
+        }
+        buffer.put_slice(&input[..length]);
+        input.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(self: Pin<&mut Self>, _cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.bytes().output.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each thread runs one loop over non-blocking sockets (`worker`), which takes requests from a schedule (`tickets`),
 //! sends bytes that were prepared before (`prepare`), and reads of the answers what it takes to find their ends (`h1`,
-//! `h2`). The protocols know no sockets, so that any division of an answer into reads can be tried without one.
+//! `h2`, by the crate of that name). The protocols know no sockets, so that any division of an answer into reads can be tried without one.
 //! Memory is bounded: histograms have a fixed size, a connection holds the begin of one head at most.
 //!
 //! The caller's thread collects and reports while the others work; to drive a load beside something else, give it a
@@ -14,10 +14,8 @@ mod collect;
 mod connection;
 mod error;
 mod exchange;
-mod frame;
 mod h1;
 mod h2;
-mod hpack;
 pub mod list;
 mod load;
 mod plan;

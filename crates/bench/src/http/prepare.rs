@@ -1,20 +1,18 @@
 //! The bytes of a request, made once and sent many times.
 
 use super::LoadError;
-use super::hpack::Block;
 use super::load::{HttpLoad, Protocol, Reuse, Target};
 use super::response::Body;
 
-/// With HTTP/2 a request body has to fit into one frame.
-const H2_BODY_BYTES_MAX: usize = 16_384;
-
 #[derive(Clone, Debug)]
 pub(super) struct Prepared {
-    /// HTTP/1.1: the whole request. HTTP/2: its header block.
+    /// HTTP/1.1: the whole request.
     pub(super) bytes: Vec<u8>,
     /// HTTP/1.1: where a further field may stand.
     pub(super) field_at: usize,
-    /// HTTP/2: what goes into a DATA frame.
+    /// HTTP/2: the request without its content.
+    pub(super) request: Option<http::Request<()>>,
+    /// HTTP/2: its content.
     pub(super) payload: bytes::Bytes,
     /// Of the answer.
     pub(super) body: Body,
@@ -31,6 +29,7 @@ pub(super) fn request(target: &Target, load: &HttpLoad, figure: usize) -> Result
     let mut prepared = Prepared {
         bytes: Vec::new(),
         field_at: 0,
+        request: None,
         payload: bytes::Bytes::new(),
         body,
         status: target.status,
@@ -42,12 +41,8 @@ pub(super) fn request(target: &Target, load: &HttpLoad, figure: usize) -> Result
             prepared.field_at = head.len() - 2;
             prepared.bytes = [head.as_bytes(), &target.body].concat();
         }
-        Protocol::Http2 { .. } if target.body.len() > H2_BODY_BYTES_MAX => {
-            let what = format!("with HTTP/2 a request body has at most {H2_BODY_BYTES_MAX} bytes");
-            return Err(LoadError::Settings(what));
-        }
         Protocol::Http2 { .. } => {
-            prepared.bytes = block(target);
+            prepared.request = Some(h2_request(target)?);
             prepared.payload = target.body.clone();
         }
     }
@@ -71,24 +66,24 @@ fn head(target: &Target, reuse: Reuse) -> String {
     head + "\r\n"
 }
 
-fn block(target: &Target) -> Vec<u8> {
-    let host = target.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+fn h2_request(target: &Target) -> Result<http::Request<()>, LoadError> {
+    let is_host = |name: &str| name.eq_ignore_ascii_case("host");
+    let host = target.fields.iter().find(|(name, _)| is_host(name));
     let authority = host.map_or_else(|| target.url.authority(), |(_, value)| value.clone());
-    let mut block = Block::default();
-    block.method(&target.method);
-    block.scheme(target.url.scheme);
-    block.authority(&authority);
-    block.path(&target.url.path);
-    for (name, value) in target.fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
-        block.field(&name.to_ascii_lowercase(), value);
+    let uri = http::Uri::builder().scheme(target.url.scheme.name()).authority(authority);
+    let uri = uri.path_and_query(target.url.path.as_str()).build();
+    let mut request = http::Request::builder().method(target.method.as_str());
+    request = request.uri(uri.map_err(|error| LoadError::Settings(error.to_string()))?);
+    for (name, value) in target.fields.iter().filter(|(name, _)| !is_host(name)) {
+        request = request.header(name, value);
     }
     if let Some(length) = content_length(target) {
-        block.field("content-length", &length.to_string());
+        request = request.header("content-length", length);
     }
-    block.into_bytes()
+    request.body(()).map_err(|error| LoadError::Settings(error.to_string()))
 }
 
-/// What has to be said about the body: nothing, where none is usual.
+/// Length of the content; none where none is usual.
 fn content_length(target: &Target) -> Option<usize> {
     let is_usual = !target.body.is_empty() || matches!(target.method.as_str(), "POST" | "PUT" | "PATCH");
     (is_usual && !has_field(target, "content-length")).then_some(target.body.len())

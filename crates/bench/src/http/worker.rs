@@ -80,7 +80,7 @@ impl Worker {
     pub(super) fn new(load: &HttpLoad, until: Until, part: Part, figures: usize) -> io::Result<Self> {
         let poll = Poll::new()?;
         let alarm = Alarm::register(poll.registry(), ALARM)?;
-        let connections = (0..part.connections).map(|_| Connection::new(load, &part.server)).collect();
+        let connections = (0..part.connections).map(|_| Connection::new(load)).collect();
         Ok(Self {
             server: part.server,
             timeout: load.timeout,
@@ -441,6 +441,7 @@ impl Worker {
     fn send(&mut self, at: usize) {
         let connection = &mut self.connections[at];
         let Some(transport) = &mut connection.transport else { return };
+        connection.codec.flush(&mut connection.out);
         while connection.sent < connection.out.len() {
             match transport.write(&connection.out[connection.sent..]) {
                 Ok(bytes) => {

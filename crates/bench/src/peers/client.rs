@@ -62,31 +62,8 @@ impl Client {
     ///
     /// When the connection breaks.
     pub fn send(&mut self, path: &str, fields: &[&str]) -> io::Result<()> {
-        self.request("GET", path, fields)
-    }
-
-    /// Sends a POST without content, and reads the answer.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::get`].
-    pub fn post(&mut self, path: &str) -> io::Result<Answer> {
-        self.send_post(path)?;
-        self.receive()
-    }
-
-    /// Sends a POST without content.
-    ///
-    /// # Errors
-    ///
-    /// When the connection breaks.
-    pub fn send_post(&mut self, path: &str) -> io::Result<()> {
-        self.request("POST", path, &["Content-Length: 0"])
-    }
-
-    fn request(&mut self, method: &str, path: &str, fields: &[&str]) -> io::Result<()> {
         let more: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
-        let request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n{more}\r\n", self.host);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{more}\r\n", self.host);
         self.reader.get_mut().write_all(request.as_bytes())
     }
 

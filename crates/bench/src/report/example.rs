@@ -117,7 +117,6 @@ fn interval(second: u32, mean_us: f64) -> Interval {
         p50_us: at(0.9),
         p99_us: at(3.0),
         max_us: at(12.0),
-        origin_requests: Some(2),
     }
 }
 

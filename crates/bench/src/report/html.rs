@@ -4,16 +4,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::draw::{self, Width};
-use super::figures::{Figure, figures};
+use super::charts::charts;
 use super::text::{Column, amounts, columns, machine, parts, troubles};
 use crate::result::{Expectation, Report, Run, Verdict};
 
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/sort.js");
 
-/// The HTML page of a report: what and where, expectations, a table of the runs, charts with values under the pointer,
-/// details, and the report itself as JSON in the element `report`.
+/// The HTML page of a report: machine and load, expectations, a table of the runs, charts, and details.
 #[must_use]
 pub fn html(report: &Report) -> String {
     page(report).into_string()
@@ -28,7 +25,7 @@ fn page(report: &Report) -> Markup {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 // Even what slips through an escape can neither load nor send anything.
                 meta http-equiv="Content-Security-Policy"
-                    content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+                    content="default-src 'none'; style-src 'unsafe-inline'";
                 title { (report.title) }
                 style { (PreEscaped(STYLE)) }
             }
@@ -37,20 +34,12 @@ fn page(report: &Report) -> Markup {
                 main {
                     (expectations(&report.expectations))
                     (runs(&report.runs))
-                    (charts(&figures(report)))
+                    @for chart in charts(report) { figure { (PreEscaped(chart)) } }
                     (details(&report.runs))
                 }
-                script type="application/json" id="report" { (PreEscaped(embedded(report))) }
-                script { (PreEscaped(SCRIPT)) }
             }
         }
     }
-}
-
-/// The JSON of the report, of which nothing can end the element that it stands in: `<` only stands in strings of JSON,
-/// and there it has another spelling.
-fn embedded(report: &Report) -> String {
-    super::write(report).replace('<', "\\u003c")
 }
 
 fn heading(report: &Report) -> Markup {
@@ -76,7 +65,7 @@ fn expectations(expectations: &[Expectation]) -> Markup {
         @for expectation in expectations {
             tr {
                 th scope="row" { (expectation.what) }
-                td.words data-label="measured" { (expectation.measured) }
+                td.words { (expectation.measured) }
                 @match expectation.verdict() {
                     Verdict::Holds => { td.holds { "✓ holds" } }
                     Verdict::Fails => { td.fails { "✗ fails" } }
@@ -110,35 +99,18 @@ fn runs(runs: &[Run]) -> Markup {
     let head = html! {
         th scope="col" { "run" }
         @for column in &columns {
-            th scope="col" title=(column.meaning) { button type="button" { (column.heading) } }
+            th scope="col" title=(column.meaning) { (column.heading) }
         }
     };
     let rows = html! { @for (row, run) in runs.iter().enumerate() { (run_row(run, row, &columns)) } };
-    table("Runs", "One row for each run; a click on a heading sorts", runs.len(), &head, &rows)
+    table("Runs", "One row for each run", runs.len(), &head, &rows)
 }
 
 fn run_row(run: &Run, row: usize, columns: &[Column]) -> Markup {
     html! {
         tr {
             th scope="row" { (run.name) }
-            @for (heading, cell) in columns.iter().map(|column| (column.heading, &column.cells[row])) {
-                td data-label=(heading) data-value=[cell.value.filter(|value| value.is_finite())] { (cell.text) }
-            }
-        }
-    }
-}
-
-fn charts(figures: &[Figure]) -> Markup {
-    html! {
-        @if !figures.is_empty() {
-            h2 { "Charts" }
-            @for figure in figures {
-                figure id=(format!("chart-{}", figure.id)) {
-                    div.wide { (PreEscaped(draw::svg(figure, Width::Wide))) }
-                    // Where it is shown, the other one is not, and the other way round.
-                    div.narrow { (PreEscaped(draw::svg(figure, Width::Narrow))) }
-                }
-            }
+            @for column in columns { td { (column.cells[row]) } }
         }
     }
 }
@@ -156,9 +128,9 @@ fn details_row(run: &Run) -> Markup {
     html! {
         tr {
             th scope="row" { (run.name) }
-            td.words data-label="target and load" { (run.target) br; (run.load) }
-            td.words data-label="amounts" { (amounts(run)) @if let Some(parts) = parts(run) { br; (parts) } }
-            td.words data-label="trouble" { (troubles(run).unwrap_or_else(|| String::from("none"))) }
+            td.words { (run.target) br; (run.load) }
+            td.words { (amounts(run)) @if let Some(parts) = parts(run) { br; (parts) } }
+            td.words { (troubles(run).unwrap_or_else(|| String::from("none"))) }
         }
     }
 }
@@ -166,7 +138,7 @@ fn details_row(run: &Run) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{example, read};
+    use crate::report::example;
 
     #[test]
     fn any_date_can_be_told() {
@@ -203,9 +175,7 @@ mod tests {
         let page = html(&attacked());
         assert!(!page.contains("<img") && !page.contains("<!--"));
         let tags = |tag: &str| page.matches(tag).count();
-        assert_eq!((tags("</script>"), tags("</style>")), (2, 1));
-        // One of the page; the others belong to shapes.
-        assert_eq!(tags("</title>"), tags("<title>"));
+        assert_eq!((tags("</script>"), tags("</style>"), tags("</title>")), (0, 1, 1));
     }
 
     #[test]
@@ -213,16 +183,6 @@ mod tests {
         let page = html(&example::report());
         for loading in ["src=", "href=", "url(", "@import", "<link", "fetch("] {
             assert!(!page.contains(loading), "{loading}");
-        }
-    }
-
-    #[test]
-    fn a_program_finds_the_report_in_the_page() {
-        for report in [example::report(), attacked()] {
-            let page = html(&report);
-            let (_, rest) = page.split_once("id=\"report\">").expect("the element is there");
-            let (json, _) = rest.split_once("</script>").expect("the element ends");
-            assert_eq!(read(json).expect("it is a report"), report);
         }
     }
 }

@@ -107,30 +107,6 @@ mod tests {
         example::check_golden("report.json", &write(&report));
     }
 
-    #[track_caller]
-    fn validate(text: &str) {
-        let schema = serde_json::from_str(&schema()).expect("the schema is JSON");
-        let validator = jsonschema::validator_for(&schema).expect("the schema is one");
-        let value: Value = serde_json::from_str(text).expect("the report is JSON");
-        let troubles: Vec<String> = validator.iter_errors(&value).map(|error| error.to_string()).collect();
-        assert!(troubles.is_empty(), "{troubles:?}");
-    }
-
-    #[test]
-    fn output_follows_the_schema() {
-        validate(&write(&example::report()));
-        validate(&write(&example::empty()));
-    }
-
-    #[test]
-    fn the_schema_refuses_what_is_no_report() {
-        let schema = serde_json::from_str(&schema()).expect("the schema is JSON");
-        let validator = jsonschema::validator_for(&schema).expect("the schema is one");
-        let mut value: Value = serde_json::from_str(&write(&example::report())).expect("JSON");
-        value["runs"][0]["requests"] = Value::from("many");
-        assert!(!validator.is_valid(&value));
-    }
-
     #[test]
     fn what_json_cannot_say_is_left_out() {
         let mut report = example::report();

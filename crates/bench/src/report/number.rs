@@ -1,6 +1,6 @@
 //! Figures for readers: thousands apart, and the unit that keeps them short.
 
-/// What is counted, with a comma between thousands: `1,234,567`.
+/// A count, with a comma between thousands: `1,234,567`.
 pub(super) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -14,7 +14,7 @@ pub(super) fn count(value: u64) -> String {
 }
 
 /// A rate: whole above 100, with the digits that matter below.
-pub(super) fn rate(value: f64) -> String {
+pub(crate) fn rate(value: f64) -> String {
     if !value.is_finite() {
         return String::from("-");
     }
@@ -25,12 +25,16 @@ pub(super) fn rate(value: f64) -> String {
 }
 
 /// A time with its unit: `812 µs`, `1.23 ms`, `4.5 s`.
-pub(super) fn time(us: f64) -> String {
+pub(crate) fn time(us: f64) -> String {
     if !us.is_finite() {
         return String::from("-");
     }
-    let unit = TimeUnit::fitting(us);
-    format!("{} {}", significant(us / unit.us), unit.name)
+    let (name, unit_us) = match us.abs() {
+        size if size < 999.5 => ("µs", 1.0),
+        size if size < 999_500.0 => ("ms", 1e3),
+        _ => ("s", 1e6),
+    };
+    format!("{} {name}", significant(us / unit_us))
 }
 
 /// Bytes with a binary unit: `1.5 MiB`.
@@ -61,53 +65,6 @@ pub(super) fn significant(value: f64) -> String {
     }
 }
 
-/// The unit of a column or an axis of times.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct TimeUnit {
-    pub(super) name: &'static str,
-    /// Its length.
-    pub(super) us: f64,
-}
-
-impl TimeUnit {
-    pub(super) const MILLISECONDS: Self = Self { name: "ms", us: 1e3 };
-
-    /// The unit in which a time of `us` is a short number.
-    pub(super) fn fitting(us: f64) -> Self {
-        match us.abs() {
-            size if size < 999.5 => Self { name: "µs", us: 1.0 },
-            size if size < 999_500.0 => Self::MILLISECONDS,
-            _ => Self { name: "s", us: 1e6 },
-        }
-    }
-}
-
-/// `text` in at most `width` characters: what is cut is the middle, since URLs begin alike and names end differently.
-pub(super) fn shortened(text: &str, width: usize) -> String {
-    let characters: Vec<char> = text.chars().collect();
-    if characters.len() <= width {
-        return text.to_owned();
-    }
-    let kept = width.saturating_sub(1);
-    let tail = kept / 2;
-    let head = characters[..kept - tail].iter();
-    head.chain(&['…']).chain(&characters[characters.len() - tail..]).collect()
-}
-
-/// `text` parted between words into lines that fit, at most `lines_max`: the last one has the rest. A word that does not fit has a line.
-pub(super) fn wrapped(text: &str, lines_max: usize, fits: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        let is_last = lines.len() == lines_max;
-        let longer = lines.last().map(|line| format!("{line} {word}"));
-        match (longer.filter(|line| is_last || fits(line)), lines.last_mut()) {
-            (Some(longer), Some(line)) => *line = longer,
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,12 +91,5 @@ mod tests {
         check(&bytes(1_572_864), "1.50 MiB");
         check(&significant(0.0123), "0.0123");
         check(&significant(99.97), "100");
-    }
-
-    #[test]
-    fn what_is_too_long_loses_its_middle() {
-        assert_eq!(shortened("short", 5), "short");
-        assert_eq!(shortened("/products/by-name/grüße", 10), "/prod…rüße");
-        assert_eq!(shortened("abc", 1), "…");
     }
 }

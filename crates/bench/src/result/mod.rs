@@ -176,9 +176,6 @@ pub struct Interval {
     pub p50_us: u64,
     pub p99_us: u64,
     pub max_us: u64,
-    /// Requests that reached the origin meanwhile, where somebody counted them.
-    #[serde(default)]
-    pub origin_requests: Option<u64>,
 }
 
 /// What one URL of a list took.

@@ -124,7 +124,6 @@ fn interval(at: Duration, length: Duration, latencies: &Latencies, errors: u64) 
         p50_us: latencies.percentile_us(50.0),
         p99_us: latencies.percentile_us(99.0),
         max_us: latencies.max_us(),
-        origin_requests: None,
     }
 }
 
@@ -141,7 +140,6 @@ fn joined(first: Interval, second: Interval) -> Interval {
         p50_us: first.p50_us.max(second.p50_us),
         p99_us: first.p99_us.max(second.p99_us),
         max_us: first.max_us.max(second.max_us),
-        origin_requests: first.origin_requests.zip(second.origin_requests).map(|(one, other)| one + other),
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::probe::all_processes;
-use super::{ServerError, proc_text};
+use super::{ServerError, processes};
 use crate::interrupt;
 
 /// How to start a server.
@@ -187,7 +187,7 @@ pub(crate) fn kill_tree(group: Pid) {
 fn family(root: Pid) -> BTreeSet<u32> {
     let root = root.as_raw_nonzero().get().unsigned_abs();
     let mut family = all_processes()
-        .map(|processes| proc_text::family(&processes, &BTreeSet::from([root])))
+        .map(|processes| processes::family(&processes, &BTreeSet::from([root])))
         .unwrap_or_default();
     family.remove(&root);
     family

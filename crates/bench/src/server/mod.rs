@@ -5,7 +5,7 @@
 
 mod command;
 mod probe;
-mod proc_text;
+mod processes;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -16,7 +16,6 @@ use thiserror::Error;
 
 pub(crate) use command::kill_tree;
 pub use command::{Ready, ServerCommand, ServerProcess};
-pub(crate) use probe::busy_ticks;
 pub use probe::{Measuring, ServerProbe, Spent, memory_bytes};
 
 /// What can go wrong with a server under load.

@@ -1,17 +1,18 @@
 //! What the processes and the core of a server spend while a load is on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{fs, io};
 
 use procfs::process::{self, Process};
+use procfs::{CurrentSI as _, KernelStats};
 use rustix::param::{clock_ticks_per_second, page_size};
 
 use super::ServerError;
-use super::proc_text::{self, ProcessStat};
+use super::processes::{self, ProcessStat};
 use crate::result::ServerCost;
 
 /// Which server to watch: processes with all their descendants, and a core.
@@ -152,8 +153,8 @@ fn spent_ticks(begin: &BTreeMap<u32, ProcessStat>, end: &[ProcessStat]) -> u64 {
 /// Ticks of everybody else, and of the host.
 fn others_ticks(roots: &[u32]) -> Result<u64, ServerError> {
     let own = roots.iter().copied().chain([std::process::id()]).collect();
-    let others = proc_text::others_ticks(&all_processes()?, &own);
-    Ok(others + proc_text::steal_ticks(&stat_text()?).unwrap_or(0))
+    let others = processes::others_ticks(&all_processes()?, &own);
+    Ok(others + kernel_stats()?.total.steal.unwrap_or(0))
 }
 
 /// What the sampler has seen so far.
@@ -186,7 +187,7 @@ impl Sampled {
     /// Reads all members that live, and finds the new ones.
     fn read_family(&mut self) -> Result<Vec<ProcessStat>, ServerError> {
         let mut processes = all_processes()?;
-        let family = proc_text::family(&processes, &self.known);
+        let family = processes::family(&processes, &self.known);
         processes.retain(|process| family.contains(&process.pid));
         // Numbers are used again: who is gone is forgotten.
         self.known = processes.iter().map(|process| process.pid).collect();
@@ -229,7 +230,7 @@ fn high_water_bytes(pid: u32) -> Option<u64> {
 /// # Errors
 /// When there is no such process, or its memory is hidden from us.
 pub fn memory_bytes(pid: u32) -> Result<u64, ServerError> {
-    let family = proc_text::family(&all_processes()?, &BTreeSet::from([pid]));
+    let family = processes::family(&all_processes()?, &BTreeSet::from([pid]));
     let of_one = |pid| {
         let maps = process(pid)?.smaps_rollup().ok()?.memory_map_rollup;
         maps.iter().map(|map| map.extension.map.get("Pss")).sum::<Option<u64>>()
@@ -238,21 +239,13 @@ pub fn memory_bytes(pid: u32) -> Result<u64, ServerError> {
 }
 
 fn core_ticks(core: usize) -> Result<u64, ServerError> {
-    let text = stat_text()?;
-    proc_text::core_busy_ticks(&text, core).ok_or_else(|| {
-        let cores = text.lines().filter(|line| line.starts_with("cpu")).count();
-        ServerError::NoCore { core, last: cores.saturating_sub(2) }
-    })
+    let cores = kernel_stats()?.cpu_time;
+    let last = cores.len().saturating_sub(1);
+    cores.get(core).map(processes::busy_ticks).ok_or(ServerError::NoCore { core, last })
 }
 
-/// Clock ticks that all cores together were not idle since boot.
-pub(crate) fn busy_ticks() -> Option<u64> {
-    let text = stat_text().ok()?;
-    Some((0..).map_while(|core| proc_text::core_busy_ticks(&text, core)).sum())
-}
-
-fn stat_text() -> Result<String, ServerError> {
-    fs::read_to_string("/proc/stat").map_err(|source| unreadable("/proc/stat", source))
+fn kernel_stats() -> Result<KernelStats, ServerError> {
+    KernelStats::current().map_err(|error| unreadable("/proc/stat", io::Error::other(error)))
 }
 
 fn unreadable(path: impl AsRef<Path>, source: io::Error) -> ServerError {
@@ -303,7 +296,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("it starts");
         wait_until(|| memory_bytes(child.id()).is_ok_and(|bytes| bytes > 0));
         let family =
-            proc_text::family(&all_processes().expect("/proc"), &BTreeSet::from([std::process::id()]));
+            processes::family(&all_processes().expect("/proc"), &BTreeSet::from([std::process::id()]));
         assert!(family.contains(&child.id()));
         child.kill().and_then(|()| child.wait()).expect("it ends");
         assert!(matches!(memory_bytes(u32::MAX), Err(ServerError::NoProcess { .. })));

@@ -76,7 +76,7 @@ pub(crate) struct HttpArguments {
 
 impl HttpArguments {
     pub(super) fn progress(&self) -> Style {
-        if self.quiet { Style::Quiet } else { Style::of_stderr() }
+        if self.quiet { Style::Quiet } else { Style::Shown }
     }
 }
 

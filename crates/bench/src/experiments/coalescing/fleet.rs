@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::origin::pass;
+use crate::pause::pass;
 use crate::progress::Progress;
 use crate::random::SplitMix;
 use crate::result::{Chart, Expectation, Run, Series};
@@ -109,7 +109,7 @@ pub(super) fn run(instances: usize, stage: &mut Stage<'_>) -> Result<Findings, E
 fn loads(setting: Setting, stage: &mut Stage<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let origin = stage.origin(&[])?;
     // One gateway alone has none, but there is something to measure round trips with.
-    let store = setting.store.unwrap_or(Store::Redis).start(stage, &[])?;
+    let store = setting.store.unwrap_or(Store::Redis).start(stage)?;
     let tables = setting.store.map_or(String::new(), |_| shared_patiently(store.address));
     let site = format!("collapse = \"{}\"", setting.collapse);
     let gateways: Vec<Server> = (0..setting.instances)
@@ -137,7 +137,7 @@ fn load(
     let sampler = Sampler::start(move || origin_requests(origin).ok());
     let begun = Instant::now();
     let clients = (0..CLIENTS).map(|number| {
-        let mut asker = Asker::new(&[gateways[number / case.urls % gateways.len()]]);
+        let mut asker = Asker::new(gateways[number / case.urls % gateways.len()]);
         thread::spawn(move || ask(number, case.urls, &mut asker, begun, lasts))
     });
     let clients: Vec<_> = clients.collect();
@@ -165,7 +165,7 @@ fn ask(number: usize, urls: usize, asker: &mut Asker, begun: Instant, lasts: Dur
             break;
         }
         pass(due.saturating_sub(begun.elapsed()));
-        let (kind, _) = asker.ask(0, &path, &[]);
+        let kind = asker.ask(&path);
         let answer = Answer { at_s: due.as_secs_f64(), kind, latency: begun.elapsed().saturating_sub(due) };
         told.push(Told { url, answer });
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::resp::Protocol;
 
 use super::super::findings::ExperimentError;
-use super::super::fleet::Store;
+use super::super::fleet::{KV_MEMORY, Store};
 use super::super::settings::Contender;
 use super::super::stage::{Server, Stage, free_address};
 
@@ -29,8 +29,8 @@ impl Contender {
 
     pub(super) fn start(self, stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
         match self {
-            Self::LarderResp => Store::LarderKv.start(stage, &ROOM),
-            Self::Redis => Store::Redis.start(stage, &[]),
+            Self::LarderResp => Store::LarderKv.start(stage),
+            Self::Redis => Store::Redis.start(stage),
             // As poor-man-s-cache is started.
             Self::LarderText => {
                 let address = free_address()?;
@@ -38,13 +38,10 @@ impl Contender {
                 let variables =
                     [("SERVER_PORT", &*port), ("METRICS_HOST", "127.0.0.1"), ("METRICS_PORT", &metrics)];
                 let mut command = Command::new(&stage.settings.larder);
-                command.args(["kv", "--workers", "1", "--environment", "poor-man-s-cache"]).args(ROOM);
+                command.args(["kv", "--workers", "1", "--environment", "poor-man-s-cache"]).args(KV_MEMORY);
                 command.envs(variables);
                 stage.start(command, address)
             }
         }
     }
 }
-
-/// For everything.
-const ROOM: [&str; 2] = ["--maxmemory", "4GiB"];

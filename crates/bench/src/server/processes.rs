@@ -1,10 +1,11 @@
-//! What `/proc` says of processes and cores: sums, and no files.
+//! Figures of processes and cores: sums, and no files.
 
 use std::collections::BTreeSet;
 
+use procfs::CpuTime;
 use procfs::process::Stat;
 
-/// What counts of a process.
+/// Figures of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
     pub(crate) pid: u32,
@@ -28,24 +29,13 @@ impl From<Stat> for ProcessStat {
     }
 }
 
-/// Clock ticks that a core was not idle since boot, by the content of `/proc/stat`: everything but `idle` and
-/// `iowait`. Guests are part of `user` and `nice` already.
-pub(crate) fn core_busy_ticks(text: &str, core: usize) -> Option<u64> {
-    let name = format!("cpu{core}");
-    let line = text.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
-    let ticks: Vec<u64> =
-        line.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = ticks[..] else { return None };
-    Some(user + nice + system + irq + softirq + steal)
+/// Clock ticks that a core was not idle: everything but `idle` and `iowait`. Guests are part of `user` and `nice` already.
+pub(crate) fn busy_ticks(core: &CpuTime) -> u64 {
+    let interrupts = [core.irq, core.softirq, core.steal].into_iter().flatten().sum::<u64>();
+    core.user + core.nice + core.system + interrupts
 }
 
-/// Clock ticks that the host had for others while a core of this machine had work, by the content of `/proc/stat`.
-pub(crate) fn steal_ticks(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    line.split_ascii_whitespace().nth(7)?.parse().ok()
-}
-
-/// The time of those who are neither in `own` nor descendants of theirs. A process that ends between two readings stands in the
+/// The time of processes that are neither in `own` nor descendants of theirs. A process that ends between two readings stands in the
 /// time of the parent that waited for it.
 pub(crate) fn others_ticks(processes: &[ProcessStat], own: &BTreeSet<u32>) -> u64 {
     let own = family(processes, own);
@@ -71,24 +61,6 @@ pub(crate) fn family(processes: &[ProcessStat], known: &BTreeSet<u32>) -> BTreeS
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const STAT: &str = "cpu  1000 20 300 9000 50 6 70 8 0 0\ncpu0 400 10 100 4500 25 3 60 4 0 0\n\
-                        cpu1 600 10 200 4500 25 3 10 4 0 0\ncpu10 1 1 1 1 1 1 1 1 0 0\nintr 5 0\n";
-
-    #[test]
-    fn busy_ticks_leave_out_idle_and_waiting() {
-        assert_eq!(core_busy_ticks(STAT, 0), Some(400 + 10 + 100 + 3 + 60 + 4));
-        assert_eq!(core_busy_ticks(STAT, 1), Some(600 + 10 + 200 + 3 + 10 + 4));
-        assert_eq!(core_busy_ticks(STAT, 10), Some(6));
-        assert_eq!(core_busy_ticks(STAT, 2), None);
-        assert_eq!(core_busy_ticks("cpu0 1 2 3", 0), None, "an old kernel");
-    }
-
-    #[test]
-    fn steal_is_that_of_all_cores() {
-        assert_eq!(steal_ticks(STAT), Some(8));
-        assert_eq!(steal_ticks("cpu0 1 2 3 4 5 6 7 8"), None);
-    }
 
     #[test]
     fn family_is_found_in_any_order() {

@@ -1,14 +1,10 @@
-//! Traces of keys for caches, and the simplest cache that could be right about them.
+//! Traces of keys for caches.
 //!
 //! The same settings give the same trace everywhere: a figure that a model has can be compared with one that a server has.
-
-mod s3_fifo;
 
 use rand_distr::{Distribution as _, Zipf};
 
 use crate::random::SplitMix;
-
-pub use s3_fifo::S3Fifo;
 
 /// A sequence of key numbers without end.
 #[derive(Debug)]
