@@ -73,7 +73,8 @@ const CACHE_STATUS_PREFACE: &str = "# Cache-Status
 Generated from the codes in `crates/caching` and `crates/message`; do not edit.
 
 A response carries a `Cache-Status` line (RFC 9211) that says what this cache did. Only the responses to requests whose head could not be read
-or was too much (400, 408, 414, 431, 501) have none; their code is in the access log and in a metric ([below](#detail-what-is-wrong-with-the-request)).
+or was too much (400, 408, 414, 431, 501) have none; their code is in the access log and in a metric ([below](#detail-what-is-wrong-with-the-request)). Neither has
+a 431 over HTTP/2 for a header section far above the limit: the connection answers it before there is a request.
 
 ```text
 cache-status: larder; hit; ttl=42

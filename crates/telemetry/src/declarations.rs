@@ -249,7 +249,7 @@ metrics! {
     PurgeReachTotal "larder_purge_reach_total" Counter Count ["reach"],
         "Purges by operators, by their reach at the time of the response.";
     PurgesRefusedTotal "larder_purges_refused_total" Counter Count ["reason"],
-        "Refused requests with the method PURGE: `purge-token-missing`, `purge-token-wrong`, `purge-invalid` (with the token, for a URL that no site serves).";
+        "Refused requests with the method PURGE: `purge-token-missing`, `purge-token-wrong`, `purge-invalid` (with the token, for a URL that cannot be purged).";
     PurgesTotal "larder_purges_total" Counter Count ["mode"],
         "Purges by operators.";
     RateLimitedTotal "larder_rate_limited_total" Counter Count ["site", "rule", "outcome"],

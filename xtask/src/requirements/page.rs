@@ -1,4 +1,4 @@
-//! The page: a table per section, and the number of open requirements.
+//! The page: a table per document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,17 +29,16 @@ pub(super) fn render(documents: &[Document], evidence: &Evidence) -> String {
     let mut page = INTRODUCTION.to_owned();
     summarise(&mut page, documents, evidence);
     for document in documents {
-        write_text(&mut page, format_args!("\n## {}: {}\n", document.name, document.title));
+        write_text(&mut page, format_args!("\n## {}: {}\n\n", document.name, document.title));
+        page.push_str(
+            "| section | requirement | level | code | tests | exception, not used or deviation |\n|---|---|---|---|---|---|\n",
+        );
         for section in &document.sections {
-            write_text(
-                &mut page,
-                format_args!("\n### {} section {}: {}\n\n", document.name, section.number, section.title),
-            );
-            page.push_str(
-                "| requirement | level | code | tests | exception, not used or deviation |\n|---|---|---|---|---|\n",
-            );
-            for line in &section.line {
-                row(&mut page, line, evidence.of(document, section, line));
+            // The title stands beside the first line of its section.
+            let first = format!("{}: {}", section.number, section.title);
+            for (index, line) in section.line.iter().enumerate() {
+                let place = if index == 0 { &first } else { &section.number };
+                row(&mut page, place, line, evidence.of(document, section, line));
             }
         }
     }
@@ -82,12 +81,12 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-fn row(page: &mut String, line: &Requirement, answer: Option<&Answer>) {
+fn row(page: &mut String, place: &str, line: &Requirement, answer: Option<&Answer>) {
     let cell = |places: Option<&BTreeSet<Place>>| places.map_or_else(String::new, cell);
     write_text(
         page,
         format_args!(
-            "| **{}**: {} | {} | {} | {} | {} |\n",
+            "| {place} | **{}**: {} | {} | {} | {} | {} |\n",
             escaped(&line.title),
             escaped(&line.requirement),
             line.level.as_str(),

@@ -43,7 +43,9 @@ impl Layout {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
             let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-            if matches!(name.as_str(), ".git" | "target" | "node_modules") || self.ignored.contains(&path) {
+            if matches!(name.as_str(), ".git" | "dist" | "target" | "node_modules")
+                || self.ignored.contains(&path)
+            {
                 continue;
             }
             self.paths.insert(path.clone());

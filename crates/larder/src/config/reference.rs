@@ -119,10 +119,12 @@ fn write_section(page: &mut String, section: &'static Section) {
             cell(&option.short()),
         );
     }
-    for (option, long) in section.options().map(|option| (option, option.long())) {
-        if !long.is_empty() {
-            let _ = write!(page, "\n**`{}`**: {long}\n", option.key);
-        }
+    let details: Vec<_> = section.options().filter(|option| !option.long().is_empty()).collect();
+    if !details.is_empty() {
+        page.push('\n');
+    }
+    for option in details {
+        let _ = writeln!(page, "- `{}`: {}", option.key, option.long());
     }
     for section in section.options().filter_map(own_section) {
         // Some tables belong to several keys.

@@ -126,7 +126,7 @@ const TRACKED_MIN: u64 = 100_000;
 const LIMIT: &str = "a limit below the memory of its machine, and `maxmemory-policy volatile-lfu` with it";
 const VOLATILE: &str = "volatile-lfu or volatile-lru";
 
-const REACHABLE: &str = "the URL of a server that answers and accepts the user and password";
+const REACHABLE: &str = "the URL of a server that answers and accepts the user, password and database; with `rediss://`, `ca_file` and `client_certificate`, too";
 const ALONE: &str =
     "without a shared store each instance caches on its own, and the origin answers each instance separately";
 const REPLICA: &str = "a replica accepts no writes, so it is not used";

@@ -9,7 +9,7 @@ use message::reason::Reason;
 const REMEDIES: &[(&str, &str)] = &[
     (
         NotStored::NoFreshness.as_str(),
-        "have the origin send a lifetime, such as `Cache-Control: max-age=60`, or set `ttl_default` in a rule",
+        "have the origin send a lifetime, such as `Cache-Control: max-age=60`, or set `ttl_default` in a rule. With `no-cache`, the origin has to send an `ETag` or `Last-Modified`, too: no rule overrides it",
     ),
     (
         NotStored::SetCookie.as_str(),

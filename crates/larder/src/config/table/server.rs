@@ -202,6 +202,7 @@ section! {
     body_bytes_max = Size(0..=TIB).default("100MiB"),
     /// Time from the first byte of a request, or from accept, to the end of its header section (408).
     ///
+    /// HTTP/2: limits the connection preface; a header section that isn't complete ends with `idle_timeout`.
     /// A client that keeps sending single bytes of its header section is closed after this time, and earlier if others need its connection:
     /// see `connections_max`.
     head_read_timeout = LIMIT.default("10s"),
@@ -235,7 +236,7 @@ section! {
     requests_per_connection_max = Integer(1..=u32::MAX as u64).default("1000000"),
     /// HTTP/2: concurrent streams of a connection.
     http2_streams_max = Integer(1..=10_000).default("128"),
-    /// HTTP/2: streams that the client resets before they are accepted; more close the connection.
+    /// HTTP/2: streams that the client resets before they are accepted, or opens beyond `http2_streams_max`; more close the connection.
     ///
     /// Stops the rapid reset attack, in which a client opens and resets streams faster than they can be answered.
     http2_resets_max = Integer(1..=10_000).default("64"),

@@ -75,7 +75,8 @@ section! {
     /// Whether concurrent requests for one cache key share one forward.
     ///
     /// `fleet`: one forward per key in all instances that share [store.remote]; without that, the same as `process`. `process`: one forward
-    /// per key in this process. `off` sends all concurrent requests for an uncached URL to the origin.
+    /// per key in this process. `off` sends all concurrent requests for an uncached URL to the origin; their responses without a validator
+    /// (`ETag` or `Last-Modified`) may put each other out of use, because nothing tells which is newer.
     collapse = Choice(&["off", "process", "fleet"]).default("fleet"),
     /// Limits on waiting for another request's forward.
     collapse_limits = Table(&COLLAPSE_LIMITS).default("{}"),
@@ -230,7 +231,7 @@ section! {
     ///
     /// Keys are status codes, classes such as `5xx`, or `default`; the most specific one applies. The lifetime begins when the response
     /// arrives: an `Age` field in it doesn't shorten the lifetime, and clients see an age that includes it. `no-store` and `private` still
-    /// prevent storing.
+    /// prevent storing, and a response with `no-cache` is stored only if it has a validator, and validated before each use.
     ttl_override = TTLS.default("{}"),
     /// Freshness lifetime by status for responses that have none.
     ///

@@ -3,7 +3,7 @@
 use testkit::{Gate, Larder, ScriptedOrigin, Setup, wait};
 
 use crate::LARDER;
-use crate::crowding::frames::Http2;
+use crate::http::slow_clients::frames::Http2;
 
 const STORES_POST: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[[site.rule]]\nstore_post = true\n";
 
