@@ -15,9 +15,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const BATCH_BYTES: usize = 256 << 10;
 /// How far resident memory may be from the limit.
 const TOLERANCE: f64 = 0.1;
-/// Of values that make memory full in the beginning.
+/// Sizes of values that make memory full in the beginning.
 const FILL_BYTES: Range<usize> = 12_000..16_000;
-/// What a process takes that stores nothing.
+/// A process that stores nothing takes less.
 const EMPTY_BYTES_MAX: u64 = 40 << 20;
 
 /// Runs random traffic, and looks at the memory of the process all the time after it was full for the first time.
