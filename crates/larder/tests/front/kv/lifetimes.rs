@@ -47,7 +47,7 @@ fn every_key_ends() {
         let expected = *expected as i64;
         assert!((expected - 10..=expected).contains(&ttl), "{requests}: {ttl} and not {expected}, {told}");
     }
-    // What is written from a reload on.
+    // A reload counts for keys that are written from then on.
     assert_eq!(kv.reload("workers = 1").status(), 200);
     assert_eq!(kv.ask("SET k v\r\nTTL k\r\n"), "+OK\r\n:-1\r\n");
     assert_eq!(kv.reload("workers = 1\nttl_max = \"10s\"").status(), 200);
