@@ -33,9 +33,10 @@ fn say(address: SocketAddr, bytes: &str) -> String {
     String::from_utf8_lossy(&converse(address, bytes.as_bytes(), usize::MAX)).into_owned()
 }
 
-/// The same to both gives the same from both; each text is a conversation.
-fn check_as_redis(redis: &Redis, kv: &KvService, conversations: &[&str]) {
-    for commands in conversations {
+/// The same to both gives the same from both, in conversations that `|` separates, with ` ; ` between commands.
+fn check_as_redis(redis: &Redis, kv: &KvService, conversations: &str) {
+    for commands in conversations.split('|') {
+        let commands = &format!("{}\r\n", commands.replace(" ; ", "\r\n"));
         assert_eq!(kv.ask(commands), say(redis.address(), commands), "{commands}");
     }
 }
@@ -45,23 +46,13 @@ fn a_password_is_asked_for_as_redis_asks() {
     check_as_redis(
         &Redis::start("requirepass one"),
         &locked(""),
-        &[
-            "PING\r\n",
-            "GET a\r\nAUTH one\r\nGET a\r\n",
-            "AUTH default one\r\nGET a\r\n",
-            "AUTH two\r\nGET a\r\nAUTH one\r\nGET a\r\nAUTH two\r\nGET a\r\n",
-            "AUTH somebody one\r\nGET a\r\n",
-            "AUTH\r\nAUTH a b c\r\nAUTH one more words\r\n",
-            "HELLO 3\r\nHELLO 3 AUTH default two\r\nHELLO 9\r\nHELLO 3 AUTH default\r\n",
-            "AUTH one\r\nRESET\r\nGET a\r\n",
-            "RESET\r\nECHO a\r\n",
-            "NOSUCH a b\r\nGET\r\nSET a b c d e f g\r\n",
-            "QUIT\r\n",
-            "DBSIZE\r\nSELECT 1\r\nCLIENT ID\r\n",
-            "CLIENT REPLY OFF\r\nPING\r\nAUTH one\r\nPING\r\n",
-            "INFO\r\nCOMMAND COUNT\r\nFLUSHALL\r\n",
-            "EVAL x 0\r\nEVAL\r\nEVALSHA_RO x 1 k\r\nFCALL f 0\r\nSCRIPT LOAD x\r\nSCRIPT EXISTS x\r\nFUNCTION LOAD x\r\nFUNCTION LIST\r\n",
-        ],
+        "PING|GET a ; AUTH one ; GET a|AUTH default one ; GET a|\
+         AUTH two ; GET a ; AUTH one ; GET a ; AUTH two ; GET a|AUTH somebody one ; GET a|\
+         AUTH ; AUTH a b c ; AUTH one more words|\
+         HELLO 3 ; HELLO 3 AUTH default two ; HELLO 9 ; HELLO 3 AUTH default|AUTH one ; RESET ; GET a|\
+         RESET ; ECHO a|NOSUCH a b ; GET ; SET a b c d e f g|QUIT|DBSIZE ; SELECT 1 ; CLIENT ID|\
+         CLIENT REPLY OFF ; PING ; AUTH one ; PING|INFO ; COMMAND COUNT ; FLUSHALL|\
+         EVAL x 0 ; EVAL ; EVALSHA_RO x 1 k ; FCALL f 0 ; SCRIPT LOAD x ; SCRIPT EXISTS x ; FUNCTION LOAD x ; FUNCTION LIST",
     );
 }
 
@@ -71,20 +62,12 @@ fn without_a_password_requests_are_refused_as_by_redis() {
     check_as_redis(
         &redis,
         &kv,
-        &[
-            "AUTH one\r\n",
-            "AUTH default one\r\nAUTH somebody one\r\nGET a\r\n",
-            "AUTH\r\n",
-            "RESET\r\nGET a\r\n",
-            "EXEC x\r\n",
-            "MULTI\r\nEXEC x\r\nEXEC\r\n",
-            "SUBSCRIBE a\r\nEXEC\r\n",
-            "EXEC\r\n",
-            "EXPIRE a number BAD\r\nSET a 1\r\nEXPIRE a number BAD\r\nEXPIRE a number\r\n",
-            "PEXPIREAT a 9223372036854775807 BAD\r\nEXPIRE a 9223372036854775807\r\n",
-            "DEL a b\r\nMSETNX b 1 b 2\r\nGET b\r\nMSETNX b 3 a 1\r\nEXISTS a b\r\n",
-            "CONFIG SET hz 0\r\nCONFIG GET hz\r\nCONFIG SET hz 1000\r\nCONFIG GET hz\r\nCONFIG SET hz -1\r\n",
-        ],
+        "AUTH one|AUTH default one ; AUTH somebody one ; GET a|AUTH|RESET ; GET a|EXEC x|\
+         MULTI ; EXEC x ; EXEC|SUBSCRIBE a ; EXEC|EXEC|\
+         EXPIRE a number BAD ; SET a 1 ; EXPIRE a number BAD ; EXPIRE a number|\
+         PEXPIREAT a 9223372036854775807 BAD ; EXPIRE a 9223372036854775807|\
+         DEL a b ; MSETNX b 1 b 2 ; GET b ; MSETNX b 3 a 1 ; EXISTS a b|\
+         CONFIG SET hz 0 ; CONFIG GET hz ; CONFIG SET hz 1000 ; CONFIG GET hz ; CONFIG SET hz -1",
     );
     assert!(kv.ask("CONFIG SET hz 50\r\nINFO server\r\n").contains("\r\nhz:50\r\nconfigured_hz:50\r\n"));
 }
@@ -419,20 +402,17 @@ fn strangers_can_send_little_at_once() {
         &Redis::start("requirepass one"),
         &kv,
         &[
-            &eleven,
+            eleven.as_str(),
             &format!("*10\r\n{}", "$1\r\nx\r\n".repeat(10)),
-            "*1048577\r\n",
-            "*x\r\n",
+            "*1048577|*x",
             &long(16_384),
-            "*2\r\n$3\r\nGET\r\n$16385\r\n",
-            "*2\r\n$3\r\nGET\r\n$536870913\r\n",
-            "*2\r\n$3\r\nGET\r\n$-1\r\n",
+            "*2 ; $3 ; GET ; $16385|*2 ; $3 ; GET ; $536870913|*2 ; $3 ; GET ; $-1",
             // Inline commands have the limit of a line.
-            "a b c d e f g h i j k l m\r\n",
+            "a b c d e f g h i j k l m",
             &format!("AUTH one\r\n{eleven}{}", long(100_000)),
-            "AUTH two\r\n*11\r\n",
-            "AUTH one\r\nRESET\r\n*11\r\n",
-        ],
+            "AUTH two ; *11|AUTH one ; RESET ; *11",
+        ]
+        .join("|"),
     );
     let greeted = kv.ask(&format!("HELLO 2 AUTH default one\r\n{eleven}"));
     assert!(greeted.contains("unknown command 'x'"), "{greeted}");

@@ -34,6 +34,12 @@ impl Place {
     fn start(&self, arguments: &[&str]) -> Kv {
         start(&self.file(), arguments)
     }
+
+    fn filled(&self) -> Kv {
+        let kv = self.start(&[]);
+        fill(&kv);
+        kv
+    }
 }
 
 fn start(file: &Path, arguments: &[&str]) -> Kv {
@@ -42,6 +48,12 @@ fn start(file: &Path, arguments: &[&str]) -> Kv {
     let given = |name: &str| arguments.contains(&name);
     let basics = basics.chunks(2).filter(|pair| !given(pair[0])).flatten().copied();
     Kv::start(LARDER, &basics.chain(arguments.iter().copied()).collect::<Vec<_>>())
+}
+
+fn filled() -> (Place, Kv) {
+    let place = Place::new();
+    let kv = place.filled();
+    (place, kv)
 }
 
 fn value(number: usize) -> String {
@@ -93,14 +105,12 @@ fn end(mut kv: Kv, signal: Signal) {
     assert!(signal == Signal::KILL || status.success(), "{status}: {}", kv.service.stderr());
 }
 
-/// A file as a server leaves it.
 fn saved() -> (Place, Vec<u8>) {
     saved_with(&[], 0)
 }
 
 const LARGE: [&str; 2] = ["--maxmemory", "1GiB"];
 
-/// With more than is loaded at once.
 fn saved_large() -> (Place, Vec<u8>) {
     saved_with(&LARGE, 100)
 }
@@ -196,9 +206,7 @@ fn owner(path: &Path) -> (u32, u32, u32) {
 
 #[test]
 fn a_file_keeps_its_mode() {
-    let place = Place::new();
-    let kv = place.start(&[]);
-    fill(&kv);
+    let (place, kv) = filled();
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
     assert_eq!(owner(&place.file()).2, 0o600);
     fs::set_permissions(place.file(), Permissions::from_mode(0o640)).expect("it is ours");
@@ -222,8 +230,7 @@ fn files_of_root_belong_to_the_user_of_before() {
     let place = Place::new();
     let lock = place.folder.path().join("saved.lock");
     chown(place.folder.path(), Some(OTHER), Some(OTHER)).expect("we are root");
-    let kv = place.start(&[]);
-    fill(&kv);
+    let kv = place.filled();
     end(kv, Signal::TERM);
     let owned = (OTHER, OTHER, 0o600);
     assert_eq!((owner(&place.file()), owner(&lock)), (owned, owned), "as the folder");
@@ -431,9 +438,7 @@ fn half_a_file_is_never_taken() {
 
 #[test]
 fn commands_save_and_tell_of_it() {
-    let place = Place::new();
-    let kv = place.start(&[]);
-    fill(&kv);
+    let (place, kv) = filled();
     let persistence = |kv: &Kv| kv.ask(&["INFO persistence"]);
     assert!(persistence(&kv).contains("rdb_changes_since_last_save:300"), "{}", persistence(&kv));
     assert_eq!(kv.ask(&["BGSAVE NOW", "SAVE 1"]).matches("-ERR").count(), 2);
@@ -445,10 +450,8 @@ fn commands_save_and_tell_of_it() {
     assert_filled(&kv);
     assert_eq!(kv.ask(&["SET key-1 other", "DEL key-2", "SAVE"]), "+OK\r\n:1\r\n+OK\r\n");
     let text = persistence(&kv);
-    assert!(
-        text.contains("rdb_changes_since_last_save:0\r\n") && text.contains("rdb_last_bgsave_status:ok"),
-        "{text}"
-    );
+    let is_saved = text.contains("rdb_changes_since_last_save:0\r\n");
+    assert!(is_saved && text.contains("rdb_last_bgsave_status:ok"), "{text}");
     let lastsave: u64 = kv.ask(&["LASTSAVE"])[1..].trim_end().parse().expect("a number");
     assert!(text.contains(&format!("rdb_last_save_time:{lastsave}\r\n")) && lastsave > 1_700_000_000);
     end(kv, Signal::KILL);
@@ -470,9 +473,7 @@ fn a_client_ends_the_server_with_or_without_saving() {
         (&again, told, "SHUTDOWN SAVE", true),
         (&again, told, "SHUTDOWN NOW", true),
     ] {
-        let place = Place::new();
-        let mut kv = place.start(&[]);
-        fill(&kv);
+        let (place, mut kv) = filled();
         assert_eq!(kv.ask(&[before, &[command]].concat()), reply, "{command}");
         assert!(kv.service.end().success());
         assert_eq!(place.file().exists(), is_saved, "{command}");
@@ -495,8 +496,7 @@ fn hold_up(kv: &Kv) -> Talker {
 fn one_signal_does_not_cut_short_what_a_client_began() {
     let place = Place::new();
     for signals in [0, 1, 2] {
-        let mut kv = place.start(&[]);
-        fill(&kv);
+        let mut kv = place.filled();
         let mut slow = hold_up(&kv);
         assert_eq!(kv.ask(&["SHUTDOWN"]), "");
         assert_says(&kv, "stopping: requests in flight may finish");
@@ -530,8 +530,7 @@ fn signals_that_come_at_once_are_one_request() {
     let place = Place::new();
     let mut checked = 0;
     for second in [Signal::INT, Signal::TERM].into_iter().cycle().take(40) {
-        let mut kv = place.start(&[]);
-        fill(&kv);
+        let mut kv = place.filled();
         let began = Instant::now();
         kv.service.signal(Signal::TERM);
         kv.service.signal(second);
@@ -667,9 +666,7 @@ fn assert_in_use(file: &Path) {
 
 #[test]
 fn a_file_belongs_to_one_server() {
-    let place = Place::new();
-    let kv = place.start(&[]);
-    fill(&kv);
+    let (place, kv) = filled();
     assert_in_use(&place.file());
     let lock = place.folder.path().join("saved.lock");
     fs::remove_file(&lock).expect("it is locked by it");
@@ -698,9 +695,7 @@ fn a_file_behind_a_link_is_one_file() {
 /// Somebody puts it in its place while the server runs.
 #[test]
 fn nothing_but_a_file_is_replaced() {
-    let place = Place::new();
-    let mut kv = place.start(&[]);
-    fill(&kv);
+    let (place, mut kv) = filled();
     mkfifo(place.file());
     assert!(kv.ask(&["SAVE"]).contains("there is a named pipe now, and no file"));
     kv.service.signal(Signal::TERM);
@@ -711,9 +706,7 @@ fn nothing_but_a_file_is_replaced() {
 /// Somebody may have put a link where the server writes first, to make it write over something else.
 #[test]
 fn nothing_behind_a_link_is_written() {
-    let place = Place::new();
-    let kv = place.start(&[]);
-    fill(&kv);
+    let (place, kv) = filled();
     let other = place.folder.path().join("other");
     fs::write(&other, "of somebody else").expect("a file");
     symlink(&other, place.folder.path().join("saved.part")).expect("a link");
@@ -727,9 +720,7 @@ fn nothing_behind_a_link_is_written() {
 #[test]
 fn data_that_is_lost_at_the_end_is_a_failure() {
     let lose = |signals: &[Signal], message: &str, hinder: &dyn Fn(&Place, &Kv)| {
-        let place = Place::new();
-        let mut kv = place.start(&[]);
-        fill(&kv);
+        let (place, mut kv) = filled();
         hinder(&place, &kv);
         signals.iter().for_each(|signal| kv.service.signal(*signal));
         assert_eq!(kv.service.end().code(), Some(1), "{message}");
@@ -763,7 +754,6 @@ fn fill_up_memory(kv: &Kv, value_bytes: usize) -> Vec<String> {
     names.into_iter().zip(told).filter(|(_, head)| *head == b'+').map(|(name, _)| name).collect()
 }
 
-/// How many of the keys have a value of so many bytes.
 fn count_of(kv: &Kv, names: &[String], value_bytes: usize) -> usize {
     let told = ask_all(kv, names.iter().map(|name| format!("STRLEN {name}")));
     told.lines().filter(|line| *line == format!(":{value_bytes}")).count()

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) use talker::{Talker, ask_all, bulk, configured, fact, request, told};
+pub(crate) use talker::{COMPRESSED, Talker, ask_all, bulk, configured, fact, request, told};
 use testkit::{Kv, Redis, converse, wait};
 
 use crate::LARDER;
@@ -43,10 +43,10 @@ fn a_redirection_to_a_connection_that_is_gone_is_told() {
         let mut other = Talker::connect(address);
         drop(target);
         wait::until_true("the connection is gone", || {
-            other.ask(&format!("CLIENT KILL ID {id}")) == ":0" && !other.ask("CLIENT NO-EVICT OFF").is_empty()
+            other.ask(format!("CLIENT KILL ID {id}")) == ":0" && !other.ask("CLIENT NO-EVICT OFF").is_empty()
         });
         other.expect("SET key 1", "+OK\r\n");
-        tracker.receive(&format!(">2\r\n$21\r\ntracking-redir-broken\r\n:{id}\r\n"));
+        tracker.receive(format!(">2\r\n$21\r\ntracking-redir-broken\r\n:{id}\r\n"));
         let info = format!(
             "~2\r\n$2\r\non\r\n$15\r\nbroken_redirect\r\n$8\r\nredirect\r\n:{id}\r\n$8\r\nprefixes\r\n*0\r\n"
         );
@@ -208,7 +208,7 @@ fn eviction_is_told() {
     }
     writer.expect("EXISTS key", ":0\r\n");
     reader.receive(">2\r\n$10\r\ninvalidate\r\n*1\r\n$3\r\nkey\r\n");
-    subscriber.receive(&format!("*3\r\n$7\r\nmessage\r\n$22\r\n{channel}\r\n"));
+    subscriber.receive(format!("*3\r\n$7\r\nmessage\r\n$22\r\n{channel}\r\n"));
     reader.expect("MULTI", "+OK\r\n");
     reader.expect("EXEC", "_\r\n");
 }

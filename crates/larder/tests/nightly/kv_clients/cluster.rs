@@ -156,13 +156,7 @@ fn nodes_answer_as_those_of_redis() {
             assert!(given.contains(&slots(first, last)), "{range} in {given}");
         }
     }
-}
-
-/// GET and SET take the short way where the key is here, and only there.
-#[test]
-fn plain_requests_in_a_row_are_answered_or_moved_one_by_one() {
-    let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
-    let (larder, redis) = (larder.addresses(), of_redis(&redis));
+    // GET and SET take the short way where the key is here, and only there: each is answered or moved.
     let request = |words: &[&str]| {
         let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
         format!("*{}\r\n{bulks}", words.len())

@@ -155,6 +155,9 @@ pub(crate) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// A line of `[kv]`: long values are compressed.
+pub(crate) const COMPRESSED: &str = "compression = \"lz4\"";
+
 /// A server with these lines in `[kv]`, and arguments.
 pub(crate) fn configured(lines: &str, arguments: &[&str]) -> Kv {
     let file = tempfile::NamedTempFile::new().expect("a file");
