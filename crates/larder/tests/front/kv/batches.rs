@@ -1,18 +1,14 @@
-//! Batches of GET, SET and DEL: replies in order, whatever is read ahead, sent without a copy, or has to wait for a slow reader.
+//! Batches of GET, SET and DEL: replies in order, with values that are read ahead, sent without a copy, or wait for a slow reader.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::thread;
-use std::time::Duration;
 
 use testkit::{Kv, converse};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_larder");
+use super::sessions::{Talker, bulk, fact, request};
+use crate::LARDER;
 
-/// A server that takes or sends nothing for so long has stopped.
-const DEADLINE: Duration = Duration::from_secs(30);
-
-/// Requests, and what must come back.
+/// Requests, and their replies.
 #[derive(Default)]
 struct Script {
     requests: Vec<u8>,
@@ -21,15 +17,16 @@ struct Script {
 
 impl Script {
     fn request(&mut self, arguments: &[&[u8]]) {
-        self.requests.extend(format!("*{}\r\n", arguments.len()).bytes());
-        for argument in arguments {
-            bulk(&mut self.requests, argument);
-        }
+        self.requests.extend(request(arguments));
+    }
+
+    fn say(&mut self, arguments: &[&[u8]], reply: &str) {
+        self.request(arguments);
+        self.replies.extend(reply.bytes());
     }
 
     fn set(&mut self, key: &str, value: &[u8]) {
-        self.request(&[b"SET", key.as_bytes(), value]);
-        self.replies.extend(b"+OK\r\n");
+        self.say(&[b"SET", key.as_bytes(), value], "+OK\r\n");
     }
 
     fn get(&mut self, key: &str, value: Option<&[u8]>) {
@@ -41,20 +38,12 @@ impl Script {
     }
 
     fn del(&mut self, key: &str, removed: usize) {
-        self.request(&[b"del", key.as_bytes()]);
-        self.replies.extend(format!(":{removed}\r\n").bytes());
+        self.say(&[b"del", key.as_bytes()], &format!(":{removed}\r\n"));
     }
 
     fn ping(&mut self) {
-        self.request(&[b"PING"]);
-        self.replies.extend(b"+PONG\r\n");
+        self.say(&[b"PING"], "+PONG\r\n");
     }
-}
-
-fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(format!("${}\r\n", bytes.len()).bytes());
-    out.extend(bytes);
-    out.extend(b"\r\n");
 }
 
 fn value(number: usize, bytes: usize) -> Vec<u8> {
@@ -62,25 +51,20 @@ fn value(number: usize, bytes: usize) -> Vec<u8> {
 }
 
 fn start() -> Kv {
-    Kv::start(BINARY, &["--workers", "1", "--maxmemory", "256MiB"])
+    Kv::start(LARDER, &["--workers", "1", "--maxmemory", "256MiB"])
 }
 
 /// Writes and reads at the same time, as much as the sockets take.
 fn exchange(address: SocketAddr, requests: &[u8], piece_bytes: usize) -> Vec<u8> {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_nodelay(true).expect("a socket option");
-    stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
-    stream.set_write_timeout(Some(DEADLINE)).expect("a time limit");
-    let mut writer = stream.try_clone().expect("a second handle");
+    let mut client = Talker::connect(address);
+    let mut writer = Talker(client.0.try_clone().expect("a second handle"));
     thread::scope(|scope| {
         scope.spawn(move || {
-            for piece in requests.chunks(piece_bytes) {
-                writer.write_all(piece).expect("the server reads");
-            }
-            writer.shutdown(std::net::Shutdown::Write).expect("it is open");
+            requests.chunks(piece_bytes).for_each(|piece| writer.send(piece));
+            writer.0.shutdown(Shutdown::Write).expect("it is open");
         });
         let mut replies = Vec::new();
-        stream.read_to_end(&mut replies).expect("the server replies");
+        std::io::Read::read_to_end(&mut client.0, &mut replies).expect("the server replies");
         replies
     })
 }
@@ -98,7 +82,7 @@ fn each_request_sees_what_those_before_it_did() {
     for round in 0..40 {
         for number in 0..7 {
             let key = format!("key:{number}");
-            // Of all lengths that replies copy in different ways, with and without the length of the one before.
+            // All lengths that replies copy in different ways, with and without the length of the one before.
             let bytes = (round * 3 + number) % 140;
             script.set(&key, &value(round, bytes));
             script.get(&key, Some(&value(round, bytes)));
@@ -184,27 +168,13 @@ fn pipelines_beyond_all_buffers_are_answered() {
     check(&exchange(start().address(), &script.requests, usize::MAX), &script);
 }
 
-/// Reads until the bytes are there.
-fn read_to(stream: &mut TcpStream, end: &[u8]) -> String {
-    let mut bytes = Vec::new();
-    let mut piece = [0; 4096];
-    while !bytes.ends_with(end) {
-        let length = stream.read(&mut piece).expect("it comes in time");
-        assert!(length > 0, "closed after {}", String::from_utf8_lossy(&bytes));
-        bytes.extend_from_slice(&piece[..length]);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[test]
 fn others_learn_of_each_change_of_a_batch() {
     let kv = start();
-    let mut other = TcpStream::connect(kv.address()).expect("it listens");
-    other.set_read_timeout(Some(DEADLINE)).expect("a time limit");
-    let begin =
-        "CONFIG SET notify-keyspace-events EA\r\nSUBSCRIBE __keyevent@0__:set __keyevent@0__:del end\r\n";
-    other.write_all(begin.as_bytes()).expect("it reads");
-    read_to(&mut other, b":3\r\n");
+    let mut other = Talker::connect(kv.address());
+    other.expect("CONFIG SET notify-keyspace-events EA", "+OK\r\n");
+    other.send("SUBSCRIBE __keyevent@0__:set __keyevent@0__:del end\r\n");
+    other.read_to(":3\r\n");
     let mut script = Script::default();
     script.set("first:key", b"a value");
     script.set("second:key", b"a value");
@@ -214,7 +184,7 @@ fn others_learn_of_each_change_of_a_batch() {
     script.set("first:key", b"another");
     check(&converse(kv.address(), &script.requests, usize::MAX), &script);
     assert_eq!(kv.ask(&["PUBLISH end end"]), ":1\r\n");
-    let told = read_to(&mut other, b"$3\r\nend\r\n$3\r\nend\r\n");
+    let told = other.read_to("$3\r\nend\r\n$3\r\nend\r\n");
     let events: Vec<&str> = told.split("*3\r\n$7\r\nmessage\r\n").skip(1).collect();
     let event =
         |name: &str, key: &str| format!("$18\r\n__keyevent@0__:{name}\r\n${}\r\n{key}\r\n", key.len());
@@ -228,29 +198,22 @@ fn long_values(script: &mut Script, bytes: usize) {
     let (value, other) = (value(bytes, bytes), value(bytes + 1, bytes));
     script.set("long", &value);
     script.get("long", Some(&value));
-    script.request(&[b"SET", b"long", &other, b"EX", b"100"]);
-    script.replies.extend(b"+OK\r\n");
-    script.request(&[b"SET", b"long", &value, b"NX"]);
-    script.replies.extend(b"$-1\r\n");
+    script.say(&[b"SET", b"long", &other, b"EX", b"100"], "+OK\r\n");
+    script.say(&[b"SET", b"long", &value, b"NX"], "$-1\r\n");
     script.get("long", Some(&other));
-    script.request(&[b"SETEX", b"long", b"100", &value]);
-    script.replies.extend(b"+OK\r\n");
+    script.say(&[b"SETEX", b"long", b"100", &value], "+OK\r\n");
     script.request(&[b"GETSET", b"long", &other]);
     bulk(&mut script.replies, &value);
-    script.request(&[b"MSET", b"one", &value, b"two", &other, &value, b"its key is long"]);
-    script.replies.extend(b"+OK\r\n");
-    script.request(&[b"MGET", b"one", b"two", &value]);
-    script.replies.extend(b"*3\r\n");
+    script.say(&[b"MSET", b"one", &value, b"two", &other, &value, b"its key is long"], "+OK\r\n");
+    script.say(&[b"MGET", b"one", b"two", &value], "*3\r\n");
     for part in [&value, &other, &b"its key is long"[..]] {
         bulk(&mut script.replies, part);
     }
     // The key has memory of its own, and not the value.
-    script.request(&[b"SET", &other, b"this one too"]);
-    script.replies.extend(b"+OK\r\n");
+    script.say(&[b"SET", &other, b"this one too"], "+OK\r\n");
     script.request(&[b"GET", &other]);
     bulk(&mut script.replies, b"this one too");
-    script.request(&[b"DEL", &other]);
-    script.replies.extend(b":1\r\n");
+    script.say(&[b"DEL", &other], ":1\r\n");
     script.request(&[b"MULTI"]);
     script.request(&[b"SET", b"long", &value]);
     script.request(&[b"APPEND", b"long", &other]);
@@ -260,10 +223,8 @@ fn long_values(script: &mut Script, bytes: usize) {
     script.request(&[b"ECHO", &value]);
     bulk(&mut script.replies, &value);
     // Two that are stored from memory of their own, and share nothing.
-    script.request(&[b"COPY", b"one", b"long", b"REPLACE"]);
-    script.replies.extend(b":1\r\n");
-    script.request(&[b"SETRANGE", b"one", b"0", b"changed"]);
-    script.replies.extend(format!(":{bytes}\r\n").bytes());
+    script.say(&[b"COPY", b"one", b"long", b"REPLACE"], ":1\r\n");
+    script.say(&[b"SETRANGE", b"one", b"0", b"changed"], &format!(":{bytes}\r\n"));
     script.get("long", Some(&value));
     for key in ["one", "two", "long"] {
         script.del(key, 1);
@@ -280,8 +241,7 @@ fn long_values_are_taken_by_every_command() {
     for piece_bytes in [usize::MAX, 200_000, 10_007] {
         check(&exchange(kv.address(), &script.requests, piece_bytes), &script);
     }
-    let keys = converse(kv.address(), b"*1\r\n$6\r\nDBSIZE\r\n*1\r\n$4\r\nQUIT\r\n", usize::MAX);
-    assert_eq!(String::from_utf8_lossy(&keys), ":4\r\n+OK\r\n", "the keys that are long");
+    assert_eq!(kv.ask(&["DBSIZE"]), ":4\r\n", "the keys that are long");
 }
 
 /// Each of these is sent without a copy. Those that are asked for at once share calls: 64 KiB go with one.
@@ -289,11 +249,7 @@ fn long_values_are_taken_by_every_command() {
 fn values_that_are_asked_for_together_are_sent_together() {
     const COUNT: usize = 64;
     let kv = start();
-    let writes = || {
-        let stats = kv.ask(&["INFO stats"]);
-        let line = stats.lines().find_map(|line| line.strip_prefix("total_writes_processed:"));
-        line.expect("it is there").parse::<usize>().expect("a number")
-    };
+    let writes = || fact(&kv, "total_writes_processed");
     let mut script = Script::default();
     script.set("k", &value(1, 16 << 10));
     check(&exchange(kv.address(), &script.requests, usize::MAX), &script);

@@ -9,21 +9,22 @@ use std::time::{Duration, Instant};
 
 use testkit::{Kv, Random, wait};
 
+use crate::LARDER;
+
 const CLIENTS: u64 = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Sent before replies are read.
 const BATCH_BYTES: usize = 256 << 10;
 /// How far resident memory may be from the limit.
 const TOLERANCE: f64 = 0.1;
-/// Of values that make memory full in the beginning.
+/// Sizes of values that make memory full in the beginning.
 const FILL_BYTES: Range<usize> = 12_000..16_000;
-/// What a process takes that stores nothing.
+/// A process that stores nothing takes less.
 const EMPTY_BYTES_MAX: u64 = 40 << 20;
 
 /// Runs random traffic, and looks at the memory of the process all the time after it was full for the first time.
 pub(crate) fn run(duration: Duration, bytes_max: u64) {
-    let kv =
-        Kv::start(env!("CARGO_BIN_EXE_larder"), &["--maxmemory", &bytes_max.to_string(), "--workers", "2"]);
+    let kv = Kv::start(LARDER, &["--maxmemory", &bytes_max.to_string(), "--workers", "2"]);
     let empty = kv.service.resident_bytes();
     assert!(empty < EMPTY_BYTES_MAX, "{empty} bytes without a key");
     // With few large steps: the clients alone take longer than anybody waits, where the processors are busy.
@@ -37,7 +38,7 @@ pub(crate) fn run(duration: Duration, bytes_max: u64) {
             let (kv, is_over) = (&kv, &is_over);
             scope.spawn(move || churn(kv, seed, is_over));
         }
-        wait::until_true("it is full", || evicted(&kv) > 0);
+        wait::until_true("it is full", || !kv.ask(&["INFO stats"]).contains("\nevicted_keys:0\r"));
         let end = Instant::now() + duration;
         while Instant::now() < end {
             seen.push(kv.service.resident_bytes());
@@ -49,7 +50,7 @@ pub(crate) fn run(duration: Duration, bytes_max: u64) {
     let of = |part: usize| seen[(seen.len() - 1) * part / 100];
     let (least, middle, most) = (of(5), of(50), of(100));
     eprintln!(
-        "limit {bytes_max}: {least} to {most} bytes were resident, half the time less than {middle}, {empty} of them without a key"
+        "limit {bytes_max}: {least} to {most} bytes, half the time less than {middle}, {empty} without a key"
     );
     // The process itself is not among what clients store.
     let limit = bytes_max as f64;
@@ -64,12 +65,6 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
     }
-}
-
-fn evicted(kv: &Kv) -> u64 {
-    let text = kv.ask(&["INFO stats"]);
-    let line = text.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
-    line.and_then(|number| number.parse().ok()).expect("it is told")
 }
 
 /// Small, middle and large values in turn, under keys that are used again with another size.
@@ -100,8 +95,7 @@ pub(crate) fn fill(kv: &Kv, keys: usize, sizes: Range<usize>) {
 }
 
 fn value(random: &mut Random, sizes: &Range<usize>) -> Vec<u8> {
-    let length = sizes.start + random.below(sizes.len());
-    vec![b'v'; length]
+    vec![b'v'; sizes.start + random.below(sizes.len())]
 }
 
 /// Commands in batches; replies are counted.

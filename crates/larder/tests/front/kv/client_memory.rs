@@ -1,100 +1,56 @@
-//! What clients take beside keys: messages, tables and replies. All of it is part of `maxmemory`, whatever they ask for and whether they read.
+//! Memory of clients beside keys: messages, tables and replies. All of it is part of `maxmemory`, also if they do not read.
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read as _};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use testkit::{Kv, wait};
 
+use super::sessions::{COMPRESSED, Talker, configured, fact, request};
 use crate::LARDER;
 
 const MIB: usize = 1 << 20;
 /// A build without optimisation, on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A client that sends what it is told to, and reads what it likes.
-struct Client(TcpStream);
+fn connect(kv: &Kv) -> Talker {
+    Talker::connect(kv.address())
+}
 
-impl Client {
-    fn connect(kv: &Kv) -> Self {
-        let socket = TcpStream::connect(kv.address()).expect("it listens");
-        socket.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
-        Self(socket)
-    }
+fn crowd(kv: &Kv, count: usize) -> Vec<Talker> {
+    (0..count).map(|_| connect(kv)).collect()
+}
 
-    fn send(&mut self, request: &[u8]) {
-        // One that is closed meanwhile is what some tests are about.
-        let _ = self.0.write_all(request);
-    }
-
-    /// A line of the reply; none where the connection has ended.
-    fn line(&mut self) -> String {
-        let (mut line, mut byte) = (Vec::new(), [0]);
-        while !line.ends_with(b"\r\n") && self.0.read_exact(&mut byte).is_ok() {
-            line.push(byte[0]);
-        }
-        String::from_utf8_lossy(&line).trim_end().to_owned()
-    }
-
-    fn ask(&mut self, request: &[u8]) -> String {
-        self.send(request);
-        self.line()
-    }
-
-    /// Reads until this has come; something it was not asked for may come behind it.
-    fn read_until(&mut self, end: &[u8]) {
-        let (mut tail, mut piece) = (Vec::new(), vec![0; MIB]);
-        let end = String::from_utf8_lossy(end);
-        // As text: the standard library looks for it faster than a build without optimisation goes through bytes.
-        while !String::from_utf8_lossy(&tail).contains(&*end) {
-            tail.drain(..tail.len().saturating_sub(end.len()));
-            let more = self.0.read(&mut piece).expect("it answers");
-            let last = String::from_utf8_lossy(&tail);
-            assert!(more > 0, "the connection has ended after {last:?}");
-            tail.extend_from_slice(&piece[..more]);
-        }
-    }
-
-    /// Sends while it reads, until all is answered: it may be told more meanwhile than sockets hold.
-    fn converse(&mut self, requests: &[u8]) {
-        let mut sending = self.0.try_clone().expect("a second handle");
-        std::thread::scope(|scope| {
-            scope.spawn(move || sending.write_all(&[requests, b"PING\r\n"].concat()));
-            self.read_until(b"+PONG\r\n");
-        });
-    }
-
-    /// Waits until all is answered that was asked.
-    fn finish(&mut self) {
-        self.send(b"PING\r\n");
-        self.read_until(b"+PONG\r\n");
-    }
-
-    /// Reads until the connection has ended or nothing has come for a while; how many bytes.
-    fn drain(&mut self) -> usize {
-        self.0.set_read_timeout(Some(Duration::from_millis(500))).expect("a time limit");
-        let (mut bytes, mut piece) = (0, vec![0; MIB]);
-        loop {
-            match self.0.read(&mut piece) {
-                Ok(0) => return bytes,
-                Ok(more) => bytes += more,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return bytes,
-            }
+/// Reads until the connection has ended or nothing has come for a while; how many bytes.
+fn drain(client: &mut Talker) -> usize {
+    client.0.set_read_timeout(Some(Duration::from_millis(500))).expect("a time limit");
+    let (mut bytes, mut piece) = (0, vec![0; MIB]);
+    loop {
+        match client.0.read(&mut piece) {
+            Ok(more @ 1..) => bytes += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            _ => return bytes,
         }
     }
 }
 
-fn request(arguments: &[&[u8]]) -> Vec<u8> {
-    let head = |length: usize, kind: char| format!("{kind}{length}\r\n").into_bytes();
-    let mut request = head(arguments.len(), '*');
-    for argument in arguments {
-        for part in [&head(argument.len(), '$')[..], argument, b"\r\n"] {
-            request.extend_from_slice(part);
-        }
-    }
-    request
+/// Bytes that a request may take beside those of before.
+#[track_caller]
+fn assert_grown(kv: &Kv, before: u64, most: u64, what: &str) {
+    let grown = kv.service.peak_bytes().saturating_sub(before);
+    assert!(grown < most, "{what}: {grown} bytes");
+}
+
+#[track_caller]
+fn assert_kept(kv: &Kv, what: &str) {
+    assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n", "{what}");
+}
+
+/// So many keys, with names that are made of their numbers.
+fn fill(kv: &Kv, keys: usize, name: impl Fn(usize) -> String, value_bytes: usize) {
+    let value = vec![b'v'; value_bytes];
+    let set = |number| request(&[b"SET", name(number).as_bytes(), &value]);
+    connect(kv).converse(&(0..keys).flat_map(set).collect::<Vec<u8>>());
 }
 
 fn start(maxmemory: &str) -> Kv {
@@ -103,13 +59,14 @@ fn start(maxmemory: &str) -> Kv {
     kv
 }
 
-/// How long the slowest of short commands takes while something is done, without what the machine does for others. Monitors are not shown it: they would be told of it as often as it is asked.
+/// How long the slowest of short commands takes while something is done, without the time that the machine spends on others. Monitors are not
+/// shown this command: they would be told of it as often as it is asked.
 fn slowest_ping(kv: &Kv, done: impl FnOnce()) -> Duration {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let pinging = (0..4).map(|_| {
             scope.spawn(|| {
-                let (mut client, mut slowest) = (Client::connect(kv), Duration::ZERO);
+                let (mut client, mut slowest) = (connect(kv), Duration::ZERO);
                 while !is_done.load(Relaxed) {
                     let waited = kv.service.waited_for(|| {
                         assert!(client.ask(b"SLOWLOG LEN\r\n").starts_with(':'));
@@ -126,10 +83,8 @@ fn slowest_ping(kv: &Kv, done: impl FnOnce()) -> Duration {
     })
 }
 
-/// One message to many who do not read: it is in memory once.
 #[test]
 fn a_message_to_many_is_in_memory_once() {
-    const CLIENTS: usize = 300;
     let long = vec![b'm'; MIB];
     let kinds: [(&str, &[u8], Vec<u8>); 4] = [
         ("SUBSCRIBE", b"SUBSCRIBE c\r\n", request(&[b"PUBLISH", b"c", &long])),
@@ -139,68 +94,56 @@ fn a_message_to_many_is_in_memory_once() {
     ];
     for (name, listens, speaks) in kinds {
         let kv = start("256MiB");
-        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&kv)).collect();
-        for client in &mut clients {
-            assert!(!client.ask(listens).starts_with('-'));
-        }
+        let mut clients = crowd(&kv, 300);
+        clients.iter_mut().for_each(|client| assert!(!client.ask(listens).starts_with('-')));
         let before = kv.service.peak_bytes();
-        let mut speaker = Client::connect(&kv);
+        let mut speaker = connect(&kv);
         let slowest = slowest_ping(&kv, || {
-            for _ in 0..8 {
-                speaker.send(&speaks);
-            }
+            (0..8).for_each(|_| speaker.send(&speaks));
             speaker.finish();
         });
         assert!(slowest < PATIENCE, "{name}: a client waited {slowest:?}");
-        let grown = kv.service.peak_bytes().saturating_sub(before);
-        assert!(grown < 100 * MIB as u64, "{name}: {grown} bytes");
-        assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n", "{name}");
-        let told = clients[0].drain();
+        assert_grown(&kv, before, 100 * MIB as u64, name);
+        assert_kept(&kv, name);
+        let told = drain(&mut clients[0]);
         assert!(told > MIB, "{name}: {told} bytes arrived");
     }
 }
 
-/// Messages of which none is long enough to be shared: who has most of them is closed before keys have to go.
+/// Messages of which none is long enough to be shared: the client with most of them is closed first.
 #[test]
-fn who_leaves_messages_unread_is_closed_before_keys_go() {
+fn a_client_that_leaves_messages_unread_is_closed_before_keys_go() {
     let kv = start("64MiB");
-    let mut clients: Vec<_> = (0..100).map(|_| Client::connect(&kv)).collect();
-    for client in &mut clients {
-        assert_eq!(client.ask(b"SUBSCRIBE c\r\n"), "*3");
-    }
+    let mut clients = crowd(&kv, 100);
+    clients.iter_mut().for_each(|client| assert_eq!(client.ask(b"SUBSCRIBE c\r\n"), "*3"));
     let before = kv.service.peak_bytes();
-    let publish = request(&[b"PUBLISH", b"c", &vec![b'm'; 15_000]]).repeat(500);
-    let mut publisher = Client::connect(&kv);
-    publisher.send(&publish);
-    let replies: Vec<_> = (0..500).map(|_| publisher.line()).collect();
-    assert!(replies.iter().all(|reply| reply.starts_with(':')), "{replies:?}");
-    assert_eq!(replies[0], ":100");
-    let grown = kv.service.peak_bytes().saturating_sub(before);
-    assert!(grown < GROWN_MAX, "{grown} bytes");
-    assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n");
+    let mut publisher = connect(&kv);
+    publisher.send(request(&[b"PUBLISH", b"c", &vec![b'm'; 15_000]]).repeat(500));
+    let replies = publisher.lines("", 500);
+    assert!(replies[0] == ":100" && replies.iter().all(|reply| reply.starts_with(':')), "{replies:?}");
+    assert_grown(&kv, before, GROWN_MAX, "500 messages");
+    assert_kept(&kv, "500 messages");
 }
 
-/// What a client did not read once counted for whoever was next to be sent something by the same worker, and who listened was closed for it.
+/// A reply that a client did not read once counted for the next client of the same worker, and a subscriber was closed for it.
 #[test]
-fn what_others_do_not_read_is_theirs() {
+fn replies_that_others_do_not_read_are_theirs() {
     const VALUE: usize = 12 * MIB;
     let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "1"]);
-    assert_eq!(Client::connect(&kv).ask(&request(&[b"SET", b"long", &vec![b'v'; VALUE]])), "+OK");
-    let mut idle: Vec<_> = (0..10).map(|_| Client::connect(&kv)).collect();
-    for client in &mut idle {
-        assert_eq!(client.ask(b"GET long\r\n"), format!("${VALUE}"));
-    }
-    let mut subscriber = Client::connect(&kv);
+    assert_eq!(connect(&kv).ask(request(&[b"SET", b"long", &vec![b'v'; VALUE]])), "+OK");
+    let mut idle = crowd(&kv, 10);
+    idle.iter_mut().for_each(|client| assert_eq!(client.ask(b"GET long\r\n"), format!("${VALUE}")));
+    let mut subscriber = connect(&kv);
     assert_eq!(subscriber.ask(b"SUBSCRIBE c\r\n"), "*3");
     let publish = request(&[b"PUBLISH", b"c", &vec![b'm'; VALUE]]);
-    let mut publisher = Client::connect(&kv);
+    let mut publisher = connect(&kv);
     assert_eq!([publisher.ask(&publish), publisher.ask(&publish)], [":1", ":1"]);
     subscriber.send(b"UNSUBSCRIBE\r\n");
-    subscriber.read_until(b"unsubscribe");
+    subscriber.read_to("unsubscribe");
     drop(idle);
 }
 
-/// Of a server with 64 MiB: half of them for what clients are to read, and as much twice more, because what grows is copied and the allocator gives
+/// A server with 64 MiB has half of them for replies and messages. It may take as much twice more: what grows is copied, and the allocator gives
 /// memory back a tenth of a second later.
 const GROWN_MAX: u64 = 3 * 32 * MIB as u64;
 
@@ -209,33 +152,27 @@ const GROWN_MAX: u64 = 3 * 32 * MIB as u64;
 fn a_message_without_room_is_refused() {
     let kv = start("64MiB");
     let long = request(&[b"PUBLISH", b"c", &vec![b'm'; 40 * MIB]]);
-    let mut publisher = Client::connect(&kv);
+    let mut publisher = connect(&kv);
     assert_eq!(publisher.ask(&long), ":0", "nobody gets it");
     // The reply may be read before the memory of the request is free.
-    wait::until_true("the request is forgotten", || memory_fact(&kv, "mem_clients_normal") < MIB);
-    let mut subscriber = Client::connect(&kv);
+    wait::until_true("the request is forgotten", || fact(&kv, "mem_clients_normal") < MIB);
+    let mut subscriber = connect(&kv);
     assert_eq!(subscriber.ask(b"SUBSCRIBE c\r\n"), "*3");
     assert!(publisher.ask(&long).starts_with("-OOM the message needs more memory"));
-    assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n");
-}
-
-fn memory_fact(kv: &Kv, name: &str) -> usize {
-    let text = kv.ask(&["INFO"]);
-    let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    number.and_then(|number| number.parse().ok()).expect("it is told")
+    assert_kept(&kv, "a message");
 }
 
 /// The most that `used_memory` is until something is done.
 fn most_used(kv: &Kv, is_done: &AtomicBool) -> usize {
     let mut most = 0;
     while !is_done.load(Relaxed) {
-        most = most.max(memory_fact(kv, "used_memory"));
+        most = most.max(fact(kv, "used_memory"));
         std::thread::yield_now();
     }
     most
 }
 
-/// What is waited for is over, also when a test fails.
+/// The wait is over, also when a test fails.
 struct Sets<'a>(&'a AtomicBool);
 
 impl Drop for Sets<'_> {
@@ -259,13 +196,12 @@ fn with_names(words: &[&str], each: Option<&str>, names: &[Vec<u8>]) -> Vec<u8> 
     request(&arguments)
 }
 
-/// What the client with this number asks.
+/// Requests of the client with this number.
 type Asks = fn(usize) -> Vec<u8>;
 
-/// What the server has to remember for clients has a limit for all of them, and is counted.
+/// Watched keys, subscriptions and tracked keys of all clients have a limit, and are counted.
 #[test]
-fn what_clients_want_to_be_remembered_is_within_the_limit() {
-    const CLIENTS: usize = 8;
+fn tables_for_clients_are_within_the_limit() {
     let kinds: [(&str, Asks); 4] = [
         ("WATCH", |client| with_names(&["WATCH"], None, &names(client, 14, MIB))),
         ("SUBSCRIBE", |client| with_names(&["SUBSCRIBE"], None, &names(client, 14, MIB))),
@@ -282,34 +218,29 @@ fn what_clients_want_to_be_remembered_is_within_the_limit() {
     for (name, remembered) in kinds {
         let kv = start("64MiB");
         let before = kv.service.peak_bytes();
-        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&kv)).collect();
+        let mut clients = crowd(&kv, 8);
         for (number, client) in clients.iter_mut().enumerate() {
             client.ask(b"HELLO 3\r\n");
-            eprintln!("{name}: client {number}");
             client.converse(&remembered(number));
         }
-        let grown = kv.service.peak_bytes().saturating_sub(before);
-        assert!(grown < 110 * MIB as u64, "{name}: {grown} bytes");
+        assert_grown(&kv, before, 110 * MIB as u64, name);
         wait::until_true("what is remembered is counted, and requests are gone", || {
-            (6 * MIB..34 * MIB).contains(&memory_fact(&kv, "mem_clients_normal"))
+            (6 * MIB..34 * MIB).contains(&fact(&kv, "mem_clients_normal"))
         });
-        assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n", "{name}");
+        assert_kept(&kv, name);
         drop(clients);
-        wait::until_true("all is given back", || memory_fact(&kv, "mem_clients_normal") == 0);
+        wait::until_true("all is given back", || fact(&kv, "mem_clients_normal") == 0);
     }
 }
 
 /// Each worker looked for itself whether there was room, and counted a subscription only when it was remembered: all of them found the same room,
 /// and all keys went.
 #[test]
-fn those_who_subscribe_at_the_same_time_share_the_room() {
-    const CLIENTS: usize = 8;
+fn subscribers_at_the_same_time_share_the_room() {
     const KEYS: usize = 20_000;
     let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "4"]);
-    let sets: Vec<u8> =
-        (0..KEYS).flat_map(|key| request(&[b"SET", key.to_string().as_bytes(), &[b'v'; 200]])).collect();
-    Client::connect(&kv).converse(&sets);
-    let requests: Vec<_> = (0..CLIENTS)
+    fill(&kv, KEYS, |key| key.to_string(), 200);
+    let requests: Vec<_> = (0..8)
         .map(|client| {
             let kind = ["SUBSCRIBE", "SSUBSCRIBE"][client % 2];
             with_names(&[kind], None, &names(client, 100_000, 1))
@@ -321,18 +252,17 @@ fn those_who_subscribe_at_the_same_time_share_the_room() {
         let _ended = Sets(&is_done);
         let subscribing = requests.iter().map(|request| {
             scope.spawn(|| {
-                let mut client = Client::connect(&kv);
+                let mut client = connect(&kv);
                 client.ask(b"HELLO 3\r\n");
                 client.converse(request);
                 client
             })
         });
-        let subscribing: Vec<_> = subscribing.collect();
-        let clients: Vec<_> =
-            subscribing.into_iter().map(|thread| thread.join().expect("it is answered")).collect();
+        let threads = subscribing.collect::<Vec<_>>().into_iter();
+        let clients: Vec<_> = threads.map(|thread| thread.join().expect("it is answered")).collect();
         is_done.store(true, Relaxed);
-        wait::until_true("requests are forgotten", || memory_fact(&kv, "mem_clients_normal") <= 32 * MIB);
-        assert!(memory_fact(&kv, "mem_clients_normal") > 16 * MIB, "one of them has room");
+        wait::until_true("requests are forgotten", || fact(&kv, "mem_clients_normal") <= 32 * MIB);
+        assert!(fact(&kv, "mem_clients_normal") > 16 * MIB, "one of them has room");
         drop(clients);
         looks.join().expect("it is told")
     });
@@ -341,23 +271,20 @@ fn those_who_subscribe_at_the_same_time_share_the_room() {
 }
 
 #[test]
-fn names_of_clients_are_short() {
+fn names_and_patterns_of_clients_have_limits() {
     let kv = start("64MiB");
     let long = "n".repeat(1025);
-    let commands = [
-        format!("CLIENT SETNAME {long}"),
-        format!("CLIENT SETINFO LIB-NAME {long}"),
-        format!("CLIENT SETINFO LIB-VER {long}"),
-        format!("HELLO 2 SETNAME {long}"),
-    ];
-    for command in commands {
-        let told = kv.ask(&[&command]);
+    for command in ["CLIENT SETNAME", "CLIENT SETINFO LIB-NAME", "CLIENT SETINFO LIB-VER", "HELLO 2 SETNAME"]
+    {
+        let told = kv.ask(&[&format!("{command} {long}")]);
         assert_eq!(told, "-ERR names of clients and libraries can have at most 1024 bytes\r\n", "{command}");
     }
     assert_eq!(kv.ask(&[&format!("CLIENT SETNAME {}", &long[1..])]), "+OK\r\n");
+    let patterns: String = (0..=1000).map(|number| format!(" {number}")).collect();
+    let refused = "-ERR a client can have at most 100000 subscriptions and 1000 patterns\r\n";
+    assert_eq!(kv.ask(&[&format!("PSUBSCRIBE{patterns}")]), refused);
 }
 
-/// Whatever length it may have.
 #[test]
 fn the_slow_log_is_within_the_limit() {
     let kv = start("64MiB");
@@ -367,36 +294,13 @@ fn the_slow_log_is_within_the_limit() {
     for _ in 0..10 {
         kv.ask(&vec![mget.as_str(); 1000]);
     }
-    let told = kv.ask(&["SLOWLOG LEN"]);
-    let length: usize = told[1..].trim_end().parse().expect("a number");
+    let length: usize = connect(&kv).ask("SLOWLOG LEN")[1..].parse().expect("a number");
     assert!((100..1000).contains(&length), "{length} entries");
-    let grown = kv.service.peak_bytes().saturating_sub(before);
-    assert!(grown < 24 * MIB as u64, "{grown} bytes");
-}
-
-/// All channels of a client go one after the other.
-#[test]
-fn unsubscribing_from_many_channels_stops_nobody() {
-    const CHANNELS: usize = 60_000;
-    for kind in ["", "S"] {
-        let kv = start("256MiB");
-        let mut client = Client::connect(&kv);
-        let channels = names(0, CHANNELS, 1);
-        client.send(&with_names(&[&format!("{kind}SUBSCRIBE")], None, &channels));
-        client.read_until(b":60000\r\n");
-        let slowest = slowest_ping(&kv, || {
-            client.send(&with_names(&[&format!("{kind}UNSUBSCRIBE")], None, &channels[..CHANNELS / 2]));
-            client.send(format!("{kind}UNSUBSCRIBE\r\n").as_bytes());
-            client.finish();
-        });
-        assert!(slowest < PATIENCE, "a client waited {slowest:?}");
-        let facts = kv.ask(&["CLIENT LIST"]);
-        assert!(!facts.contains("sub=60000") && !facts.contains("sub=30000"), "{facts}");
-    }
+    assert_grown(&kv, before, 24 * MIB as u64, "the log");
 }
 
 /// How long the slowest PING takes while a request is executed, and how long that takes, where one worker has both.
-fn turns(kv: &Kv, client: &mut Client, request: &[u8]) -> (Duration, Duration) {
+fn turns(kv: &Kv, client: &mut Talker, request: &[u8]) -> (Duration, Duration) {
     let mut whole = Duration::ZERO;
     let slowest = slowest_ping(kv, || {
         whole = kv.service.waited_for(|| {
@@ -407,31 +311,31 @@ fn turns(kv: &Kv, client: &mut Client, request: &[u8]) -> (Duration, Duration) {
     (slowest, whole)
 }
 
-/// Whoever asks for much at once waits for it, and others have their turns.
+/// A client that asks for much at once waits for it, and others have their turns.
 #[test]
-fn what_goes_through_many_names_stops_nobody() {
+fn commands_over_many_names_stop_nobody() {
     const NAMES: usize = 90_000;
     let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "1"]);
-    let mut client = Client::connect(&kv);
+    let mut client = connect(&kv);
     let all = names(0, NAMES, 1);
-    let sets: Vec<u8> = all.iter().flat_map(|name| request(&[b"SET", name, b"v"])).collect();
-    client.converse(&sets);
+    fill(&kv, NAMES, |number| format!("0-{number}-n"), 1);
     // Its PING is answered as others are, also while it listens.
     client.send(b"HELLO 3\r\n");
     client.finish();
     let subscribed = |then: Vec<u8>| [with_names(&["SUBSCRIBE"], None, &all), then].concat();
+    let shards = [with_names(&["SSUBSCRIBE"], None, &all), with_names(&["SUNSUBSCRIBE"], None, &all)];
     let requests = [
         ("KEYS that finds nothing", request(&[b"KEYS", b"none*"])),
         ("KEYS", request(&[b"KEYS", b"*"])),
         ("UNSUBSCRIBE", subscribed(with_names(&["UNSUBSCRIBE"], None, &all))),
         ("UNSUBSCRIBE from all", subscribed(request(&[b"UNSUBSCRIBE"]))),
+        ("SUNSUBSCRIBE", shards.concat()),
         ("RESET", subscribed(request(&[b"RESET"]))),
     ];
     for (name, request) in requests {
         // The machine may be busy.
         let mut is_short = |_| {
             let (slowest, whole) = turns(&kv, &mut client, &request);
-            eprintln!("{name}: {whole:?}, and others waited for {slowest:?}");
             slowest < whole / 3
         };
         assert!((0..20).any(&mut is_short), "others wait for {name}");
@@ -452,26 +356,19 @@ fn what_goes_through_many_names_stops_nobody() {
 /// Clients that ask for all keys and do not read.
 #[test]
 fn all_keys_are_told_within_the_limit() {
-    const KEYS: usize = 200_000;
     const BYTES_MAX: usize = 64 * MIB;
     for workers in ["1", "4"] {
         let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", workers]);
-        let mut client = Client::connect(&kv);
-        let name = |number: usize| format!("{number:0100}").into_bytes();
-        let sets: Vec<u8> =
-            (0..KEYS).flat_map(|number| request(&[b"SET", &name(number), &[b'v'; 300]])).collect();
-        client.converse(&sets);
+        fill(&kv, 200_000, |number| format!("{number:0100}"), 300);
         let before = kv.service.peak_bytes();
-        let mut clients: Vec<_> = (0..6).map(|_| Client::connect(&kv)).collect();
+        let mut clients = crowd(&kv, 6);
         clients.iter_mut().for_each(|client| client.send(b"KEYS *\r\n"));
-        let heads: Vec<_> = clients.iter_mut().map(Client::line).collect();
-        eprintln!("{workers} workers: {heads:?}");
+        let heads: Vec<_> = clients.iter_mut().map(Talker::line).collect();
         assert!(heads.iter().any(|head| head.starts_with('*')), "{heads:?}");
-        wait::until_true("keys have made room", || memory_fact(&kv, "used_memory") <= BYTES_MAX);
-        let grown = kv.service.peak_bytes().saturating_sub(before);
-        assert!(grown < (BYTES_MAX / 10) as u64, "{workers} workers: {grown} bytes more than keys took");
+        wait::until_true("keys have made room", || fact(&kv, "used_memory") <= BYTES_MAX);
+        assert_grown(&kv, before, (BYTES_MAX / 10) as u64, &format!("{workers} workers"));
         drop(clients);
-        wait::until_true("it is given back", || memory_fact(&kv, "mem_clients_normal") == 0);
+        wait::until_true("it is given back", || fact(&kv, "mem_clients_normal") == 0);
     }
 }
 
@@ -479,36 +376,31 @@ fn all_keys_are_told_within_the_limit() {
 #[test]
 fn replies_take_turns_where_keys_are_not_evicted() {
     const BYTES_MAX: usize = 64 * MIB;
-    const CLIENTS: usize = 20;
     for policy in ["noeviction", "volatile-lru"] {
         let arguments = ["--maxmemory", "64MiB", "--workers", "4", "--maxmemory-policy", policy];
         let kv = Kv::start(LARDER, &arguments);
-        let name = |number: usize| format!("{number:040}").into_bytes();
-        let sets: Vec<u8> =
-            (0..65_000).flat_map(|number| request(&[b"SET", &name(number), &[b'v'; 1000]])).collect();
-        Client::connect(&kv).converse(&sets);
-        let used = memory_fact(&kv, "used_memory");
+        fill(&kv, 65_000, |number| format!("{number:040}"), 1000);
+        let used = fact(&kv, "used_memory");
         assert!(used > BYTES_MAX - MIB, "memory is full: {used}");
         let keys = kv.ask(&["DBSIZE"]);
         let is_done = AtomicBool::new(false);
         let most = std::thread::scope(|scope| {
             let looks = scope.spawn(|| most_used(&kv, &is_done));
             let _ended = Sets(&is_done);
-            let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&kv)).collect();
+            let mut clients = crowd(&kv, 20);
             clients.iter_mut().for_each(|client| client.send(b"KEYS *\r\n"));
             for client in &mut clients {
                 assert_eq!(client.line(), keys.trim_end().replace(':', "*"), "{policy}");
-                assert_eq!(client.ask(b""), "$40");
+                assert_eq!(client.line(), "$40");
                 client.finish();
             }
             // Nobody else has to be waited for: it is the reply that is too long.
-            let long: Vec<Vec<u8>> = (0..8_000).map(|_| name(7)).collect();
-            assert!(clients[0].ask(&with_names(&["MGET"], None, &long)).starts_with("-OOM the reply"));
-            assert_eq!(clients[0].ask(&request(&[b"GET", &name(7)])), "$1000");
+            let long = with_names(&["MGET"], None, &vec![format!("{:040}", 7).into_bytes(); 8_000]);
+            assert!(clients[0].ask(&long).starts_with("-OOM the reply"));
+            assert_eq!(clients[0].ask(format!("GET {:040}", 7)), "$1000");
             is_done.store(true, Relaxed);
             looks.join().expect("it is told")
         });
-        eprintln!("{policy}: {most} bytes");
         // A sixteenth, and what those in line and four workers have in hands.
         assert!(most < BYTES_MAX + BYTES_MAX / 16 + 2 * MIB, "{policy}: {most} bytes");
         assert_eq!(kv.ask(&["DBSIZE"]), keys);
@@ -518,7 +410,7 @@ fn replies_take_turns_where_keys_are_not_evicted() {
 /// A server whose keys stay and leave no memory, and a client that does not read what was published: replies have to wait.
 struct Full {
     kv: Kv,
-    idle: Client,
+    idle: Talker,
 }
 
 impl Full {
@@ -527,19 +419,17 @@ impl Full {
     fn start() -> Self {
         let arguments = ["--maxmemory", "64MiB", "--workers", "2", "--maxmemory-policy", "noeviction"];
         let kv = Kv::start(LARDER, &arguments);
-        let name = |number: usize| format!("{number:040}").into_bytes();
-        let sets: Vec<_> = (0..Self::KEYS).map(|number| request(&[b"SET", &name(number), b"v"])).collect();
-        Client::connect(&kv).converse(&sets.concat());
-        let idle = Client::connect(&kv);
+        fill(&kv, Self::KEYS, |number| format!("{number:040}"), 1);
+        let idle = connect(&kv);
         Self { kv, idle }
     }
 
     /// Takes all memory, and all that replies have beside it.
     fn fill(&mut self) {
-        let (mut client, value) = (Client::connect(&self.kv), vec![b'v'; 200_000]);
+        let (mut client, value) = (connect(&self.kv), vec![b'v'; 200_000]);
         assert_eq!(self.idle.ask(b"SUBSCRIBE idle\r\n"), "*3");
         let mut numbers = 0..;
-        let mut set = || client.ask(&request(&[b"SET", format!("l{:?}", numbers.next()).as_bytes(), &value]));
+        let mut set = || client.ask(request(&[b"SET", format!("l{:?}", numbers.next()).as_bytes(), &value]));
         while set() == "+OK" {}
         let message = request(&[b"PUBLISH", b"idle", &vec![b'm'; 200_000]]);
         let mut refused = 0;
@@ -551,21 +441,18 @@ impl Full {
     }
 
     /// A client that asks for something that has to wait.
-    fn waiting(&self, request: &str) -> Client {
-        let waiting = || {
-            let told = self.kv.ask(&["INFO clients"]);
-            told.lines().find_map(|line| line.strip_prefix("blocked_clients:")).map(str::to_owned)
-        };
+    fn waiting(&self, request: &str) -> Talker {
+        let waiting = || fact(&self.kv, "blocked_clients");
         let before = waiting();
-        let mut client = Client::connect(&self.kv);
-        client.send(request.as_bytes());
+        let mut client = connect(&self.kv);
+        client.send(request);
         wait::until_true("it waits", || waiting() != before);
         client
     }
 
-    /// Who did not read leaves.
+    /// The client that did not read leaves.
     fn empty(&mut self) {
-        self.idle = Client::connect(&self.kv);
+        self.idle = connect(&self.kv);
     }
 
     fn all_keys() -> String {
@@ -576,7 +463,7 @@ impl Full {
 /// All of those that are there from the begin.
 const KEYS: &str = "KEYS 0*\r\n";
 
-/// What a client that waits is told when something else has happened.
+/// Whether a client that waits is answered when something else has happened.
 type Scene = fn(&mut Full) -> bool;
 
 fn the_limit_rises(full: &mut Full) -> bool {
@@ -590,33 +477,30 @@ fn the_limit_rises(full: &mut Full) -> bool {
 fn some_leave(full: &mut Full) -> bool {
     full.fill();
     let begin = Instant::now();
-    let mut clients: Vec<_> = (0..30).map(|_| Client::connect(&full.kv)).collect();
-    for client in &mut clients {
-        // What is unread when a socket is closed resets the connection.
-        client.send(b"PING\r\n");
-        client.send(KEYS.as_bytes());
-    }
-    wait::until_true("they wait", || memory_fact(&full.kv, "blocked_clients") == clients.len());
+    let mut clients = crowd(&full.kv, 30);
+    // The unread reply resets the connection when the socket is closed.
+    clients.iter_mut().for_each(|client| client.send(format!("PING\r\n{KEYS}")));
+    wait::until_true("they wait", || fact(&full.kv, "blocked_clients") == clients.len());
     drop(clients);
-    wait::until_true("they are gone", || memory_fact(&full.kv, "blocked_clients") == 0);
-    wait::until_true("nobody else is there", || memory_fact(&full.kv, "connected_clients") <= 2);
+    wait::until_true("they are gone", || fact(&full.kv, "blocked_clients") == 0);
+    wait::until_true("nobody else is there", || fact(&full.kv, "connected_clients") <= 2);
     begin.elapsed() < PATIENCE
 }
 
 fn a_miss_is_told_once(full: &mut Full) -> bool {
     full.kv.ask(&["CONFIG SET notify-keyspace-events Em"]);
-    let mut listener = Client::connect(&full.kv);
+    let mut listener = connect(&full.kv);
     assert_eq!(listener.ask(b"SUBSCRIBE __keyevent@0__:keymiss\r\n"), "*3");
     let value = request(&[b"SET", b"value", &vec![b'v'; 10_000]]);
-    assert_eq!(Client::connect(&full.kv).ask(&value), "+OK");
+    assert_eq!(connect(&full.kv).ask(&value), "+OK");
     full.fill();
-    let mut monitor = Client::connect(&full.kv);
+    let mut monitor = connect(&full.kv);
     assert_eq!(monitor.ask(b"MONITOR\r\n"), "+OK");
     let mut client = full.waiting(&format!("MGET absent {}\r\n", "value ".repeat(99)));
     full.empty();
     let is_told = client.line() == "*100";
     assert!(full.kv.ask(&["INFO commandstats"]).contains("cmdstat_mget:calls=1,"));
-    assert_eq!(memory_fact(&full.kv, "keyspace_misses"), 1);
+    assert_eq!(fact(&full.kv, "keyspace_misses"), 1);
     full.kv.ask(&["GET end"]);
     let shown = std::iter::repeat_with(|| monitor.line()).take_while(|line| !line.contains("\"end\""));
     assert_eq!(shown.filter(|line| line.contains("\"MGET\"")).count(), 1);
@@ -625,10 +509,10 @@ fn a_miss_is_told_once(full: &mut Full) -> bool {
     is_told && told.iter().filter(|line| *line == "absent").count() == 1
 }
 
-/// Whatever happens to those in line, and whoever stands before them.
+/// Different things happen to those in line, and to those before them.
 #[test]
 fn replies_that_wait_are_not_forgotten() {
-    let scenes: [(&str, Scene); 7] = [
+    let scenes: [(&str, Scene); 6] = [
         ("the limit rises", the_limit_rises),
         ("some leave", some_leave),
         ("a miss is told once", a_miss_is_told_once),
@@ -645,24 +529,17 @@ fn replies_that_wait_are_not_forgotten() {
             full.empty();
             client.line() == Full::all_keys()
         }),
-        ("nobody reads", |full| {
-            full.fill();
-            let begin = Instant::now();
-            let mut clients: Vec<_> = (0..4).map(|_| full.waiting(KEYS)).collect();
-            let are_refused = clients.iter_mut().all(|client| client.line().starts_with("-OOM the reply"));
-            are_refused && begin.elapsed() < Duration::from_secs(14)
-        }),
         ("the first does not read", |full| {
-            let mut first = Client::connect(&full.kv);
+            let mut first = connect(&full.kv);
             first.ask(b"HELLO 3\r\n");
             first.send(b"SUBSCRIBE c\r\n");
-            first.read_until(b"subscribe\r\n$1\r\nc\r\n:1\r\n");
+            first.read_to("subscribe\r\n$1\r\nc\r\n:1\r\n");
             full.fill();
             first.send(KEYS.as_bytes());
-            let used = memory_fact(&full.kv, "used_memory");
+            let used = fact(&full.kv, "used_memory");
             let publish = request(&[b"PUBLISH", b"c", &vec![b'm'; 15_000]]).repeat(20);
-            let mut publisher = Client::connect(&full.kv);
-            while memory_fact(&full.kv, "used_memory") < used + MIB / 2 {
+            let mut publisher = connect(&full.kv);
+            while fact(&full.kv, "used_memory") < used + MIB / 2 {
                 publisher.converse(&publish);
             }
             let mut client = full.waiting(KEYS);
@@ -670,40 +547,33 @@ fn replies_that_wait_are_not_forgotten() {
             client.line() == Full::all_keys()
         }),
     ];
-    let failed = scenes.iter().filter(|(name, scene)| {
-        eprintln!("{name}");
-        !scene(&mut Full::start())
-    });
+    let failed = scenes.iter().filter(|(_, scene)| !scene(&mut Full::start()));
     assert_eq!(failed.map(|(name, _)| *name).collect::<Vec<_>>(), [""; 0]);
 }
 
 /// No key goes for a reply that is refused, whichever keys may.
 #[test]
 fn nothing_is_evicted_for_a_reply_that_is_refused() {
-    let set = |name: String, bytes: usize, more: &[&[u8]]| {
-        request(&[&[b"SET", name.as_bytes(), &vec![b'v'; bytes][..]][..], more].concat())
-    };
     for (policy, reads) in [("volatile-lru", 1_800), ("volatile-ttl", 1_800), ("allkeys-lru", 4_800)] {
         let arguments = ["--maxmemory", "64MiB", "--workers", "2", "--maxmemory-policy", policy];
         let kv = Kv::start(LARDER, &arguments);
-        let mut client = Client::connect(&kv);
-        let stay = (0..50_000).flat_map(|number| set(format!("k{number}"), 1000, &[]));
-        let expire = (0..15_000).flat_map(|number| set(format!("e{number}"), 1000, &[b"EX", b"10000"]));
-        client.converse(&stay.chain(expire).collect::<Vec<_>>());
-        client.ask(&set("there".to_owned(), 15_000, &[]));
+        let mut client = connect(&kv);
+        fill(&kv, 50_000, |number| format!("k{number}"), 1000);
+        let value = "v".repeat(1000);
+        let expire: String =
+            (0..15_000).map(|number| format!("SET e{number} {value} EX 10000\r\n")).collect();
+        client.converse(expire.as_bytes());
+        client.ask(request(&[b"SET", b"there", &vec![b'v'; 15_000]]));
         // So that no key goes for a request, nor for what writes have left above the limit.
         assert_eq!(client.ask(b"CONFIG SET maxmemory 66MiB\r\n"), "+OK");
-        let evicted = memory_fact(&kv, "evicted_keys");
+        let evicted = fact(&kv, "evicted_keys");
         let mget = with_names(&["MGET"], None, &vec![b"there".to_vec(); reads]);
         let told = client.ask(&mget);
         assert!(told.starts_with("-OOM the reply"), "{policy}: {told}");
-        assert_eq!(memory_fact(&kv, "evicted_keys"), evicted, "{policy}");
+        assert_eq!(fact(&kv, "evicted_keys"), evicted, "{policy}");
         let fits = with_names(&["MGET"], None, &vec![b"there".to_vec(); 550]);
         assert_eq!(client.ask(&fits), "*550", "{policy}");
-        assert!(
-            memory_fact(&kv, "evicted_keys") > evicted,
-            "{policy}: keys go for a reply that has room then"
-        );
+        assert!(fact(&kv, "evicted_keys") > evicted, "{policy}: keys go for a reply that has room then");
     }
 }
 
@@ -712,17 +582,12 @@ fn nothing_is_evicted_for_a_reply_that_is_refused() {
 fn many_who_read_compressed_values_leave_others_their_turn() {
     const READERS: usize = 20;
     const VALUE: usize = 12 * MIB;
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("larder.toml");
-    std::fs::write(&config, "[kv]\ncompression = \"lz4\"\n").expect("a file");
-    let path = config.to_str().expect("a path in UTF-8");
-    let kv = Kv::start(LARDER, &["--config", path, "--maxmemory", "256MiB", "--workers", "1"]);
+    let kv = configured(COMPRESSED, &["--maxmemory", "256MiB", "--workers", "1"]);
     let value = b"abcdefghijklmnop".repeat(VALUE / 16);
-    assert_eq!(Client::connect(&kv).ask(&request(&[b"SET", b"long", &value])), "+OK");
+    assert_eq!(connect(&kv).ask(request(&[b"SET", b"long", &value])), "+OK");
     let read = || {
-        let mut client = Client::connect(&kv);
-        client.send(b"GET long\r\n");
-        assert_eq!(client.line(), format!("${VALUE}"));
+        let mut client = connect(&kv);
+        assert_eq!(client.ask("GET long"), format!("${VALUE}"));
         let mut told = vec![0; VALUE];
         client.0.read_exact(&mut told).expect("it answers");
         assert!(told == value);
@@ -734,37 +599,34 @@ fn many_who_read_compressed_values_leave_others_their_turn() {
                 std::thread::scope(|scope| (0..READERS).for_each(|_| drop(scope.spawn(read))));
             });
         });
-        eprintln!("{READERS} readers: {whole:?}, and others waited for {slowest:?}");
         slowest < whole / 8
     };
     // The machine may be busy.
     assert!((0..5).any(&mut is_short), "others wait for those who read");
 }
 
-/// What goes through all keys for a client that is gone ends, whether the kernel was told so or only that the client sends no more.
+/// The walk ends, whether the kernel was told that the client is gone or only that it sends no more.
 #[test]
 fn nobody_goes_through_all_keys_for_those_who_have_left() {
     const KEYS: usize = 200_000;
     const CLIENTS: usize = 40;
     let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "1"]);
-    let sets: Vec<u8> =
-        (0..KEYS).flat_map(|key| request(&[b"SET", key.to_string().as_bytes(), b"v"])).collect();
-    Client::connect(&kv).converse(&sets);
+    fill(&kv, KEYS, |key| key.to_string(), 1);
     for ending in ["end", "reset"] {
         assert_eq!(kv.ask(&["CONFIG RESETSTAT"]), "+OK\r\n");
-        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(&kv)).collect();
+        let mut clients = crowd(&kv, CLIENTS);
         for client in &mut clients {
             if ending == "reset" {
-                // What is unread when a socket is closed resets the connection.
+                // The unread reply resets the connection when the socket is closed.
                 client.send(b"PING\r\n");
             }
             client.send(b"KEYS *\r\n");
         }
-        wait::until_true("they have begun", || memory_fact(&kv, "mem_clients_normal") > 0);
+        wait::until_true("they have begun", || fact(&kv, "mem_clients_normal") > 0);
         drop(clients);
-        wait::until_true("all is given back", || memory_fact(&kv, "mem_clients_normal") == 0);
+        wait::until_true("all is given back", || fact(&kv, "mem_clients_normal") == 0);
         let told = kv.ask(&["INFO commandstats"]);
-        let calls = told.lines().find_map(|line| line.strip_prefix("cmdstat_keys:calls=")).unwrap_or("0,");
+        let calls = told.split_once("cmdstat_keys:calls=").map_or("0", |(_, calls)| calls);
         let calls: usize = calls.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number");
         assert!(calls < CLIENTS / 2, "{calls} of {CLIENTS} went on to the end after {ending}");
     }
@@ -772,24 +634,6 @@ fn nobody_goes_through_all_keys_for_those_who_have_left() {
     assert!(told.starts_with(&format!("*{KEYS}\r\n$")) && told.ends_with("\r\n+PONG\r\n"));
 }
 
-/// Many watch the same keys, and leave at the same time.
-#[test]
-fn watchers_that_leave_stop_nobody() {
-    let kv = Kv::start(LARDER, &["--maxmemory", "1GiB", "--workers", "1"]);
-    let watch = with_names(&["WATCH"], None, &names(0, 20_000, 1));
-    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(&kv)).collect();
-    for client in &mut clients {
-        assert_eq!(client.ask(&watch), "+OK");
-    }
-    let slowest = slowest_ping(&kv, || {
-        drop(clients);
-        wait::until_true("all are gone", || memory_fact(&kv, "mem_clients_normal") == 0);
-        assert_eq!(kv.ask(&["SET 0-1-n v"]), "+OK\r\n");
-    });
-    assert!(slowest < Duration::from_secs(1), "a client waited {slowest:?}");
-}
-
-/// Whatever is copied into a reply has to have room.
 #[test]
 fn replies_without_room_are_refused_whatever_they_tell() {
     let long = vec![b'x'; 40 * MIB];
@@ -807,7 +651,7 @@ fn replies_without_room_are_refused_whatever_they_tell() {
     for (name, request) in requests {
         let kv = start("64MiB");
         let before = kv.service.peak_bytes();
-        let mut clients: Vec<_> = (0..2).map(|_| Client::connect(&kv)).collect();
+        let mut clients = crowd(&kv, 2);
         let slowest = slowest_ping(&kv, || {
             for client in &mut clients {
                 let told = client.ask(&request);
@@ -816,25 +660,21 @@ fn replies_without_room_are_refused_whatever_they_tell() {
             }
         });
         assert!(slowest < PATIENCE, "{name}: a client waited {slowest:?}");
-        let grown = kv.service.peak_bytes().saturating_sub(before);
-        eprintln!("{name}: {grown} bytes more, and others waited for {slowest:?}");
-        assert!(grown < request.len() as u64 * 2 + GROWN_MAX, "{name}: {grown} bytes");
-        assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n", "{name}");
+        assert_grown(&kv, before, request.len() as u64 * 2 + GROWN_MAX, name);
+        assert_kept(&kv, name);
     }
 }
 
-/// What was replied within a transaction had no room. Where something was done before, all is, and the client is closed; otherwise nothing is, and it goes
-/// on.
+/// Where something was done before, all of it is, and the client is closed; otherwise nothing is, and the client goes on.
 #[test]
 fn a_transaction_whose_replies_have_no_room_is_executed_or_not() {
     let kv = start("64MiB");
     let echo = request(&[b"ECHO", &vec![b'x'; 2 * MIB]]).repeat(10);
     for (before, after) in [("", "SET after yes\r\n"), ("SET there yes\r\n", "GET there\r\n")] {
-        let mut client = Client::connect(&kv);
-        client.send(b"MULTI\r\n");
-        client.send(before.as_bytes());
-        client.send(&echo);
-        client.send(format!("{after}EXEC\r\n").as_bytes());
+        let mut client = connect(&kv);
+        client.send(
+            [format!("MULTI\r\n{before}").as_bytes(), &echo, format!("{after}EXEC\r\n").as_bytes()].concat(),
+        );
         let queued = 10 + usize::from(!before.is_empty()) + 1;
         assert_eq!(client.line(), "+OK");
         assert!((0..queued).all(|_| client.line() == "+QUEUED"));
@@ -843,7 +683,7 @@ fn a_transaction_whose_replies_have_no_room_is_executed_or_not() {
             assert!(told.starts_with("-EXECABORT Transaction discarded because of: OOM the reply"), "{told}");
             assert_eq!(client.ask(b"GET keep\r\n"), "$2");
         } else {
-            client.drain();
+            drain(&mut client);
         }
     }
     assert_eq!(kv.ask(&["GET keep", "GET there", "EXISTS after"]), "$2\r\nme\r\n$3\r\nyes\r\n:0\r\n");
@@ -852,27 +692,22 @@ fn a_transaction_whose_replies_have_no_room_is_executed_or_not() {
 /// Values that take little as they are kept, and much as they are sent, to clients that do not read: a part of each is unpacked.
 #[test]
 fn unpacked_values_take_little_at_a_time() {
-    const VALUE: usize = 30 * MIB;
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("larder.toml");
-    std::fs::write(&config, "[kv]\ncompression = \"lz4\"\n").expect("a file");
-    let arguments = ["--config", config.to_str().expect("a path in UTF-8"), "--maxmemory", "128MiB"];
-    let kv = Kv::start(LARDER, &arguments);
+    const VALUE: usize = 15 * MIB;
+    let kv = configured(COMPRESSED, &["--maxmemory", "128MiB"]);
     for number in 0..8 {
         let told = kv.ask(&[&format!("SETRANGE zeros-{number} {} x", VALUE - 1)]);
         assert_eq!(told, format!(":{VALUE}\r\n"));
     }
     let before = kv.service.peak_bytes();
-    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(&kv)).collect();
+    let mut clients = crowd(&kv, 8);
     let asked = ["GET", "GETSET", "GETDEL", "GETEX"];
     for (number, client) in clients.iter_mut().enumerate() {
         let more = if asked[number % 4] == "GETSET" { " v" } else { "" };
         let told = client.ask(format!("{} zeros-{number}{more}\r\n", asked[number % 4]).as_bytes());
         assert_eq!(told, format!("${VALUE}"));
     }
-    wait::until_true("it is counted", || memory_fact(&kv, "mem_clients_normal") >= 8 * MIB / 4);
-    let grown = kv.service.peak_bytes().saturating_sub(before);
-    assert!(grown < 24 * MIB as u64, "{grown} bytes");
+    wait::until_true("it is counted", || fact(&kv, "mem_clients_normal") >= 8 * MIB / 4);
+    assert_grown(&kv, before, 24 * MIB as u64, "8 values of 15 MiB");
     for client in &mut clients {
         let mut value = vec![0; VALUE + 2];
         client.0.read_exact(&mut value).expect("it answers");
@@ -881,16 +716,11 @@ fn unpacked_values_take_little_at_a_time() {
     assert_eq!(kv.ask(&["STRLEN zeros-0"]), format!(":{VALUE}\r\n"));
 }
 
-/// What a transaction unpacks is done while everybody waits.
+/// Everybody waits for a transaction.
 #[test]
 fn transactions_do_not_unpack_without_end() {
     const VALUE: usize = 20 * MIB;
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("larder.toml");
-    std::fs::write(&config, "[kv]\ncompression = \"lz4\"\n").expect("a file");
-    let arguments =
-        ["--config", config.to_str().expect("a path in UTF-8"), "--maxmemory", "128MiB", "--workers", "1"];
-    let kv = Kv::start(LARDER, &arguments);
+    let kv = configured(COMPRESSED, &["--maxmemory", "128MiB", "--workers", "1"]);
     assert_eq!(kv.ask(&[&format!("SETRANGE big {} x", VALUE - 1)]), format!(":{VALUE}\r\n"));
     let unpack_once = || {
         let begin = Instant::now();
@@ -898,46 +728,40 @@ fn transactions_do_not_unpack_without_end() {
         begin.elapsed()
     };
     let refused = "-ERR the commands of a transaction may process at most 134217728 bytes of values together";
-    let (free, bounded) = (
-        ["LCS none big LEN", "LCS big none", "GETRANGE big 100 200"],
-        ["DIGEST big", "APPEND big x", "DELEX big IFDEQ 0000000000000000"],
-    );
-    for (command, is_refused) in
-        free.map(|command| (command, false)).into_iter().chain(bounded.map(|command| (command, true)))
-    {
+    for (command, is_refused) in [
+        ("LCS none big LEN", false),
+        ("LCS big none", false),
+        ("GETRANGE big 100 200", false),
+        ("DIGEST big", true),
+        ("APPEND big x", true),
+        ("DELEX big IFDEQ 0000000000000000", true),
+    ] {
         let before = unpack_once();
-        let mut client = Client::connect(&kv);
+        let mut client = connect(&kv);
         assert_eq!(client.ask(b"MULTI\r\n"), "+OK");
-        client.send(format!("{command}\r\n").repeat(30).as_bytes());
-        client.send(b"PING\r\n");
-        (0..31).for_each(|_| assert_eq!(client.line(), "+QUEUED"));
+        client.send(format!("{command}\r\n").repeat(30));
+        client.expect("PING", &"+QUEUED\r\n".repeat(31));
         let mut replies = String::new();
         let slowest = slowest_ping(&kv, || {
             assert_eq!(client.ask(b"EXEC\r\n"), "*31");
-            while !replies.ends_with("+PONG\n") {
-                replies += &client.line();
-                replies.push('\n');
-            }
+            replies = client.read_to("+PONG\r\n");
         });
         assert_eq!(replies.contains(refused), is_refused, "{command}: {replies}");
         // How busy the machine is with others may have changed meanwhile.
         let once = before.max(unpack_once());
-        assert!(
-            slowest < once * 16,
-            "{command}: a client waited {slowest:?}, and one is unpacked in {once:?}"
-        );
+        assert!(slowest < once * 16, "{command}: a client waited {slowest:?}, one is unpacked in {once:?}");
     }
 }
 
-/// Patterns that take too long to compare are refused; whatever is slow is done once in a turn.
+/// Patterns that take too long to compare are refused; a slow command is done once in a turn.
 #[test]
 fn slow_commands_of_one_client_stop_nobody_for_long() {
     let kv = start("64MiB");
-    let mut client = Client::connect(&kv);
+    let mut client = connect(&kv);
     for key in names(0, 50, 10_000) {
-        assert_eq!(client.ask(&request(&[b"SET", &[b"a".as_slice(), &key].concat(), b"v"])), "+OK");
+        assert_eq!(client.ask(request(&[b"SET", &[b"a".as_slice(), &key].concat(), b"v"])), "+OK");
     }
-    assert_eq!(client.ask(&request(&[b"SET", &vec![b'n'; MIB], b"v"])), "+OK");
+    assert_eq!(client.ask(request(&[b"SET", &vec![b'n'; MIB], b"v"])), "+OK");
     let long = [b"*".as_slice(), &vec![b'n'; MIB / 2], b"b"].concat();
     let class = [b"*[".as_slice(), &vec![b'b'; 30_000], b"]c"].concat();
     let slow = [

@@ -8,13 +8,14 @@ use std::time::SystemTime;
 
 use testkit::{Kv, Redis, converse};
 
+use super::sessions::told;
 use crate::LARDER;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What stands between backquotes at the begin of lines that begin so.
+/// Words between backquotes at the begin of lines that begin so.
 fn quoted(begin: &str) -> Vec<String> {
     let page = fs::read_to_string(root().join("docs/reference/redis-differences.md")).expect("the page");
     let lines = page.lines().filter_map(|line| line.strip_prefix(begin));
@@ -46,55 +47,46 @@ fn every_difference_is_one() {
     }
 }
 
-/// Names of facts in every section of INFO.
+/// Names of facts in every section of INFO; no name stands there twice.
 fn facts(address: SocketAddr) -> BTreeSet<String> {
     // Some sections tell only of what has happened.
     let text = ask(address, "SET k v\r\nNOSUCH\r\nINFO everything\r\n");
-    let mut section = "";
-    let mut facts = BTreeSet::new();
+    let (mut section, mut names, mut facts) = ("", BTreeSet::new(), BTreeSet::new());
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("# ") {
             section = name;
         } else if let Some((name, _)) = line.split_once(':').filter(|_| !section.is_empty()) {
-            assert!(facts.insert(format!("{section} {name}")), "{section} {name} stands there twice");
+            assert!(names.insert(name), "{section} {name} stands there twice");
+            facts.insert(format!("{section} {name}"));
         }
     }
     facts.retain(|fact| !fact.contains("stats cmdstat") && !fact.contains("latency_percentiles"));
     facts
 }
 
-/// What watches a server asks for facts by name.
+/// Monitoring asks for facts by name.
 #[test]
 fn every_fact_of_info_is_there() {
     let redis = Redis::start("");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("dump").display().to_string();
-    let file = ["--save-file", &path];
-    for arguments in [&[][..], &file] {
+    for arguments in [&[][..], &["--save-file", &path]] {
         let kv = Kv::start(LARDER, &[&["--maxmemory", "64MiB"][..], arguments].concat());
         let missing: Vec<_> = facts(redis.address()).difference(&facts(kv.address())).cloned().collect();
         assert_eq!(missing, Vec::<String>::new(), "{arguments:?}");
     }
 }
 
-/// As in Redis, it is the start until something is saved.
+/// As in Redis: the start counts as a save until something is saved, and the port is the one that a client has connected to.
 #[test]
-fn the_start_counts_as_a_save() {
-    let before = SystemTime::UNIX_EPOCH.elapsed().expect("it is later").as_secs();
+fn the_start_counts_as_a_save_and_the_port_is_told() {
+    let now = || SystemTime::UNIX_EPOCH.elapsed().expect("it is later").as_secs();
+    let before = now();
     let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &[]));
     for address in [redis.address(), kv.address()] {
         let given = ask(address, "LASTSAVE\r\n");
         let saved: u64 = given.trim_start_matches(':').trim_end().parse().expect("a number");
-        let now = SystemTime::UNIX_EPOCH.elapsed().expect("it is later").as_secs();
-        assert!((before..=now).contains(&saved), "{saved}");
-    }
-}
-
-/// The port that a client has connected to.
-#[test]
-fn the_port_is_told() {
-    let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &[]));
-    for address in [redis.address(), kv.address()] {
+        assert!((before..=now()).contains(&saved), "{saved}");
         let port = address.port().to_string();
         let expected = format!("*2\r\n$4\r\nport\r\n${}\r\n{port}\r\n", port.len());
         assert_eq!(ask(address, "CONFIG GET port\r\n"), expected);
@@ -106,18 +98,14 @@ fn the_port_is_told() {
 fn reads_and_writes_are_counted() {
     let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &["--workers", "2"]));
     for address in [redis.address(), kv.address()] {
-        let count = |name: &str| {
-            let stats = ask(address, "INFO stats\r\n");
-            let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.expect("it is there").parse::<u64>().expect("a number")
-        };
+        let count = |name| told(&ask(address, "INFO stats\r\n"), name).parse::<u64>().expect("a number");
         let more = |conversations: &[&str]| {
             let before = ["total_reads_processed", "total_writes_processed"].map(count);
             conversations.iter().for_each(|lines| drop(ask(address, lines)));
             let after = ["total_reads_processed", "total_writes_processed"].map(count);
             [after[0] - before[0], after[1] - before[1]]
         };
-        // Whoever asks is counted too.
+        // These questions are counted too.
         let own = more(&[]);
         let [alone, together] = [more(&["PING\r\n"; 50]), more(&["PING\r\n".repeat(50).as_str()])];
         for (own, (alone, together)) in own.into_iter().zip(alone.into_iter().zip(together)) {

@@ -4,33 +4,21 @@ use testkit::KvService;
 
 use crate::LARDER;
 
-/// Requests, and how many seconds `k` has then, at most.
-const CASES: &[(&str, u64)] = &[
-    ("SET k v", 100),
-    ("SET k v\r\nEXPIRE k 50\r\nSET k w", 100),
-    ("SET k v EX 50", 50),
-    ("SET k v EX 50\r\nSET k w KEEPTTL", 50),
-    ("SET k v KEEPTTL", 100),
-    ("SET k v EX 99999", 3_600),
-    ("SET k v\r\nEXPIRE k 99999", 3_600),
-    ("SET k v EX 50\r\nPERSIST k", 100),
-    ("SET k v EX 50\r\nGETEX k PERSIST", 100),
-    ("SET k v\r\nGETEX k EX 99999", 3_600),
-    ("SETNX k v", 100),
-    ("GETSET k v", 100),
-    ("MSET k v o w", 100),
-    ("MSETNX k v o w", 100),
-    ("MSETEX 1 k v EX 99999", 3_600),
-    ("PSETEX k 99999000 v", 3_600),
-    ("INCR k", 100),
-    ("INCRBYFLOAT k 1.5", 100),
-    ("INCREX k EX 99999", 3_600),
-    ("APPEND k v", 100),
-    ("SETRANGE k 30000 v", 100),
-    ("SETBIT k 7 1", 100),
-    ("SET o v EX 50\r\nRENAME o k", 50),
-    ("SET o v EX 50\r\nCOPY o k", 50),
-    ("RESTORE k 0 \"\\x00\\x06goobar\\x0a\\x00\\x7f\\x08S?\\xa2\\xeef\\x96\"", 100),
+/// How many seconds `k` has at most, after each of these conversations.
+const CASES: [(i64, &str); 3] = [
+    (50, "SET k v EX 50|SET k v EX 50 ; SET k w KEEPTTL|SET o v EX 50 ; RENAME o k|SET o v EX 50 ; COPY o k"),
+    (
+        100,
+        "SET k v|SET k v ; EXPIRE k 50 ; SET k w|SET k v KEEPTTL|SET k v EX 50 ; PERSIST k|\
+         SET k v EX 50 ; GETEX k PERSIST|SETNX k v|GETSET k v|MSET k v o w|MSETNX k v o w|INCR k|\
+         INCRBYFLOAT k 1.5|APPEND k v|SETRANGE k 30000 v|SETBIT k 7 1|\
+         RESTORE k 0 \"\\x00\\x06goobar\\x0a\\x00\\x7f\\x08S?\\xa2\\xeef\\x96\"",
+    ),
+    (
+        3_600,
+        "SET k v EX 99999|SET k v ; EXPIRE k 99999|SET k v ; GETEX k EX 99999|MSETEX 1 k v EX 99999|\
+         PSETEX k 99999000 v|INCREX k EX 99999",
+    ),
 ];
 
 #[test]
@@ -40,14 +28,14 @@ fn every_key_ends() {
         let told = kv.ask("TTL k\r\n");
         told.trim_start_matches(':').trim_end().parse::<i64>().expect("a number")
     };
-    for (requests, expected) in CASES {
-        let told = kv.ask(&format!("FLUSHALL\r\n{requests}\r\n"));
+    let cases = CASES.iter().flat_map(|(ttl, cases)| cases.split('|').map(move |requests| (requests, *ttl)));
+    for (requests, expected) in cases {
+        let told = kv.ask(&format!("FLUSHALL\r\n{}\r\n", requests.replace(" ; ", "\r\n")));
         let ttl = ttl();
         // Some of it may have passed.
-        let expected = *expected as i64;
         assert!((expected - 10..=expected).contains(&ttl), "{requests}: {ttl} and not {expected}, {told}");
     }
-    // What is written from a reload on.
+    // A reload counts for keys that are written from then on.
     assert_eq!(kv.reload("workers = 1").status(), 200);
     assert_eq!(kv.ask("SET k v\r\nTTL k\r\n"), "+OK\r\n:-1\r\n");
     assert_eq!(kv.reload("workers = 1\nttl_max = \"10s\"").status(), 200);
@@ -56,29 +44,18 @@ fn every_key_ends() {
 }
 
 /// Keys that are there before a limit is set, and the command that writes `k`.
-const WRITTEN_AGAIN: &[(&str, &str)] = &[
-    ("SET o v", "RENAME o k"),
-    ("SET o v EX 99999", "RENAME o k"),
-    ("SET o v EX 99999", "RENAMENX o k"),
-    ("SETRANGE o 30000 v", "RENAME o k"),
-    ("SELECT 1\r\nSET k v EX 99999", "SELECT 1\r\nMOVE k 0"),
-    ("SET o v EX 99999", "COPY o k"),
-    ("SET o v", "COPY o k"),
-    ("SET k v EX 99999", "PERSIST k"),
-    ("SET k v EX 99999", "GETEX k PERSIST"),
-    ("SET k v EX 99999", "EXPIRE k 88888 LT"),
-    ("SET k 1", "INCR k"),
-    ("SET k v", "APPEND k v"),
-    ("SETRANGE k 30000 v", "APPEND k v"),
-    ("SETRANGE k 30000 v", "SETRANGE k 1 w"),
-    ("SETRANGE k 30000 v", "SETBIT k 7 1"),
-    ("SET k v", "SET k w KEEPTTL"),
-];
+const WRITTEN_AGAIN: &str = "SET o v => RENAME o k|SET o v EX 99999 => RENAME o k|SET o v EX 99999 => RENAMENX o k|\
+    SETRANGE o 30000 v => RENAME o k|SELECT 1 ; SET k v EX 99999 => SELECT 1 ; MOVE k 0|SET o v EX 99999 => COPY o k|\
+    SET o v => COPY o k|SET k v EX 99999 => PERSIST k|SET k v EX 99999 => GETEX k PERSIST|\
+    SET k v EX 99999 => EXPIRE k 88888 LT|SET k 1 => INCR k|SET k v => APPEND k v|SETRANGE k 30000 v => APPEND k v|\
+    SETRANGE k 30000 v => SETRANGE k 1 w|SETRANGE k 30000 v => SETBIT k 7 1|SET k v => SET k w KEEPTTL";
 
 #[test]
 fn keys_from_before_end_once_they_are_written() {
     let kv = KvService::start(LARDER, "workers = 1");
-    for (before, command) in WRITTEN_AGAIN {
+    for case in WRITTEN_AGAIN.split('|') {
+        let lines = case.replace(" ; ", "\r\n");
+        let (before, command) = lines.split_once(" => ").expect("two parts");
         assert_eq!(kv.reload("workers = 1").status(), 200);
         kv.ask(&format!("FLUSHALL\r\n{before}\r\n"));
         assert_eq!(kv.reload("workers = 1\nttl_max = \"100s\"").status(), 200);

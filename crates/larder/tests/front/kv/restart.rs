@@ -1,18 +1,18 @@
-//! `larder kv --save-file`: what is there after the server was stopped, killed, or its file was damaged.
+//! `larder kv --save-file`: keys after the server was stopped, killed, or its file was damaged, and the owner of the file.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 use testkit::{Kv, KvService, Signal, wait};
 
+use super::sessions::{Talker, ask_all, fact, request};
 use crate::LARDER;
 
 const KEYS: usize = 3000;
@@ -34,6 +34,12 @@ impl Place {
     fn start(&self, arguments: &[&str]) -> Kv {
         start(&self.file(), arguments)
     }
+
+    fn filled(&self) -> Kv {
+        let kv = self.start(&[]);
+        fill(&kv);
+        kv
+    }
 }
 
 fn start(file: &Path, arguments: &[&str]) -> Kv {
@@ -44,33 +50,28 @@ fn start(file: &Path, arguments: &[&str]) -> Kv {
     Kv::start(LARDER, &basics.chain(arguments.iter().copied()).collect::<Vec<_>>())
 }
 
+fn filled() -> (Place, Kv) {
+    let place = Place::new();
+    let kv = place.filled();
+    (place, kv)
+}
+
 fn value(number: usize) -> String {
     format!("{number}-").repeat(number % 60 + 1)
 }
 
 /// Keys in two databases, one with an expiry, and values of up to 600 kB.
 fn fill(kv: &Kv) {
-    let mut commands: Vec<String> =
-        (0..KEYS).map(|number| format!("SET key-{number} {}", value(number))).collect();
-    commands.push("SET session token PXAT 4102444800000".to_owned());
-    commands.push("SETRANGE long 600000 end".to_owned());
-    commands.push("SELECT 9".to_owned());
-    commands.push("SET key-1 other".to_owned());
-    let replies = kv.ask(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+    let replies = ask_all(kv, (0..KEYS).map(|number| format!("SET key-{number} {}", value(number))));
+    let more =
+        ["SET session token PXAT 4102444800000", "SETRANGE long 600000 end", "SELECT 9", "SET key-1 other"];
+    let replies = replies + &kv.ask(&more);
     assert!(!replies.contains('-'), "{replies}");
-}
-
-/// Of the values; 0 where there is none.
-fn lengths(kv: &Kv) -> Vec<usize> {
-    let asked: Vec<String> = (0..KEYS).map(|number| format!("STRLEN key-{number}")).collect();
-    let replies = kv.ask(&asked.iter().map(String::as_str).collect::<Vec<_>>());
-    replies.lines().map(|line| line[1..].parse().expect("a number")).collect()
 }
 
 #[track_caller]
 fn assert_filled(kv: &Kv) {
-    let gets: Vec<String> = (0..KEYS).map(|number| format!("GET key-{number}")).collect();
-    let replies = kv.ask(&gets.iter().map(String::as_str).collect::<Vec<_>>());
+    let replies = ask_all(kv, (0..KEYS).map(|number| format!("GET key-{number}")));
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     assert!(replies == (0..KEYS).map(|number| bulk(&value(number))).collect::<String>());
     let others =
@@ -81,6 +82,12 @@ fn assert_filled(kv: &Kv) {
 }
 
 #[track_caller]
+fn assert_loaded(kv: &Kv) {
+    assert_filled(kv);
+    assert_says(kv, "all saved data is loaded");
+}
+
+#[track_caller]
 fn assert_empty(kv: &Kv, says: &str) {
     assert_eq!(kv.ask(&["DBSIZE", "GET key-1", "SET key-1 works", "DBSIZE"]), ":0\r\n$-1\r\n+OK\r\n:1\r\n");
     assert_says(kv, says);
@@ -88,7 +95,7 @@ fn assert_empty(kv: &Kv, says: &str) {
 
 #[track_caller]
 fn assert_says(kv: &Kv, words: &str) {
-    wait::until(&format!("the log says {words:?}"), || kv.service.stderr().contains(words).then_some(()));
+    wait::until_true(&format!("the log says {words:?}"), || kv.service.stderr().contains(words));
 }
 
 #[track_caller]
@@ -98,19 +105,20 @@ fn end(mut kv: Kv, signal: Signal) {
     assert!(signal == Signal::KILL || status.success(), "{status}: {}", kv.service.stderr());
 }
 
-/// Signals until it ends: those that come right after the first are the same request.
-#[track_caller]
-fn insist(kv: &mut Kv) -> ExitStatus {
-    wait::until("it ends at once", || {
-        kv.service.signal(Signal::TERM);
-        kv.service.status()
-    })
+fn saved() -> (Place, Vec<u8>) {
+    saved_with(&[], 0)
 }
 
-/// A file as a server leaves it.
-fn saved() -> (Place, Vec<u8>) {
+const LARGE: [&str; 2] = ["--maxmemory", "1GiB"];
+
+fn saved_large() -> (Place, Vec<u8>) {
+    saved_with(&LARGE, 100)
+}
+
+fn saved_with(arguments: &[&str], long: usize) -> (Place, Vec<u8>) {
     let place = Place::new();
-    let kv = place.start(&[]);
+    let kv = place.start(arguments);
+    ask_all(&kv, (0..long).map(|number| format!("SETRANGE long-{number} 500000 {number}")));
     fill(&kv);
     end(kv, Signal::TERM);
     let bytes = fs::read(place.file()).expect("the file was written");
@@ -118,7 +126,7 @@ fn saved() -> (Place, Vec<u8>) {
 }
 
 #[test]
-fn a_stopped_server_comes_back_as_it_was() {
+fn a_stopped_server_comes_back_as_it_was_and_a_killed_one_empty() {
     let place = Place::new();
     let mut kv = place.start(&[]);
     assert_empty(&kv, "no save file yet, starting empty");
@@ -127,10 +135,11 @@ fn a_stopped_server_comes_back_as_it_was() {
         end(kv, Signal::TERM);
         kv = place.start(&[]);
         assert_says(&kv, "starts with saved data");
-        assert_filled(&kv);
-        assert_says(&kv, "all saved data is loaded");
+        assert_loaded(&kv);
         assert!(!place.file().exists(), "it would come back after a crash");
     }
+    end(kv, Signal::KILL);
+    assert_empty(&place.start(&[]), "no save file yet, starting empty");
 }
 
 #[test]
@@ -153,31 +162,6 @@ fn swapped_databases_stay_swapped() {
     assert_eq!(kv.ask(&gets), "$4\r\nnine\r\n+OK\r\n$4\r\nzero\r\n+OK\r\n$-1\r\n");
 }
 
-#[test]
-fn a_killed_server_comes_back_empty_and_says_so() {
-    let (place, _) = saved();
-    let kv = place.start(&[]);
-    assert_filled(&kv);
-    assert_says(&kv, "all saved data is loaded");
-    end(kv, Signal::KILL);
-    assert_empty(&place.start(&[]), "no save file yet, starting empty");
-}
-
-const LARGE: [&str; 2] = ["--maxmemory", "1GiB"];
-
-/// As [`saved`], with more than is loaded at once.
-fn saved_large() -> (Place, Vec<u8>) {
-    let place = Place::new();
-    let kv = place.start(&LARGE);
-    let sets: Vec<String> =
-        (0..100).map(|number| format!("SETRANGE long-{number} 500000 {number}")).collect();
-    kv.ask(&sets.iter().map(String::as_str).collect::<Vec<_>>());
-    fill(&kv);
-    end(kv, Signal::TERM);
-    let bytes = fs::read(place.file()).expect("the file was written");
-    (place, bytes)
-}
-
 /// Until all of it is loaded, nothing but the file has it.
 #[test]
 fn a_server_that_is_killed_while_it_loads_leaves_its_file() {
@@ -193,7 +177,7 @@ fn a_server_that_is_killed_while_it_loads_leaves_its_file() {
     assert_eq!(kv.ask(&["DBSIZE", "GETRANGE long-99 500000 -1"]), ":3102\r\n$2\r\n99\r\n");
 }
 
-/// After a crash a value would come back that clients have seen replaced.
+/// After a crash the value of before would come back, although clients have seen another.
 #[test]
 fn a_change_removes_the_file_before_it_is_told() {
     let (place, bytes) = saved_large();
@@ -222,9 +206,7 @@ fn owner(path: &Path) -> (u32, u32, u32) {
 
 #[test]
 fn a_file_keeps_its_mode() {
-    let place = Place::new();
-    let kv = place.start(&[]);
-    fill(&kv);
+    let (place, kv) = filled();
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
     assert_eq!(owner(&place.file()).2, 0o600);
     fs::set_permissions(place.file(), Permissions::from_mode(0o640)).expect("it is ours");
@@ -236,20 +218,19 @@ fn a_file_keeps_its_mode() {
     assert_eq!(owner(&place.file()).2, 0o640, "it was removed meanwhile");
 }
 
-/// Not root, and no user of this machine.
+/// No user of this machine.
 const OTHER: u32 = 4_100_100_100;
 
 /// A server that is started by hand must not lock out the service, which runs as a user of its own. Root alone can give files away.
 #[test]
-fn what_root_saves_belongs_to_the_user_of_before() {
+fn files_of_root_belong_to_the_user_of_before() {
     if !geteuid().is_root() {
         return;
     }
     let place = Place::new();
     let lock = place.folder.path().join("saved.lock");
     chown(place.folder.path(), Some(OTHER), Some(OTHER)).expect("we are root");
-    let kv = place.start(&[]);
-    fill(&kv);
+    let kv = place.filled();
     end(kv, Signal::TERM);
     let owned = (OTHER, OTHER, 0o600);
     assert_eq!((owner(&place.file()), owner(&lock)), (owned, owned), "as the folder");
@@ -295,11 +276,25 @@ fn without_rights() -> &'static [&'static str] {
     if is_root { &["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-chown"] } else { &["env"] }
 }
 
-/// What it says when it is told to start with the file, and with which status.
-fn told_without_rights(arguments: &[&str]) -> (i32, String) {
-    let words = [without_rights(), &[LARDER], arguments].concat();
+/// Status and output of the binary under a tool.
+fn told_under(tool: &[&str], arguments: &[&str]) -> (i32, String) {
+    let words = [tool, &[LARDER], arguments].concat();
     let output = testkit::run(words[0], &words[1..]);
     (output.status, format!("{}{}", output.text(), output.stderr))
+}
+
+fn told(arguments: &[&str]) -> (i32, String) {
+    told_under(&["env"], arguments)
+}
+
+/// Starts, and checks that are refused for the same path.
+fn all_told(place: &Place, tool: &[&str], path: &str) -> [(i32, String); 3] {
+    let config = place.folder.path().join("larder.toml");
+    fs::write(&config, format!("[kv]\nlisten = [\"127.0.0.1:0\"]\nsave_file = {path:?}\n")).expect("a file");
+    let config = config.display().to_string();
+    let direct = ["kv", "--listen", "127.0.0.1:0", "--save-file", path];
+    [&["check", &config][..], &["kv", "--config", &config], &direct]
+        .map(|arguments| told_under(tool, arguments))
 }
 
 /// A start that went on without the file would lose its keys, or displace what another program needs.
@@ -307,16 +302,11 @@ fn told_without_rights(arguments: &[&str]) -> (i32, String) {
 fn a_file_that_can_not_be_read_stops_the_start() {
     let (place, bytes) = saved();
     let file = place.file().display().to_string();
-    let config = place.folder.path().join("larder.toml");
-    fs::write(&config, format!("[kv]\nlisten = [\"127.0.0.1:0\"]\nsave_file = {file:?}\n")).expect("a file");
-    let config = config.display().to_string();
     let refused = |advice: &str| {
-        for arguments in [&["check", &config][..], &["kv", "--listen", "127.0.0.1:0", "--save-file", &file]] {
-            let (status, text) = told_without_rights(arguments);
-            let reason = format!(
-                "error: kv.save_file: {file} can't be read: Permission denied (os error 13); {advice}"
-            );
-            assert!(status == 1 && text.contains(&reason), "{arguments:?}: {status}: {text}");
+        let reason = format!("{file} can't be read: Permission denied (os error 13); {advice}");
+        for (status, text) in all_told(&place, without_rights(), &file) {
+            let is_refused = status == 1 && text.contains(&format!("error: kv.save_file: {reason}"));
+            assert!(is_refused, "{status}: {text}");
         }
         assert!(!place.folder.path().join("saved.refused").exists(), "it stays in its place");
     };
@@ -335,7 +325,7 @@ fn a_file_that_can_not_be_read_stops_the_start() {
     assert_filled(&place.start(&[]));
 }
 
-/// What was put there while the server runs.
+/// Others may put something there while the server runs.
 #[test]
 fn a_save_replaces_nothing_that_is_not_its_own() {
     let place = Place::new();
@@ -390,107 +380,39 @@ fn run_in_shell(command: &str) {
     assert!(status.success(), "{command}: {status}");
 }
 
+/// The next save replaces nothing that somebody may want to repair.
 #[test]
-fn a_server_with_other_limits_takes_what_fits() {
+fn damaged_files_are_refused_as_a_whole_and_kept_beside_each_other() {
     let (place, bytes) = saved();
-    for arguments in [
-        ["--maxmemory", "256MiB"],
-        ["--maxmemory", "1GiB"],
-        ["--workers", "1"],
-        ["--maxmemory-policy", "volatile-ttl"],
-    ] {
-        fs::write(place.file(), &bytes).expect("a file");
-        assert_filled(&place.start(&arguments));
-    }
-    fs::write(place.file(), &bytes).expect("a file");
-    let kv = place.start(&["--maxmemory", "2MiB"]);
-    let lengths = lengths(&kv);
-    let there = (0..KEYS).filter(|number| lengths[*number] > 0).count();
-    assert!((0..KEYS).all(|number| [0, value(number).len()].contains(&lengths[number])));
-    assert!(there > 100, "{there} of {KEYS}");
-}
-
-#[test]
-fn a_damaged_file_is_refused_as_a_whole() {
-    let (place, bytes) = saved();
-    let flipped = |at: usize| {
+    let changed = |at: usize, by: u8| {
         let mut bytes = bytes.clone();
-        bytes[at] ^= 4;
-        (bytes, "the saved data is refused")
+        bytes[at] ^= by;
+        bytes
     };
     let length = bytes.len();
-    let mut cases: Vec<_> = (1..8).map(|eighth| flipped(length * eighth / 8)).collect();
-    cases.extend([30, 90, length - 5000, length - 100, length - 1].map(flipped));
-    cases.extend([1, 63, 1000, length / 2, length - 1].map(|end| (bytes[..end].to_vec(), "refused")));
-    cases.push((bytes.repeat(2), "the end is missing"));
-    let mut other_format = bytes.clone();
-    other_format[8] = 77;
-    cases.push((other_format, "unsupported format 77: this version of Larder reads format"));
-    for (bytes, says) in cases {
-        fs::write(place.file(), &bytes).expect("a file");
+    let mut damaged = [30, length / 2, length - 5000, length - 1].map(|at| changed(at, 4)).to_vec();
+    damaged.extend([1, 1000, length - 1].map(|end| bytes[..end].to_vec()));
+    damaged.extend([bytes.repeat(2), changed(8, 77 ^ bytes[8])]);
+    let flipped = ["the saved data is refused"; 4];
+    let cut = ["refused"; 3];
+    let others = ["the end is missing", "unsupported format 77: this version of Larder reads format"];
+    let says = flipped.into_iter().chain(cut).chain(others);
+    let kept = |number: usize| match number {
+        0 => place.folder.path().join("saved.refused"),
+        _ => place.folder.path().join(format!("saved.refused.{}", number + 1)),
+    };
+    for (number, (bytes, says)) in damaged.iter().zip(says).enumerate() {
+        fs::write(place.file(), bytes).expect("a file");
         let kv = place.start(&[]);
         assert_empty(&kv, says);
         assert_says(&kv, "starts empty");
-        // The next save replaces nothing that somebody may want to repair.
+        assert_says(&kv, if number < 8 { "the refused file is kept" } else { "in the place of one before" });
         end(kv, Signal::TERM);
-        let refused = place.folder.path().join("saved.refused");
-        let kept = fs::read(&refused).expect("it is kept");
-        assert!(kept == bytes, "{says}: another file is kept");
-        fs::remove_file(refused).expect("it is there");
+        let kept = fs::read(kept(number.min(7))).expect("it is kept");
+        assert!(kept == *bytes, "{number}: another file is kept");
     }
-}
-
-#[test]
-fn refused_files_are_kept_beside_each_other_up_to_a_limit() {
-    let (place, bytes) = saved();
-    let damaged = |number: usize| {
-        let mut bytes = bytes.clone();
-        bytes[1000 + number] ^= 4;
-        bytes
-    };
-    for number in 1..=9 {
-        fs::write(place.file(), damaged(number)).expect("a file");
-        let kv = place.start(&[]);
-        let says = if number < 9 { "the refused file is kept" } else { "in the place of one before" };
-        assert_empty(&kv, says);
-        end(kv, Signal::TERM);
-    }
-    for (name, number) in
-        [("saved.refused", 1), ("saved.refused.2", 2), ("saved.refused.7", 7), ("saved.refused.8", 9)]
-    {
-        let kept = fs::read(place.folder.path().join(name)).expect("it is kept");
-        assert!(kept == damaged(number), "{name}: another file is kept");
-    }
-    assert!(!place.folder.path().join("saved.refused.9").exists());
-}
-
-/// So large that its checksums take longer than a start may, unless the machine is quick; either way nothing of it stays.
-#[test]
-fn damage_at_the_end_of_a_large_file_costs_all_of_it() {
-    let place = Place::new();
-    let arguments = ["--maxmemory", "1GiB"];
-    let kv = place.start(&arguments);
-    let sets: Vec<String> =
-        (0..300).map(|number| format!("SETRANGE long-{number} 500000 {number}")).collect();
-    kv.ask(&sets.iter().map(String::as_str).collect::<Vec<_>>());
-    fill(&kv);
-    end(kv, Signal::TERM);
-    let file = fs::File::options().write(true).open(place.file()).expect("a file");
-    let bytes = file.metadata().expect("it is there").len();
-    assert!(bytes > 150_000_000, "{bytes}");
-    file.write_all_at(b"?", bytes - 400_000).expect("there is a disk");
-    let kv = place.start(&arguments);
-    // Clients need all of it: on a busy machine, the thread in the background gets nowhere.
-    lengths(&kv);
-    assert_says(&kv, "the saved data is refused");
-    wait::until_true("all keys are gone", || {
-        kv.ask(&["DBSIZE", "SELECT 9", "DBSIZE"]) == ":0\r\n+OK\r\n:0\r\n"
-    });
-    assert_empty(&kv, "checksum mismatch in a part");
-    let kept = fs::metadata(place.folder.path().join("saved.refused")).expect("it is kept");
-    assert_eq!(kept.len(), bytes);
-    end(kv, Signal::TERM);
-    assert_eq!(place.start(&[]).ask(&["GET key-1", "DBSIZE"]), "$5\r\nworks\r\n:1\r\n");
+    (0..7).for_each(|number| assert!(fs::read(kept(number)).expect("it is kept") == damaged[number]));
+    assert!(!kept(8).exists());
 }
 
 #[test]
@@ -516,9 +438,7 @@ fn half_a_file_is_never_taken() {
 
 #[test]
 fn commands_save_and_tell_of_it() {
-    let place = Place::new();
-    let kv = place.start(&[]);
-    fill(&kv);
+    let (place, kv) = filled();
     let persistence = |kv: &Kv| kv.ask(&["INFO persistence"]);
     assert!(persistence(&kv).contains("rdb_changes_since_last_save:300"), "{}", persistence(&kv));
     assert_eq!(kv.ask(&["BGSAVE NOW", "SAVE 1"]).matches("-ERR").count(), 2);
@@ -530,10 +450,8 @@ fn commands_save_and_tell_of_it() {
     assert_filled(&kv);
     assert_eq!(kv.ask(&["SET key-1 other", "DEL key-2", "SAVE"]), "+OK\r\n:1\r\n+OK\r\n");
     let text = persistence(&kv);
-    assert!(
-        text.contains("rdb_changes_since_last_save:0\r\n") && text.contains("rdb_last_bgsave_status:ok"),
-        "{text}"
-    );
+    let is_saved = text.contains("rdb_changes_since_last_save:0\r\n");
+    assert!(is_saved && text.contains("rdb_last_bgsave_status:ok"), "{text}");
     let lastsave: u64 = kv.ask(&["LASTSAVE"])[1..].trim_end().parse().expect("a number");
     assert!(text.contains(&format!("rdb_last_save_time:{lastsave}\r\n")) && lastsave > 1_700_000_000);
     end(kv, Signal::KILL);
@@ -543,55 +461,42 @@ fn commands_save_and_tell_of_it() {
 
 #[test]
 fn a_client_ends_the_server_with_or_without_saving() {
-    let place = Place::new();
-    for (command, is_saved) in [("SHUTDOWN", true), ("SHUTDOWN SAVE NOW", true), ("SHUTDOWN NOSAVE", false)] {
-        let mut kv = place.start(&[]);
-        fill(&kv);
-        assert_eq!(
-            kv.ask(&["SHUTDOWN SAVE NOSAVE", "SHUTDOWN ABORT", command]),
-            "-ERR syntax error\r\n-ERR No shutdown in progress.\r\n"
-        );
+    let twice = "-ERR syntax error\r\n-ERR No shutdown in progress.\r\n";
+    // The save in the background has begun with what is older than the keys that the client wants to be saved.
+    let again = ["DEL key-2", "SET key-2 2-2-2-", "BGSAVE"];
+    let told = ":1\r\n+OK\r\n+Background saving started\r\n";
+    for (before, reply, command, is_saved) in [
+        (&["SHUTDOWN SAVE NOSAVE", "SHUTDOWN ABORT"][..], twice, "SHUTDOWN", true),
+        (&[], "", "SHUTDOWN SAVE NOW", true),
+        (&[], "", "SHUTDOWN NOSAVE", false),
+        (&again, told, "SHUTDOWN", true),
+        (&again, told, "SHUTDOWN SAVE", true),
+        (&again, told, "SHUTDOWN NOW", true),
+    ] {
+        let (place, mut kv) = filled();
+        assert_eq!(kv.ask(&[before, &[command]].concat()), reply, "{command}");
         assert!(kv.service.end().success());
         assert_eq!(place.file().exists(), is_saved, "{command}");
         if is_saved {
-            let kv = place.start(&[]);
-            assert_filled(&kv);
-            end(kv, Signal::KILL);
+            assert_filled(&place.start(&[]));
         }
     }
 }
 
-/// What the save in the background has begun to write is older than what the client wants to be saved.
-#[test]
-fn a_client_ends_the_server_while_it_saves() {
-    for command in ["SHUTDOWN", "SHUTDOWN SAVE", "SHUTDOWN NOW"] {
-        let place = Place::new();
-        let mut kv = place.start(&[]);
-        fill(&kv);
-        let told = kv.ask(&["DEL key-2", &format!("SET key-2 {}", value(2)), "BGSAVE", command]);
-        assert_eq!(told, ":1\r\n+OK\r\n+Background saving started\r\n", "{command}");
-        assert!(kv.service.end().success());
-        assert_filled(&place.start(&[]));
-    }
-}
-
 /// More than the sockets of a connection hold, and then a write and the wish for another end.
-fn hold_up(kv: &Kv) -> TcpStream {
-    let mut slow = TcpStream::connect(kv.address()).expect("it listens");
-    slow.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
-    let commands = format!("{}SET late 1\r\nSHUTDOWN NOSAVE\r\n", "GET long\r\n".repeat(50));
-    slow.write_all(commands.as_bytes()).expect("sent");
-    slow.read_exact(&mut [0; 9]).expect("the begin of a reply");
+fn hold_up(kv: &Kv) -> Talker {
+    let mut slow = Talker::connect(kv.address());
+    slow.send(format!("{}SET late 1\r\nSHUTDOWN NOSAVE\r\n", "GET long\r\n".repeat(50)));
+    assert_eq!(slow.line(), "$600003");
     slow
 }
 
-/// SHUTDOWN is no signal: who runs the server does not know that a client was first.
+/// SHUTDOWN is no signal: the operator does not know that a client was first.
 #[test]
 fn one_signal_does_not_cut_short_what_a_client_began() {
     let place = Place::new();
     for signals in [0, 1, 2] {
-        let mut kv = place.start(&[]);
-        fill(&kv);
+        let mut kv = place.filled();
         let mut slow = hold_up(&kv);
         assert_eq!(kv.ask(&["SHUTDOWN"]), "");
         assert_says(&kv, "stopping: requests in flight may finish");
@@ -600,14 +505,17 @@ fn one_signal_does_not_cut_short_what_a_client_began() {
             assert_says(&kv, "already stopping: another signal stops it at once");
         }
         if signals == 2 {
-            assert_eq!(insist(&mut kv).code(), Some(1));
+            // Those that come right after the first are the same request.
+            let status = wait::until("it ends at once", || {
+                kv.service.signal(Signal::TERM);
+                kv.service.status()
+            });
+            assert_eq!(status.code(), Some(1));
             assert_says(&kv, "stopped before the data set was saved");
             assert_filled(&place.start(&[]));
             return;
         }
-        let mut told = Vec::new();
-        slow.read_to_end(&mut told).expect("all replies");
-        assert!(told.ends_with(b"+OK\r\n-ERR the server is stopping already\r\n"), "{signals}");
+        assert!(slow.rest().ends_with("+OK\r\n-ERR the server is stopping already\r\n"), "{signals}");
         assert!(kv.service.end().success());
         let kv = place.start(&[]);
         assert_eq!(kv.ask(&["GETDEL late"]), "$1\r\n1\r\n", "it was acknowledged");
@@ -622,8 +530,7 @@ fn signals_that_come_at_once_are_one_request() {
     let place = Place::new();
     let mut checked = 0;
     for second in [Signal::INT, Signal::TERM].into_iter().cycle().take(40) {
-        let mut kv = place.start(&[]);
-        fill(&kv);
+        let mut kv = place.filled();
         let began = Instant::now();
         kv.service.signal(Signal::TERM);
         kv.service.signal(second);
@@ -650,7 +557,7 @@ fn without_a_file_nothing_is_saved() {
     assert!(kv.service.end().success());
 }
 
-/// What the system says where a file may not grow any more: as far as the server sees, a full disk.
+/// The error of a file that may not grow any more: as far as the server sees, a full disk.
 const FULL: &str = "File too large";
 
 /// No file of the server grows beyond a part of its data from now on; the limit of before.
@@ -669,13 +576,11 @@ fn limit_files(kv: &Kv, limit: Rlimit) {
 fn a_full_disk_costs_the_save_and_nothing_else() {
     let (place, bytes) = saved();
     let kv = place.start(&[]);
-    assert_filled(&kv);
-    assert_says(&kv, "all saved data is loaded");
+    assert_loaded(&kv);
     fs::write(place.file(), &bytes).expect("a file");
     let room = fill_up(&kv);
     let told = kv.ask(&["SAVE"]);
-    assert!(told.starts_with("-ERR the data set was not saved: "), "{told}");
-    assert!(told.contains(FULL), "{told}");
+    assert!(told.starts_with("-ERR the data set was not saved: ") && told.contains(FULL), "{told}");
     assert_says(&kv, FULL);
     assert_eq!(kv.ask(&["SHUTDOWN"]), "-ERR Errors trying to SHUTDOWN. Check logs.\r\n");
     assert_filled(&kv);
@@ -685,13 +590,6 @@ fn a_full_disk_costs_the_save_and_nothing_else() {
     assert!(fs::read(place.file()).expect("the file of before") == bytes);
     limit_files(&kv, room);
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
-}
-
-/// What the binary says about its configuration, and with which status.
-fn told(arguments: &[&str]) -> (i32, String) {
-    let output = testkit::run(LARDER, arguments);
-    let text = format!("{}{}", output.text(), output.stderr);
-    (output.status, text)
 }
 
 /// Data would be lost at the end, so it is said at the start.
@@ -705,7 +603,7 @@ fn a_place_that_takes_no_file_is_refused() {
     symlink("pipe", folder.join("link")).expect("a link");
     symlink("circle", folder.join("circle")).expect("a link");
     symlink("/proc/self/mem", folder.join("memory")).expect("a link");
-    // What a server puts beside its file.
+    // A server puts these beside its file.
     mkfifo(folder.join("waits.lock"));
     symlink("elsewhere", folder.join("linked.lock")).expect("a link");
     fs::create_dir(folder.join("half.part")).expect("a folder");
@@ -717,7 +615,7 @@ fn a_place_that_takes_no_file_is_refused() {
         ("none/saved", "none doesn't exist"),
         ("file/saved", "file doesn't exist"),
         (".", "is a directory"),
-        // Whom the system lets write anywhere learns that there is no room.
+        // A user who may write anywhere learns that there is no room.
         ("/proc/saved", "/proc"),
         // A save would put a file in their places.
         ("pipe", "pipe is a named pipe, not a file"),
@@ -734,19 +632,9 @@ fn a_place_that_takes_no_file_is_refused() {
         ("notes", "notes is not a save file of larder kv"),
         ("picture", "picture is not a save file of larder kv"),
     ] {
-        let path = folder.join(path).display().to_string();
-        let config = folder.join("larder.toml");
-        fs::write(&config, format!("[kv]\nlisten = [\"127.0.0.1:0\"]\nsave_file = \"{path}\"\n"))
-            .expect("a file");
-        let config = config.display().to_string();
-        for arguments in [
-            &["check", &config][..],
-            &["kv", "--config", &config],
-            &["kv", "--listen", "127.0.0.1:0", "--save-file", &path],
-        ] {
-            let (status, text) = told(arguments);
-            assert_eq!(status, 1, "{arguments:?}: {text}");
-            assert!(text.contains("error: kv.save_file: ") && text.contains(reason), "{arguments:?}: {text}");
+        for (status, text) in all_told(&place, &["env"], &folder.join(path).display().to_string()) {
+            assert_eq!(status, 1, "{path}: {text}");
+            assert!(text.contains("error: kv.save_file: ") && text.contains(reason), "{path}: {text}");
         }
     }
     for (name, bytes) in foreign {
@@ -765,33 +653,30 @@ fn too_little_room_is_a_warning() {
     let config = place.folder.path().join("larder.toml");
     fs::write(&config, "[kv]\nmaxmemory = \"16384GiB\"\nsave_file = \"saved\"\n").expect("a file");
     let (status, text) = told(&["check", &config.display().to_string()]);
-    assert!(
-        status == 0 && text.contains("warning: kv.save_file: ") && text.contains("has room for"),
-        "{text}"
-    );
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("warning: kv.save_file: ") && text.contains("has room for"), "{text}");
+}
+
+#[track_caller]
+fn assert_in_use(file: &Path) {
+    let file = file.display().to_string();
+    let (status, text) = told(&["kv", "--listen", "127.0.0.1:0", "--save-file", &file]);
+    assert!(status == 1 && text.contains("saved is in use by another process"), "{status}: {text}");
 }
 
 #[test]
 fn a_file_belongs_to_one_server() {
-    let place = Place::new();
-    let mut kv = place.start(&[]);
-    fill(&kv);
-    let file = place.file().display().to_string();
-    let is_refused = || {
-        let (status, text) = told(&["kv", "--listen", "127.0.0.1:0", "--save-file", &file]);
-        assert!(status == 1 && text.contains("saved is in use by another process"), "{status}: {text}");
-    };
-    is_refused();
+    let (place, kv) = filled();
+    assert_in_use(&place.file());
     let lock = place.folder.path().join("saved.lock");
     fs::remove_file(&lock).expect("it is locked by it");
     wait::until_true("it is locked again", || lock.exists());
-    is_refused();
-    kv.service.signal(Signal::TERM);
-    assert!(kv.service.end().success());
+    assert_in_use(&place.file());
+    end(kv, Signal::TERM);
     assert_filled(&place.start(&[]));
 }
 
-/// Whichever way the servers come to it. The link stays, and what it leads to is the file.
+/// The servers may come to it by the link or not. The link stays, and what it leads to is the file.
 #[test]
 fn a_file_behind_a_link_is_one_file() {
     let place = Place::new();
@@ -799,23 +684,18 @@ fn a_file_behind_a_link_is_one_file() {
     symlink("saved", &link).expect("a link");
     let kv = start(&link, &[]);
     fill(&kv);
-    for path in [place.file(), link.clone()] {
-        let path = path.display().to_string();
-        let (status, text) = told(&["kv", "--listen", "127.0.0.1:0", "--save-file", &path]);
-        assert!(status == 1 && text.contains("saved is in use by another process"), "{status}: {text}");
-    }
+    assert_in_use(&place.file());
+    assert_in_use(&link);
     end(kv, Signal::TERM);
     assert_eq!(fs::read_link(&link).expect("it is a link still"), Path::new("saved"));
     assert!(fs::symlink_metadata(place.file()).expect("it is there").is_file());
     assert_filled(&start(&link, &[]));
 }
 
-/// What is put in its place while the server runs stays there.
+/// Somebody puts it in its place while the server runs.
 #[test]
 fn nothing_but_a_file_is_replaced() {
-    let place = Place::new();
-    let mut kv = place.start(&[]);
-    fill(&kv);
+    let (place, mut kv) = filled();
     mkfifo(place.file());
     assert!(kv.ask(&["SAVE"]).contains("expected a file, found a named pipe"));
     kv.service.signal(Signal::TERM);
@@ -825,10 +705,8 @@ fn nothing_but_a_file_is_replaced() {
 
 /// Somebody may have put a link where the server writes first, to make it write over something else.
 #[test]
-fn what_is_behind_a_link_is_not_written() {
-    let place = Place::new();
-    let kv = place.start(&[]);
-    fill(&kv);
+fn nothing_behind_a_link_is_written() {
+    let (place, kv) = filled();
     let other = place.folder.path().join("other");
     fs::write(&other, "of somebody else").expect("a file");
     symlink(&other, place.folder.path().join("saved.part")).expect("a link");
@@ -842,9 +720,7 @@ fn what_is_behind_a_link_is_not_written() {
 #[test]
 fn data_that_is_lost_at_the_end_is_a_failure() {
     let lose = |signals: &[Signal], message: &str, hinder: &dyn Fn(&Place, &Kv)| {
-        let place = Place::new();
-        let mut kv = place.start(&[]);
-        fill(&kv);
+        let (place, mut kv) = filled();
         hinder(&place, &kv);
         signals.iter().for_each(|signal| kv.service.signal(*signal));
         assert_eq!(kv.service.end().code(), Some(1), "{message}");
@@ -858,52 +734,28 @@ fn data_that_is_lost_at_the_end_is_a_failure() {
 
 /// Sends requests of the Redis protocol, and gives the first bytes of each reply.
 fn heads(kv: &Kv, requests: &[Vec<u8>]) -> Vec<u8> {
-    let mut client = TcpStream::connect(kv.address()).expect("it listens");
-    client.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    let client = Talker::connect(kv.address()).0;
     let mut sending = client.try_clone().expect("a second handle");
     std::thread::scope(|scope| {
         scope.spawn(move || requests.iter().try_for_each(|request| sending.write_all(request)));
-        let (mut reader, mut line) = (BufReader::new(&mut client), Vec::new());
-        let head = |_| {
-            line.clear();
-            reader.read_until(b'\n', &mut line).expect("it answers");
-            line[0]
-        };
-        (0..requests.len()).map(head).collect()
+        let lines = BufReader::new(client).lines().take(requests.len());
+        lines.map(|line| line.expect("it answers").as_bytes()[0]).collect()
     })
-}
-
-fn set(name: &str, value_bytes: usize, more: &str) -> Vec<u8> {
-    let words: Vec<&str> = more.split_whitespace().collect();
-    let mut request =
-        format!("*{}\r\n$3\r\nSET\r\n${}\r\n{name}\r\n", 3 + words.len(), name.len()).into_bytes();
-    request.extend(format!("${value_bytes}\r\n").bytes().chain(std::iter::repeat_n(b'v', value_bytes)));
-    request.extend_from_slice(b"\r\n");
-    words.iter().for_each(|word| request.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
-    request
-}
-
-/// A number that INFO tells.
-fn fact(kv: &Kv, name: &str) -> u64 {
-    let text = kv.ask(&["INFO"]);
-    let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    number.and_then(|number| number.parse().ok()).expect("it is told")
 }
 
 /// Names of the keys that there was room for, until so many bytes of them had none.
 fn fill_up_memory(kv: &Kv, value_bytes: usize) -> Vec<String> {
     let names: Vec<_> = (0..48 * MIB / (value_bytes + 40)).map(|number| format!("key-{number}")).collect();
-    let sets: Vec<_> = names.iter().map(|name| set(name, value_bytes, "")).collect();
+    let sets: Vec<_> =
+        names.iter().map(|name| request(&[b"SET", name.as_bytes(), &vec![b'v'; value_bytes]])).collect();
     let told = heads(kv, &sets);
     // A last one may find room again: buffers of clients count, and shrink.
     assert!(told.contains(&b'-'), "memory is full");
     names.into_iter().zip(told).filter(|(_, head)| *head == b'+').map(|(name, _)| name).collect()
 }
 
-/// How many of the keys have a value of so many bytes.
 fn count_of(kv: &Kv, names: &[String], value_bytes: usize) -> usize {
-    let lengths: Vec<_> = names.iter().map(|name| format!("STRLEN {name}")).collect();
-    let told = kv.ask(&lengths.iter().map(String::as_str).collect::<Vec<_>>());
+    let told = ask_all(kv, names.iter().map(|name| format!("STRLEN {name}")));
     told.lines().filter(|line| *line == format!(":{value_bytes}")).count()
 }
 
@@ -924,15 +776,13 @@ fn keys_that_expire_while_no_server_runs_are_not_lost() {
     assert_eq!((fact(&kv, "rdb_last_load_keys_expired"), fact(&kv, "rdb_last_load_keys_loaded")), (2, 1));
 }
 
-/// What is loaded lies in another order than before, and takes some more.
+/// Keys lie in another order than before when they are loaded, and take some more.
 #[test]
 fn a_full_server_that_evicts_nothing_loses_nothing() {
     for (value_bytes, workers) in [
         (300, ["4", "1"]),
         (1_000, ["1", "1"]),
-        (1_000, ["4", "4"]),
         (10_000, ["1", "4"]),
-        (100_000, ["1", "1"]),
         (100_000, ["4", "4"]),
         (1_000_000, ["4", "1"]),
     ] {
@@ -952,20 +802,18 @@ fn a_full_server_that_evicts_nothing_loses_nothing() {
             assert!(!kv.service.stderr().contains("some keys are lost"), "{what}: {}", kv.service.stderr());
             used.push(fact(&kv, "used_memory"));
         }
-        eprintln!("{what}: {} keys, {used:?} bytes", names.len());
         // Buffers of clients count too.
         let grown = used[2].saturating_sub(used[0]);
-        assert!(grown < 64 << 10 && used[2] < 36 * MIB as u64, "{what}: it grows: {used:?}");
+        assert!(grown < 64 << 10 && used[2] < 36 * MIB, "{what}: it grows: {used:?}");
         end(kv, Signal::TERM);
         kv = start(workers[1]);
-        // Who writes before all is loaded gets no room that keys will need.
-        let early: Vec<_> = (0..80).map(|number| set(&format!("early-{number}"), 300_000, "")).collect();
-        heads(&kv, &early);
+        // A client that writes before all is loaded gets no room that keys will need.
+        let set = |name: &str, bytes: usize| request(&[b"SET", name.as_bytes(), &vec![b'v'; bytes]]);
+        heads(&kv, &(0..80).map(|number| set(&format!("early-{number}"), 300_000)).collect::<Vec<_>>());
         assert_eq!(count_of(&kv, &names, value_bytes), names.len(), "{what}: keys that are there");
         // It can be read from, and written to when there is room again.
         assert!(kv.ask(&["MGET key-0 key-1 key-2"]).starts_with("*3\r\n$"), "{what}");
-        let dels: Vec<_> = names.iter().step_by(3).map(|name| format!("DEL {name}")).collect();
-        kv.ask(&dels.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(heads(&kv, &[set("new", 1_000, "")]), b"+", "{what}");
+        ask_all(&kv, names.iter().step_by(3).map(|name| format!("DEL {name}")));
+        assert_eq!(heads(&kv, &[set("new", 1_000)]), b"+", "{what}");
     }
 }

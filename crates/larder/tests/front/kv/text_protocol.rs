@@ -1,6 +1,5 @@
-//! The 0x1F text protocol of poor-man-s-cache, its environment variables and metrics; and none of its bugs.
+//! The 0x1F text protocol of poor-man-s-cache, its environment variables and metrics.
 
-mod bugs;
 mod environment;
 mod messages;
 

@@ -5,8 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
 use testkit::{KvService, Signal};
 
@@ -28,19 +27,22 @@ fn options(path: &Path) -> String {
 
 /// Why a server does not start that is to listen there.
 fn refused(path: &Path) -> String {
-    let output = Command::new(LARDER)
-        .args(["kv", "--save-file", "off", "--listen"])
-        .arg(format!("unix:{}", path.display()))
-        .output()
-        .expect("it runs");
-    assert!(!output.status.success());
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    let listen = format!("unix:{}", path.display());
+    let output = testkit::run(LARDER, ["kv", "--save-file", "off", "--listen", &listen]);
+    assert_ne!(output.status, 0);
+    output.stderr
+}
+
+/// A folder, and the path of a socket in it.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("kv.sock");
+    (folder, path)
 }
 
 #[test]
 fn clients_come_by_a_socket_in_the_file_system() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("kv.sock");
+    let (_folder, path) = place();
     let mut kv = KvService::start(LARDER, &options(&path));
     assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o777, 0o600);
     let many = ask(&path, &"SET k v\r\nGET k\r\n".repeat(2_000));
@@ -62,8 +64,7 @@ fn clients_come_by_a_socket_in_the_file_system() {
 /// Another server may have more clients that wait for it than it lets wait.
 #[test]
 fn a_socket_of_a_busy_server_is_not_waited_for() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("kv.sock");
+    let (_folder, path) = place();
     let busy = UnixListener::bind(&path).expect("a socket");
     rustix::net::listen(&busy, 0).expect("one may wait");
     let _waiting = UnixStream::connect(&path).expect("the one");
@@ -73,8 +74,7 @@ fn a_socket_of_a_busy_server_is_not_waited_for() {
 
 #[test]
 fn nothing_but_a_socket_is_replaced() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("kv.sock");
+    let (folder, path) = place();
     // The second is where a socket gets its permissions before it gets its name.
     for file in [path.clone(), folder.path().join("kv.sock.part")] {
         fs::write(&file, "precious").expect("a file");
@@ -85,65 +85,42 @@ fn nothing_but_a_socket_is_replaced() {
     }
 }
 
+/// The service manager may make a missing folder before the server starts.
 #[test]
-fn what_is_no_path_or_mode_is_refused() {
+fn a_bad_path_or_mode_is_refused_and_a_missing_folder_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, place) = (folder.path().join("kv.toml"), folder.path().display().to_string());
     fs::create_dir(folder.path().join("folder")).expect("a folder");
     symlink("a", folder.path().join("link")).expect("a link");
-    for (lines, expected) in [
-        ("listen = [\"unix:kv.sock\"]", "expected the absolute path of a file"),
-        ("listen = [\"unix:/run/kv.sock/\"]", "expected the absolute path of a file"),
-        ("listen = [\"unix:/run/.\"]", "expected the absolute path of a file"),
-        ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"+77\"", "expected three octal digits"),
-        ("listen = [\"unix:@dir@/folder\"]", "at @dir@/folder: expected a socket, found a directory"),
-        (
-            "listen = [\"unix:@dir@/a\"]\nsave_file = \"@dir@/link\"",
-            "listen[1]: @dir@/a is already used by `kv.save_file`",
-        ),
-        ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"68\"", "expected three octal digits"),
-        ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"689\"", "expected three octal digits"),
-        ("[kv.tls]\nlisten = [\"unix:/run/kv.sock\"]", "expected an address and port"),
-        (
-            "listen = [\"unix:@dir@/a\"]\nsave_file = \"a\"",
-            "listen[1]: @dir@/a is already used by `kv.save_file`",
-        ),
-        (
-            "listen = [\"unix:@dir@/a.lock\"]\nsave_file = \"@dir@/a\"",
-            "@dir@/a.lock is already used by `kv.save_file`",
-        ),
-        (
-            "listen = [\"unix:@dir@/a\"]\nsave_file = \"a.part\"",
-            "@dir@/a.part is already used by `kv.save_file`",
-        ),
-        (
-            "listen = [\"unix:@dir@/a\", \"unix:@dir@/a\"]",
-            "listen[2]: @dir@/a is already used by `kv.listen[1]`",
-        ),
-        (
-            "listen = [\"unix:@dir@/a\"]\nsave_file = \"@dir@/folder/../a\"",
-            "listen[1]: @dir@/a is already used by `kv.save_file`",
-        ),
-        ("listen = [\"unix:@dir@/@long@\"]", "expected a path of at most 102 bytes"),
-    ] {
+    let check = |lines: &str| {
         let lines = lines.replace("@dir@", &place).replace("@long@", &"x".repeat(102 - place.len()));
-        let expected = expected.replace("@dir@", &place);
         fs::write(&file, format!("[kv]\n{lines}\n")).expect("a file");
-        let output = Command::new(LARDER).arg("check").arg(&file).output().expect("it runs");
-        let told = [output.stdout, output.stderr].concat();
-        let told = String::from_utf8_lossy(&told);
-        assert!(!output.status.success() && told.contains(&expected), "{lines}: {told}");
+        let output = testkit::run(LARDER, ["check", &file.display().to_string()]);
+        (output.status, (output.text() + &output.stderr).replace(&place, "@dir@"))
+    };
+    let (status, told) = check("listen = [\"unix:@dir@/run/kv.sock\"]");
+    let expected = "warning: kv.listen[1]: the directory @dir@/run doesn't exist";
+    assert!(status == 0 && told.contains(expected), "{told}");
+    let [path, mode] = ["expected the absolute path of a file", "expected three octal digits"];
+    let used = |place: &str| format!("{place} is already used by `kv.save_file`");
+    for (listens, more, expected) in [
+        ("unix:kv.sock", "", path),
+        ("unix:/run/kv.sock/", "", path),
+        ("unix:/run/.", "", path),
+        ("unix:@dir@/@long@", "", "expected a path of at most 102 bytes"),
+        ("unix:@dir@/folder", "", "at @dir@/folder: expected a socket, found a directory"),
+        ("unix:@dir@/a\", \"unix:@dir@/a", "", "listen[2]: @dir@/a is already used by `kv.listen[1]`"),
+        ("unix:/run/kv.sock", "unix_socket_mode = \"+77\"", mode),
+        ("unix:/run/kv.sock", "unix_socket_mode = \"68\"", mode),
+        ("unix:/run/kv.sock", "unix_socket_mode = \"689\"", mode),
+        ("127.0.0.1:0", "[kv.tls]\nlisten = [\"unix:/run/kv.sock\"]", "expected an address and port"),
+        ("unix:@dir@/a", "save_file = \"a\"", &used("listen[1]: @dir@/a")),
+        ("unix:@dir@/a", "save_file = \"@dir@/link\"", &used("listen[1]: @dir@/a")),
+        ("unix:@dir@/a", "save_file = \"@dir@/folder/../a\"", &used("listen[1]: @dir@/a")),
+        ("unix:@dir@/a.lock", "save_file = \"@dir@/a\"", &used("@dir@/a.lock")),
+        ("unix:@dir@/a", "save_file = \"a.part\"", &used("@dir@/a.part")),
+    ] {
+        let (status, told) = check(&format!("listen = [\"{listens}\"]\n{more}"));
+        assert!(status != 0 && told.contains(expected), "{listens} {more}: {told}");
     }
-}
-
-/// The service manager may make it before the server starts.
-#[test]
-fn a_folder_that_is_missing_is_told() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (file, place) = (folder.path().join("kv.toml"), folder.path().display());
-    fs::write(&file, format!("[kv]\nlisten = [\"unix:{place}/run/kv.sock\"]\n")).expect("a file");
-    let output = Command::new(LARDER).arg("check").arg(&file).output().expect("it runs");
-    let told = String::from_utf8_lossy(&output.stdout);
-    let expected = format!("warning: kv.listen[1]: the directory {place}/run doesn't exist");
-    assert!(output.status.success() && told.contains(&expected), "{told}");
 }

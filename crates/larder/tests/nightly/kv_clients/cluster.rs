@@ -10,7 +10,7 @@ use redis::cluster::ClusterClient;
 use tempfile::TempDir;
 use testkit::{Kv, Port, RedisCluster, Service, converse, run, wait};
 
-use super::script::{JAVA, play_cluster};
+use super::script::{java, play_cluster};
 use crate::LARDER;
 
 /// Slots as [`RedisCluster`] has them.
@@ -102,7 +102,7 @@ fn ask(address: SocketAddr, command: &str) -> String {
     String::from_utf8_lossy(&converse(address, format!("{command}\r\n").as_bytes(), usize::MAX)).into_owned()
 }
 
-/// What a node says to a command, with names in the place of addresses and ids.
+/// The reply of a node, with names in the place of addresses and ids.
 fn told(nodes: &[SocketAddr], node: SocketAddr, command: &str) -> String {
     let mut text = ask(node, command);
     for (number, address) in nodes.iter().enumerate() {
@@ -115,78 +115,31 @@ fn told(nodes: &[SocketAddr], node: SocketAddr, command: &str) -> String {
     text
 }
 
-/// One after the other is said to each node. "foo" has slot 12182, "bar" 5061, "c" 7365.
-const CONVERSATION: [&str; 62] = [
-    "SET foo 1",
-    "SET bar 2",
-    "SET c 3",
-    "SET {foo}more 4",
-    "GET foo",
-    "GET bar",
-    "GET c",
-    "MGET foo {foo}more",
-    "MGET foo bar",
-    "MGET bar x",
-    "MSET foo 1 bar 2",
-    "DEL foo bar c",
-    "RENAME foo bar",
-    "OBJECT ENCODING foo",
-    "MEMORY USAGE foo x",
-    "EXISTS",
-    "NOPE foo",
-    "PING",
-    "SELECT 0",
-    "SELECT 1",
-    "MOVE foo 1",
-    "COPY foo {foo}copy DB 1",
-    "COPY foo {foo}copy",
-    "SWAPDB 0 1",
-    "READONLY",
-    "READWRITE",
-    "ASKING",
-    "CLUSTER SLOTS",
-    "CLUSTER KEYSLOT foo",
-    "CLUSTER COUNTKEYSINSLOT 12182",
-    "CLUSTER GETKEYSINSLOT 12182 0",
-    "CLUSTER COUNTKEYSINSLOT 16384",
-    "CLUSTER GETKEYSINSLOT x 1",
-    "CLUSTER REPLICAS nobody",
-    "CLUSTER SLOTS x",
-    "MULTI\r\nSET foo 1\r\nGET {foo}more\r\nEXEC",
-    "MULTI\r\nSET bar 1\r\nGET {bar}more\r\nPING\r\nEXEC\r\nGET bar",
-    // "one" has slot 9084, another one of the middle third.
-    "MULTI\r\nSET c 1\r\nSET one 1\r\nGET c\r\nEXEC\r\nEXEC\r\nGET c",
-    "MULTI\r\nSET c 1\r\nSET one 1\r\nNOPE\r\nSET {c}x 1\r\nEXEC\r\nPING",
-    "MULTI\r\nNOPE\r\nSET c 1\r\nSET one 1\r\nEXEC\r\nPING",
-    "MULTI\r\nMGET c one\r\nSET c 1\r\nEXEC\r\nPING",
-    "MULTI\r\nPING\r\nEXEC",
-    "MULTI\r\nSET c 1\r\nDISCARD\r\nMULTI\r\nSET one 1\r\nEXEC",
-    "MULTI\r\nSET c 1\r\nSET one 1\r\nRESET\r\nEXEC",
-    "WATCH c one",
-    "WATCH c\r\nMULTI\r\nSET c 2\r\nEXEC\r\nGET c",
-    "WATCH c\r\nWATCH one\r\nMULTI\r\nGET {c}\r\nEXEC",
-    "SSUBSCRIBE foo",
-    "SSUBSCRIBE {foo}a {foo}b\r\nPING\r\nSUNSUBSCRIBE {foo}b {foo}a\r\nSUNSUBSCRIBE",
-    "SSUBSCRIBE foo bar",
-    "SSUBSCRIBE c\r\nSSUBSCRIBE one\r\nSPUBLISH c x\r\nSUNSUBSCRIBE c\r\nGET c",
-    "SUNSUBSCRIBE",
-    "SUNSUBSCRIBE foo",
-    "SUNSUBSCRIBE foo bar",
-    "SPUBLISH foo x",
-    "MULTI\r\nSPUBLISH foo x\r\nEXEC",
-    "MULTI\r\nSPUBLISH c x\r\nSPUBLISH one x\r\nEXEC",
-    "MULTI\r\nSSUBSCRIBE c\r\nEXEC\r\nPING",
-    "SUBSCRIBE foo bar\r\nSSUBSCRIBE c\r\nUNSUBSCRIBE foo bar",
-    "PUBLISH bar x",
-    "PUBSUB SHARDCHANNELS\r\nPUBSUB SHARDNUMSUB foo bar",
-    "HELLO 3 AUTH\r\nSPUBLISH c",
-];
+/// Requests that are said to each node, one after the other. "foo" has slot 12182, "bar" 5061, "c" 7365, "one" 9084: as "c" in the middle third.
+const CONVERSATION: &str = "SET foo 1|SET bar 2|SET c 3|SET {foo}more 4|GET foo|GET bar|GET c|MGET foo {foo}more|MGET foo bar|MGET bar x|\
+    MSET foo 1 bar 2|DEL foo bar c|RENAME foo bar|OBJECT ENCODING foo|MEMORY USAGE foo x|EXISTS|NOPE foo|PING|\
+    SELECT 0|SELECT 1|MOVE foo 1|COPY foo {foo}copy DB 1|COPY foo {foo}copy|SWAPDB 0 1|READONLY|READWRITE|ASKING|\
+    CLUSTER SLOTS|CLUSTER KEYSLOT foo|CLUSTER COUNTKEYSINSLOT 12182|CLUSTER GETKEYSINSLOT 12182 0|\
+    CLUSTER COUNTKEYSINSLOT 16384|CLUSTER GETKEYSINSLOT x 1|CLUSTER REPLICAS nobody|CLUSTER SLOTS x|\
+    MULTI\r\nSET foo 1\r\nGET {foo}more\r\nEXEC|MULTI\r\nSET bar 1\r\nGET {bar}more\r\nPING\r\nEXEC\r\nGET bar|\
+    MULTI\r\nSET c 1\r\nSET one 1\r\nGET c\r\nEXEC\r\nEXEC\r\nGET c|\
+    MULTI\r\nSET c 1\r\nSET one 1\r\nNOPE\r\nSET {c}x 1\r\nEXEC\r\nPING|\
+    MULTI\r\nNOPE\r\nSET c 1\r\nSET one 1\r\nEXEC\r\nPING|MULTI\r\nMGET c one\r\nSET c 1\r\nEXEC\r\nPING|\
+    MULTI\r\nPING\r\nEXEC|MULTI\r\nSET c 1\r\nDISCARD\r\nMULTI\r\nSET one 1\r\nEXEC|\
+    MULTI\r\nSET c 1\r\nSET one 1\r\nRESET\r\nEXEC|WATCH c one|WATCH c\r\nMULTI\r\nSET c 2\r\nEXEC\r\nGET c|\
+    WATCH c\r\nWATCH one\r\nMULTI\r\nGET {c}\r\nEXEC|SSUBSCRIBE foo|\
+    SSUBSCRIBE {foo}a {foo}b\r\nPING\r\nSUNSUBSCRIBE {foo}b {foo}a\r\nSUNSUBSCRIBE|SSUBSCRIBE foo bar|\
+    SSUBSCRIBE c\r\nSSUBSCRIBE one\r\nSPUBLISH c x\r\nSUNSUBSCRIBE c\r\nGET c|SUNSUBSCRIBE|SUNSUBSCRIBE foo|\
+    SUNSUBSCRIBE foo bar|SPUBLISH foo x|MULTI\r\nSPUBLISH foo x\r\nEXEC|\
+    MULTI\r\nSPUBLISH c x\r\nSPUBLISH one x\r\nEXEC|MULTI\r\nSSUBSCRIBE c\r\nEXEC\r\nPING|\
+    SUBSCRIBE foo bar\r\nSSUBSCRIBE c\r\nUNSUBSCRIBE foo bar|PUBLISH bar x|\
+    PUBSUB SHARDCHANNELS\r\nPUBSUB SHARDNUMSUB foo bar|HELLO 3 AUTH\r\nSPUBLISH c";
 
 #[test]
 fn nodes_answer_as_those_of_redis() {
     let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
     let (larder, redis) = (larder.addresses(), of_redis(&redis));
-    for command in CONVERSATION {
+    for command in CONVERSATION.split('|') {
         for number in 0..SLOTS.len() {
             let given = told(&larder, larder[number], command);
             assert_eq!(given, told(&redis, redis[number], command), "{command} said to node {number}");
@@ -203,13 +156,7 @@ fn nodes_answer_as_those_of_redis() {
             assert!(given.contains(&slots(first, last)), "{range} in {given}");
         }
     }
-}
-
-/// GET and SET take the short way where the key is here, and only there.
-#[test]
-fn plain_requests_in_a_row_are_answered_or_moved_one_by_one() {
-    let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
-    let (larder, redis) = (larder.addresses(), of_redis(&redis));
+    // GET and SET take the short way where the key is here, and only there: each is answered or moved.
     let request = |words: &[&str]| {
         let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
         format!("*{}\r\n{bulks}", words.len())
@@ -304,7 +251,6 @@ fn redis_rs_finds_every_key() {
 #[test]
 fn clients_find_every_key() {
     let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
-    let [java, tier, collector, option, path] = JAVA;
     for nodes in [of_redis(&redis), larder.addresses()] {
         for command in [
             &["python3", "{}/python/redis_py.py"][..],
@@ -312,8 +258,8 @@ fn clients_find_every_key() {
             &["node", "{}/node/ioredis.mjs"],
             &["{}/go/bin/goredis"],
             &["{}/go/bin/rueidis"],
-            &[java, tier, collector, option, path, "JedisScript"],
-            &[java, tier, collector, option, path, "LettuceScript"],
+            &java("JedisScript"),
+            &java("LettuceScript"),
         ] {
             nodes.iter().for_each(|node| drop(ask(*node, "FLUSHALL")));
             play_cluster(command, nodes[0]);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -11,33 +11,29 @@ use std::time::Duration;
 
 use super::server::{Entrance, Kind, Server};
 
-pub(crate) const JAVA: [&str; 5] =
-    ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{}/java/classes:{}/java/lib/*"];
+/// The command of a script in Java.
+pub(crate) fn java(class: &str) -> [&str; 6] {
+    ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{}/java/classes:{}/java/lib/*", class]
+}
 
 /// No script takes so long, not even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// What every client can be tried with, in this order.
+/// Parts that every script has, in this order.
 const PARTS: [&str; 9] =
     ["handshake", "strings", "expiry", "binary", "pipeline", "scan", "pubsub", "transactions", "reconnect"];
 
-/// How a script is started, and what it has beside [`PARTS`].
-pub(crate) struct Script<'a> {
-    /// `{}` stands for the folder `conformance/clients`.
-    pub(crate) command: &'a [&'a str],
-    pub(crate) parts: &'a [&'a str],
-    /// What this client refuses to do with a server as old as Redis 7.0.
-    pub(crate) needs_newer_redis: &'a [&'a str],
-}
-
-/// Plays all parts with Redis, then with Larder.
-pub(crate) fn play(script: &Script<'_>) {
+/// Plays [`PARTS`] and more with Redis, then with Larder. `{}` in a command stands for the folder `conformance/clients`. The last parts are
+/// those that this client refuses with a server as old as Redis 7.0.
+pub(crate) fn play(words: &[&str], more: &[&str], newer: &[&str]) {
     for kind in [Kind::Redis, Kind::Larder] {
-        let mut parts: Vec<_> = PARTS.into_iter().chain(script.parts.iter().copied()).collect();
-        if kind == Kind::Redis {
-            parts.retain(|part| !script.needs_newer_redis.contains(part));
-        }
-        play_with(script, kind, &parts);
+        let mut parts: Vec<_> = PARTS.iter().chain(more).copied().collect();
+        parts.retain(|part| kind == Kind::Larder || !newer.contains(part));
+        let mut open = Server::start(kind, Entrance::Open);
+        let locked = Server::start(kind, Entrance::Locked);
+        let mut command = command(words);
+        command.env("SERVER", open.address().to_string()).env("LOCKED", locked.address().to_string());
+        play_parts(command, &parts, || open.restart());
     }
 }
 
@@ -46,14 +42,6 @@ pub(crate) fn play_cluster(words: &[&str], node: SocketAddr) {
     let mut command = command(words);
     command.env("CLUSTER", node.to_string());
     play_parts(command, &["cluster"], || panic!("nothing to start again"));
-}
-
-fn play_with(script: &Script<'_>, kind: Kind, parts: &[&str]) {
-    let mut open = Server::start(kind, Entrance::Open);
-    let locked = Server::start(kind, Entrance::Locked);
-    let mut command = command(script.command);
-    command.env("SERVER", open.address().to_string()).env("LOCKED", locked.address().to_string());
-    play_parts(command, parts, || open.restart());
 }
 
 /// Starts a script and follows what it says until its end.
@@ -79,15 +67,10 @@ fn play_parts(mut command: Command, parts: &[&str], mut restart: impl FnMut()) {
     }
 }
 
-fn folder() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/clients");
-    folder.canonicalize().expect("the folder of the scripts")
-}
-
 fn command(words: &[&str]) -> Command {
-    let folder = folder();
-    let words = words.iter().map(|word| word.replace("{}", &folder.display().to_string()));
-    let words: Vec<_> = words.collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/clients");
+    let folder = folder.canonicalize().expect("the folder of the scripts");
+    let words: Vec<_> = words.iter().map(|word| word.replace("{}", &folder.display().to_string())).collect();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env("PYTHONPATH", folder.join("python/lib"));
     command

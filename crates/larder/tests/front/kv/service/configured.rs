@@ -1,46 +1,38 @@
-//! What the file and the command line say, and what a reload changes.
+//! The configuration file of `larder kv`, reloads, metrics and the end.
 
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
 
-use testkit::{KvService, Redis, Signal, converse, wait};
+use testkit::{KvService, Redis, converse, wait};
 
 use crate::LARDER;
 
-/// What CONFIG GET says of a parameter.
+/// The reply of CONFIG GET.
 fn parameter(kv: &KvService, name: &str) -> String {
     let reply = kv.ask(&format!("CONFIG GET {name}\r\n"));
     reply.lines().nth(4).unwrap_or_else(|| panic!("no {name} in {reply:?}")).to_owned()
 }
 
 #[test]
-fn the_file_decides() {
-    let kv = KvService::start(LARDER, "maxmemory = \"8MiB\"\nmaxmemory_policy = \"noeviction\"\nworkers = 2");
+fn a_reload_changes_what_can_change_and_names_the_rest() {
+    let kv = KvService::start(LARDER, "maxmemory = \"8MiB\"\nmaxmemory_policy = \"noeviction\"\nworkers = 1");
     assert_eq!(parameter(&kv, "maxmemory"), (8 << 20).to_string());
     assert_eq!(parameter(&kv, "maxmemory-policy"), "noeviction");
-    assert_eq!(kv.ask_admin("GET", "/ready").status(), 200);
-}
-
-#[test]
-fn a_reload_changes_what_can_change_and_names_the_rest() {
-    let kv = KvService::start(LARDER, "maxmemory = \"8MiB\"\nworkers = 1");
-    assert_eq!(kv.reload("maxmemory = \"16MiB\"\nworkers = 2").status(), 200);
-    assert_eq!(parameter(&kv, "maxmemory"), (16 << 20).to_string());
+    assert_eq!(kv.reload("maxmemory = \"64MiB\"\nworkers = 2").status(), 200);
+    assert_eq!(parameter(&kv, "maxmemory"), (64 << 20).to_string());
     let log = kv.service.stderr();
     assert!(log.contains("kv.workers: changed, but takes effect only after a restart"), "{log}");
-}
-
-/// Also where few keys have room then, in the shards that it has begun with.
-#[test]
-fn a_reload_lowers_the_limit_as_far_as_it_says() {
-    let kv = KvService::start(LARDER, "maxmemory = \"64MiB\"\nworkers = 2");
+    let refused = kv.reload("maxmemory = \"1KiB\"");
+    assert!(refused.status() != 200 && refused.text().contains("kv.maxmemory"), "{}", refused.text());
+    assert_eq!(parameter(&kv, "maxmemory"), (64 << 20).to_string());
+    // Few keys have room then, in the shards that it has begun with.
     assert_eq!(kv.reload("maxmemory = \"2MiB\"\nworkers = 2").status(), 200);
     assert_eq!(parameter(&kv, "maxmemory"), (2 << 20).to_string());
     assert_eq!(kv.ask("SET k v\r\nGET k\r\n"), "+OK\r\n$1\r\nv\r\n");
 }
 
-/// Whatever the reference says a reload changes, beside passwords and certificates.
+/// All that the reference says a reload changes, beside passwords and certificates.
 #[test]
 fn a_reload_changes_policy_limits_and_access() {
     let kv = KvService::start(LARDER, "enable_debug_command = \"local\"");
@@ -48,7 +40,7 @@ fn a_reload_changes_policy_limits_and_access() {
     let debug = "DEBUG SLEEP 0\r\nDEBUG ERROR x\r\nDEBUG SET-ACTIVE-EXPIRE 1\r\n";
     let answer = |address| String::from_utf8_lossy(&converse(address, debug.as_bytes(), 100)).into_owned();
     assert_eq!(answer(kv.address()), answer(redis.address()));
-    // What CONFIG SET has said ends with a reload, also where the file is as before.
+    // Changes by CONFIG SET end with a reload, also where the file is as before.
     assert_eq!(kv.ask("CONFIG SET timeout 77 maxmemory-policy allkeys-random\r\n"), "+OK\r\n");
     assert_eq!(kv.reload("enable_debug_command = \"local\"").status(), 200);
     assert_eq!([parameter(&kv, "timeout"), parameter(&kv, "maxmemory-policy")], ["0", "allkeys-s3fifo"]);
@@ -80,24 +72,6 @@ buffers_bytes_max = \"3MiB\"";
     assert!(!log.contains("a reload can't change it"), "{log}");
 }
 
-#[test]
-fn a_reload_that_is_wrong_changes_nothing() {
-    let kv = KvService::start(LARDER, "maxmemory = \"8MiB\"");
-    let refused = kv.reload("maxmemory = \"1KiB\"");
-    assert!(refused.status() != 200 && refused.text().contains("kv.maxmemory"), "{}", refused.text());
-    assert_eq!(parameter(&kv, "maxmemory"), (8 << 20).to_string());
-}
-
-#[test]
-fn metrics_tell_what_is_kept() {
-    let kv = KvService::start(LARDER, "maxmemory = \"8MiB\"");
-    kv.ask("SET a 1\r\nSET b 2 EX 100\r\n");
-    assert_eq!(kv.metric("larder_kv_keys"), Some(2.0));
-    assert_eq!(kv.metric("larder_kv_keys_expiring"), Some(1.0));
-    assert_eq!(kv.metric("larder_kv_memory_max_bytes"), Some(f64::from(8 << 20)));
-    assert!(kv.metric("larder_kv_memory_bytes").is_some_and(|bytes| bytes > 0.0));
-}
-
 /// Far from its limit, the server leaves what was freed to the next values, for 0.1 s: a busy machine may take that long for one round.
 #[test]
 fn memory_purge_gives_back_what_was_freed() {
@@ -114,12 +88,15 @@ fn memory_purge_gives_back_what_was_freed() {
 }
 
 #[test]
-fn metrics_tell_what_clients_do() {
-    let kv = KvService::start(LARDER, "workers = 2\n[kv.limits]\nclients_max = 1");
-    kv.ask("SET a 1\r\nGET a\r\nGET a\r\nGET none\r\nNOSUCH\r\nINCR a b\r\n");
+fn metrics_tell_of_keys_and_clients() {
+    let kv = KvService::start(LARDER, "workers = 2\nmaxmemory = \"8MiB\"\n[kv.limits]\nclients_max = 1");
+    kv.ask("SET a 1\r\nSETEX b 100 2\r\nGET a\r\nGET a\r\nGET none\r\nNOSUCH\r\nINCR a b\r\n");
     let count = |series: &str| kv.metric(&format!("larder_kv_{series}")).unwrap_or_default();
     // A batch is counted when it has been answered.
     let expect = |series: &str, value: &str| wait::until_true(series, || count(series).to_string() == value);
+    expect("keys", "2");
+    expect("keys_expiring", "1");
+    expect("memory_max_bytes", "8388608");
     expect("commands_total{command=\"get\"}", "3");
     expect("commands_total{command=\"set\"}", "1");
     expect("hits_total", "2");
@@ -127,7 +104,7 @@ fn metrics_tell_what_clients_do() {
     expect("errors_total{code=\"ERR\"}", "2");
     expect("connections_total", "1");
     wait::until_true("bytes are counted", || {
-        count("received_bytes_total") > 0.0 && count("sent_bytes_total") > 0.0
+        ["memory_bytes", "received_bytes_total", "sent_bytes_total"].iter().all(|name| count(name) > 0.0)
     });
     wait::until_true("the first is gone", || count("connections").to_string() == "0");
     let open = TcpStream::connect(kv.address()).expect("it listens");
@@ -137,47 +114,21 @@ fn metrics_tell_what_clients_do() {
     drop(open);
 }
 
+/// Nobody is served while it saves, for seconds where there is much to save.
 #[test]
-fn a_file_without_sites_is_usable() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("larder.toml");
-    fs::write(&file, "[kv]\n").expect("a file in it");
-    let output = testkit::run(LARDER, ["check", file.to_str().expect("a name in UTF-8")]);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status == 0 && told.contains("usable"), "{told}{}", output.stderr);
-}
-
-#[test]
-fn it_ends_when_it_is_told() {
-    let mut kv = KvService::start(LARDER, "");
-    assert_eq!(kv.ask("PING\r\n"), "+PONG\r\n");
-    kv.service.signal(Signal::TERM);
-    assert!(kv.service.end().success());
-    assert!(kv.service.stderr().contains("stopped"), "{}", kv.service.stderr());
-}
-
-/// Nobody is served meanwhile, for seconds where there is much to save.
-#[test]
-fn it_is_not_ready_while_it_saves_for_a_shutdown() {
+fn it_is_not_ready_during_a_shutdown_but_after_one_that_has_failed() {
     let mut kv = KvService::start(LARDER, "maxmemory = \"1GiB\"\nsave_file = \"saved\"");
-    let part = kv.folder().join("saved.part");
+    let [saved, part] = ["saved", "saved.part"].map(|name| kv.folder().join(name));
+    fs::write(&saved, "notes").expect("a file");
+    assert_eq!(kv.ask("SHUTDOWN\r\n"), "-ERR Errors trying to SHUTDOWN. Check logs.\r\n");
+    assert_eq!(kv.ask_admin("GET", "/ready").status(), 200);
+    fs::remove_file(saved).expect("it is there");
     let sets = (0..200).map(|number| format!("SETRANGE long-{number} 500000 z\r\n"));
     kv.ask(&sets.collect::<String>());
-    assert_eq!(kv.ask_admin("GET", "/ready").status(), 200);
     let mut client = TcpStream::connect(kv.address()).expect("it listens");
     client.write_all(b"SHUTDOWN\r\n").expect("sent");
     wait::until_true("it saves", || part.exists());
     let answer = kv.ask_admin("GET", "/ready");
     assert!(answer.status() == 503 && answer.text().contains("draining"), "{}", answer.text());
     assert!(kv.service.end().success());
-}
-
-/// It serves as before.
-#[test]
-fn it_is_ready_after_a_shutdown_that_has_failed() {
-    let kv = KvService::start(LARDER, "save_file = \"saved\"");
-    fs::write(kv.folder().join("saved"), "notes").expect("a file");
-    assert_eq!(kv.ask("SHUTDOWN\r\n"), "-ERR Errors trying to SHUTDOWN. Check logs.\r\n");
-    assert_eq!(kv.ask_admin("GET", "/ready").status(), 200);
-    fs::remove_file(kv.folder().join("saved")).expect("it is there");
 }

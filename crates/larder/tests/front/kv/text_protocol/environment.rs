@@ -1,9 +1,8 @@
 //! The environment variables of the predecessor, each by its effect; its metrics; PERF.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::Command;
+use std::net::{IpAddr, Ipv4Addr};
 
-use testkit::{Client, KvService, KvSetup, Port};
+use testkit::{Client, Kv, KvService, KvSetup, Port, wait};
 
 use super::UNIT_SEPARATOR;
 use super::messages::ask;
@@ -15,12 +14,6 @@ const ASKED_FOR: (&str, &str) = ("LARDER_KV_ENVIRONMENT", "poor-man-s-cache");
 fn start(variables: &[(&str, &str)], options: &str) -> KvService {
     let setup = KvSetup::new(LARDER).environment("SERVER_PORT", "0").environment(ASKED_FOR.0, ASKED_FOR.1);
     variables.iter().fold(setup, |setup, (name, value)| setup.environment(name, value)).start(options)
-}
-
-/// What `ss` tells of the listening socket.
-fn socket(kv: &KvService) -> String {
-    let port = format!("sport = :{}", kv.address().port());
-    testkit::run("ss", ["-tlmnH", &port]).succeeded().text()
 }
 
 #[test]
@@ -45,110 +38,77 @@ fn nobody_elses_variables_are_read_unasked() {
     assert!(!kv.service.stderr().contains("warning"), "{}", kv.service.stderr());
 }
 
+/// Arguments go over the environment.
 #[test]
-fn arguments_go_over_the_environment() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(LARDER);
-    command
-        .args(["kv", "--environment", "poor-man-s-cache", "--listen", "127.0.0.1:0"])
-        .env("SERVER_PORT", "1");
-    let mut service = testkit::Service::start(&mut command, folder.path(), "kv");
-    let address: SocketAddr = testkit::wait::until("it prints its address", || {
-        service.assert_runs();
-        service.listening().first().copied()
-    });
-    assert_eq!(testkit::converse(address, b"SET a 1\x1f", usize::MAX), b"OK\x1f");
+fn variables_are_read_with_the_argument() {
+    let asked = ["--environment", "poor-man-s-cache"];
+    let kv = Kv::start_under(&["env", "SERVER_PORT=1"], LARDER, &asked);
+    assert_eq!(testkit::converse(kv.address(), b"SET a 1\x1f", usize::MAX), b"OK\x1f");
 }
 
 #[test]
-fn conn_queue_limit_is_the_backlog() {
-    let kv = start(&[("CONN_QUEUE_LIMIT", "77")], "workers = 1");
-    let line = socket(&kv);
+fn variables_set_the_backlog_and_the_sizes_of_sockets() {
+    let variables = [
+        ("CONN_QUEUE_LIMIT", "77"),
+        ("SOCK_BUF_SIZE", "65536"),
+        ("NUM_SHARDS", "24"),
+        ("RESP_INLINE_CAPACITY", "255"),
+    ];
+    let kv = start(&variables, "workers = 1");
+    let port = format!("sport = :{}", kv.address().port());
+    let line = testkit::run("ss", ["-tlmnH", &port]).succeeded().text();
     assert_eq!(line.split_whitespace().nth(2), Some("77"), "{line}");
-}
-
-#[test]
-fn sock_buf_size_is_that_of_the_sockets() {
-    let kv = start(&[("SOCK_BUF_SIZE", "65536")], "workers = 1");
-    // The kernel takes twice of it, for what it needs itself.
-    let line = socket(&kv);
+    // The kernel takes twice of it, for its own needs.
     assert!(line.contains("rb131072") && line.contains("tb131072"), "{line}");
-}
-
-#[test]
-fn variables_without_effect_are_told_at_the_start() {
-    let kv = start(&[("NUM_SHARDS", "24"), ("RESP_INLINE_CAPACITY", "255")], "");
     let log = kv.service.stderr();
     for name in ["NUM_SHARDS", "RESP_INLINE_CAPACITY"] {
         assert!(log.contains(&format!("{name}: warning: has no effect")), "{log}");
     }
 }
 
-#[test]
-fn a_bad_value_is_an_error() {
-    let output = Command::new(LARDER)
-        .args(["kv", "--environment", "poor-man-s-cache"])
-        .env("SERVER_PORT", "http")
-        .output()
-        .expect("it runs");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && told.contains("SERVER_PORT: error: expected a port"), "{told}");
-}
-
-/// The value of a series in the metrics at an address.
-fn metric(address: SocketAddr, series: &str) -> f64 {
-    let mut client = Client::connect(address);
-    client.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    let text = client.response_to("GET").text();
-    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in {text}"))
-}
-
+/// No admin API comes with the metrics: nothing that changes anything was asked for.
 #[test]
 fn metrics_have_the_names_of_the_predecessor_beside_ours() {
     let port = Port::reserve();
-    let (host, number) = ("127.0.0.1", port.address().port().to_string());
-    let kv = start(&[("METRICS_HOST", host), ("METRICS_PORT", &number)], "");
-    let address = port.address();
-    let (requests, errors) =
-        (metric(address, "server_num_requests_total"), metric(address, "server_num_errors_total"));
-    assert_eq!(ask(&kv, &["SET a 1", "GET a", "GET b", "DEL b"]).len(), 4);
-    testkit::converse(kv.address(), b"*1\r\n$6\r\nNOSUCH\r\n", usize::MAX);
-    assert!(metric(address, "server_num_requests_total") >= requests + 4.0);
-    assert!(metric(address, "server_num_errors_total") >= errors + 1.0);
-    assert_eq!(metric(address, "larder_kv_keys").to_string(), "1");
-    let client = std::net::TcpStream::connect(kv.address()).expect("it listens");
-    testkit::wait::until_true("it is counted", || metric(address, "server_num_active_connections") >= 1.0);
-    drop(client);
-    testkit::wait::until_true("it is gone", || metric(address, "server_num_active_connections") < 1.0);
-    let scrapes = metric(address, "exposer_scrapes_total");
-    assert!(metric(address, "exposer_scrapes_total") > scrapes);
-    assert!(metric(address, "exposer_transferred_bytes_total") > 0.0);
-    assert!(metric(address, "exposer_request_latencies{quantile=\"0.5\"}") > 0.0);
-    assert!(metric(address, "exposer_request_latencies_count") > scrapes);
-}
-
-/// Metrics were asked for, and nothing that changes anything.
-#[test]
-fn metrics_bring_no_admin_api_with_them() {
-    let port = Port::reserve();
-    let (folder, number) = (tempfile::tempdir().expect("a folder"), port.address().port().to_string());
-    let mut command = Command::new(LARDER);
-    command.args(["kv", "--environment", "poor-man-s-cache"]).env("SERVER_PORT", "0");
-    command.env("METRICS_HOST", "127.0.0.1").env("METRICS_PORT", &number);
-    let mut service = testkit::Service::start(&mut command, folder.path(), "kv");
-    testkit::wait::until_true("it is ready", || {
-        service.assert_runs();
-        service.stderr().contains("probes and metrics")
-    });
-    let ask = |line: &str| {
+    let number = format!("METRICS_PORT={}", port.address().port());
+    let tool = ["env", "SERVER_PORT=1", "METRICS_HOST=127.0.0.1", &number];
+    let kv = Kv::start_under(&tool, LARDER, &["--environment", "poor-man-s-cache"]);
+    wait::until_true("it is ready", || kv.service.stderr().contains("probes and metrics"));
+    let ask = |method: &str, target: &str| {
         let mut client = Client::connect(port.address());
-        client.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
-        client.response().status()
+        client.send(format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        client.response()
     };
-    assert_eq!(["GET /live", "GET /ready", "GET /metrics"].map(ask), [200, 200, 200]);
-    assert_eq!(["GET /", "POST /reload", "POST /purge"].map(ask), [404, 404, 404]);
-    assert!(!service.stderr().contains("admin API"), "{}", service.stderr());
+    let metric = |series: &str| {
+        let text = ask("GET", "/metrics").text();
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.and_then(|value| value.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {series} in {text}"))
+    };
+    let before = ["server_num_requests_total", "server_num_errors_total"].map(metric);
+    let requests = b"SET a 1\x1fGET a\x1fGET b\x1fDEL b\x1f*1\r\n$6\r\nNOSUCH\r\n";
+    testkit::converse(kv.address(), requests, usize::MAX);
+    let after = ["server_num_requests_total", "server_num_errors_total"].map(metric);
+    assert!(after[0] >= before[0] + 4.0 && after[1] > before[1], "{before:?} {after:?}");
+    assert_eq!(metric("larder_kv_keys").to_string(), "1");
+    let client = std::net::TcpStream::connect(kv.address()).expect("it listens");
+    wait::until_true("it is counted", || metric("server_num_active_connections") >= 1.0);
+    drop(client);
+    wait::until_true("it is gone", || metric("server_num_active_connections") < 1.0);
+    let scrapes = metric("exposer_scrapes_total");
+    assert!(metric("exposer_scrapes_total") > scrapes);
+    assert!(metric("exposer_transferred_bytes_total") > 0.0);
+    assert!(metric("exposer_request_latencies{quantile=\"0.5\"}") > 0.0);
+    assert!(metric("exposer_request_latencies_count") > scrapes);
+    for (method, target, status) in [
+        ("GET", "/live", 200),
+        ("GET", "/ready", 200),
+        ("GET", "/", 404),
+        ("POST", "/reload", 404),
+        ("POST", "/purge", 404),
+    ] {
+        assert_eq!(ask(method, target).status(), status, "{target}");
+    }
+    assert!(!kv.service.stderr().contains("admin API"), "{}", kv.service.stderr());
 }
 
 #[test]
