@@ -164,7 +164,7 @@ fn start_null() -> anyhow::Result<Server> {
     thread::Builder::new().name("null".to_owned()).spawn(move || {
         let mut cores = CpuSet::new();
         cores.set(SERVER_CORE);
-        // On the client's core, it would compete with the generator and be missing from the core time: then it isn't started.
+        // On another core, it would compete with the generator and be missing from the core time, so it doesn't serve then.
         if sched_setaffinity(None, &cores).is_ok() {
             server.serve().ok();
         }

@@ -83,7 +83,7 @@ impl Store {
         }
     }
 
-    /// Version command, with the argument that prints the version.
+    /// The program, and the argument that prints its version.
     pub(crate) fn version(self, larder: &Path) -> (String, &'static str) {
         let program = match self {
             Self::Null => larder_bench().display().to_string(),
