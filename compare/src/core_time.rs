@@ -33,7 +33,7 @@ struct Entrant<'a> {
 /// Measures the row with those of its peers that run.
 ///
 /// # Errors
-/// Returns an error if a server doesn't do what the row is about, or the generator fails.
+/// Returns an error if a server doesn't behave as the row requires, or the generator fails.
 pub(crate) fn measure(
     theatre: &Theatre,
     what: What,

@@ -31,7 +31,7 @@ impl Report {
     }
 
     /// # Errors
-    /// Returns no error in practice: every value has a form in JSON.
+    /// Never fails in practice: every value has a form in JSON.
     pub(crate) fn json(&self) -> anyhow::Result<String> {
         Ok(format!("{}\n", serde_json::to_string_pretty(self)?))
     }

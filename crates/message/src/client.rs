@@ -106,8 +106,7 @@ pub struct UnknownClient;
 /// Hops of a request that came from a trusted proxy, and the number of them that are trusted.
 ///
 /// The client is the last hop that isn't a trusted proxy itself: anybody may have written the elements before it. If all hops are
-/// trusted proxies, the first of them made the request. Trusted proxies wrote the element that names the client, and those after
-/// it.
+/// trusted proxies, the first of them made the request. Trusted proxies wrote the element that names the client, and those after it.
 #[derive(Debug)]
 pub struct Route<'a> {
     pub hops: Hops<'a>,

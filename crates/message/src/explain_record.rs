@@ -1,7 +1,6 @@
 //! Decisions recorded during an exchange, for `larder explain`.
 //!
-//! Each step adds its decision to the record that the request carries. Requests of clients carry no record, which costs one
-//! comparison per step.
+//! Each step adds its decision to the record that the request carries. Requests of clients carry no record, which costs one comparison per step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -36,8 +36,7 @@ pub struct Fields<'a> {
 type LineSpan = [u8; 4];
 
 const BELONGS_IN_304: u32 = 1 << 31;
-/// Marks a span whose lengths didn't fit. The name then ends at the first colon and the value at the first CR, which they can't
-/// contain.
+/// Marks a span whose lengths didn't fit. The name then ends at the first colon and the value at the first CR, which they can't contain.
 const IS_UNMEASURED: u32 = 1 << 30;
 const NAME_SHIFT: u32 = 24;
 const NAME_BYTES_MAX: usize = 0x3f;
@@ -255,8 +254,7 @@ impl<'a> Fields<'a> {
 
     #[inline]
     pub fn lines(self) -> impl ExactSizeIterator<Item = FieldLine<'a>> + Clone {
-        // Checking the whole section costs less than checking each name. Names are only checked one by one if a value isn't
-        // UTF-8.
+        // Checking the whole section costs less than checking each name. Names are only checked one by one if a value isn't UTF-8.
         let text = std::str::from_utf8(self.wire).ok();
         self.parts().map(move |part| {
             let name = text.and_then(|text| text.get(part.name()));

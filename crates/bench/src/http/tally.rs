@@ -102,8 +102,7 @@ impl Tally {
     }
 }
 
-/// The latencies of one URL: exact mean and deviation, and percentiles to two digits. Takes only as much memory as the range of its latencies
-/// needs.
+/// The latencies of one URL: exact mean and deviation, and percentiles to two digits. Takes only as much memory as the range of its latencies needs.
 #[derive(Clone, Debug)]
 pub(super) struct UrlTally {
     errors: u64,

@@ -1,7 +1,6 @@
 //! The loop of one thread: connections to one server, woken by epoll on edges.
 //!
-//! A request costs one write and its answer one read. The clock is read once per wake-up and once per read. A lasting connection allocates
-//! nothing.
+//! A request costs one write and its answer one read. The clock is read once per wake-up and once per read. A lasting connection allocates nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -197,8 +197,7 @@ impl Addresses {
 const START_LIMIT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The user (nobody, on Debian) that servers run as if this program runs as root. Some refuse to run as root, and results shouldn't depend on
-/// it.
+/// The user (nobody, on Debian) that servers run as if this program runs as root. Some refuse to run as root, and results shouldn't depend on it.
 const USER_ID: u32 = 65_534;
 
 /// Debian installs daemons in directories that aren't on every user's path.

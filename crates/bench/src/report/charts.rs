@@ -90,8 +90,7 @@ fn latency(runs: &[Run]) -> Chart {
     latency_chart("latency-over-time", title, x, series)
 }
 
-/// A rate over time. Leaves out the intervals in which a load or a round waits for its last answers: they are shorter, and their rates are near
-/// zero.
+/// A rate over time. Leaves out the intervals in which a load or a round waits for its last answers: they are shorter, and their rates are near zero.
 fn rate_over_time(run: &Run, count: impl Fn(&Interval) -> Option<u64>) -> Vec<Point> {
     let longest_s = run.intervals.iter().map(|interval| interval.length_s).fold(0.0, f64::max);
     over_time(run, |interval| {

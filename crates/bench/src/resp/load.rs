@@ -158,8 +158,7 @@ pub enum RespError {
 }
 
 impl RespLoad {
-    /// Creates a load of GETs on 50 connections for a second, of 100,000 keys of 16 bytes that are set before. Callers change the fields from
-    /// here.
+    /// Creates a load of GETs on 50 connections for a second, of 100,000 keys of 16 bytes that are set before. Callers change the fields from here.
     #[must_use]
     pub fn of(address: SocketAddr) -> Self {
         Self {

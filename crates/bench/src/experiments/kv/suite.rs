@@ -52,7 +52,7 @@ const fn suite(name: &'static str, workload: Workload, way: Way, published: Opti
 const REQUESTS: u64 = 200_000;
 const CONNECTIONS: usize = 96;
 const BATCH: usize = 100;
-/// Fewer requests, since a connection costs as much as many requests.
+/// Divisor of the number of commands if each has its own connection, since a connection costs as much as many commands.
 const REQUESTS_PER_CONNECTION: u64 = 20;
 /// SET, GET, and GET of a missing key.
 const COMMANDS_OF_WORKFLOW: u64 = 3;
