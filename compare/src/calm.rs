@@ -1,7 +1,7 @@
-//! Turns that nobody disturbs.
+//! Measurement turns that other processes don't disturb.
 //!
-//! On a machine with other work, a turn may meet it: a core is then busy with something else, and caches are full of it. Such a
-//! turn says less about the server than about its neighbours, whoever's turn it is.
+//! On a machine with other work, a core may be busy with other processes during a turn, and the caches full of their data. The
+//! result then says less about the server than about its neighbours.
 
 use std::time::Instant;
 
@@ -10,22 +10,22 @@ use bench::server::{ServerProbe, Spent};
 
 use crate::output;
 
-/// A turn and what was spent in it.
+/// Result of a turn, and the time spent in it.
 pub(crate) struct Turn<T> {
     pub(crate) outcome: T,
     pub(crate) spent: Spent,
-    /// What everybody else on the machine had, of one core.
+    /// CPU time of all other processes on the machine, in percent of one core.
     pub(crate) others_percent: f64,
 }
 
-/// With more than this for others, a turn is made again. On a machine with nothing else to do they had 1 to 3.
+/// A turn is repeated if other processes used more than this. On an idle machine they used 1 to 3.
 const OTHERS_PERCENT_MAX: f64 = 20.0;
 const TRIES: u32 = 3;
 
-/// Makes a turn, again while others disturb it, and gives the calmest: which one it is does not depend on its figures.
+/// Runs a turn, repeats it while others disturb it, and returns the calmest one. The choice doesn't depend on the figures of the turn.
 ///
 /// # Errors
-/// Those of the turn, and when a process has ended in it.
+/// Returns the errors of the turn, and one if a process has ended in it.
 pub(crate) fn turn<T>(
     probe: &ServerProbe,
     mut make: impl FnMut() -> anyhow::Result<T>,

@@ -4,10 +4,10 @@ use bench::peers::Peer;
 
 use crate::row::{Row, Series, Subject};
 
-/// The row of the chart.
+/// Title of the row in the chart.
 const TITLE: &str = "hit, 14 bytes";
 
-/// None where the row was not measured.
+/// Returns the chart, or `None` if its row wasn't measured.
 pub(crate) fn of(rows: &[Row]) -> Option<String> {
     rows.iter().find(|row| row.title == TITLE).map(chart)
 }

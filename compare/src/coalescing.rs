@@ -1,4 +1,4 @@
-//! Many clients, one stored response: how soon waiters have it, and how often the origin is asked when it expires.
+//! Collapsed requests: how soon waiters get the response, and how many requests reach the origin when it expires.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +13,19 @@ use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::{Server, Theatre};
 
-/// How often a response is waited for, of each server in each round.
+/// Waits per server and round.
 const WAITS: u32 = 5;
 
-/// Few, so that writing to all of them is not what is measured.
+/// Few waiters, so that the time to write to all of them is not measured.
 const WAITERS: usize = 4;
 
-/// After the first request and long before its answer.
+/// After the first request, and long before its response.
 const BEFORE_WAITERS: Duration = Duration::from_millis(60);
 
-/// How long after the first client that has the answer the waiting ones have it.
+/// Delay between the first client that gets the response and each waiter.
 ///
 /// # Errors
-/// When a server breaks a connection.
+/// Returns an error if a server breaks a connection.
 pub(crate) fn waiters(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyhow::Result<Row> {
     let servers = theatre.start_all(peers, Shaping::None);
     let title = "waiters woken, after the first client that has the answer";
@@ -47,14 +47,14 @@ pub(crate) fn waiters(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyh
     Ok(row)
 }
 
-/// Microseconds between the first answer to anybody and that to each waiter.
+/// Microseconds between the first response to any client and that to each waiter.
 fn delays_us(server: &Server, path: &str) -> anyhow::Result<Vec<f64>> {
     let address = server.addresses.http;
     let mut first = Client::connect(address)?;
     let mut others = Vec::new();
     for _ in 0..WAITERS {
         let mut client = Client::connect(address)?;
-        // Accepted, and served before: only the waiting is left.
+        // A connection that was accepted and served before adds no time to the wait.
         client.get("/small", &[])?;
         others.push(client);
     }
@@ -63,14 +63,14 @@ fn delays_us(server: &Server, path: &str) -> anyhow::Result<Vec<f64>> {
     others.iter_mut().try_for_each(|client| client.send(path, &[]))?;
     others.push(first);
     let mut arrivals = arrivals(&others)?;
-    // Not that of the client that asked first: a waiter may be ahead of it.
+    // The earliest of all, not the first requester's: a waiter may be ahead of it.
     let begin = arrivals.iter().copied().min().context("there is a client")?;
     arrivals.pop();
     Ok(arrivals.iter().map(|at| at.duration_since(begin).as_secs_f64() * 1e6).collect())
 }
 
-/// When each client's answer began to arrive. Looks all the time instead of waiting: a thread that has to be woken would
-/// be later than the answer, by as much as is measured here.
+/// Arrival time of the first byte of each client's response. Polls instead of blocking: waking a thread takes as long as the
+/// delays that are measured here.
 fn arrivals(clients: &[Client]) -> anyhow::Result<Vec<Instant>> {
     let end = Instant::now() + ANSWER_LIMIT;
     let mut arrivals: Vec<Option<Instant>> = vec![None; clients.len()];
@@ -87,16 +87,16 @@ fn arrivals(clients: &[Client]) -> anyhow::Result<Vec<Instant>> {
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Longer than a freshness lifetime of a second and the origin's delay allow to see a few expiries.
+/// Long enough for a few expiries, at a freshness lifetime of one second and the origin's delay.
 const EXPIRY_SECONDS: f64 = 7.0;
 
-/// Requests to the origin nearer to each other than this are for the same expiry.
+/// Requests to the origin that are closer together than this belong to the same expiry.
 const SAME_EXPIRY: Duration = Duration::from_millis(600);
 
-/// How many requests the origin sees each time a hot response expires.
+/// Number of requests that reach the origin each time a hot response expires.
 ///
 /// # Errors
-/// When the generator fails.
+/// Returns an error if the generator fails.
 pub(crate) fn expiry(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Row> {
     let title = "origin requests per expiry of a hot response, 64 connections";
     let measures = [("requests per expiry", ""), ("most for one expiry", ""), ("expiries", "")];
@@ -119,7 +119,7 @@ fn expiries(origin: &Origin, server: &Server) -> anyhow::Result<(Vec<f64>, u64)>
     Ok((vec![mean, most, groups.len() as f64], load::errors(&run)))
 }
 
-/// How many requests belong together, by the time between them.
+/// Sizes of the groups of requests, by the time between them.
 fn groups(arrivals: &[Instant]) -> Vec<usize> {
     let mut groups: Vec<usize> = Vec::new();
     let mut last: Option<Instant> = None;

@@ -13,16 +13,16 @@ use crate::plan::{AnsweredBy, CoreTime, What};
 use crate::row::{Row, Subject};
 use crate::stage::{SERVER_CORE, Server, Theatre, check};
 
-/// A warm-up before the first round, to fill pools of threads, connections and buffers.
+/// Warm-up before the first round, which fills thread pools, connections and buffers.
 const WARM_UP_SECONDS: f64 = 1.0;
 
-/// Answers that may come from the origin during a row of hits: somebody may look once more.
+/// Responses that may come from the origin during a row of hits, such as a revalidation.
 const STRAY_REQUESTS_MAX: u64 = 10;
 
-/// From here on the bytes count, not the request.
+/// From this size on, the cost is that of the bytes, not of the request.
 const LARGE_BYTES: usize = 10 << 10;
 
-/// A server and what it is asked in this row.
+/// A server and its load in this row.
 struct Entrant<'a> {
     subject: Subject,
     server: &'a Server,
@@ -33,7 +33,7 @@ struct Entrant<'a> {
 /// Measures the row with those of its peers that run.
 ///
 /// # Errors
-/// When a server doesn't do what the row is about, or the generator fails.
+/// Returns an error if a server doesn't behave as the row requires, or the generator fails.
 pub(crate) fn measure(
     theatre: &Theatre,
     what: What,
@@ -76,9 +76,9 @@ impl<'a> Entrant<'a> {
         Self { subject, server, request, body_bytes }
     }
 
-    /// Fills the cache, sees that it is used, and warms up.
+    /// Fills the cache, checks that it is used, and warms up.
     fn prepare(&self, theatre: &Theatre) -> anyhow::Result<()> {
-        // A condition would turn the answer into a 304, and there would be nothing to compare.
+        // A conditional request would get a 304, which has no body to compare.
         let chosen = self.request.fields.iter().filter(|(name, _)| !name.starts_with("If-"));
         let lines: Vec<String> = chosen.map(|(name, value)| format!("{name}: {value}")).collect();
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -105,7 +105,7 @@ impl<'a> Entrant<'a> {
         Ok(())
     }
 
-    /// What the origin saw must fit what the row is about.
+    /// Checks that the number of requests at the origin fits the row.
     fn check(&self, asked: u64, requests: u64) -> anyhow::Result<()> {
         ensure!(requests > 0, "not one request was answered");
         match self.request.answered_by {
@@ -113,7 +113,7 @@ impl<'a> Entrant<'a> {
                 asked <= STRAY_REQUESTS_MAX,
                 "of {requests} answers {asked} came from the origin, not from the cache"
             ),
-            // Answers that were on their way when the time was over are not in the generator's count.
+            // Responses in flight at the end of the run are missing from the generator's count.
             AnsweredBy::Origin => ensure!(
                 asked >= requests,
                 "the origin saw {asked} of {requests} requests: some were answered from the cache"
@@ -127,7 +127,7 @@ impl<'a> Entrant<'a> {
         let mut load = load::gets(protocol, self.server.addresses, &[path], seconds)?;
         let target = &mut load.targets[0];
         target.fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        // The null server doesn't know conditions.
+        // The null server ignores conditions.
         target.status = Some(if self.server.peer == Peer::Null { 200 } else { status });
         Ok(load)
     }

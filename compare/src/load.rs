@@ -1,4 +1,4 @@
-//! The load generator: that of `larder-bench http`, in this process, on its core.
+//! The load generator: that of `larder-bench http`, in this process and on its core.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use bench::http::{self, HttpLoad, Target, TlsSettings, Trust, Until};
 use bench::peers::Addresses;
 use bench::result::Run;
 
-/// How the generator speaks to the server.
+/// The protocol between generator and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
     Http1Tls,
-    /// By prior knowledge, without TLS.
+    /// HTTP/2 with prior knowledge, without TLS.
     Http2,
 }
 
@@ -27,15 +27,15 @@ impl Protocol {
     }
 }
 
-/// Requests at a time in every row.
+/// Concurrent requests in every row.
 const CONCURRENCY: usize = 64;
-/// On each HTTP/2 connection, of which there are 16 then.
+/// Streams on each of the 16 HTTP/2 connections.
 const HTTP2_STREAMS: usize = 4;
 
-/// A GET of each path in turn, in a closed loop for some seconds, whose answers have to be 200; change the fields from here.
+/// A closed loop of GET requests for each path in turn, for some seconds, that expects status 200. Callers change the fields from here.
 ///
 /// # Errors
-/// When a path is none.
+/// Returns an error if a path is invalid.
 pub(crate) fn gets(
     protocol: Protocol,
     addresses: Addresses,
@@ -62,15 +62,15 @@ pub(crate) fn gets(
     })
 }
 
-/// Asks to the end.
+/// Runs the load to its end.
 ///
 /// # Errors
-/// When the server can't be reached, or the generator can't follow the settings.
+/// Returns an error if the server can't be reached, or the generator can't follow the settings.
 pub(crate) fn run(load: &HttpLoad) -> anyhow::Result<Run> {
     http::run(load, &mut ()).with_context(|| format!("load on {}", load.targets[0].url.authority()))
 }
 
-/// Wrong answers, broken connections, time-outs, and requests that found no connection in time.
+/// Wrong responses, broken connections, time-outs, and requests that found no free connection in time.
 pub(crate) fn errors(run: &Run) -> u64 {
     run.errors.total() + run.unsent
 }

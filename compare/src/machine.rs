@@ -1,4 +1,4 @@
-//! When and where a comparison ran.
+//! Time and machine of a comparison.
 
 use std::fs;
 use std::path::Path;
@@ -6,22 +6,22 @@ use std::process::Command;
 
 use serde::Serialize;
 
-/// What somebody needs to know to judge the figures.
+/// The facts needed to judge the figures.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
     pub(crate) date: String,
-    /// Of Larder; with `+` when there are changes that are not committed.
+    /// Commit of Larder, with `+` if there are uncommitted changes.
     pub(crate) commit: String,
     pub(crate) processor: String,
     pub(crate) cores: usize,
     pub(crate) kernel: String,
     pub(crate) system: String,
-    /// Title and first line of what it says about its version.
+    /// Title and first line of the version output of each program.
     pub(crate) versions: Vec<(String, String)>,
 }
 
 impl Machine {
-    /// What cannot be found out is empty.
+    /// Reads the facts. A value that can't be found out is empty.
     pub(crate) fn look(repository: &Path, versions: Vec<(String, Command)>) -> Self {
         let bench::result::Machine { cpu, cores, kernel, .. } = bench::result::Machine::this();
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -40,13 +40,13 @@ impl Machine {
 fn commit(repository: &Path) -> String {
     let folder = repository.display().to_string();
     let commit = printed("git", &["-C", &folder, "rev-parse", "--short=12", "HEAD"]);
-    // Results are written by the comparison itself, and change nothing that is measured.
+    // The comparison itself writes the results, which don't affect the measurements.
     let status = ["-C", &folder, "status", "--porcelain", "--", ".", ":!compare/results"];
     let changes = printed("git", &status);
     if changes.is_empty() { commit } else { format!("{commit}+") }
 }
 
-/// The first line that a program prints.
+/// The first line of a program's output.
 fn printed(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);

@@ -1,7 +1,7 @@
 //! `make compare`: Larder and its peers side by side, on one machine, in one run.
 //!
-//! Decides which figure goes into the table; never what a figure means for the product. How peers are configured and
-//! started is in `bench::peers`; a figure is the middle of several rounds, in which the servers take turns.
+//! Decides which figures go into the table, never what a figure means for the product. `bench::peers` configures and starts the
+//! peers. A figure is the median of several rounds, in which the servers take turns.
 
 mod calm;
 mod chart;
@@ -42,7 +42,7 @@ use crate::stage::{CLIENT_CORE, Theatre};
 #[derive(Debug, Parser)]
 #[command(name = "compare", version)]
 struct Options {
-    /// What to measure; all rows of the gateway without
+    /// Rows to measure [default: all rows of the gateway]
     #[arg(value_enum)]
     what: Vec<What>,
 
@@ -50,23 +50,23 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     larder: PathBuf,
 
-    /// How often each server has its turn
+    /// Rounds, in each of which every server has one turn
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
-    /// Seconds of each turn
+    /// Duration of each turn in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds_each: u32,
 
-    /// Only these servers; all that are installed without
+    /// Measure only these servers [default: all that are installed]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "SERVER,...")]
     peers: Vec<Peer>,
 
-    /// Of the rows of kv, only those whose title has this in it
+    /// Measure only rows of kv with this text in their title
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 
-    /// Write latest.md to this folder, or kv.md for rows of kv; print only without
+    /// Write latest.md, or kv.md for rows of kv, to this folder [default: only print]
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
 
@@ -75,7 +75,7 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// How long and how often.
+/// Number and length of the turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Effort {
     rounds: u32,
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
 
 fn run(mut options: Options) -> anyhow::Result<()> {
     options.what = What::resolved(&options.what);
-    // Servers are started in folders of their own.
+    // Servers are started in their own folders, so a relative path would not work.
     let larder = fs::canonicalize(&options.larder)
         .with_context(|| format!("--larder {}: it can't be measured", options.larder.display()))?;
     measure_all(&options, &larder)
@@ -145,7 +145,7 @@ fn measure(theatre: &Theatre, what: What, peers: &[Peer], effort: Effort) -> any
     })
 }
 
-/// The threads of this program, generator and origin among them, leave the server's core alone.
+/// Keeps the threads of this program, among them the generator and the origin, off the server's core.
 fn stay_off_the_server_core() -> anyhow::Result<()> {
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(CLIENT_CORE);
@@ -153,11 +153,11 @@ fn stay_off_the_server_core() -> anyhow::Result<()> {
         .with_context(|| format!("no core {CLIENT_CORE}: the comparison needs two cores"))
 }
 
-/// Thousands of idle connections are open files of this program, and its children inherit the limit.
+/// Raises the limit of open files: thousands of idle connections are open files of this program, and its children inherit the limit.
 fn raise_open_files_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Where the system refuses, the rows that need many say so.
+    // If the system refuses, the rows that need many files report it.
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }
 
@@ -166,7 +166,7 @@ fn wanted(what: What, chosen: &[Peer]) -> Vec<Peer> {
     what.peers().iter().filter(takes_part).copied().collect()
 }
 
-/// Of everybody who takes part: a title, and what tells the version.
+/// Title and version command of every participant.
 fn versions(rows: &[Row], larder: &Path) -> Vec<(String, Command)> {
     let subjects = rows.iter().flat_map(|row| &row.series).map(|series| series.subject);
     let mut known: Vec<(String, Command)> = Vec::new();

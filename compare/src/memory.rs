@@ -1,4 +1,4 @@
-//! Memory: of an idle connection, and of a stored response beyond its body.
+//! Memory of an idle connection, and of a stored response beyond its body.
 
 use std::thread;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::row::{Row, Subject};
 use crate::stage::{Server, Theatre};
 use bench::pause::pass;
 
-/// What is there before is not counted: pools and buffers for some connections.
+/// Open before the first measurement, so that pools and buffers for some connections aren't counted.
 const CONNECTIONS_BEFORE: usize = 200;
 
 const CONNECTIONS: usize = 2000;
 
-/// Each connection asks again after about this time, and is idle otherwise.
+/// Think time of each connection between two requests.
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 
 const HELD_SECONDS: f64 = 5.0;
 
-/// When all connections have asked at least once, before the first is closed.
+/// After all connections have sent at least one request, and before the first is closed.
 const LOOK_AFTER: Duration = Duration::from_millis(4500);
 
 /// # Errors
-/// When a server can't hold the connections, or its memory can't be read.
+/// Returns an error if a server can't hold the connections, or its memory can't be read.
 pub(crate) fn idle(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Vec<Row>> {
     let kinds = [
         ("memory per idle connection, HTTP/1.1", Protocol::Http1),
@@ -41,7 +41,7 @@ pub(crate) fn idle(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Vec<Row>
         let mut row = Row::new(What::Memory, title, &[("memory", "KiB")]);
         for peer in peers {
             output::progress(&format!("{title}: {}", peer.recipe().title));
-            // A server of its own for each figure: memory that was freed is not always given back.
+            // Each figure has its own server, since freed memory doesn't always return to the OS.
             let Ok(server) = theatre.start(*peer, Shaping::None) else { continue };
             let kib = idle_kib(&server, protocol).with_context(|| peer.recipe().title)?;
             row.add(Subject::Peer(*peer), vec![kib], 0);
@@ -57,7 +57,7 @@ fn idle_kib(server: &Server, protocol: Protocol) -> anyhow::Result<f64> {
     Ok(after.saturating_sub(before) as f64 / 1024.0 / CONNECTIONS as f64)
 }
 
-/// Bytes of memory while so many connections are open.
+/// Resident memory in bytes with this many open connections.
 fn resident_with(server: &Server, protocol: Protocol, connections: usize) -> anyhow::Result<u64> {
     let mut load = load::gets(protocol, server.addresses, &["/small"], HELD_SECONDS)?;
     load.connections = connections;
@@ -81,14 +81,14 @@ const RESPONSES_BEFORE: u32 = 2000;
 const RESPONSES: u32 = 100_000;
 const BODY_BYTES: f64 = 1024.0;
 
-/// Of those that were stored, so many are looked for again.
+/// Number of stored responses that are requested again.
 const SAMPLES: u32 = 200;
 
-/// Freed memory goes back to the system within this time.
+/// Freed memory returns to the OS within this time.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// # Errors
-/// When a server doesn't answer, or its memory can't be read.
+/// Returns an error if a server doesn't answer, or its memory can't be read.
 pub(crate) fn overhead(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Row> {
     let title = "memory per stored response beyond its body, 100,000 of 1 KiB";
     let mut row = Row::new(What::Overhead, title, &[("memory", "bytes"), ("still stored", "%")]);
@@ -128,7 +128,7 @@ fn fill(server: &Server, name: &str, responses: u32) -> anyhow::Result<u64> {
     Ok(load::errors(&load::run(&load)?))
 }
 
-/// Bytes of memory, when what was freed has gone back to the system.
+/// Resident memory in bytes, after freed memory has returned to the OS.
 pub(crate) fn settled_bytes(pid: u32) -> anyhow::Result<f64> {
     pass(SETTLE);
     Ok(memory_bytes(pid)? as f64)

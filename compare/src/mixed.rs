@@ -1,4 +1,4 @@
-//! What misses do to hits: the tail of hits at a fixed rate, alone and beside a thousand misses per second.
+//! Effect of misses on hits: the tail latency of hits at a fixed rate, alone and beside a thousand misses per second.
 
 use std::thread;
 
@@ -14,13 +14,13 @@ use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::{Server, Theatre};
 
-/// Well below what every server and the generator can do, so that queues are not what is measured.
+/// Well below the capacity of every server and of the generator, so that queues aren't measured.
 const HITS_PER_SECOND: f64 = 4000.0;
 
 const MISSES_PER_SECOND: f64 = 1000.0;
 
 /// # Errors
-/// When a server doesn't answer from its cache, or the generator fails.
+/// Returns an error if a server doesn't answer from its cache, or the generator fails.
 pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyhow::Result<Row> {
     let servers = theatre.start_all(peers, Shaping::None);
     let title = "hits beside 1,000 misses/s";
@@ -53,9 +53,9 @@ fn at_rate(per_second: f64, paths: &[String], server: &Server, effort: Effort) -
     Ok(HttpLoad { pace: Pace::Open { per_second }, ..load })
 }
 
-/// Hits and misses at the same time.
+/// Runs hits and misses at the same time.
 fn together(server: &Server, effort: Effort, round: u32) -> anyhow::Result<(Run, Run)> {
-    // More than are asked for, so that none is asked for twice.
+    // More URLs than requests, so that no URL is requested twice.
     let count = MISSES_PER_SECOND as u32 * (effort.seconds_each + 1);
     let paths: Vec<String> = (0..count).map(|number| format!("/1k/mixed-{round}-{number}")).collect();
     let misses = at_rate(MISSES_PER_SECOND, &paths, server, effort)?;

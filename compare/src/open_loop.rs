@@ -1,4 +1,4 @@
-//! Latency at half of what each server can do: an open loop, in which a slow answer does not hold up the next request.
+//! Latency at half of each server's capacity, in an open loop: a slow response doesn't delay the next request.
 
 use anyhow::{Context as _, ensure};
 use bench::http::Pace;
@@ -11,14 +11,14 @@ use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::{Server, Theatre};
 
-/// To find out what a server can do.
+/// Duration of the load that finds a server's capacity.
 const CAPACITY_SECONDS: f64 = 2.0;
 
-/// The share of it that is asked for.
+/// Share of the capacity that the open loop requests.
 const SHARE: f64 = 0.5;
 
 /// # Errors
-/// When a server doesn't answer from its cache, or the generator fails.
+/// Returns an error if a server doesn't answer from its cache, or the generator fails.
 pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyhow::Result<Row> {
     let servers = theatre.start_all(peers, Shaping::None);
     let title = "open loop at half of the capacity, hit, 14 bytes";

@@ -1,5 +1,5 @@
-//! The origin server that every peer caches from: few responses, the same bytes for everybody, and a count of requests
-//! that tells whether a peer answered from its cache.
+//! The origin server of all peers: few responses, the same bytes for every client, and a request count that shows whether a peer answered from
+//! its cache.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use anyhow::Context as _;
 use bench::pause::pass;
 use parking_lot::Mutex;
 
-/// What a small response says.
+/// The body of a small response.
 pub(crate) const SMALL_BODY: &str = "Hello, larder!";
 
 /// The validator of every response.
 pub(crate) const ETAG: &str = "\"one\"";
 
-/// The running origin server; it ends with the program.
+/// The running origin server. It ends with the program.
 pub(crate) struct Origin {
     address: SocketAddr,
     seen: Arc<Seen>,
@@ -27,7 +27,7 @@ pub(crate) struct Origin {
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
-    /// When requests for `/hot` came: these are few, for they are what gets through a cache.
+    /// Arrival times of requests for `/hot`. They are few, since only requests that pass a cache arrive.
     hot: Mutex<Vec<Instant>>,
 }
 
@@ -37,13 +37,13 @@ struct Resource {
     body: Vec<u8>,
     cache_control: &'static str,
     vary: Option<&'static str>,
-    /// Before the head.
+    /// Delay before the head.
     delay: Duration,
 }
 
 impl Origin {
     /// # Errors
-    /// When it can't listen.
+    /// Returns an error if the origin can't listen.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the origin can't listen")?;
         let address = listener.local_addr()?;
@@ -52,7 +52,7 @@ impl Origin {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let seen = Arc::clone(&shared);
-                // A server that ends closes its connections.
+                // Servers that exit close their connections.
                 thread::spawn(move || answer_all(stream, &seen).ok());
             }
         });
@@ -63,18 +63,18 @@ impl Origin {
         self.address
     }
 
-    /// Requests so far.
+    /// Number of requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.seen.requests.load(Ordering::SeqCst)
     }
 
-    /// When requests for `/hot` came since the last call.
+    /// Arrival times of requests for `/hot` since the last call.
     pub(crate) fn take_hot(&self) -> Vec<Instant> {
         std::mem::take(&mut self.seen.hot.lock())
     }
 }
 
-/// The requests of a connection.
+/// Answers the requests of a connection.
 fn answer_all(stream: TcpStream, seen: &Seen) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
@@ -103,7 +103,7 @@ fn content_length(line: &str) -> Option<u64> {
     if name.eq_ignore_ascii_case("content-length") { value.trim().parse().ok() } else { None }
 }
 
-/// The body of the response at `path`, or nothing when there is none.
+/// The body of the response at `path`. `None` if there is no such response.
 pub(crate) fn body_of(path: &str) -> Option<Vec<u8>> {
     Some(resource(path)?.body)
 }
@@ -152,12 +152,12 @@ fn resource(path: &str) -> Option<Resource> {
     })
 }
 
-/// Text that repeats only after a prime number of bytes, so that a part at the wrong place is seen.
+/// Text that repeats only after a prime number of bytes, so that a misplaced part is noticed.
 fn text(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| b'a' + u8::try_from(at % 251 % 26).unwrap_or_default()).collect()
 }
 
-/// Words in no order, which a page of text is as hard to compress as.
+/// Words in random order, which compress about as well as a page of text.
 fn prose(bytes: usize) -> Vec<u8> {
     const WORDS: &str =
         "larder keeps responses fresh for the clients of an origin server that answers slowly today and";
@@ -169,7 +169,7 @@ fn prose(bytes: usize) -> Vec<u8> {
         let drawn = seed >> 33;
         let number = format!(" {drawn} ");
         text.push_str(words[drawn as usize % words.len()]);
-        // Numbers, as pages have them.
+        // Numbers, as in real pages.
         text.push_str(if drawn.is_multiple_of(16) { &number } else { " " });
     }
     text.truncate(bytes);

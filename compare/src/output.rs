@@ -1,4 +1,4 @@
-//! Where the comparison speaks: progress on standard error, the result on standard output.
+//! Output of the comparison: progress on standard error, the result on standard output.
 #![expect(
     clippy::print_stderr,
     clippy::print_stdout,
@@ -9,7 +9,7 @@ pub(crate) fn progress(text: &str) {
     eprintln!("compare: {text}");
 }
 
-/// Numbers of rounds, each of which is told when it begins.
+/// Round numbers. Each round is announced as it begins.
 pub(crate) fn rounds(title: &str, rounds: u32) -> impl Iterator<Item = u32> {
     (1..=rounds).inspect(move |round| progress(&format!("{title}: round {round} of {rounds}")))
 }

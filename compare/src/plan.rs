@@ -1,4 +1,4 @@
-//! What is measured: the rows of the comparison, the servers that take part in each, and what the design asks.
+//! The rows of the comparison, the servers that take part in each, and the budgets of the design.
 
 use bench::peers::{Peer, Shaping};
 use clap::ValueEnum as _;
@@ -8,7 +8,7 @@ use crate::kv;
 use crate::load::Protocol;
 use crate::row::Subject;
 
-/// A row of the comparison; the argument WHAT of `make compare`.
+/// A row of the comparison: the argument WHAT of `make compare`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum What {
@@ -38,17 +38,17 @@ pub(crate) enum What {
     Expiry,
     /// Hits while misses run
     Mixed,
-    /// 64 MiB on their way to the origin
+    /// Upload of 64 MiB through the server to the origin
     Upload,
     /// Ten matching transformation rules
     Rules,
     /// A hit of 20 KiB for clients that accept gzip
     Gzip,
-    /// The same, compressed for each request
+    /// A hit of 20 KiB, compressed anew for each request
     GzipMiss,
     /// A rate limit for each client
     Limit,
-    /// Load generators instead of servers: does ours say what others say?
+    /// Load generators instead of servers: do ours and the others agree?
     Generators,
     /// All rows of the kv server
     Kv,
@@ -65,7 +65,7 @@ pub(crate) enum What {
     KvTail,
     /// redis-benchmark instead of our generator
     KvTools,
-    /// What is missed where memory is short
+    /// Miss ratio of eviction policies
     MissRatio,
 }
 
@@ -76,31 +76,31 @@ pub(crate) struct CoreTime {
     pub(crate) fields: &'static [(&'static str, &'static str)],
     pub(crate) status: u16,
     pub(crate) protocol: Protocol,
-    /// What a request must find.
+    /// Where a request must be answered.
     pub(crate) answered_by: AnsweredBy,
-    /// Larder's plain hit is measured beside, as what a budget refers to.
+    /// Larder's plain hit is measured beside the row, as the reference of a budget.
     pub(crate) beside_plain_hit: bool,
-    /// Each server is measured without it beside.
+    /// Each server is also measured without this shaping.
     pub(crate) shaping: Shaping,
 }
 
-/// Who has the response.
+/// Where the response comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnsweredBy {
     Cache,
     Origin,
 }
 
-/// What the design asks of the first figure of Larder in a row.
+/// The design's limit for Larder's first figure in a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Limit {
-    /// So many times the same figure of somebody else, at most.
+    /// At most this multiple of the reference's figure.
     Times(f64, Reference),
-    /// In the unit of the measure.
+    /// At most this value, in the unit of the measure.
     AtMost(f64),
 }
 
-/// The figure that a limit refers to, in the same run.
+/// The figure of the same run that a limit refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reference {
     Of(Subject),
@@ -125,7 +125,7 @@ const HIT: CoreTime = CoreTime {
 const GZIP: CoreTime = CoreTime { fields: &[("Accept-Encoding", "gzip")], shaping: Shaping::Gzip, ..HIT };
 
 impl What {
-    /// What is to be measured where this was asked for: without anything in particular, all rows of the gateway.
+    /// The rows to measure for a request. No request means all rows of the gateway.
     pub(crate) fn resolved(asked: &[Self]) -> Vec<Self> {
         let all = |is_wanted: fn(Self) -> bool| {
             Self::value_variants().iter().copied().filter(move |row| is_wanted(*row))
@@ -141,7 +141,7 @@ impl What {
         }
     }
 
-    /// Rows of the kv server are the last ones.
+    /// Whether this is a row of the kv server, which are the last ones.
     pub(crate) fn is_kv(self) -> bool {
         self >= Self::Kv
     }
@@ -158,24 +158,24 @@ impl What {
             }
             Self::Tls => &[Larder, Haproxy, NginxProxyCache, NginxLua],
             Self::H2 => &[Larder, Haproxy, NginxProxyCache, Apache],
-            // The null server shows what is of the machine.
+            // The null server shows the share of the machine.
             Self::OpenLoop => {
                 &[Peer::Null, Larder, Haproxy, NginxProxyCache, NginxLua, Varnish, TrafficServer]
             }
             Self::Memory | Self::Rules | Self::Gzip | Self::GzipMiss | Self::Limit => {
                 &[Larder, Haproxy, NginxProxyCache]
             }
-            // The others have all of their memory from the beginning, or keep bodies in files.
+            // The other servers allocate all of their memory at the start, or keep bodies in files.
             Self::Overhead => &[Larder, Varnish],
-            // HAProxy leaves it to the origin to say that an upload may begin.
+            // HAProxy leaves it to the origin to send 100 (Continue).
             Self::Upload => &[Larder, NginxProxyCache],
-            // HAProxy does not collapse requests.
+            // HAProxy doesn't collapse requests.
             Self::Waiters => &[Larder, NginxProxyCache, Varnish],
             _ => &[],
         }
     }
 
-    /// The settings of a row of core times; nothing for the others.
+    /// The settings of a row of core time. `None` for other rows.
     pub(crate) fn core_time(self) -> Option<CoreTime> {
         let large = |title, path| CoreTime { title, path, ..HIT };
         Some(match self {
@@ -226,7 +226,7 @@ impl What {
         })
     }
 
-    /// The budgets of the gateway in the design, and that TLS hits and tail latencies are ahead of every peer.
+    /// The gateway's budgets in the design; in addition, TLS hits and tail latencies must be ahead of every peer.
     pub(crate) fn budgets(self, title: &str) -> Vec<Limit> {
         use Limit::{AtMost, Times};
         let to = |peer, limit| Times(limit, Reference::Of(Subject::Peer(peer)));
@@ -246,9 +246,9 @@ impl What {
             Self::OpenLoop => vec![Times(1.0, Reference::BestPeer)],
             Self::Memory if title.contains("HTTP/1.1") => vec![AtMost(8.0)],
             Self::Memory if title.contains("HTTP/2") => vec![AtMost(28.0)],
-            // What TLS takes is reported.
+            // The cost of TLS is only reported.
             Self::Memory | Self::Generators => Vec::new(),
-            // What they cost is reported.
+            // The costs of these are only reported.
             Self::Rules | Self::Gzip | Self::GzipMiss | Self::Limit => Vec::new(),
             Self::Overhead => vec![AtMost(600.0)],
             Self::Waiters => vec![AtMost(100.0)],

@@ -10,10 +10,10 @@ use crate::row::{Measure, Row, Series};
 use crate::statistics::Summary;
 use crate::verdict::{Verdict, verdicts};
 
-/// A whole run.
+/// The result of a whole run.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
-    /// [`SCHEMA`].
+    /// Value of [`SCHEMA`].
     pub(crate) schema: String,
     pub(crate) machine: Machine,
     pub(crate) effort: Effort,
@@ -21,7 +21,7 @@ pub(crate) struct Report {
     pub(crate) verdicts: Vec<Verdict>,
 }
 
-/// Grows when a field changes its meaning or goes away, not when one is added.
+/// Version of the format. Grows if a field changes its meaning or is removed, not if one is added.
 const SCHEMA: &str = "larder-compare/1";
 
 impl Report {
@@ -31,18 +31,18 @@ impl Report {
     }
 
     /// # Errors
-    /// Never in practice: every value has a form in JSON.
+    /// Never fails in practice: every value has a form in JSON.
     pub(crate) fn json(&self) -> anyhow::Result<String> {
         Ok(format!("{}\n", serde_json::to_string_pretty(self)?))
     }
 
-    /// The page of `title`.
+    /// The Markdown page with the heading `title`.
     pub(crate) fn markdown(&self, title: &str) -> String {
         let tables: String = self.rows.iter().map(row_table).collect();
         format!("# Latest comparison of `{title}`\n\n{}{tables}{}", self.headline(), self.end())
     }
 
-    /// What is left to say when all tables have been shown.
+    /// The summary printed after all tables.
     pub(crate) fn conclusion(&self) -> String {
         format!("{}{}", self.headline(), self.end())
     }
@@ -80,7 +80,7 @@ fn cells(row: &Row, series: &Series) -> Vec<String> {
     let errors = if series.errors == 0 { String::new() } else { format!(" ({} errors)", series.errors) };
     let mut cells = vec![format!("{}{errors}", series.subject.title())];
     cells.extend(series.figures.iter().zip(&row.measures).map(|(figure, measure)| cell(figure, measure)));
-    // Differences may be negative, and then a ratio says nothing.
+    // Differences may be negative, which makes a ratio meaningless.
     let is_ratio = |series: &Series| series.figures.first().is_some_and(|figure| figure.median > 0.0);
     let larder = row.own().filter(|larder| is_ratio(larder) && is_ratio(series));
     let ratio = larder.and_then(|larder| series.ratio_to(larder, 0));
@@ -97,7 +97,7 @@ fn cell(figure: &Summary, measure: &Measure) -> String {
     format!("{}{spread}", number.trim_end())
 }
 
-/// The budgets of the design, each met or missed.
+/// Table of the design's budgets, each met or missed.
 fn verdict_table(verdicts: &[Verdict]) -> String {
     if verdicts.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What a measurement gives: servers and their figures.
+//! Result of a measurement: servers and their figures.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::statistics::Summary;
 pub(crate) struct Row {
     pub(crate) what: What,
     pub(crate) title: String,
-    /// Name and unit of each figure; budgets refer to the first unless they say otherwise.
+    /// Name and unit of each figure. Budgets refer to the first unless they say otherwise.
     pub(crate) measures: Vec<Measure>,
     pub(crate) series: Vec<Series>,
 }
@@ -33,36 +33,36 @@ pub(crate) struct Measure {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Series {
     pub(crate) subject: Subject,
-    /// In the order of the measures.
+    /// Summaries, in the order of the measures.
     pub(crate) figures: Vec<Summary>,
     /// Figures of each round, in order.
     pub(crate) rounds: Vec<Vec<f64>>,
     pub(crate) errors: u64,
 }
 
-/// Who is measured.
+/// The server or variant that a series measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Subject {
     Peer(Peer),
-    /// Larder's plain hit beside another row.
+    /// Larder's plain hit, beside another row.
     PlainHit,
-    /// The same server, which does not do what the row is about.
+    /// The same server without the feature of the row.
     Without(Peer),
     Generator(Generator),
     Store(Store),
-    /// Larder kv with few keys, beside one with many.
+    /// Larder kv with few keys, beside the same with many.
     HotKeys,
-    /// Larder kv with one worker, beside one with two.
+    /// Larder kv with one worker, beside two.
     OneWorker,
-    /// Larder kv, so many that share the slots of a cluster.
+    /// This many instances of Larder kv that share the slots of a cluster.
     Instances(usize),
     Eviction(Eviction),
 }
 
 impl Series {
-    /// A figure over that of another: the median of what the rounds say, since what disturbs a round disturbs all turns in it. Where
-    /// there are not the same rounds of both, the ratio of the medians.
+    /// The ratio of a figure to that of another series: the median of the ratios of the rounds, since a disturbance affects all
+    /// turns of a round. The ratio of the medians if the two don't have the same rounds.
     pub(crate) fn ratio_to(&self, other: &Self, measure: usize) -> Option<f64> {
         if self.rounds.len() != other.rounds.len() {
             return Some(self.figures.get(measure)?.median / other.figures.get(measure)?.median);
@@ -85,7 +85,7 @@ impl Row {
         self.series.iter().find(|series| series.subject == subject)
     }
 
-    /// The one that the others are shown in relation to: Larder, or what of it is measured here.
+    /// The series that the others are compared with: Larder, or the part of it that is measured here.
     pub(crate) fn own(&self) -> Option<&Series> {
         let is_own = |subject| match subject {
             Subject::Peer(peer) => peer == Peer::Larder,
@@ -101,7 +101,7 @@ impl Row {
         self.series.iter().find(|series| is_own(series.subject))
     }
 
-    /// Adds what one round said about a server.
+    /// Adds the figures of one round of a server.
     pub(crate) fn add(&mut self, subject: Subject, figures: Vec<f64>, errors: u64) {
         let known = self.series.iter().position(|series| series.subject == subject);
         let at = known.unwrap_or_else(|| {
@@ -123,10 +123,10 @@ fn summaries(rounds: &[Vec<f64>]) -> Vec<Summary> {
 }
 
 impl Subject {
-    /// What tells its version; nothing for those who are told of elsewhere.
+    /// The command that prints its version. `None` if its version is reported elsewhere.
     pub(crate) fn version(self, larder: &Path) -> Option<Command> {
         let (program, argument) = match self {
-            // A thread of this program.
+            // The null server is a thread of this program.
             Self::Peer(Peer::Null) => (larder_bench().display().to_string(), Peer::Null.recipe().version),
             Self::Peer(peer) => {
                 let recipe = peer.recipe();

@@ -1,4 +1,4 @@
-//! The origin and the servers in front of it, and the proof that a cache is used.
+//! The origin, the servers in front of it, and a check that their caches are used.
 
 use std::path::Path;
 use std::thread;
@@ -11,32 +11,32 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::origin::{self, Origin};
 use crate::output;
 
-/// The core that servers have for themselves.
+/// The core reserved for servers.
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// The core of the load generator, the origin and this program.
 pub(crate) const CLIENT_CORE: usize = 1;
 
-/// For servers of rows that are not about time.
+/// For servers of rows that don't measure time.
 pub(crate) const BOTH_CORES: [usize; 2] = [SERVER_CORE, CLIENT_CORE];
 
 /// Lets this thread run on the server's core too.
 ///
 /// # Errors
-/// When there are no two cores.
+/// Returns an error if the machine has no two cores.
 pub(crate) fn use_both_cores() -> anyhow::Result<()> {
     let mut cores = CpuSet::new();
     BOTH_CORES.iter().for_each(|core| cores.set(*core));
     sched_setaffinity(None, &cores).context("the comparison needs two cores")
 }
 
-/// All that a row needs.
+/// Everything that a row needs.
 pub(crate) struct Theatre {
     pub(crate) origin: Origin,
     stage: Stage,
 }
 
-/// A server that answers. Stopped when dropped.
+/// A server that is ready. Stopped on drop.
 pub(crate) struct Server {
     pub(crate) peer: Peer,
     pub(crate) addresses: Addresses,
@@ -44,18 +44,18 @@ pub(crate) struct Server {
     _running: Running,
 }
 
-/// What makes it run.
+/// How the server runs.
 enum Running {
     #[expect(dead_code, reason = "held, so that the process lives as long")]
     Process(PeerServer),
-    /// The null server is a thread of this program, on the server's core.
+    /// The null server, a thread of this program on the server's core.
     Thread(Stop),
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if let Self::Thread(stop) = self {
-            // Where the wake-up fails, the thread ends with the program.
+            // If the wake-up fails, the thread ends with the program.
             stop.stop().ok();
         }
     }
@@ -63,7 +63,7 @@ impl Drop for Running {
 
 impl Theatre {
     /// # Errors
-    /// When the origin can't listen, or files can't be written.
+    /// Returns an error if the origin can't listen, or files can't be written.
     pub(crate) fn new(larder: &Path) -> anyhow::Result<Self> {
         let origin = Origin::start()?;
         let bodies = ["1k", "10k", "64k", "1m"];
@@ -79,7 +79,7 @@ impl Theatre {
     }
 
     /// # Errors
-    /// When it can't be started or doesn't answer.
+    /// Returns an error if the server can't be started or doesn't answer.
     pub(crate) fn start(&self, peer: Peer, shaping: Shaping) -> anyhow::Result<Server> {
         if peer == Peer::Null {
             return start_null();
@@ -89,7 +89,7 @@ impl Theatre {
         Ok(Server { peer, addresses, pid, _running: Running::Process(server) })
     }
 
-    /// Those of `wanted` that start here; says why the others don't.
+    /// Starts those of `wanted` that are installed, and prints why the others don't start.
     pub(crate) fn start_all(&self, wanted: &[Peer], shaping: Shaping) -> Vec<Server> {
         let mut servers = Vec::new();
         for peer in wanted {
@@ -101,10 +101,10 @@ impl Theatre {
         servers
     }
 
-    /// Asks for `path` until the answer doesn't come from the origin any more, and looks at each.
+    /// Requests `path` until a response doesn't come from the origin, and checks each response.
     ///
     /// # Errors
-    /// As [`check`], and when the peer goes on asking the origin.
+    /// Returns the errors of [`check`], and one if the peer goes on asking the origin.
     pub(crate) fn prime(
         &self,
         server: &Server,
@@ -113,7 +113,7 @@ impl Theatre {
         shaping: Shaping,
     ) -> anyhow::Result<()> {
         if shaping == Shaping::Gzip {
-            // HAProxy does not store what it compresses while it comes.
+            // HAProxy doesn't store a response that it is compressing.
             check(server, path, &[], Shaping::None)?;
         }
         for _ in 0..PRIMING_REQUESTS_MAX {
@@ -127,16 +127,16 @@ impl Theatre {
     }
 }
 
-/// Asks for `path` once, and looks at the answer.
+/// Requests `path` once, and checks the response.
 ///
 /// # Errors
-/// When the body is not the origin's, or nothing shows that it is `shaped`.
+/// Returns an error if the body isn't the origin's, or if the response isn't `shaped`.
 pub(crate) fn check(server: &Server, path: &str, fields: &[&str], shaping: Shaping) -> anyhow::Result<()> {
     let title = server.peer.recipe().title;
     let expected = origin::body_of(path).with_context(|| format!("the origin has no {path}"))?;
     let mut client = Client::connect(server.addresses.http)?;
     let answer = client.get(path, fields).with_context(|| format!("{title}: {path}"))?;
-    // The null server has one body for everything.
+    // The null server has the same body for every path.
     let is_fine = server.peer == Peer::Null || is_shaped(&answer, shaping, &expected);
     let bytes = answer.body.len();
     ensure!(
@@ -148,7 +148,7 @@ pub(crate) fn check(server: &Server, path: &str, fields: &[&str], shaping: Shapi
     Ok(())
 }
 
-/// Whether an answer shows what was asked of its server.
+/// Whether a response shows the effect of the server's shaping.
 fn is_shaped(answer: &Answer, shaping: Shaping, body: &[u8]) -> bool {
     match shaping {
         Shaping::Gzip => answer.field("content-encoding") == Some("gzip") && answer.body.len() < body.len(),
@@ -164,7 +164,7 @@ fn start_null() -> anyhow::Result<Server> {
     thread::Builder::new().name("null".to_owned()).spawn(move || {
         let mut cores = CpuSet::new();
         cores.set(SERVER_CORE);
-        // On the other core it would share it with the generator, and be nowhere in the core time: better none.
+        // On another core, it would compete with the generator and be missing from the core time, so it doesn't serve then.
         if sched_setaffinity(None, &cores).is_ok() {
             server.serve().ok();
         }
@@ -173,14 +173,14 @@ fn start_null() -> anyhow::Result<Server> {
     Ok(Server { peer: Peer::Null, addresses, pid: std::process::id(), _running: Running::Thread(stop) })
 }
 
-/// Some store in the background, and answer a few more requests from the origin.
+/// Some servers store in the background, and answer a few more requests from the origin.
 const PRIMING_REQUESTS_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Those that scripts/install-dependencies brings for tests; the others are proven by each comparison.
+    /// The peers that scripts/install-dependencies installs for tests. Each comparison checks the others.
     #[test]
     fn peers_answer_the_origins_bytes_without_the_origin() {
         let mut cases: Vec<(Peer, Shaping, &[&str])> = vec![
@@ -192,7 +192,7 @@ mod tests {
             cases.extend([Shaping::Rules, Shaping::Limit].map(|shaping| (peer, shaping, &["/small"][..])));
             cases.push((peer, Shaping::Gzip, &["/text"]));
         }
-        // None of them is Larder.
+        // No peer here is Larder.
         let theatre = Theatre::new(Path::new("/bin/true")).expect("a folder and an origin");
         for (peer, shaping, paths) in cases {
             let server = theatre.start(peer, shaping).expect("it is installed");

@@ -1,8 +1,8 @@
-//! Middle and spread of the rounds.
+//! Median and spread of the rounds.
 
 use serde::Serialize;
 
-/// What several rounds of one measurement say together.
+/// Summary of several rounds of one measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
@@ -11,20 +11,20 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Nothing for no values.
+    /// `None` if there are no values.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         Some(Self { median: median(&sorted)?, min: *sorted.first()?, max: *sorted.last()? })
     }
 
-    /// Half of the way from the smallest to the largest, as a share of the median.
+    /// Half the range, as a share of the median.
     pub(crate) fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / 2.0 / self.median.abs() }
     }
 }
 
-/// The middle of sorted values; the mean of the two middle ones when their number is even.
+/// The median of sorted values: the mean of the two middle ones if their number is even.
 fn median(sorted: &[f64]) -> Option<f64> {
     let upper = sorted.len() / 2;
     let lower = sorted.len().checked_sub(1)? / 2;

@@ -1,4 +1,4 @@
-//! Uploads: what a server's core does for each MiB of content on its way to the origin.
+//! Uploads: time of the server's core per MiB of content on its way to the origin.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,11 +15,11 @@ use crate::row::{Row, Subject};
 use crate::stage::{SERVER_CORE, Server, Theatre};
 
 const PIECE_BYTES: usize = 1 << 20;
-/// Of an upload, each of a MiB.
+/// Pieces of an upload, each of 1 MiB.
 const PIECES: usize = 64;
 
 /// # Errors
-/// When a server doesn't take an upload, or doesn't pass it on.
+/// Returns an error if a server doesn't accept an upload, or doesn't forward it.
 pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyhow::Result<Row> {
     let servers = theatre.start_all(peers, Shaping::None);
     let title = "upload of 64 MiB";
@@ -36,7 +36,7 @@ pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyh
     Ok(row)
 }
 
-/// One upload after the other.
+/// Sends uploads one after the other.
 fn turn(server: &Server, effort: Effort) -> anyhow::Result<Vec<f64>> {
     let measuring = ServerProbe::new(&[], Some(SERVER_CORE))?.begin()?;
     let (begun, mut mib) = (Instant::now(), 0.0);
@@ -49,7 +49,7 @@ fn turn(server: &Server, effort: Effort) -> anyhow::Result<Vec<f64>> {
     Ok(vec![spent / mib, mib / seconds])
 }
 
-/// The head arrives alone, as from curl and from a balancer: a server must not go on in pieces of its size.
+/// The head arrives alone, as from curl and from load balancers: a server must not size its next reads by it.
 fn upload(address: SocketAddr) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     let mut answers = BufReader::new(stream.try_clone()?);
@@ -69,7 +69,7 @@ fn upload(address: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of a response, whose head is read.
+/// The status line of a response, after its head was read.
 fn status_line(answers: &mut impl BufRead) -> anyhow::Result<String> {
     let mut status = String::new();
     answers.read_line(&mut status)?;

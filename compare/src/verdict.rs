@@ -1,5 +1,5 @@
-//! Whether Larder keeps its budgets: by the medians of one run, and where it is compared with another, by the median of the ratios
-//! of each round.
+//! Whether Larder keeps its budgets. A budget in a unit is compared with the median of one run; a budget relative to another
+//! server, with the median of the ratios of the rounds.
 
 use bench::peers::Peer;
 use serde::Serialize;
@@ -7,17 +7,17 @@ use serde::Serialize;
 use crate::plan::{Limit, Reference};
 use crate::row::{Row, Series, Subject};
 
-/// A budget and what was measured.
+/// A budget and its measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) budget: String,
-    /// A ratio where the budget refers to another server, or in the unit of the budget.
+    /// A ratio if the budget refers to another server, otherwise a value in the budget's unit.
     pub(crate) measured: f64,
     pub(crate) limit: f64,
     pub(crate) is_met: bool,
 }
 
-/// The verdicts of a row; a budget whose reference didn't take part has none.
+/// The verdicts of a row. A budget has none if its reference didn't take part.
 pub(crate) fn verdicts(row: &Row) -> Vec<Verdict> {
     row.what.budgets(&row.title).into_iter().filter_map(|budget| verdict(row, budget)).collect()
 }

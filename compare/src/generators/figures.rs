@@ -1,9 +1,9 @@
-//! What generators print, as figures.
+//! Parsers for the output of load generators.
 
-/// What a generator says of a load.
+/// The figures of one load, as reported by a generator.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Figures {
-    /// 0 for those that don't say.
+    /// 0 for generators that don't report it.
     pub(crate) requests: f64,
     pub(crate) errors: u64,
     pub(crate) per_second: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Figures {
     pub(crate) max_us: f64,
 }
 
-/// From the JSON of `larder-bench`.
+/// Parses the JSON of `larder-bench`.
 pub(super) fn of_bench(text: &str) -> Option<Figures> {
     let report = bench::report::read(text).ok()?;
     let run = report.runs.first()?;
@@ -28,7 +28,7 @@ pub(super) fn of_bench(text: &str) -> Option<Figures> {
     })
 }
 
-/// From the output of `wrk --latency`.
+/// Parses the output of `wrk --latency`.
 pub(super) fn of_wrk(text: &str) -> Option<Figures> {
     let latency: Vec<&str> = after(text, "Latency ")?.split_whitespace().collect();
     let time = |name| microseconds(after(text, name)?);
@@ -45,13 +45,13 @@ pub(super) fn of_wrk(text: &str) -> Option<Figures> {
     })
 }
 
-/// `Socket errors: connect 0, read 1, write 0, timeout 2`, if there were any.
+/// Sums `Socket errors: connect 0, read 1, write 0, timeout 2`, if there is such a line.
 fn wrk_socket_errors(text: &str) -> u64 {
     let counts = after(text, "Socket errors:").unwrap_or_default();
     counts.split([' ', ',']).filter_map(|word| word.parse::<u64>().ok()).sum()
 }
 
-/// From the output of `ab -e /dev/stdout`.
+/// Parses the output of `ab -e /dev/stdout`.
 pub(super) fn of_ab(text: &str) -> Option<Figures> {
     let number = |name| after(text, name)?.split_whitespace().next()?.parse::<f64>().ok();
     let percentile = |percent| number(percent).map(|ms| ms * 1e3);
@@ -59,16 +59,16 @@ pub(super) fn of_ab(text: &str) -> Option<Figures> {
         requests: number("Complete requests:")?,
         errors: number("Failed requests:")? as u64,
         per_second: number("Requests per second:")?,
-        // The first of two lines with this begin.
+        // The first of two lines with this prefix.
         mean_us: number("Time per request:")? * 1e3,
         p50_us: percentile("50,")?,
         p99_us: percentile("99,")?,
-        // In whole milliseconds.
+        // A whole number of milliseconds.
         max_us: percentile("100%")?,
     })
 }
 
-/// From the output of `redis-benchmark --csv`: a head, and a line of quoted figures.
+/// Parses the output of `redis-benchmark --csv`: a header line, and a line of quoted figures.
 pub(crate) fn of_redis_benchmark(text: &str) -> Option<Figures> {
     let figures: Vec<f64> =
         text.lines().last()?.split(',').filter_map(|cell| cell.trim_matches('"').parse().ok()).collect();
@@ -79,12 +79,12 @@ pub(crate) fn of_redis_benchmark(text: &str) -> Option<Figures> {
     Some(Figures { per_second, mean_us, p50_us, p99_us, max_us, ..Figures::default() })
 }
 
-/// The rest of the first line that begins with `name`, not counting spaces.
+/// The rest of the first line that begins with `name`, leading spaces ignored.
 fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim_start().strip_prefix(name))
 }
 
-/// `512.00us`, `2.87ms`, `1.02s`.
+/// Parses `512.00us`, `2.87ms`, `1.02s`.
 fn microseconds(text: &str) -> Option<f64> {
     let text = text.trim();
     let of = |unit, factor| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * factor);

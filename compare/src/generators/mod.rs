@@ -1,6 +1,6 @@
-//! Load generators side by side on one target: ours has to say what others say, and to see what they don't.
+//! Load generators side by side on one target: ours must agree with the others, and must see the stalls that they miss.
 //!
-//! Each is its own process on the client's core, as its user would start it; so is the target, on the server's core.
+//! Each generator is its own process on the client's core, started as its user would start it. The target runs on the server's core.
 
 mod figures;
 mod target;
@@ -28,7 +28,7 @@ use crate::stage::{CLIENT_CORE, SERVER_CORE};
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Generator {
     BenchHttp,
-    /// In an open loop.
+    /// An open loop.
     BenchHttpRate,
     Wrk,
     Ab,
@@ -41,12 +41,12 @@ struct Scenario {
     title: &'static str,
     target: Target,
     generators: &'static [Generator],
-    /// Commands at a time on each connection, where the generators can.
+    /// Pipelined commands on each connection, if the generator supports pipelining.
     pipeline: u32,
     measures: &'static [Measure],
 }
 
-/// A figure of the table.
+/// A figure in the table.
 #[derive(Clone, Copy)]
 struct Measure {
     name: &'static str,
@@ -71,7 +71,8 @@ const AGREEMENT: &[Measure] = &[
     MEAN,
     P50,
     P99,
-    // How many requests the generator saw under way (Little's law). Less than it keeps under way: part of the time is in no latency.
+    // Mean number of requests in flight as the generator sees it (Little's law). If it is lower than the concurrency, part of the
+    // time is missing from the latencies.
     measure_of("mean latency x rate", "", |outcome| outcome.told.mean_us * outcome.told.per_second / 1e6),
 ];
 
@@ -107,7 +108,7 @@ const SCENARIOS: [Scenario; 4] = [
 ];
 
 /// # Errors
-/// When a target or a generator doesn't run, or a generator says nothing that we can read.
+/// Returns an error if a target or a generator doesn't run, or a generator's output can't be parsed.
 pub(crate) fn measure(effort: Effort) -> anyhow::Result<Vec<Row>> {
     let bench = programs::larder_bench();
     SCENARIOS.iter().map(|scenario| scenario.measure(&bench, effort)).collect()
@@ -131,30 +132,30 @@ impl Scenario {
     }
 }
 
-/// What every generator of a scenario is told.
+/// The settings that all generators of a scenario get.
 struct Ask<'a> {
-    /// `larder-bench`.
+    /// Path of `larder-bench`.
     bench: &'a Path,
     address: SocketAddr,
     seconds: u32,
     pipeline: u32,
 }
 
-/// What a generator said, and what it took.
+/// The figures that a generator reported, and its cost.
 struct Outcome {
     told: Figures,
     server_core_us: f64,
     generator_core_us: f64,
 }
 
-/// Of the open loop: far from what the null server can do.
+/// Rate of the open loop: far below the capacity of the null server.
 const RATE: u32 = 5000;
-/// More than any server here answers, for generators that want a number beside a time.
+/// More than any server here answers in a run, for generators that require a number beside a duration.
 const REQUESTS_MAX: u32 = 5_000_000;
-/// For those that know no time: about what Redis does in a second on one core.
+/// For generators that take no duration: about the rate of Redis on one core.
 const COMMANDS_PER_SECOND: u32 = 80_000;
 
-/// The tool on a server, with values as small as ours, told in a form for programs.
+/// `redis-benchmark` on a server, with values of the same size as ours and output for programs.
 pub(crate) fn redis_benchmark(address: SocketAddr, load: &str) -> Command {
     let (host, port) = (address.ip(), address.port());
     let arguments = format!("-h {host} -p {port} {load} -d 12 -c 50 --precision 3 --csv");
@@ -175,7 +176,7 @@ impl Generator {
         }
     }
 
-    /// Whether it is of Larder.
+    /// Whether the generator is one of Larder's.
     pub(crate) fn is_own(self) -> bool {
         matches!(self, Self::BenchHttp | Self::BenchHttpRate | Self::BenchResp)
     }
@@ -227,7 +228,7 @@ impl Generator {
         command
     }
 
-    /// How many it makes, if it can't be told how long.
+    /// Number of requests, for generators that take no duration.
     fn requests(self, ask: &Ask<'_>) -> Option<u32> {
         (self == Self::RedisBenchmark).then_some(ask.seconds * COMMANDS_PER_SECOND * ask.pipeline.min(8))
     }

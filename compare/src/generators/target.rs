@@ -1,4 +1,4 @@
-//! What generators are let loose on: servers that are the same for all of them.
+//! Targets of the generators: the same servers for all.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::stage::SERVER_CORE;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Target {
     NullHttp,
-    /// Stands still for 100 ms in each second.
+    /// Stalls for 100 ms in each second.
     StallingNullHttp,
     Redis,
 }
 
-/// A server that runs on the server's core. Stopped when dropped.
+/// A server on the server's core. Stopped on drop.
 pub(super) struct Running {
     pub(super) address: SocketAddr,
     _process: ServerProcess,
@@ -36,7 +36,7 @@ impl Target {
 
 fn null_http(bench: &Path, arguments: &[&str]) -> anyhow::Result<Running> {
     let mut command = Command::new(bench);
-    // ab speaks HTTP/1.0, and keeps a connection only if it is told.
+    // ab uses HTTP/1.0, and keeps a connection only if the response says so.
     command.args(["null-http", "--header", "Connection: keep-alive"]).args(arguments);
     let ready = Ready::Prints("127.0.0.1:".to_owned());
     let process = ServerCommand::new(command, ready).on_core(Some(SERVER_CORE)).start()?;

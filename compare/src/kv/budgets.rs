@@ -1,4 +1,4 @@
-//! What the design asks of the kv server.
+//! The design's budgets for the kv server.
 
 use super::{Eviction, Store, memory, misses, tail, workers};
 use crate::plan::Limit::{self, AtMost, Times};
@@ -20,7 +20,7 @@ pub(crate) fn of(title: &str) -> Vec<Limit> {
         memory::NO_TTL => vec![AtMost(24.0)],
         memory::TTL => vec![AtMost(30.0)],
         workers::TITLE => vec![Times(1.11, Reference::Of(Subject::Instances(2)))],
-        // What the event adds, in microseconds.
+        // Latency added by the event, in microseconds.
         title if tail::is_one(title) => vec![AtMost(1000.0)],
         title if misses::is_one(title) => {
             vec![Times(1.0, Reference::Of(Subject::Eviction(Eviction::RedisLru)))]

@@ -1,8 +1,8 @@
-//! One, two and three instances that share the slots of a cluster, and one that is none.
+//! One, two and three instances that share the slots of a cluster, and one instance without a cluster.
 //!
-//! All of them and the generator share two cores here, so that commands per second can't grow with instances. What a command costs
-//! in CPU time can: instances don't speak to each other, so that it should be the same with three as with one, and three times as many cores
-//! serve three times as many commands.
+//! All instances and the generator share two cores here, so commands per second can't grow with the number of instances. The CPU
+//! time per command is the figure to compare: instances don't talk to each other, so it should be the same for one and for three
+//! instances. Three times as many cores then serve three times as many commands.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ const CASES: [(&str, usize); 2] =
 const SLOTS: usize = 16_384;
 const CONNECTIONS: usize = 50;
 
-/// Instances that know each other's slots. Stopped when dropped.
+/// Instances that know each other's slots. Stopped on drop.
 struct Cluster {
     addresses: Vec<SocketAddr>,
     processes: Vec<ServerProcess>,
@@ -51,7 +51,7 @@ fn row(wish: &Wish<'_>, title: &str, pipeline: usize) -> anyhow::Result<Row> {
     }];
     entrants.extend(clusters.iter().map(|cluster| {
         let instances = cluster.processes.len();
-        // Each instance gets as many at a time as one alone.
+        // Each instance gets as many concurrent commands as a single one.
         let load = RespLoad {
             address: cluster.addresses[0],
             topology: Topology::Cluster,
@@ -77,7 +77,7 @@ impl Cluster {
         for (number, address) in addresses.iter().enumerate() {
             let (first, end) = (number * SLOTS / instances, (number + 1) * SLOTS / instances);
             let slots = format!("{first}-{}", end - 1);
-            // Writing to a String cannot fail.
+            // Writing to a String can't fail.
             write!(
                 map,
                 "[[kv.cluster.nodes]]\nname = \"{number}\"\naddress = \"{address}\"\nslots = [\"{slots}\"]\n"

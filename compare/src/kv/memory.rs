@@ -16,9 +16,9 @@ use crate::row::{Row, Subject};
 
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 16;
-/// In so many steps: how full the tables are depends on the number of keys, so that one number would be luck.
+/// Steps of the number of keys. The load factor of the tables depends on the number, so a single number would be arbitrary.
 const KEYS: [u64; 3] = [3_000_000, 4_000_000, 5_500_000];
-/// What is there before is not counted: pools, buffers, the first segments.
+/// Set before the first measurement, so that pools, buffers and the first segments aren't counted.
 const KEYS_BEFORE: u64 = 10_000;
 
 pub(super) const NO_TTL: &str = "kv: memory per key beyond key and value, 16 + 16 bytes, no TTL";
@@ -43,7 +43,7 @@ fn row(larder: &Path, title: &str, expiry: Expiry) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// One line of figures for each number of keys.
+/// Returns a row of figures for each number of keys.
 fn per_key(server: &Running, expiry: Expiry) -> anyhow::Result<Vec<Vec<f64>>> {
     set_keys(server, KEYS_BEFORE, expiry)?;
     let (resident_before, counted_before) = (settled_bytes(server.pid())?, counted_bytes(server)?);
@@ -73,7 +73,7 @@ fn set_keys(server: &Running, keys: u64, expiry: Expiry) -> anyhow::Result<()> {
     Ok(resp::prepare(&load)?)
 }
 
-/// What the server says that keys and values take.
+/// Bytes of keys and values, as counted by the server.
 fn counted_bytes(server: &Running) -> anyhow::Result<f64> {
     let used = match server.store {
         Store::Memcached => memcached_bytes(server.address)?,
@@ -84,7 +84,7 @@ fn counted_bytes(server: &Running) -> anyhow::Result<f64> {
     used.trim().parse().with_context(|| format!("{used:?} is no number of bytes"))
 }
 
-/// Of its items, without the table that finds them.
+/// Bytes of memcached's items, without its hash table.
 fn memcached_bytes(address: SocketAddr) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(b"stats\r\nquit\r\n")?;

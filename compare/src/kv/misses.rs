@@ -1,7 +1,7 @@
-//! Misses where memory is short: policies on the same traces, with room for the same number of keys.
+//! Miss ratios of eviction policies on the same traces, with room for the same number of keys.
 //!
-//! Each asks for a key and, where it is missing, sets it. Misses in the first half of a trace are not counted. All have as
-//! many keys as Larder had with S3-FIFO: what a key takes beyond its bytes is measured elsewhere.
+//! Each client gets a key and, on a miss, sets it. Misses in the first half of a trace aren't counted. All servers have room for
+//! as many keys as Larder held with S3-FIFO: the memory per key beyond its bytes is measured elsewhere.
 
 use std::path::Path;
 use std::thread;
@@ -18,7 +18,7 @@ use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::{self, BOTH_CORES};
 
-/// Who decides what goes.
+/// A server and its eviction policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Eviction {
@@ -29,12 +29,12 @@ pub(crate) enum Eviction {
     RedisLfu,
 }
 
-/// Have the memory of the case. The first says how many keys the others get.
+/// Policies that run with the memory of the case. The first determines the number of keys of the others.
 const OWN: [Eviction; 3] = [Eviction::LarderS3Fifo, Eviction::LarderLru, Eviction::LarderLfu];
 const RIVALS: [Eviction; 2] = [Eviction::RedisLru, Eviction::RedisLfu];
 
 impl Eviction {
-    /// Its title, its server, and what the server calls it.
+    /// Title, server, and the server's name for the policy.
     fn parts(self) -> (&'static str, Store, &'static str) {
         match self {
             Self::LarderS3Fifo => ("Larder, allkeys-s3fifo", Store::Larder, "allkeys-s3fifo"),
@@ -54,7 +54,7 @@ impl Eviction {
     }
 }
 
-/// A trace, and how much of its keys there is room for.
+/// A trace, and the share of its keys that fit.
 #[derive(Clone, Copy)]
 struct Case {
     title: &'static str,
@@ -66,7 +66,7 @@ struct Case {
 const KEYS: u64 = 1_000_000;
 const REQUESTS: usize = 2_000_000;
 const VALUE: [u8; 1000] = [b'v'; 1000];
-/// Asked for at once; what of them is missing is set at once.
+/// Keys per batch of GETs. The misses are then set in one batch.
 const BATCH: usize = 50;
 /// Room for about 1 % and 10 % of the keys.
 const SMALL_MIB: u32 = 10;
@@ -100,11 +100,11 @@ pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
     cases.map(|case| case.measure(wish.larder)).collect()
 }
 
-/// What came of a trace.
+/// Result of a trace.
 #[derive(Clone, Copy)]
 struct Played {
     missed_percent: f64,
-    /// That were stored, in the middle of the second half.
+    /// Keys stored in the middle of the second half.
     keys: usize,
 }
 
@@ -120,7 +120,7 @@ impl Case {
         Ok(row)
     }
 
-    /// At the same time: what is missed does not depend on when, and there is more than one core.
+    /// Plays the trace on all servers at the same time: misses don't depend on timing, and there is more than one core.
     fn played_by_all(
         self,
         evictions: &[Eviction],
@@ -175,7 +175,7 @@ impl Case {
     }
 }
 
-/// Counts what comes after the first half.
+/// Counts misses after the first half.
 #[derive(Default)]
 struct Missed {
     requests: usize,
@@ -235,7 +235,7 @@ fn keys_of(client: &mut Client) -> anyhow::Result<usize> {
     text.trim_start_matches(':').trim().parse().with_context(|| format!("DBSIZE is {text:?}"))
 }
 
-/// Lets Redis have as many bytes as so many keys take there.
+/// Sets the memory limit of Redis to the size of this many keys.
 fn make_room_for(client: &mut Client, keys: usize) -> anyhow::Result<()> {
     client.ask(&[b"CONFIG", b"SET", b"maxmemory", b"0"])?;
     let all: Vec<u64> = (0..keys as u64).collect();

@@ -1,7 +1,7 @@
 //! `make compare WHAT=kv`: the kv server beside the null server, Redis and memcached.
 //!
-//! The shape is that of the gateway's rows: one core for the server, the other for the load; all servers of a row run
-//! and take turns; what counts is how long the server's core was not idle.
+//! The rows are measured like those of the gateway: one core for the server, the other for the load. All servers of a row run and
+//! take turns. The figure is the time that the server's core was not idle.
 
 mod budgets;
 mod cluster;
@@ -25,10 +25,10 @@ use crate::Effort;
 use crate::plan::What;
 use crate::row::Row;
 
-/// The rows of one part.
+/// Measures the rows of one part.
 ///
 /// # Errors
-/// When a server gives wrong replies, or the generator fails.
+/// Returns an error if a server gives wrong replies, or the generator fails.
 pub(crate) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
     match what {
         What::KvGet | What::KvSet | What::KvValues | What::KvKeys => speed::measure(wish, what),
@@ -42,12 +42,12 @@ pub(crate) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
     }
 }
 
-/// What is asked for.
+/// The requested rows, and how to measure them.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish<'a> {
     pub(crate) larder: &'a Path,
     pub(crate) effort: Effort,
-    /// Rows with this in their title.
+    /// Only rows with this text in their title.
     pub(crate) only: Option<&'a str>,
 }
 
@@ -57,5 +57,5 @@ impl Wish<'_> {
     }
 }
 
-/// Where keys are few enough to stay in the processor's caches.
+/// Few enough keys to stay in the processor's caches.
 const HOT_KEYS: u64 = 100_000;

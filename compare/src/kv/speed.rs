@@ -54,7 +54,7 @@ const CASES: [Case; 10] = [
     Case { what: What::KvKeys, title: "kv: GET, P=100, 10 M keys", pipeline: 100, keys: 10_000_000, ..GET },
 ];
 
-/// To fill buffers and caches of the processor before the first round.
+/// Fills buffers and processor caches before the first round.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 pub(super) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {

@@ -14,36 +14,36 @@ use tempfile::TempDir;
 use crate::output;
 use crate::stage::SERVER_CORE;
 
-/// A server that keeps keys and values, or the one that keeps nothing.
+/// A key-value server, or the null server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Store {
-    /// Counts commands and writes ready replies: the limit.
+    /// Counts commands and writes prepared replies: the limit.
     Null,
     Larder,
     Redis,
     Memcached,
 }
 
-/// Whether a server can write what it has to disk.
+/// Whether a server can save its data to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Saves {
     No,
     Yes,
 }
 
-/// How a server is to run.
+/// Settings of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
-    /// Of each value, for the null server.
+    /// Size of each value, for the null server.
     pub(crate) value_bytes: usize,
-    /// Enough for all keys of a row: nothing is to be evicted.
+    /// Enough for all keys of a row, so that no key is evicted.
     pub(crate) memory_mib: u32,
     pub(crate) workers: u32,
-    /// What goes when memory is full; as the server has it without.
+    /// Eviction policy. `None` for the server's default.
     pub(crate) policy: Option<&'static str>,
     pub(crate) cores: &'static [usize],
-    /// Where it may save.
+    /// Whether it may save.
     pub(crate) saves: Saves,
 }
 
@@ -60,7 +60,7 @@ impl Default for Wanted {
     }
 }
 
-/// A server that listens. Stopped when dropped, and its files with it.
+/// A server that is ready. Stopped on drop, and its files are removed.
 pub(crate) struct Running {
     pub(crate) store: Store,
     pub(crate) address: SocketAddr,
@@ -71,7 +71,7 @@ pub(crate) struct Running {
 impl Store {
     pub(crate) const ALL: [Self; 4] = [Self::Null, Self::Larder, Self::Redis, Self::Memcached];
 
-    /// Those that keep what they are given.
+    /// The servers that store data.
     pub(crate) const KEEPING: [Self; 3] = [Self::Larder, Self::Redis, Self::Memcached];
 
     pub(crate) fn title(self) -> &'static str {
@@ -83,7 +83,7 @@ impl Store {
         }
     }
 
-    /// How it says which version it is.
+    /// The program, and the argument that prints its version.
     pub(crate) fn version(self, larder: &Path) -> (String, &'static str) {
         let program = match self {
             Self::Null => larder_bench().display().to_string(),
@@ -95,7 +95,7 @@ impl Store {
     }
 
     /// # Errors
-    /// When it isn't installed, or doesn't listen.
+    /// Returns an error if the server isn't installed, or doesn't listen.
     pub(crate) fn start(self, larder: &Path, wanted: &Wanted) -> anyhow::Result<Running> {
         let folder = tempfile::tempdir().context("no temporary folder")?;
         let address = free_address().context("no free port on this machine")?;
@@ -113,7 +113,7 @@ impl Store {
             Self::Larder => {
                 (larder, format!("kv --listen {address} --maxmemory {memory_mib}MiB --workers {workers}"))
             }
-            // No disk, unless it is told to; one thread, as it is by default.
+            // No disk unless requested; one thread, as by default.
             Self::Redis => (
                 Path::new("redis-server"),
                 format!("--bind {host} --port {port} --save --appendonly no --maxmemory {memory_mib}mb"),
@@ -135,7 +135,7 @@ impl Store {
     }
 }
 
-/// Those of `wanted` that start here; says why the others don't.
+/// Starts those of `stores` that are installed, and prints why the others don't start.
 pub(crate) fn start_all(larder: &Path, stores: &[Store], wanted: &Wanted) -> Vec<Running> {
     let mut running = Vec::new();
     for store in stores {
@@ -152,7 +152,7 @@ impl Running {
         self.process.pid()
     }
 
-    /// What is the same in all loads on it.
+    /// The settings common to all loads on this server.
     pub(crate) fn load(&self) -> RespLoad {
         let load = RespLoad::of(self.address);
         match self.store {

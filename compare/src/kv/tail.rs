@@ -1,7 +1,7 @@
-//! What GETs notice when a million keys expire at once, when the table grows, and when the data set is saved.
+//! Latency of GETs while a million keys expire at once, while the table grows, and while the data set is saved.
 //!
-//! A slow open loop of GETs looks on. Each event has its own quiet time beside it: the same load without the event,
-//! so that what is added is the event's.
+//! A slow open loop of GETs runs throughout. Each event is compared with a quiet run of the same load without the event, so the
+//! difference is due to the event.
 
 use std::path::Path;
 use std::thread;
@@ -20,7 +20,7 @@ use crate::plan::What;
 use crate::row::{Row, Subject};
 use bench::pause::pass;
 
-/// What happens while GETs look on.
+/// An event during the GETs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Expiry,
@@ -32,10 +32,10 @@ const EVENTS: [Event; 3] = [Event::Expiry, Event::Growth, Event::Save];
 
 const KEYS: u64 = 1_000_000;
 const GROWN_KEYS: u64 = 20_000_000;
-/// Of the watch over an event that takes no time of its own.
+/// Duration of the watch for an event that takes no time of its own.
 const WATCH: Duration = Duration::from_secs(4);
 const LEAD: Duration = Duration::from_secs(1);
-/// Each takes a minute or two.
+/// Limit of the rounds, since each takes a minute or two.
 const ROUNDS_MAX: u32 = 3;
 
 pub(super) fn is_one(title: &str) -> bool {
@@ -72,7 +72,7 @@ impl Event {
         Ok(row)
     }
 
-    /// What was seen without the event and with it; nothing when the server knows no such event.
+    /// Latencies without the event and with it. `None` if the server has no such event.
     fn watch(self, larder: &Path, store: Store) -> anyhow::Result<Option<(Seen, Seen)>> {
         let saves = if self == Self::Save { Saves::Yes } else { Saves::No };
         let server = store.start(larder, &Wanted { memory_mib: 8192, saves, ..Wanted::default() })?;
@@ -101,7 +101,7 @@ fn figures(quiet: &Seen, seen: &Seen) -> Vec<f64> {
     vec![with - without, with, without, longest_us, seen.left_out_percent, quiet.left_out_percent]
 }
 
-/// SETs of other keys than the watched ones, by their length.
+/// SETs of keys other than the watched ones, which have a different length.
 fn others(server: &Running, keys: u64) -> RespLoad {
     RespLoad {
         workload: Workload::Set,
@@ -118,7 +118,7 @@ fn others(server: &Running, keys: u64) -> RespLoad {
 
 fn expiry(watch: &Watch<'_>) -> anyhow::Result<(Seen, Seen)> {
     let quiet = watch.look(WATCH, &|| false)?;
-    // Late enough that all are set by then.
+    // Late enough that all keys are set by then.
     let at = SystemTime::now().duration_since(UNIX_EPOCH)? + Duration::from_secs(4);
     let at_ms = u64::try_from(at.as_millis())?;
     let expiring = RespLoad { expiry: Expiry::AtUnixMs(at_ms), ..others(watch.server, KEYS) };
@@ -131,7 +131,7 @@ fn expiry(watch: &Watch<'_>) -> anyhow::Result<(Seen, Seen)> {
 fn growth(watch: &Watch<'_>) -> anyhow::Result<(Seen, Seen)> {
     let few = others(watch.server, KEYS);
     resp::run(&few, &mut ())?;
-    // The same SETs, but of keys that are there.
+    // The same SETs, but of existing keys.
     let again = RespLoad { until: Until::Elapsed(2 * WATCH), ..few };
     let quiet = look_during(watch, &again)?;
     Ok((quiet, look_during(watch, &others(watch.server, GROWN_KEYS))?))
@@ -149,7 +149,7 @@ fn save(watch: &Watch<'_>) -> anyhow::Result<Option<(Seen, Seen)>> {
 }
 
 fn wait_for_save(client: &mut Client) -> anyhow::Result<()> {
-    // The time-out of the connection bounds each question, the watch bounds them all.
+    // The time-out of the connection limits each question, the watch limits all of them.
     while client.info("persistence", "rdb_bgsave_in_progress")?.as_deref() == Some("1") {
         pass(POLL);
     }
@@ -161,14 +161,14 @@ const POLL: Duration = Duration::from_millis(20);
 
 fn look_during(watch: &Watch<'_>, load: &RespLoad) -> anyhow::Result<Seen> {
     look_while(watch, || {
-        // Both share a core: who looks on comes first. Where it may not be, the figures are too high, not too low.
+        // Both share a core, and the watch goes first. Without the permission, the figures are too high, never too low.
         nice(19).ok();
         resp::run(load, &mut ())?;
         Ok(())
     })
 }
 
-/// What GETs notice as long as something else goes on.
+/// Watches with GETs as long as another load runs.
 fn look_while(
     watch: &Watch<'_>,
     something: impl FnOnce() -> anyhow::Result<()> + Send,
@@ -181,5 +181,5 @@ fn look_while(
     })
 }
 
-/// No event takes longer.
+/// Longer than any event.
 const LONGEST: Duration = Duration::from_secs(80);

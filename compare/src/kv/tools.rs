@@ -1,4 +1,4 @@
-//! The same servers under `redis-benchmark`: another generator has to say what ours says.
+//! The same servers under `redis-benchmark`, which must agree with our generator.
 
 use anyhow::{Context as _, ensure};
 use bench::resp;
@@ -14,10 +14,10 @@ use crate::row::{Row, Subject};
 use crate::stage::SERVER_CORE;
 use crate::{Effort, calm};
 
-/// Memcached speaks another protocol.
+/// Without memcached, which has a different protocol.
 const STORES: [Store; 3] = [Store::Null, Store::Larder, Store::Redis];
 
-/// Of the tool, and for how many commands about a second is enough.
+/// A test of the tool, and a number of commands that takes about a second.
 struct Case {
     title: &'static str,
     test: &'static str,
@@ -59,7 +59,7 @@ pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
     cases.into_iter().map(|case| case.measure(&servers, wish.effort)).collect()
 }
 
-/// The tool asks for keys of its own names: set once by the tool itself.
+/// Sets the keys with the tool itself, since it chooses its own key names.
 fn fill(server: &Running) -> anyhow::Result<()> {
     resp::prepare(&server.load())?;
     let case = &CASES[1];
@@ -82,7 +82,7 @@ impl Case {
         Ok(row)
     }
 
-    /// Commands per second, as the tool says.
+    /// Commands per second, as reported by the tool.
     fn run(&self, server: &Running, commands: u32) -> anyhow::Result<f64> {
         let load = format!("-t {} -r {HOT_KEYS} -P {} -n {commands}", self.test, self.pipeline);
         let output = redis_benchmark(server.address, &load).output();

@@ -12,24 +12,24 @@ use crate::calm::{self, Turn};
 use crate::output;
 use crate::row::{Row, Subject};
 
-/// Who takes part in a row.
+/// A participant of a row.
 pub(super) struct Entrant {
     pub(super) subject: Subject,
-    /// Of its servers.
+    /// Process ids of its servers.
     pub(super) pids: Vec<u32>,
-    /// All made at once.
+    /// Its loads, which run at the same time.
     pub(super) loads: Vec<RespLoad>,
 }
 
-/// What a turn says of servers that share their cores with the load.
+/// Figures of a turn of servers that share their cores with the load.
 pub(super) const MEASURES: [(&str, &str); 3] =
     [("CPU time per command", "µs"), ("commands/s", ""), ("others", "% of a core")];
 
-/// What it says of those that have a core for themselves.
+/// Figures of a turn of servers that have a core for themselves.
 pub(super) const MEASURES_OF_CORE: [(&str, &str); 4] =
     [MEASURES[0], ("core time per command", "µs"), MEASURES[1], MEASURES[2]];
 
-/// The figures of a turn with so many commands.
+/// The figures of a turn with this many commands.
 pub(super) fn figures<T>(turn: &Turn<T>, commands: u64, per_second: f64) -> anyhow::Result<Vec<f64>> {
     ensure!(commands > 0, "not one command was answered");
     let own_us = turn.spent.process_cpu_us.context("the processes were watched")?;
@@ -38,7 +38,7 @@ pub(super) fn figures<T>(turn: &Turn<T>, commands: u64, per_second: f64) -> anyh
     Ok(per_command.chain([per_second, turn.others_percent]).collect())
 }
 
-/// Sets the keys of all, and lets them have their turns. `core` is the one that each server has for itself.
+/// Sets the keys of all servers, and runs their turns. `core` is the one reserved for each server.
 pub(super) fn take(
     row: &mut Row,
     entrants: &[Entrant],

@@ -1,8 +1,8 @@
-//! GETs that look on while something else happens, and a witness who tells when the machine stood still.
+//! GETs that run beside another event, and a witness server that shows when the machine stalled.
 //!
-//! A virtual machine stands still by itself, for ten milliseconds now and then, and with it whatever server is looked at. So a null server on the
-//! same core is asked at the same time: a tenth of a second in which it was late as well says nothing about the other server, and is left
-//! out. How much was left out is told, since a server that holds up all others on its core would hide behind it.
+//! A virtual machine stalls for ten milliseconds now and then, and with it the server under test. A null server on the same core
+//! is therefore asked at the same time. A tenth of a second in which it was late as well says nothing about the other server, and
+//! is left out. The share that was left out is reported, since a server that blocks all others on its core would hide behind it.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,44 +18,44 @@ use rustix::process::{Pid, setpriority_process};
 use super::HOT_KEYS;
 use super::store::{Running, Store, Wanted};
 
-/// A quarter of what ten connections could ask for while a server is busy with batches of SETs, so that it is not behind for long after each pause
-/// of the machine.
+/// A quarter of the rate that ten connections could reach while a server is busy with batches of SETs, so that the watch catches
+/// up soon after each pause of the machine.
 const WATCHED_PER_SECOND: f64 = 5_000.0;
 const WATCHING_CONNECTIONS: usize = 10;
 const WITNESS_PER_SECOND: f64 = 5_000.0;
 const WITNESS_CONNECTIONS: usize = 5;
-/// A witness that waits longer did not have the machine.
+/// If the witness waits longer than this, the machine stalled.
 const CALM_US_MAX: u64 = 1000;
-/// Before all others on its core: it is to wait for the machine, and for nobody on it.
+/// The witness has priority on its core, so that it only waits for the machine and for no other process.
 const WITNESS_NICENESS: i32 = -20;
 
-/// A server that is looked at, and the witness beside it.
+/// The server under test, and its witness.
 pub(super) struct Watch<'a> {
     pub(super) server: &'a Running,
     witness: Running,
 }
 
-/// What GETs have noticed.
+/// The latencies that GETs have seen.
 pub(super) struct Seen {
-    /// Of all tenths of a second in which the machine did not stand still.
+    /// Latencies of all tenths of a second in which the machine didn't stall.
     pub(super) latencies: Latencies,
     pub(super) left_out_percent: f64,
     pub(super) errors: u64,
 }
 
 impl<'a> Watch<'a> {
-    /// Sets the keys that are asked for.
+    /// Sets the watched keys.
     pub(super) fn new(larder: &Path, server: &'a Running) -> anyhow::Result<Self> {
         let witness = Store::Null.start(larder, &Wanted::default())?;
         let pid = i32::try_from(witness.pid()).ok().and_then(Pid::from_raw);
-        // Where it may not be: more is left out, and nothing is told wrongly.
+        // Without the permission, more slices are left out, and none is wrong.
         setpriority_process(pid, WITNESS_NICENESS).ok();
         let watch = Self { server, witness };
         resp::prepare(&watch.load(Duration::from_secs(1)))?;
         Ok(watch)
     }
 
-    /// The GETs that look on: of keys that no event touches.
+    /// The watching GETs, for keys that no event touches.
     fn load(&self, duration: Duration) -> RespLoad {
         RespLoad {
             keys: HOT_KEYS,
@@ -66,7 +66,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Looks on for so long, or until there is nothing more to see.
+    /// Watches for this long, or until the event is over.
     pub(super) fn look(
         &self,
         duration: Duration,
@@ -102,7 +102,7 @@ impl Seen {
     }
 }
 
-/// The run, and what each tenth of a second had.
+/// The run, and the latencies of each tenth of a second.
 fn slices_of(load: &RespLoad, is_over: &(dyn Fn() -> bool + Sync)) -> anyhow::Result<(Run, Vec<Latencies>)> {
     let mut slices = Vec::new();
     let mut observer = |_: &Interval, latencies: &Latencies| {
@@ -136,9 +136,9 @@ mod tests {
         }
         check(&[10, 900], &[10, 10], Some((900, 0.0)));
         check(&[10, 900, 10, 10], &[10, 1001, 1000, 10], Some((10, 25.0)));
-        // The server is late, and the machine is not.
+        // The server is late, and the machine isn't.
         check(&[10, 900], &[1001, 10], Some((900, 50.0)));
-        // One of them may have seen a tenth of a second more.
+        // One of the two may have one more slice.
         check(&[10, 20, 30], &[1001, 10], Some((20, 50.0)));
         check(&[10, 10], &[1001, 1001], None);
         check(&[], &[], None);

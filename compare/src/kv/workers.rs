@@ -1,9 +1,9 @@
-//! Two workers of a server against two servers that share nothing.
+//! Two workers of one server, compared with two servers that share nothing.
 //!
-//! With two cores, the generator shares them with the workers, and throughput says little. What a command costs in CPU time says more: workers that
-//! wait for each other, or take cache lines from each other, pay for it there. Two servers of one worker each share nothing but the machine,
-//! as the workers share it with the generator: with a core for each they would do twice what one does. Two workers whose commands cost 1 / 0.9 of
-//! theirs would do 1.8 times as much.
+//! With two cores, the generator shares them with the workers, so throughput says little. The CPU time per command says more: it
+//! includes the time that workers wait for each other, and the cache lines that they take from each other. Two servers with one
+//! worker each share only the machine, as the workers share it with the generator: with a core for each, they would reach twice
+//! the throughput of one. If commands of two workers cost 1 / 0.9 of theirs, the workers would reach 1.8 times that throughput.
 
 use bench::resp::RespLoad;
 
@@ -15,7 +15,7 @@ use crate::row::{Row, Subject};
 use crate::stage::BOTH_CORES;
 
 pub(super) const TITLE: &str = "kv: two workers, GET, P=100";
-/// Of each of the two halves of the load.
+/// Connections of each half of the load.
 const CONNECTIONS: usize = 25;
 
 pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
@@ -36,7 +36,7 @@ pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row])
 }
 
-/// The load has two halves: each server gets one, or a single one both.
+/// The load has two halves: each of two servers gets one half, a single server gets both.
 fn entrant(subject: Subject, servers: &[Running]) -> Entrant {
     let half = |server: &Running| RespLoad {
         pipeline: 100,

@@ -1,10 +1,10 @@
-//! The table of routes. The dispatcher and the reference page come from it.
+//! The table of routes, from which the dispatcher and the reference page are made.
 
 use std::fmt::Write;
 
 use hyper::Method;
 
-/// On which listeners a route answers.
+/// The listeners on which a route answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// The admin listener and the probes listener.
@@ -13,7 +13,7 @@ pub enum Reach {
     Admin,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Index,
@@ -26,12 +26,12 @@ pub(crate) enum Action {
     Upgrade,
 }
 
-/// A parameter: a member of the JSON body, or in the query.
+/// A parameter: a member of the JSON body, or of the query.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What may stand there, what is the default.
+    /// The allowed values, and the default.
     pub values: &'static str,
 }
 
@@ -42,13 +42,13 @@ pub struct Route {
     pub method: Method,
     /// The path, compared byte by byte.
     pub path: &'static str,
-    /// On which listeners it answers.
+    /// The listeners on which it answers.
     pub reach: Reach,
-    /// One line for operators.
+    /// A one-line summary for operators.
     pub summary: &'static str,
-    /// Parameters; any other is refused where there are some.
+    /// The parameters. A route that has some refuses all others.
     pub parameters: &'static [Parameter],
-    /// Statuses with what they mean, besides those that every route has.
+    /// Statuses and their meanings, besides those that every route has.
     pub answers: &'static [(u16, &'static str)],
     pub(crate) action: Action,
 }
@@ -229,11 +229,11 @@ static COMMON_ANSWERS: &[(u16, &str, &str)] = &[
     (413, "body_too_large", "the body is larger than 64 KiB"),
 ];
 
-/// What the table says about a method and a path.
+/// Result of looking a method and a path up in the table.
 #[derive(Debug)]
 pub(crate) enum Lookup {
     Found(&'static Route),
-    /// The path exists, for these methods.
+    /// The path exists, for these methods only.
     OtherMethod(String),
     Unknown,
 }
@@ -274,7 +274,7 @@ pub fn admin_markdown() -> String {
     ROUTES.iter().for_each(|route| write_route(&mut page, route));
     page.push_str("\n## Answers of every route\n\n| status | code | when |\n|---|---|---|\n");
     for (status, codes, meaning) in COMMON_ANSWERS {
-        // Writing to a String cannot fail, here and below.
+        // Writing to a String can't fail, here and below.
         let _ = writeln!(page, "| {status} | {codes} | {meaning} |");
     }
     page

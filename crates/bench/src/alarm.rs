@@ -1,4 +1,4 @@
-//! A timer of the kernel that wakes the poll: epoll itself counts in milliseconds, schedules need microseconds.
+//! A kernel timer that wakes the poll: epoll counts in milliseconds, but schedules need microseconds.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +17,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// A timer whose events bear the token.
+    /// Registers a timer whose events carry the token.
     pub(crate) fn register(registry: &Registry, token: Token) -> io::Result<Self> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
@@ -25,12 +25,12 @@ impl Alarm {
         Ok(Self { timer, set_to: None })
     }
 
-    /// Wakes the poll at this time instead of the one before; at none, when there is none.
+    /// Sets the time of the next wake-up, in place of the previous one. `None` disarms the timer.
     pub(crate) fn set(&mut self, at: Option<Instant>, now: Instant) -> io::Result<()> {
         if self.set_to == at {
             return Ok(());
         }
-        // All zero would turn the timer off: the past is a nanosecond away.
+        // A value of zero would disarm the timer, so a time in the past is a nanosecond away.
         let rest = at.map(|at| at.saturating_duration_since(now).max(Duration::from_nanos(1)));
         let rest = rest.unwrap_or(Duration::ZERO);
         let it_value = Timespec {

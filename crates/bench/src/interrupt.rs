@@ -1,8 +1,8 @@
-//! What Ctrl-C does to a generator: its load ends early, with what there is; a second time, all ends at once.
+//! Ctrl-C in a generator: the first ends its load early, with the results so far; the second ends the process at once.
 //!
-//! A server that a generator started has a process group of its own, so that all of it can be ended at once; the price is
-//! that Ctrl-C on the terminal does not reach it, and it is ended from here. (`PR_SET_PDEATHSIG` would have to be set between
-//! fork and exec, which takes unsafe code.)
+//! A server that a generator started has its own process group, so that all of its processes can be ended at once. As a
+//! consequence, Ctrl-C on the terminal doesn't reach it, and it is ended from here. (`PR_SET_PDEATHSIG` would have to be set
+//! between fork and exec, which requires unsafe code.)
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,26 +18,26 @@ use crate::result::{Interval, Latencies};
 use crate::server::kill_tree;
 
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
-/// Whether a load is on that looks at [`REQUESTED`].
+/// Whether a load is running that checks [`REQUESTED`].
 static LISTENING: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// While this lives, the first SIGINT, SIGTERM or SIGHUP asks the loads that it watches to end.
+/// Until it is dropped, the first SIGINT, SIGTERM or SIGHUP asks the watched loads to end.
 #[derive(Debug)]
 pub struct Interruptible(());
 
 impl Interruptible {
-    /// From now on.
+    /// Starts to catch signals.
     ///
     /// # Errors
-    /// When signals can't be caught.
+    /// Returns an error if signals can't be caught.
     pub fn begin() -> io::Result<Self> {
         start()?;
         LISTENING.store(true, Relaxed);
         Ok(Self(()))
     }
 
-    /// The observer, which also ends the load when that was asked for.
+    /// Wraps an observer so that it also ends the load on request.
     pub fn ending<'a>(&'a self, observer: &'a mut dyn Observer) -> impl Observer + 'a {
         |interval: &Interval, latencies: &Latencies| match observer.observe(interval, latencies) {
             ControlFlow::Continue(()) if is_requested() => ControlFlow::Break(()),
@@ -58,19 +58,19 @@ pub fn is_requested() -> bool {
     REQUESTED.load(Relaxed)
 }
 
-/// From now on the server with this process group ends with us.
+/// Registers a server's process group, which ends with this process from now on.
 pub(crate) fn watch(group: Pid) -> io::Result<()> {
     start()?;
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(group);
     Ok(())
 }
 
-/// The server with this process group has ended.
+/// Unregisters the process group of a server that has ended.
 pub(crate) fn forget(group: Pid) {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner).retain(|&other| other != group);
 }
 
-/// Starts to listen, once in a process.
+/// Starts the signal thread, once per process.
 fn start() -> io::Result<()> {
     static STARTED: OnceLock<Option<i32>> = OnceLock::new();
     let started = STARTED.get_or_init(|| listen().err().map(|error| error.raw_os_error().unwrap_or(0)));
@@ -86,7 +86,7 @@ fn listen() -> io::Result<()> {
                 continue;
             }
             RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|&group| kill_tree(group));
-            // As a shell tells it.
+            // The exit status that a shell reports for a signal.
             std::process::exit(128 + signal);
         }
     })?;

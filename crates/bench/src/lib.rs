@@ -1,17 +1,16 @@
 //! Load generator, latency reports and experiments.
 //!
-//! Makes requests as fast, or at the rate, that it is told, and says what came of them: how many, how long each took,
-//! what failed, and what a server spent on them. Never links a data plane: what it measures, it meets on a socket.
+//! Makes requests as fast as possible or at a fixed rate, and reports the results: number, latencies, failures, and the cost for
+//! the server. Never links a data plane: it reaches the measured program through a socket.
 //!
-//! A [`result::Report`] is what every command ends with. It holds [`result::Run`]s (one load on one target),
-//! [`result::Chart`]s and [`result::Expectation`]s; a report becomes a table, JSON and an HTML page without being
-//! measured again.
+//! Every command ends with a [`result::Report`]. It holds [`result::Run`]s (one load on one target), [`result::Chart`]s and
+//! [`result::Expectation`]s. A saved report can be rendered as a table, JSON or an HTML page without measuring again.
 //!
-//! `http/` and `resp/` are the loads: loops over `mio` with HTTP/1.1 and RESP of our own, because a tool that measures has to cost less than
-//! the server; HTTP/2 is the crate `h2`, over bytes in memory. `null/` has minimal servers, `peers/` other servers, `server/` the process
-//! under load, `experiments/` whole set-ups, `report/` the output.
+//! `http/` and `resp/` are the loads: loops over `mio` with our own HTTP/1.1 and RESP, because a measuring tool has to cost less
+//! than the server. HTTP/2 is the crate `h2`, over bytes in memory. `null/` has minimal servers, `peers/` other servers,
+//! `server/` the process under load, `experiments/` whole set-ups, `report/` the output.
 //!
-//! It has a binary of its own, `larder-bench`, so that the server links no crates for charts, fonts and schemas.
+//! The generator has its own binary, `larder-bench`, so that the server doesn't link crates for charts, fonts and schemas.
 
 mod alarm;
 pub mod experiments;

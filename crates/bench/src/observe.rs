@@ -1,16 +1,16 @@
-//! Whoever watches a load while it runs.
+//! Observers of a running load.
 
 use std::ops::ControlFlow;
 
 use crate::result::{Interval, Latencies};
 
-/// Told each tenth of a second what happened in it, in order.
+/// Receives the results of each tenth of a second, in order.
 pub trait Observer {
-    /// One more interval is over, with these latencies; a break ends the load early, with what there is.
+    /// Receives an interval that has ended, with its latencies. A break ends the load early, with the results so far.
     fn observe(&mut self, interval: &Interval, latencies: &Latencies) -> ControlFlow<()>;
 }
 
-/// Watches nothing.
+/// Ignores the intervals.
 impl Observer for () {
     fn observe(&mut self, _interval: &Interval, _latencies: &Latencies) -> ControlFlow<()> {
         ControlFlow::Continue(())

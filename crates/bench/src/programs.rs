@@ -1,4 +1,4 @@
-//! Where programs are: those of Larder, which are installed beside each other, and those of others.
+//! Locations of programs: those of Larder, which are installed beside each other, and third-party ones.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Why `larder` is not found.
+/// Why `larder` isn't found.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// What the variable names is no file.
+    /// The variable doesn't name a file.
     #[error("LARDER names {}, which is no program", path.display())]
     Named { path: PathBuf },
     #[error("there is no `larder`, neither beside {} nor on the path: install it, or name it with LARDER=FILE", program.display())]
     Missing { program: PathBuf },
 }
 
-/// `larder`: what the variable `LARDER` names, else the one beside this program, else the one on the path.
+/// Finds `larder`: the program that the variable `LARDER` names, else the one beside this program, else the one on the path.
 ///
 /// # Errors
-/// When there is none.
+/// Returns an error if there is none.
 pub fn larder() -> Result<PathBuf, ProgramError> {
     larder_by(env::var_os("LARDER"), &own())
 }
@@ -33,7 +33,7 @@ fn larder_by(named: Option<OsString>, own: &Path) -> Result<PathBuf, ProgramErro
     found.filter(|found| found.is_file()).ok_or(ProgramError::Named { path })
 }
 
-/// `larder-bench`: the one beside this program, else the one on the path; its name alone where there is none, and starting it fails.
+/// Finds `larder-bench`: the one beside this program, else the one on the path. Falls back to the bare name, so that starting it fails.
 #[must_use]
 pub fn larder_bench() -> PathBuf {
     let name = "larder-bench";
@@ -48,7 +48,7 @@ fn near(own: &Path, name: &str) -> Option<PathBuf> {
     Some(own.with_file_name(name)).filter(|file| file.is_file()).or_else(|| on_path(Path::new(name)))
 }
 
-/// Where a program is: on the path, or among the daemons, which are not on the path of every user.
+/// Finds a program on the path or in the directories for daemons, which aren't on the path of every user.
 pub(crate) fn on_path(name: &Path) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));

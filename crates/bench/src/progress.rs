@@ -1,4 +1,4 @@
-//! Progress of a run on a terminal: how far it is, and the rate, latency and errors of a load.
+//! Progress of a run on a terminal: the share that is done, and the rate, latency and errors of a load.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use crate::report::number;
 use crate::result::{Interval, Latencies};
 use crate::until::Until;
 
-/// Whether progress is shown on standard error. It isn't if that is no terminal.
+/// Whether progress is shown on standard error. It isn't shown if standard error is no terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Shown,
     Quiet,
 }
 
-/// Shows how a run goes until it is finished or dropped.
+/// Shows the progress of a run until it is finished or dropped.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
     goal: Until,
 }
 
-/// Requests since they were last shown.
+/// Requests since the last update of the display.
 #[derive(Debug, Default)]
 struct Recent {
     since_s: f64,
@@ -33,12 +33,12 @@ struct Recent {
     latency_max_us: u64,
 }
 
-/// A server that answered nothing by then speaks another protocol, or has nothing of what is expected.
+/// A server without one good response by then has another protocol, or none of the expected responses.
 const HOPELESS_AFTER_S: f64 = 1.0;
 const SHOWN_EACH_S: f64 = 0.5;
 
 impl Progress {
-    /// Shows how a load goes, which its observer counts.
+    /// Shows the progress of a load, which its observer counts.
     #[must_use]
     pub fn of_load(name: &str, goal: Until, style: Style) -> Self {
         let length = match goal {
@@ -48,7 +48,7 @@ impl Progress {
         Self::start(name, "{prefix}: {elapsed}, {percent} %{msg}", length, goal, style)
     }
 
-    /// Shows how much of a time is over.
+    /// Shows the elapsed share of a duration.
     pub(crate) fn of_time(name: &str, lasts: Duration, style: Style) -> Self {
         let template = format!("{{prefix}}: {{elapsed}} of {} s", lasts.as_secs());
         Self::start(name, &template, ms(lasts.as_secs_f64()), Until::Elapsed(lasts), style)
@@ -65,7 +65,7 @@ impl Progress {
         Self { bar, goal }
     }
 
-    /// For the load. It ends where the first second brings nothing but failures.
+    /// The observer of the load. It ends the load if the first second brings nothing but failures.
     pub fn observer(&self) -> impl Observer + use<> {
         let (bar, goal) = (self.bar.clone(), self.goal);
         let (mut requests, mut errors, mut recent) = (0, 0, Recent::default());
@@ -87,7 +87,7 @@ impl Progress {
         }
     }
 
-    /// Ends it, and clears the line.
+    /// Ends the progress display and clears its line.
     pub fn finish(self) {}
 }
 

@@ -1,4 +1,4 @@
-//! Numbers that look random, the same for the same seed.
+//! Pseudo-random numbers, the same for the same seed.
 
 use std::convert::Infallible;
 

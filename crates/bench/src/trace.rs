@@ -1,49 +1,49 @@
-//! Traces of keys for caches.
+//! Traces of key requests, for caches.
 //!
-//! The same settings give the same trace everywhere: a figure that a model has can be compared with one that a server has.
+//! The same settings give the same trace everywhere, so the figures of a model can be compared with those of a server.
 
 use rand_distr::{Distribution as _, Zipf};
 
 use crate::random::SplitMix;
 
-/// A sequence of key numbers without end.
+/// An endless sequence of key numbers.
 #[derive(Debug)]
 pub struct Trace {
     settings: TraceSettings,
     zipf: Zipf<f64>,
     random: SplitMix,
-    /// Keys of the scan that is under way, and the next key that never came before.
+    /// Keys left in the current scan, and the next key that has never been requested.
     scan_left: u64,
     scan_next: u64,
 }
 
-/// What a trace is like.
+/// Settings of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceSettings {
-    /// Different keys, those of scans not counted.
+    /// Number of distinct keys, without those of scans.
     pub keys: u64,
-    /// The key of rank r comes as often as 1 / r^exponent; above zero.
+    /// Zipf exponent: the key of rank r is requested as often as 1 / r^exponent. Above zero.
     pub exponent: f64,
     pub scans: Scans,
     pub seed: u64,
 }
 
-/// Whether there are runs of keys that come once and never again.
+/// Whether the trace has scans: runs of keys that are requested once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scans {
     None,
-    /// A fifth of all requests, each run a fiftieth of the keys.
+    /// Scans make up a fifth of all requests. Each run has a fiftieth of the number of keys.
     Some,
 }
 
-/// Runs are this part of the keys.
+/// Length of a run, as an inverse share of the keys.
 const SCAN_PART: u64 = 50;
-/// Requests of a scan for each that is none, as its inverse.
+/// Number of other requests per request of a scan.
 const REQUESTS_PER_SCANNED: u64 = 4;
 
 impl Trace {
     /// # Panics
-    /// Without keys, or with an exponent that is not above zero.
+    /// Panics if there are no keys, or if the exponent isn't above zero.
     #[must_use]
     pub fn new(settings: TraceSettings) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 keys")]
@@ -51,7 +51,7 @@ impl Trace {
         Self { settings, zipf, random: SplitMix::new(settings.seed), scan_left: 0, scan_next: settings.keys }
     }
 
-    /// Whether a scan is to begin: once in as many requests as give it its share of all.
+    /// Whether to begin a scan, with a probability that gives scans their share of all requests.
     fn begins_scan(&mut self) -> bool {
         let apart = self.settings.keys / SCAN_PART * REQUESTS_PER_SCANNED;
         self.settings.scans == Scans::Some && self.random.next().is_multiple_of(apart.max(1))
@@ -98,7 +98,7 @@ mod tests {
             counts[usize::from(key >= 10)] += 1;
             counts
         });
-        // 2.93 of 7.49: the sums of 1/r up to 10 and up to 1000.
+        // 2.93 / 7.49: the sums of 1/r up to 10 and up to 1000.
         assert!((38_000..41_000).contains(&counts[0]), "{counts:?}");
     }
 }

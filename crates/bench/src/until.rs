@@ -1,8 +1,8 @@
-//! When a load ends: the same for every kind of load and for its progress.
+//! The end of a load, for every kind of load and for its progress.
 
 use std::time::Duration;
 
-/// When a load ends.
+/// The condition that ends a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// After this many requests, answered or failed.
@@ -11,7 +11,7 @@ pub enum Until {
 }
 
 impl Until {
-    /// How long the load lasts, where that is known before.
+    /// Duration of the load, if it is known in advance.
     pub(crate) fn duration(self) -> Option<Duration> {
         match self {
             Self::Requests(_) => None,

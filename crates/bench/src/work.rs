@@ -1,4 +1,4 @@
-//! Runs the workers of a load on threads of their own, and puts together what they tell.
+//! Runs the workers of a load on threads, and merges their results.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,27 +13,27 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::observe::Observer;
 use crate::result::{Interval, Latencies, Timeline};
 
-/// The length of a slice of time, after which a worker tells what it counted.
+/// Length of a time slice, after which a worker reports its counts.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
-/// What happened in one slice of time.
+/// Counts of one time slice.
 #[derive(Debug, Default)]
 pub(crate) struct Slice {
     pub(crate) latencies: Latencies,
     pub(crate) errors: u64,
 }
 
-/// Told each slice when it is over; a break is to end the load.
+/// Receives each slice when it ends. A break ends the load.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(Slice) -> ControlFlow<()>;
 
-/// What the workers leave.
+/// Merged results of the workers.
 #[derive(Debug)]
 pub(crate) struct Worked<W> {
     pub(crate) workers: Vec<W>,
     pub(crate) latencies: Latencies,
     pub(crate) timeline: Timeline,
     pub(crate) elapsed: Duration,
-    /// Of the threads, user and system.
+    /// CPU time of the threads, user and system.
     pub(crate) cpu: Duration,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn on_threads<W: Send>(
     gather(done, slices, start)
 }
 
-/// What one worker leaves.
+/// Result of one worker.
 struct Done<W> {
     worker: W,
     outcome: io::Result<()>,
@@ -121,11 +121,11 @@ impl Teller<'_> {
     }
 }
 
-/// Slices of time of all workers, put together in order.
+/// Time slices of all workers, merged in order.
 struct Slices {
-    /// How many slices each worker has told.
+    /// Number of slices that each worker has reported.
     told: Vec<usize>,
-    /// Slices that not all workers have told yet; the first is number `complete`.
+    /// Slices that some worker hasn't reported yet. The first is number `complete`.
     open: VecDeque<Slice>,
     complete: usize,
     latencies: Latencies,
@@ -151,7 +151,7 @@ impl Slices {
     ) {
         while let Ok((worker, slice)) = receiver.recv() {
             self.take(worker, slice);
-            // The last one waits for the end: its length is not known before.
+            // The last slice waits for the end, since its length isn't known before.
             while self.told.iter().all(|told| *told > self.complete + 1) {
                 let (interval, slice) = self.close_first(SLICE);
                 if observer.observe(&interval, &slice.latencies).is_break() {

@@ -1,4 +1,4 @@
-//! The HTTP load on servers that do as they are told, good and bad.
+//! The HTTP load on scripted servers, conforming and misbehaving.
 
 mod null;
 mod server;
@@ -277,8 +277,8 @@ fn requests_that_find_no_connection_are_told_as_unsent() {
     assert_eq!((run.requests, run.errors.timeout, run.unsent), (0, 1, 49), "{run:?}");
 }
 
-/// What coordinated omission is: a closed loop asks nothing while the server stands still, and so sees one slow answer
-/// per connection, where a tenth of all that would have come had to wait.
+/// Demonstrates coordinated omission: a closed loop sends nothing while the server stalls, so it sees one slow answer per
+/// connection, although a tenth of all requests would have had to wait.
 #[test]
 fn a_planted_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
     let stall = Stall { length: Duration::from_millis(100), every: Duration::from_millis(500) };
@@ -291,7 +291,7 @@ fn a_planted_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
     };
     let open = measure(Pace::Open { per_second: 1000.0 });
     assert!(open.latency.max_us >= 95_000, "{:?}", open.latency);
-    // A request due every millisecond: of 900, a hundred wait for 50 ms on average.
+    // A request is due every millisecond: of 900, a hundred wait for 50 ms on average.
     assert!(open.latency.p99_us >= 60_000, "{:?}", open.latency);
     let closed = measure(Pace::Closed);
     assert!(closed.latency.max_us >= 95_000, "{:?}", closed.latency);

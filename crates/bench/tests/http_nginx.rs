@@ -1,4 +1,4 @@
-//! The HTTP load on nginx: HTTP/2 and TLS as others speak them.
+//! The HTTP load on nginx, as an independent implementation of HTTP/2 and TLS.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bench::http::{HttpLoad, LoadError, Protocol, Reuse, Session, Trust, Until, r
 use bench::result::{Errors, Run};
 use testkit::{Authority, Nginx, Port};
 
-/// nginx with a second address that speaks TLS, or HTTP/2 without it.
+/// nginx with a second address for TLS, or for HTTP/2 without TLS.
 struct Server {
     _nginx: Nginx,
     port: Port,

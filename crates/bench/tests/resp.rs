@@ -1,4 +1,4 @@
-//! The load on Redis-protocol servers: real ones, the null server, and servers that answer wrongly.
+//! The load on Redis-protocol servers: real ones, the null server, and servers with wrong replies.
 
 mod null;
 mod scripted;
@@ -27,7 +27,7 @@ fn load(address: SocketAddr) -> RespLoad {
     }
 }
 
-/// Makes a load that has to be without errors, and gives the counts of the replies.
+/// Runs a load that must have no errors, and returns the counts of the replies.
 #[track_caller]
 fn good(load: &RespLoad) -> Vec<(String, u64)> {
     prepare(load).expect("the keys can be set");
@@ -41,7 +41,7 @@ fn good(load: &RespLoad) -> Vec<(String, u64)> {
     run.outcomes.into_iter().map(|outcome| (outcome.name, outcome.count)).collect()
 }
 
-/// The three commands come equally often, but for the last round of each connection.
+/// Asserts that the three commands are equally frequent, except in the last round of each connection.
 #[track_caller]
 fn assert_workflow(outcomes: &[(String, u64)], load: &RespLoad) {
     let names: Vec<&str> = outcomes.iter().map(|(name, _)| name.as_str()).collect();
@@ -127,7 +127,7 @@ fn cluster_gets_each_command_where_its_slot_is() {
         let keys: u32 = node.command("DBSIZE")[1..].parse().expect("a number");
         assert!((10..60).contains(&keys), "{keys} of 100 keys on one of three nodes");
     }
-    // Without --cluster most slots are elsewhere, and nobody follows.
+    // Without --cluster, most slots are on other nodes, and redirections aren't followed.
     let run = run(&load(cluster.nodes()[0].address()), &mut ()).expect("it can be reached").run;
     assert_eq!(run.requests + run.errors.wrong, 600);
     assert!(run.errors.wrong > 200, "{:?}", run.errors);
@@ -237,10 +237,10 @@ fn unit_separator_replies_are_verified() {
     }
 }
 
-/// What is asked, the reply, requests that were answered right and wrong, and the name of the outcome.
+/// The command, the reply, the numbers of right and wrong answers, and the name of the outcome.
 type ReplyCase<'a> = (Workload, &'a [u8], [u64; 2], &'a str);
 
-/// Gives one reply to one request, and what was asked.
+/// Gives one reply to one request, and returns the request.
 #[track_caller]
 fn check_reply(protocol: Protocol, (workload, reply, expected, outcome): ReplyCase<'_>) -> Vec<u8> {
     let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);

@@ -1,4 +1,4 @@
-//! `larder-bench experiment`: a whole experiment, and whether it came out as expected.
+//! `larder-bench experiment`: runs an experiment and judges its result.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(crate) struct ExperimentArguments {
     outputs: OutputArguments,
 }
 
-/// As of the test of poor-man-s-cache.
+/// Options of the `kv` experiment, as in the test of poor-man-s-cache.
 #[derive(Args, Debug)]
 struct SuiteArguments {
     /// Run only the pipelined suites (kv)
@@ -119,7 +119,7 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
     judge(&report)
 }
 
-/// For completions, too.
+/// A parser with the names of all experiments, which shell completions use too.
 fn experiment() -> impl TypedValueParser<Value = Experiment> {
     let names = PossibleValuesParser::new(Experiment::ALL.map(|experiment| experiment.name));
     names.try_map(|name| Experiment::named(&name).context("a name of the list above"))
@@ -135,7 +135,7 @@ fn listed(indent: &str) -> String {
     Experiment::ALL.map(line).join("\n")
 }
 
-/// The report names those that failed.
+/// Fails if an expectation failed. The report names it.
 fn judge(report: &Report) -> anyhow::Result<()> {
     let failed = report.expectations.iter().filter(|expectation| !expectation.holds).count();
     ensure!(failed == 0, "{failed} of {} expectations did not hold", report.expectations.len());

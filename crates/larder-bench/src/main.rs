@@ -1,7 +1,7 @@
-//! The `larder-bench` binary: the command line of the load generator, of its reports and of experiments.
+//! The `larder-bench` binary: command line of the load generator, of its reports and of experiments.
 //!
-//! Reads arguments and files, shows results; what is measured and how it is shown stands in the crate `bench`. Knows servers as processes
-//! only: an experiment starts `larder` as its users do.
+//! Reads arguments and files, and prints results. The crate `bench` measures and renders. Servers are only known as processes: an
+//! experiment starts `larder` as its users do.
 
 mod experiment;
 mod http;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     terminal::run("larder-bench", || output::finished(run(command_line::read::<Cli>(definition()).command)))
 }
 
-/// All commands and options, with their variables.
+/// All commands and options, with their environment variables.
 fn definition() -> clap::Command {
     command_line::with_variables(Cli::command())
 }
@@ -75,7 +75,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// As they were called before measuring had a program of its own.
+    /// The variables keep the names from before the load generator had its own program.
     #[test]
     fn variables_begin_with_the_name_of_the_program() {
         let names = command_line::variables(&definition());
@@ -83,7 +83,7 @@ mod tests {
         assert!(names.iter().all(|name| name.starts_with("LARDER_BENCH_")), "{names:?}");
     }
 
-    /// Options with a list of values.
+    /// Options with a fixed set of values.
     #[test]
     fn the_guide_has_every_protocol_and_workload() {
         let guide = include_str!("../../../docs/operate/bench.md");
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// What the pages tell people to type.
+    /// The commands that the pages show.
     #[test]
     fn commands_of_the_documentation_are_accepted() {
         let lines = testkit::documented_commands("larder-bench");

@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &NullHttpArguments) -> anyhow::Result<()> {
     serve(arguments.listen, settings.bind(arguments.listen))
 }
 
-/// Prints where it listens, and serves.
+/// Prints the address, and serves.
 pub(super) fn serve(address: SocketAddr, bound: io::Result<NullServer>) -> anyhow::Result<()> {
     let server = bound.with_context(|| format!("can't listen at {address}"))?;
     output::result(&server.address().to_string());

@@ -1,4 +1,4 @@
-//! Where a report goes: the same arguments for every command that ends with one.
+//! Destinations of a report: the same arguments for every command that ends with a report.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use bench::{interrupt, report};
 use clap::Args;
 use terminal::output;
 
-/// The table goes to standard output, unless the JSON goes there.
+/// Output options. The table goes to standard output, unless the JSON goes there.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArguments {
@@ -24,12 +24,12 @@ pub(crate) struct OutputArguments {
 }
 
 impl OutputArguments {
-    /// Makes a load, shows it as a report with this title, and writes the files that were asked for. A load in which something failed is a
-    /// failed command, which a script sees by its exit status.
+    /// Runs a load, shows it as a report with this title, and writes the requested files. A load with failures is a failed
+    /// command, so that scripts notice by the exit status.
     ///
     /// # Errors
     ///
-    /// Those of the load and of [`Self::write`]; and when a request failed.
+    /// Returns the errors of the load and of [`Self::write`], and one if a request failed.
     pub(crate) fn of_load(
         &self,
         title: &str,
@@ -56,22 +56,22 @@ impl OutputArguments {
         Ok(())
     }
 
-    /// Tries what is to be written before minutes of load go into it, and changes nothing.
+    /// Checks that the requested files can be written, before minutes of load are spent. Changes nothing.
     ///
     /// # Errors
     ///
-    /// When a file can't be written.
+    /// Returns an error if a file can't be written.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let files = [&self.json, &self.html].into_iter().flatten();
         files.filter(|path| path.as_os_str() != "-").try_for_each(|path| try_file(path))
     }
 
-    /// Shows `report` and writes the files that were asked for.
+    /// Shows `report` and writes the requested files.
     ///
     /// # Errors
     ///
-    /// When a file can't be written, the table having been shown; and when what it shows was ended early, after all
-    /// is written, so that a script does not take it for the whole.
+    /// Returns an error if a file can't be written, after the table was shown. Also returns an error if the run was ended early,
+    /// after everything was written, so that a script doesn't take the report for a complete one.
     pub(crate) fn write(&self, report: &Report) -> anyhow::Result<()> {
         match &self.json {
             Some(path) if path.as_os_str() == "-" => output::result(report::write(report).trim_end()),
@@ -93,7 +93,7 @@ fn write_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     fs::write(path, content).with_context(|| not_writable(path))
 }
 
-/// Opens a file for writing, and leaves it as it was. A pipe would end for its reader with that: it is not tried.
+/// Opens a file for writing without changing it. Pipes are skipped: closing one would end it for its reader.
 fn try_file(path: &Path) -> anyhow::Result<()> {
     let before = fs::metadata(path).ok();
     if before.as_ref().is_some_and(|before| !before.is_file() && !before.is_dir()) {

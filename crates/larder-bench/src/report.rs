@@ -1,4 +1,4 @@
-//! `larder-bench report`: shows reports that were written before.
+//! `larder-bench report`: shows saved reports.
 
 use std::path::{Path, PathBuf};
 

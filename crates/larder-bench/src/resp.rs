@@ -155,7 +155,7 @@ struct Amount {
     timeout: Duration,
 }
 
-/// Makes the load and shows what came of it.
+/// Runs the load and prints the result.
 pub(super) fn run(arguments: &RespArguments) -> anyhow::Result<()> {
     let load = load(arguments)?;
     arguments.outputs.of_load("Load on a Redis-protocol server", || Ok(vec![measure(arguments, &load)?]))
@@ -163,7 +163,7 @@ pub(super) fn run(arguments: &RespArguments) -> anyhow::Result<()> {
 
 fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
     let server = Server::start(&arguments.server, || Ok(load.address))?;
-    // What comes before the load is not to count for the server either.
+    // The preparation must not count as the server's cost either.
     bench::resp::prepare(load).context("can't start the load")?;
     let style = if arguments.quiet { Style::Quiet } else { Style::Shown };
     let mut problem = None;
@@ -222,7 +222,7 @@ fn login(commands: &Commands) -> anyhow::Result<Option<Login>> {
 
 const DURATION: Duration = Duration::from_secs(10);
 
-/// Also as `larder kv` prints it. What a URL may have beside it (a user, a database) has options of its own, or none.
+/// Parses an address, also in the form that `larder kv` prints. A user or a database in a URL has an option of its own, or none.
 fn address(text: &str) -> Result<String, String> {
     if text.starts_with("rediss://") {
         return Err("TLS is not spoken here: give an address without it".into());

@@ -1,4 +1,4 @@
-//! The server under load: started where it is asked for, and watched.
+//! The server under load: started on request, and watched.
 
 use std::net::SocketAddr;
 
@@ -25,14 +25,14 @@ pub(super) struct ServerArguments {
     server_core: Option<usize>,
 }
 
-/// Stops what it started when it is dropped.
+/// The server that this program may have started. Stopped on drop.
 pub(super) struct Server {
     _process: Option<ServerProcess>,
     probe: Option<ServerProbe>,
 }
 
 impl Server {
-    /// Starts the server, if there is a command for it, and waits until it listens there.
+    /// Starts the server, if there is a command for it, and waits until it listens on the address.
     pub(super) fn start(
         arguments: &ServerArguments,
         address: impl FnOnce() -> anyhow::Result<SocketAddr>,
@@ -52,7 +52,7 @@ impl Server {
         Ok(Self { _process: process, probe })
     }
 
-    /// Makes a load with its progress, which Ctrl-C ends early, and adds what the server spends, if that was asked for.
+    /// Runs a load with progress, which Ctrl-C ends early, and adds the server's cost, if requested.
     pub(super) fn under(
         &self,
         progress: Progress,

@@ -1,4 +1,4 @@
-//! The command line of `larder-bench` from outside: what is made from its definition, and what it says of wrong arguments.
+//! The command line of `larder-bench` from outside: generated outputs, and errors about wrong arguments.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -40,7 +40,7 @@ fn wrong_arguments_are_told_by_their_reader() {
     check("resp rediss://localhost:6379", "TLS is not spoken here");
 }
 
-/// Nobody listens there, and no experiment begins: it is not the load that fails.
+/// Nothing listens on the address and no experiment begins, so the failure isn't that of a load.
 #[test]
 fn files_are_tried_before_the_load() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -58,7 +58,7 @@ fn files_are_tried_before_the_load() {
             assert!(output.stderr.contains(&wrong), "{command} {option}: {}", output.stderr);
         }
     }
-    // What can be written is as it was, and what was not there still isn't.
+    // Writable files are unchanged, and missing files are still missing.
     let output =
         bench(&format!("http http://127.0.0.1:1/ -n 1 --quiet --json {file} --html {place}/page.html"));
     assert!(output.stderr.contains("can't connect to 127.0.0.1:1"), "{}", output.stderr);
@@ -92,7 +92,7 @@ fn larder_is_found_by_its_variable_beside_or_on_the_path() {
         larder.into_iter().for_each(|name| {
             command.env("LARDER", name);
         });
-        // A process that another test has just forked may hold the copy open for writing until it runs its own program.
+        // Another test may just have forked a process that holds the copy open for writing until it calls exec.
         let output = wait::until("it runs", || match command.output() {
             Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
             ended => Some(ended.expect("it runs")),
@@ -106,7 +106,7 @@ fn larder_is_found_by_its_variable_beside_or_on_the_path() {
     assert!(
         told(Some("/nonexistent/larder")).contains("LARDER names /nonexistent/larder, which is no program")
     );
-    // It is started, and is no server.
+    // The command is started, but it isn't a server.
     let ended = told(Some("/bin/false"));
     assert!(ended.contains("\"/bin/false origin ") && ended.contains("ended (exit status: 1)"), "{ended}");
     assert!(ended.contains("it wrote nothing"), "{ended}");
@@ -135,7 +135,7 @@ fn each_command_has_a_page() {
     }
 }
 
-/// What bash offers behind `line`, asked as its TAB does.
+/// Completions that bash offers for `line`, requested as its TAB key does.
 fn offered(line: &str) -> String {
     let script = r#"
         . /dev/fd/3 3<<<"$1" || exit

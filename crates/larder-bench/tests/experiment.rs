@@ -26,11 +26,11 @@ fn coalescing_runs_judges_and_leaves_its_files() {
     assert!(page.contains("Requests at clients and at the origin, collapse = off") && page.contains("<svg"));
 }
 
-/// One of several servers at a time.
+/// Serialises the experiments, each of which runs several servers.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs an experiment for a moment, and gives the names of its runs. Everything holds that has none of these words in it: what is a
-/// matter of time needs longer, and a calm machine.
+/// Runs a short experiment, and returns the names of its runs. All expectations must hold, except those that contain one of these
+/// words: they depend on time, and need a longer run on a calm machine.
 fn for_a_moment(arguments: &[&str], but: &[&str]) -> Vec<String> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let output = experiment(&[arguments, &["--quiet", "--json", "-"]].concat());
@@ -61,7 +61,7 @@ fn a_gateway_that_shares_a_store_is_as_good_as_one_alone() {
     assert_eq!(runs, ["no cache", "memory", "shared store"]);
 }
 
-/// Runs suites of poor-man-s-cache, and gives the runs and what was expected of them.
+/// Runs suites of poor-man-s-cache, and returns the runs and their expectations.
 fn suites(arguments: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
     let output = experiment(&[&["kv", "--quiet", "--json", "-"], arguments].concat()).succeeded();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

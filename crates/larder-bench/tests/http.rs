@@ -33,7 +33,7 @@ fn a_load_is_told_as_json_and_as_a_table() {
     assert!(table.contains(&address), "{table}");
 }
 
-/// Whatever it is that fails, a script sees it by the exit status.
+/// The exit status shows a failure to scripts, whatever its cause.
 #[test]
 fn a_failed_expectation_is_a_failed_run() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -61,7 +61,7 @@ fn a_failed_expectation_is_a_failed_run() {
     check("http://127.0.0.1:1/ -n 1", 1, "can't connect to 127.0.0.1:1");
 }
 
-/// What the figures of a comparison are of.
+/// The report says how many rounds its figures come from.
 #[test]
 fn a_comparison_says_how_many_rounds_there_were() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -83,7 +83,7 @@ fn an_open_loop_finds_a_stall() {
     assert!(p99_us.is_some_and(|latency_us| latency_us > 50_000), "{told}");
 }
 
-/// `larder-bench http` with a rate that leaves the origin of the test at ease, ended by Ctrl-C after some answers.
+/// Runs `larder-bench http` at a rate that the test's origin can easily serve, and sends Ctrl-C after some responses.
 #[track_caller]
 fn interrupted(arguments: &str) -> (ExitStatus, String, String) {
     let origin = ScriptedOrigin::fixed("", "hello");
@@ -147,7 +147,7 @@ fn an_access_log_is_replayed() {
     }
 }
 
-/// The log that the gateway writes, not one that a test has made up.
+/// Uses a log that the gateway has written, not a made-up one.
 #[test]
 fn access_logs_of_the_gateway_are_replayed() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "ok");
@@ -186,7 +186,7 @@ fn what_a_server_spends_is_told() {
     assert!(told["runs"][0]["server"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{told}");
 }
 
-/// Its processor time would be that of another process.
+/// The CPU time would be that of the other process.
 #[test]
 fn a_server_is_not_started_where_another_one_listens() {
     let other = ScriptedOrigin::fixed("", "another");

@@ -33,7 +33,7 @@ fn a_load_on_redis_is_told_as_json_and_as_a_table() {
     assert!(table.contains(&address.to_string()), "{table}");
 }
 
-/// As `larder kv` prints its address.
+/// The form in which `larder kv` prints its address.
 #[test]
 fn an_address_may_be_a_url() {
     let redis = Redis::start("");
@@ -55,7 +55,7 @@ fn the_null_server_answers_a_load_with_fixed_values() {
         (Some(3000), Some(0)),
         "{told}"
     );
-    // Without --fixed-values it expects what the server can't know.
+    // Without --fixed-values it expects values that the server can't know.
     let output = bench(&format!("{address} --value-size 100 -n 300 -c 1 --pipeline 30 --json -"));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(told["runs"][0]["errors"]["wrong"], 100, "{told}");
@@ -67,7 +67,7 @@ fn the_null_server_answers_a_load_with_fixed_values() {
     );
 }
 
-/// For a second, not for as long as it was asked for.
+/// It ends after a second, not after the requested duration.
 #[test]
 fn a_server_of_another_protocol_is_a_failed_run() {
     let origin = ScriptedOrigin::fixed("", "hello");

@@ -1,4 +1,4 @@
-//! The client that a request counts for, where limits hold for each client.
+//! The client that a request counts for, in limits per client.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ impl TrustedProxies {
     }
 }
 
-/// Whether one of the networks contains an address. An IPv4 address may be written as an IPv6 one.
+/// Whether one of the networks contains an address, which may be an IPv4 address written as an IPv6 one.
 #[inline]
 pub fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     let address = address.to_canonical();
@@ -68,8 +68,8 @@ pub fn address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> IpAddr
     known_address_of(request, trusted).unwrap_or_else(|_| request.peer.ip())
 }
 
-/// Returns the source of a request, for counts. `None` if a trusted proxy names no address, or none that can be read: it may be
-/// any client behind the proxy.
+/// Returns the source of a request, for counts. `None` if a trusted proxy names no address, or an unreadable one: the source may
+/// then be any client behind the proxy.
 #[inline]
 pub fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> Option<IpAddr> {
     match request.peer.trust {
@@ -81,7 +81,7 @@ pub fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> 
 /// Returns the source of a request as [`address_of`] does, for decisions that must not be made for another client.
 ///
 /// # Errors
-/// A trusted proxy names the client in a way that can't be read.
+/// Returns an error if a trusted proxy names the client in a form that can't be read.
 #[inline]
 pub fn known_address_of(
     request: &RequestHead<'_>,
@@ -99,15 +99,14 @@ fn named(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Result<Option<IpA
     Route::read(lines, trusted).client
 }
 
-/// The client is named, but not readably: `unknown`, a name, an unfinished quotation, or more hops away than are read.
+/// The client is named, but can't be read: `unknown`, a name, an unfinished quotation, or more hops away than are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownClient;
 
-/// Hops of a request that came from a trusted proxy, and how far they are trusted.
+/// Hops of a request that came from a trusted proxy, and the number of them that are trusted.
 ///
-/// The client is the last hop that is not itself a trusted proxy: anybody may have written the elements before it. If all are
-/// trusted proxies, the first of them made the request. The element that names the client, and those after it, were written by
-/// trusted proxies.
+/// The client is the last hop that isn't a trusted proxy itself: anybody may have written the elements before it. If all hops are
+/// trusted proxies, the first of them made the request. Trusted proxies wrote the element that names the client, and those after it.
 #[derive(Debug)]
 pub struct Route<'a> {
     pub hops: Hops<'a>,
@@ -168,7 +167,7 @@ mod tests {
         check("forwarded", "proto=https;for=\"[2001:db8::1]\"", Some("2001:db8::1"));
         check("forwarded", "proto=https", None);
         check("forwarded", "for=\"1.1.1.1, for=\"[2001:db8::1]:4711\"", Some("2001:db8::1"));
-        // An unfinished quotation that a client began hides nothing after it.
+        // An unfinished quotation begun by a client hides nothing after it.
         check("forwarded", "for=\"192.0.2.1, for=192.0.2.2", Some("192.0.2.2"));
         check("forwarded", "for=192.0.2.1, for=evil, for=10.0.0.2", None);
         check("forwarded", "for=192.0.2.1;x=\"a;for=6.6.6.6\"", Some("192.0.2.1"));

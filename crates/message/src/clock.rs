@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use caching::Timestamp;
 
-/// Returns the time of the wall clock. A clock before 1970 counts as 1970: ages are then too small, never negative.
+/// Returns the time of the wall clock. A clock before 1970 counts as 1970, so ages are too small but never negative.
 pub fn now() -> Timestamp {
     #[cfg(feature = "test-clock")]
     if let Ok(now) = test::WALL.try_with(test::Wall::now) {
@@ -14,9 +14,9 @@ pub fn now() -> Timestamp {
     Timestamp::from_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Correction of a response's time of arrival, for comparison with the origin's `Date`, if the store's clock is so far ahead. A clock
-/// here that is ahead makes responses look older than they are, and the store's clock shows that. There is no correction if it would
-/// make them older, or if the clocks are so far apart that the store's may be wrong.
+/// Returns the correction of a response's time of arrival, for comparison with the origin's `Date`, from the lead of the store's
+/// clock. A local clock that is ahead makes responses look older than they are; the store's clock shows by how much. The
+/// correction is 0 if it would make responses older, or if the clocks are so far apart that the store's may be wrong.
 pub fn corrected_by_ms(ahead_ms: i64) -> i64 {
     if (-CORRECTION_MAX_MS..0).contains(&ahead_ms) { ahead_ms } else { 0 }
 }
@@ -37,7 +37,7 @@ mod tests {
     }
 }
 
-/// Clocks for tests, each of one task.
+/// Clocks for tests, each for one task.
 #[cfg(feature = "test-clock")]
 pub mod test {
     use caching::Timestamp;
@@ -47,7 +47,7 @@ pub mod test {
         pub static WALL: Wall;
     }
 
-    /// Wall clock that follows the time of the runtime, which a test may pause.
+    /// Wall clock that follows the runtime's clock, which a test may pause.
     #[derive(Clone, Copy, Debug)]
     pub struct Wall {
         pub begun: Instant,

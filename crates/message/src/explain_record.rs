@@ -1,7 +1,6 @@
-//! Decisions noted in the steps of an exchange, for `larder explain`.
+//! Decisions recorded during an exchange, for `larder explain`.
 //!
-//! Every step notes its decision in the record that the request carries. Requests of clients carry none: the price is one
-//! comparison per step.
+//! Each step adds its decision to the record that the request carries. Requests of clients carry no record, which costs one comparison per step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +9,7 @@ use caching::explain::Finding;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Decisions noted so far. Shared between the request and the forward that it starts.
+/// The decisions so far, shared by the request and the forward that it starts.
 #[derive(Debug, Default)]
 pub struct Record {
     findings: Mutex<Vec<Finding>>,
@@ -27,20 +26,20 @@ impl Record {
         }
     }
 
-    /// Takes the decisions, in their order.
+    /// Takes the decisions, in order.
     #[inline]
     pub fn take(&self) -> Vec<Finding> {
         std::mem::take(&mut *self.findings.lock())
     }
 
-    /// Announces that a forward will note more until the guard is dropped.
+    /// Announces a forward, which may add decisions until the guard is dropped.
     #[inline]
     pub fn open(self: &Arc<Self>) -> OpenRecord {
         self.open.fetch_add(1, Ordering::AcqRel);
         OpenRecord(Arc::clone(self))
     }
 
-    /// Resolves when no forward notes any more.
+    /// Resolves when no forward is running.
     pub async fn closed(&self) {
         loop {
             let closed = self.closed.notified();
@@ -72,7 +71,7 @@ impl Drop for OpenRecord {
     }
 }
 
-/// Notes a finding, if there is a record.
+/// Adds a finding, if there is a record.
 #[inline]
 pub fn note(record: Option<&Arc<Record>>, finding: impl FnOnce() -> Finding) {
     if let Some(record) = record {

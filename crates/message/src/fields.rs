@@ -1,7 +1,7 @@
 //! Header field lines packed into one allocation, in the order they arrived.
 //!
-//! A `HeaderMap` costs an allocation per value and forgets the order of different names. Packed lines are
-//! at the same time the HTTP/1.1 wire form: a stored response's head is sent by copying one slice.
+//! A `HeaderMap` costs an allocation per value and loses the order of different names. Packed lines are also the HTTP/1.1 wire
+//! form, so the head of a stored response is sent by copying one slice.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub struct PackedFields {
     spans: Vec<LineSpan>,
 }
 
-/// A header section to be kept, in as few bytes as it needs: one allocation.
+/// A header section for storage: one allocation of the exact size.
 #[derive(Clone, Debug)]
 pub struct KeptFields {
     /// The wire form, followed by the spans.
@@ -31,12 +31,12 @@ pub struct Fields<'a> {
     spans: &'a [LineSpan],
 }
 
-/// Lengths of a line's name and value. For kept lines also whether a 304 repeats them, so that this need not be decided with
-/// every 304. Four bytes, because there is one for each line of each stored response.
+/// Lengths of a line's name and value. Kept lines also record whether a 304 repeats them, so that not every 304 has to decide.
+/// The span has four bytes because each line of each stored response has one.
 type LineSpan = [u8; 4];
 
 const BELONGS_IN_304: u32 = 1 << 31;
-/// A length did not fit: the name ends at the first colon, the value at the first CR, which they can't contain.
+/// Marks a span whose lengths didn't fit. The name then ends at the first colon and the value at the first CR, which they can't contain.
 const IS_UNMEASURED: u32 = 1 << 30;
 const NAME_SHIFT: u32 = 24;
 const NAME_BYTES_MAX: usize = 0x3f;
@@ -135,7 +135,7 @@ impl PackedFields {
         self.push(name, value);
     }
 
-    /// Appends an element to a list.
+    /// Appends an element to a list field.
     #[inline]
     pub fn append_to_list(&mut self, name: &str, element: &[&[u8]]) {
         if self.value(name).is_none() {
@@ -179,7 +179,7 @@ impl PackedFields {
         self.view().lines()
     }
 
-    /// Borrowed lines in the form that `caching` takes.
+    /// The lines, borrowed, in the form that `caching` takes.
     #[inline]
     pub fn to_lines(&self) -> Vec<FieldLine<'_>> {
         self.lines().collect()
@@ -210,7 +210,7 @@ impl KeptFields {
         self.view().lines()
     }
 
-    /// Borrowed lines in the form that `caching` takes.
+    /// The lines, borrowed, in the form that `caching` takes.
     #[inline]
     pub fn to_lines(&self) -> Vec<FieldLine<'_>> {
         self.lines().collect()
@@ -233,7 +233,7 @@ impl From<PackedFields> for KeptFields {
     #[inline]
     fn from(packed: PackedFields) -> Self {
         let wire_bytes = packed.wire.len();
-        // Of exact size: the spare capacity of a list that grew would be kept too.
+        // The exact size, since the spare capacity of a grown list would stay allocated.
         let mut bytes = Vec::with_capacity(wire_bytes + size_of_val(&packed.spans[..]));
         bytes.extend_from_slice(&packed.wire);
         for (span, (name, _)) in packed.spans.iter().zip(packed.lines()) {
@@ -254,7 +254,7 @@ impl<'a> Fields<'a> {
 
     #[inline]
     pub fn lines(self) -> impl ExactSizeIterator<Item = FieldLine<'a>> + Clone {
-        // Checking the whole section costs less than checking each name; only an odd value makes that necessary.
+        // Checking the whole section costs less than checking each name. Names are only checked one by one if a value isn't UTF-8.
         let text = std::str::from_utf8(self.wire).ok();
         self.parts().map(move |part| {
             let name = text.and_then(|text| text.get(part.name()));
@@ -262,13 +262,13 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Lines that a 304 repeats; the fields must be kept ones.
+    /// Lines that a 304 repeats. The fields must be kept ones.
     #[inline]
     pub fn lines_of_304(self) -> impl Iterator<Item = FieldLine<'a>> {
         self.parts().filter(|part| part.belongs_in_304).map(move |part| self.line(part))
     }
 
-    /// Lines that a 304 repeats, in wire form, with adjacent lines together.
+    /// Lines that a 304 repeats, in wire form, with adjacent lines joined.
     #[inline]
     pub fn wire_of_304(self) -> impl Iterator<Item = &'a [u8]> {
         let mut parts = self.parts();
@@ -303,7 +303,7 @@ impl<'a> Fields<'a> {
         self.parts().filter(move |part| self.is_called(*part, name)).map(move |part| self.value_in(part))
     }
 
-    /// Compares the length first, which most names differ by; and bytes, since only returned names have to be text.
+    /// Compares the lengths first, since most names differ in length, and then bytes, since only returned names have to be text.
     #[inline]
     fn is_called(self, part: Part, name: &str) -> bool {
         part.name_bytes == name.len() && self.wire[part.name()].eq_ignore_ascii_case(name.as_bytes())
@@ -341,7 +341,7 @@ impl Part {
     }
 }
 
-/// Positions of the lines, one by one. Skipping a line costs an addition.
+/// Iterator over the positions of lines. Skipping a line costs an addition.
 #[derive(Clone)]
 struct Parts<'a> {
     wire: &'a [u8],
@@ -381,7 +381,7 @@ fn measured(wire: &[u8]) -> (usize, usize) {
     (name_bytes, line_bytes - name_bytes - SEPARATOR.len())
 }
 
-/// The lines of a header map, equal names together.
+/// The lines of a header map, with equal names together.
 #[inline]
 pub fn map_lines(map: &http::HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
     map.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))

@@ -1,4 +1,4 @@
-//! Request heads in the form common to both protocols, borrowed and owned.
+//! Request heads in a form common to both protocols, borrowed and owned.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::explain_record::Record;
 use crate::fields::PackedFields;
 use crate::timeline::Timeline;
 
-/// URI scheme of the target, by the connection or a trusted proxy.
+/// URI scheme of the target, from the connection or a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     Http,
@@ -46,7 +46,7 @@ impl Version {
         }
     }
 
-    /// Version as in `Via` (RFC 9110 section 7.6.3).
+    /// The version as written in `Via` (RFC 9110 section 7.6.3).
     #[inline]
     pub fn received_protocol(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Version {
         }
     }
 
-    /// Version as in spans.
+    /// The version as written in spans.
     #[inline]
     pub fn of_protocol(self) -> &'static str {
         match self {
@@ -76,19 +76,19 @@ impl Version {
     }
 }
 
-/// A client connection, for its whole life.
+/// A client connection, for its lifetime.
 #[derive(Clone, Debug)]
 pub struct ClientEnd {
     pub peer: Peer,
     pub tls: Option<Arc<TlsSession>>,
 }
 
-/// Result of a TLS handshake. Shared by the requests of a connection, which only refer to it.
+/// Result of a TLS handshake, shared by all requests of a connection.
 #[derive(Debug)]
 pub struct TlsSession {
     /// Protocol version: `TLSv1.2`, `TLSv1.3`.
     pub version: &'static str,
-    /// The server name that the client asked for (RFC 6066 section 3).
+    /// Server name requested by the client (RFC 6066 section 3).
     pub server_name: Option<Box<str>>,
 }
 
@@ -97,7 +97,7 @@ pub struct TlsSession {
 pub struct Peer {
     /// The client's address, from the PROXY protocol if it is in use.
     pub address: SocketAddr,
-    /// Whether its forwarding fields are trusted.
+    /// Whether the peer's forwarding fields are trusted.
     pub trust: Trust,
     /// Scheme of the connection itself.
     pub scheme: Scheme,
@@ -123,13 +123,13 @@ pub struct RequestHead<'a> {
     pub method: &'a str,
     pub scheme: Scheme,
     pub authority: &'a str,
-    /// Starts with `/`, or is `*` (only OPTIONS).
+    /// Starts with `/`, or is `*` (OPTIONS only).
     pub path_and_query: &'a str,
     pub version: Version,
     pub fields: &'a [FieldLine<'a>],
-    /// Whether `Connection` names any of the fields.
+    /// Whether `Connection` names any field.
     pub nominations: Nominations,
-    /// Fields sent to the origin, once they have been prepared (after the rewriting of its site).
+    /// Prepared fields for the origin, after the rewriting of the site.
     pub sent: Option<&'a [FieldLine<'a>]>,
     /// Field lines that are part of the cache key.
     pub keyed: &'a [u8],
@@ -165,7 +165,7 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// Whether `Connection` names fields that end here.
+/// Whether `Connection` names fields that aren't forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nominations {
     None,

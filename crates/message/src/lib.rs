@@ -1,12 +1,12 @@
-//! Messages of either protocol, as the gateway uses them: heads, fields, trailers, the client that a request counts for, and the
-//! records of an exchange.
+//! Messages of either protocol in the form that the gateway uses: heads, fields, trailers, the client that a request counts for,
+//! and records of an exchange.
 //!
 //! Nothing here opens a connection or reads a configuration.
 //!
-//! Two records of an exchange are optional, and cost one comparison per step where there is none:
+//! Two records of an exchange are optional. A missing record costs one comparison per step:
 //!
-//! - [`explain_record`] holds the decisions of `larder explain URL`. Each step notes its own decision as a sentence with values and a
-//!   section, so that nothing is evaluated a second time. Requests of clients carry no record.
+//! - [`explain_record`] holds the decisions of `larder explain URL`. Each step adds its own decision as a sentence with values and
+//!   a section, so that nothing is evaluated twice. Requests of clients carry no record.
 //! - [`timeline`] holds the times from which spans and `Server-Timing` are made (`docs/internals/tracing.md`).
 
 pub mod client;

@@ -1,4 +1,4 @@
-//! Size of the pieces of a body.
+//! Size limits for pieces of a body.
 
 use store::Slice;
 
@@ -10,9 +10,9 @@ pub struct PieceMax {
 }
 
 impl PieceMax {
-    /// For a stream that can send files. Bounds the work of a connection before it yields.
+    /// For a stream that can send files. Limits the work of a connection before it yields.
     pub const SENT: Self = Self { in_place_bytes: 256 << 10, in_file_bytes: 256 << 10 };
-    /// For a stream that can't: file contents are copied, and the copy is not counted as stored. The size of a TLS record.
+    /// For a stream that can't send files: contents are copied, and the copy doesn't count as stored. The size of a TLS record.
     pub const COPIED: Self = Self { in_file_bytes: 16 << 10, ..Self::SENT };
 
     #[inline]
@@ -21,7 +21,7 @@ impl PieceMax {
         bytes_max.min(slice.len())
     }
 
-    /// Shortens a slice to the largest piece.
+    /// Shortens a slice to the limit.
     #[inline]
     pub fn limit(self, mut slice: Slice) -> Slice {
         slice.truncate(self.bytes(&slice));

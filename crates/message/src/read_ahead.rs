@@ -1,8 +1,8 @@
 //! A stream that reads ahead while more data is waiting.
 //!
-//! A TLS layer reads 4 KiB at a time, and an HTTP/2 layer the beginning of a frame and then its rest, so that a large body costs
-//! several system calls for each of its records and frames. A read that fills all its room is followed by one with more room.
-//! Connections that carry little never get there, and one that waits holds no buffer.
+//! A TLS layer reads 4 KiB at a time, and an HTTP/2 layer the start of a frame and then its rest, so a large body costs several
+//! system calls per record and frame. A read that fills its buffer is therefore followed by one with a larger buffer. Connections
+//! that carry little data never get there, and an idle connection holds no buffer.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -26,7 +26,7 @@ pub struct ReadAhead<S> {
     expected: Expected,
 }
 
-/// Expectation for the next read, from the last one.
+/// Expected size of the next read, from the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Little,
@@ -39,7 +39,7 @@ impl<S> ReadAhead<S> {
         Self::behind(Vec::new(), io)
     }
 
-    /// Stream that returns `early`, which has already been read, before it reads on.
+    /// Creates a stream that returns `early`, which has been read already, before it reads on.
     #[inline]
     pub fn behind(early: Vec<u8>, io: S) -> Self {
         Self { io, ahead: early, given: 0, expected: Expected::Little }
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns all there is, and notes the room of each read.
+    /// Returns all its data, and records the buffer size of each read.
     struct Source {
         left: usize,
         rooms: Vec<usize>,

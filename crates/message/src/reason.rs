@@ -1,9 +1,9 @@
-//! Reason codes: those of the policy, and those that the data plane adds.
+//! Reason codes: those of the policy and those of the data plane.
 
 use caching::{NotReused, NotStored, reason_codes};
 
 reason_codes! {
-    /// Codes that the data plane adds to those of the policy.
+    /// Reason codes of the data plane, in addition to those of the policy.
     pub enum Reason {
         KnownUncacheable = "known-uncacheable", "", "A response for this key could not be stored a short while ago (`uncacheable_for`).";
         Upgrade = "upgrade", "RFC 9110 section 7.8", "The request asks for another protocol, such as WebSocket.";
@@ -31,7 +31,7 @@ reason_codes! {
 }
 
 reason_codes! {
-    /// Reasons why the gateway answers a request itself, beside the codes of malformed requests
+    /// Reasons for which the gateway answers a request itself, besides the codes of malformed requests
     /// ([`RequestError`](http1::RequestError), [`BodyError`](http1::BodyError)) and of failed origins.
     pub enum Refused {
         AmbiguousPath = "ambiguous-path", "RFC 3986 section 6.2.2", "Origins read the path in several ways, so nobody can tell which rules hold for it: it has an encoded slash, a backslash, a double encoding, a semicolon, an empty segment, a dot segment or a control character that its rule does not allow (`spellings_allowed`); or, as some origins read it, it belongs to another site (`path_prefix`) than as it is written.";
@@ -69,13 +69,13 @@ reason_codes! {
     }
 }
 
-/// A `detail` of `Cache-Status`.
+/// A `detail` parameter of `Cache-Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     Reuse(NotReused),
     Store(NotStored),
     Here(Reason),
-    /// Failure of the origin: an error type of RFC 9209.
+    /// A failure of the origin: an error type of RFC 9209.
     Origin(&'static str),
 }
 
@@ -92,7 +92,7 @@ impl Detail {
 }
 
 impl Detail {
-    /// Finds the detail for the code in a note, which tells why a response was not stored.
+    /// Finds the detail for the code in a note, which says why a response wasn't stored.
     pub fn of_note(code: &[u8]) -> Option<Self> {
         let is = |known: &str| known.as_bytes() == code;
         let stored =
@@ -101,7 +101,7 @@ impl Detail {
         stored.or_else(here)
     }
 
-    /// The meaning, in a sentence.
+    /// The meaning, as a sentence.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Reuse(reason) => reason.meaning(),

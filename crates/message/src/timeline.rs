@@ -1,9 +1,9 @@
 //! Timings of an exchange: spans of a trace, and `Server-Timing` for clients that ask for it.
 //!
-//! Requests carry a timeline if the configuration asks for one; for all others the price is one comparison per step. A step only
-//! measures itself ([`measure`]); parent and destination of a span are decided here.
+//! Requests carry a timeline only if the configuration asks for one; otherwise it costs one comparison per step. A step only
+//! measures itself ([`measure`]); the parent and destination of its span are decided here.
 //!
-//! Not every timeline is recorded: one whose trace isn't sampled only knows the trace fields for the origin.
+//! A timeline whose trace isn't sampled records nothing. It only keeps the trace fields for the origin.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,12 +14,12 @@ use telemetry::trace::{
 };
 use tokio::time::Instant;
 
-/// Field by which a client asks for `Server-Timing`. It is not forwarded.
+/// Request field that asks for `Server-Timing`. It isn't forwarded.
 pub const ASKING_FIELD: &str = "larder-timing";
 pub const PARENT_FIELD: &str = "traceparent";
 pub const STATE_FIELD: &str = "tracestate";
 
-/// Stage of an exchange that takes time.
+/// A stage of an exchange that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Look-up in memory.
@@ -30,9 +30,9 @@ pub enum Stage {
     Lease,
     /// Waiting for the fetch of another request.
     Collapse,
-    /// Waiting for a place at the origin.
+    /// Waiting for a free slot at the origin.
     Queue,
-    /// Request to the origin, up to the head of its response.
+    /// Request to the origin, until the head of its response.
     Origin,
 }
 
@@ -44,7 +44,7 @@ impl Stage {
         self.span_name().trim_start_matches("larder.")
     }
 
-    /// Name of its span, unless that has the name of a request's method.
+    /// Name of the span, unless it is named after the request's method.
     fn span_name(self) -> &'static str {
         match self {
             Self::Local => "larder.local",
@@ -65,7 +65,7 @@ impl Stage {
 /// Position of a request in a trace.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// The span of the exchange; if the trace is not recorded, the parent that the request named.
+    /// Span of the exchange, or the parent named by the request if the trace isn't recorded.
     pub context: TraceContext,
     pub parent: Option<SpanId>,
     pub state: Option<Box<str>>,
@@ -84,7 +84,7 @@ pub struct Timeline {
     times: Mutex<[Option<Duration>; Stage::ALL.len()]>,
 }
 
-/// The span of the exchange until it ends, and the destination of spans.
+/// Open span of the exchange, and the destination of spans.
 #[derive(Debug)]
 struct Recording {
     sink: Arc<dyn SpanSink>,
@@ -99,12 +99,12 @@ struct Open {
     last_word: LastWord,
 }
 
-/// Meaning of a timeline that is dropped before its end was reported.
+/// Outcome of a timeline that is dropped before its end was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastWord {
-    /// The client did not wait for its response.
+    /// The client closed before it had its response.
     ClientGone,
-    /// Normal end of background work.
+    /// Background work ended normally.
     Done,
 }
 
@@ -143,7 +143,7 @@ impl Timeline {
         self
     }
 
-    /// Records the timeline, as the answer to a request.
+    /// Records the timeline as the server side of a request.
     #[inline]
     pub fn recorded(self, sink: Arc<dyn SpanSink>, name: &'static str, attributes: Vec<Attribute>) -> Self {
         let open = Open { name, kind: SpanKind::Server, attributes, last_word: LastWord::ClientGone };
@@ -156,7 +156,7 @@ impl Timeline {
         self
     }
 
-    /// Returns a timeline for background work that a request has started: in a trace of its own, linked to the request's.
+    /// Returns a timeline for background work that a request has started: in its own trace, linked to that of the request.
     #[inline]
     pub fn behind(&self, name: &'static str) -> Option<Self> {
         let sink = Arc::clone(&self.recording.as_ref()?.sink);
@@ -185,7 +185,7 @@ impl Timeline {
         self.standing.as_ref()?.state.as_deref()
     }
 
-    /// Trace and span for the access log: `None` if the trace is neither recorded nor known to anybody else.
+    /// Trace and span for the access log. `None` if the trace is neither recorded nor known to another party.
     #[inline]
     pub fn logged_context(&self) -> Option<TraceContext> {
         let standing = self.standing.as_ref()?;
@@ -243,7 +243,7 @@ impl Timeline {
         let total = now.saturating_duration_since(self.started);
         let stages = Stage::ALL.into_iter().map(|stage| (stage.word(), times[stage as usize]));
         for (word, time) in stages.chain([("total", Some(total))]) {
-            // Writing to a String cannot fail.
+            // Writing to a String can't fail.
             let _ = time.map(|time| write!(value, ", {word};dur={:.3}", time.as_secs_f64() * 1e3));
         }
         Some(value)
@@ -269,7 +269,7 @@ impl Drop for Timeline {
     }
 }
 
-/// A stage, measured until this is dropped.
+/// A running measurement of a stage, which ends on drop.
 #[derive(Debug)]
 pub struct Measuring {
     timeline: Arc<Timeline>,
@@ -352,7 +352,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Name of a request's span: the method if it is a known one, because span names must be few.
+/// Span name of a request: the method if it is a known one, because span names must be few.
 pub fn span_name(method: &str) -> &'static str {
     match method {
         "GET" => "GET",

@@ -1,4 +1,4 @@
-//! Figures of the memory tier: `cargo bench -p store`. Results with date and machine stand in `benches/README.md`.
+//! Benchmarks of the memory tier: `cargo bench -p store`. `benches/README.md` has results with date and machine.
 #![expect(clippy::print_stdout, reason = "a bench reports to the terminal")]
 
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use store::{Change, Memory, MemoryConfig, Placement, Segment};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Interface of a measured cache, so that others can be measured by the same code.
+/// Interface of a measured cache, so that the same code can measure others.
 trait Subject: Sync {
     fn new(bytes_max: u64, entry_bytes: u64) -> Self;
     fn get(&self, key: &[u8]) -> bool;
@@ -43,7 +43,7 @@ impl Subject for Memory<SampleRecord> {
     }
 }
 
-/// Each part runs in a process of its own, so that none measures memory that another has left.
+/// Runs each part in its own process, so that no part measures memory left by another.
 fn main() {
     let parts: [(&str, fn()); 4] = [
         ("overhead", overhead::<Memory<SampleRecord>>),
@@ -83,7 +83,7 @@ fn overhead<S: Subject>() {
 
 const GETS: u64 = 5_000_000;
 
-/// Keys as the gateway makes them: scheme, authority and path with lengths.
+/// A key as the gateway makes it: scheme, authority and path, each with its length.
 fn key(number: u64) -> Vec<u8> {
     format!("\x05https\x0fwww.example.com\x18/assets/item/{number:016x}").into_bytes()
 }
@@ -100,7 +100,7 @@ fn hot_get_ns<S: Subject>() -> f64 {
     })
 }
 
-/// Both cores read one key; the time is that of one of them.
+/// Both cores read one key; the time is per read of one core.
 fn one_hot_key_two_cores_ns<S: Subject>() -> f64 {
     let subject = S::new(64 << 20, 1 << 10);
     let key = key(1);
@@ -136,7 +136,7 @@ fn churn_ns<S: Subject>() -> f64 {
     start.elapsed().as_nanos() as f64 / ROUNDS as f64
 }
 
-/// Share of hits among the Zipf requests; `scan_share` of all requests are for keys that come once.
+/// Hit ratio of the Zipf requests. A share of `scan_share` of all requests is for keys that are requested once.
 fn hit_ratio<S: Subject>(scan_share: f64) -> f64 {
     const KEYS: u64 = 500_000;
     const REQUESTS: u64 = 1_500_000;
@@ -162,7 +162,7 @@ fn hit_ratio<S: Subject>(scan_share: f64) -> f64 {
 /// Weight of an entry in the hit ratio runs: a body of 700 bytes, its record, key and table entry.
 const ENTRY_BYTES: u64 = 1000;
 
-/// Bytes of 100,000 entries beyond their bodies of 1 KiB, per entry: by resident memory and as counted.
+/// Overhead per entry in bytes beyond a body of 1 KiB, with 100,000 entries: by resident memory, and as counted.
 fn overhead_bytes<S: Subject>() -> (f64, f64) {
     const ENTRIES: u64 = 100_000;
     let before = resident_bytes();
@@ -172,8 +172,8 @@ fn overhead_bytes<S: Subject>() -> (f64, f64) {
     (per_entry(resident_bytes() - before), per_entry(subject.counted_bytes()))
 }
 
-/// Twenty times the capacity in records and segments on two cores, in phases that suit each other badly, with the
-/// resident memory against the limit after each. The threads live through all phases, as those of a server do.
+/// Stores twenty times the capacity in records and segments on two cores, in phases with unlike sizes, and prints resident memory
+/// against the limit after each phase. The threads live through all phases, as those of a server do.
 fn resident_at_the_limit() {
     const BYTES_MAX: u64 = 256 << 20;
     let before = resident_bytes();
@@ -227,7 +227,7 @@ fn resident_bytes() -> u64 {
     pages.expect("the second field is the resident set") * 4096
 }
 
-/// A small generator with a fixed seed.
+/// A small random number generator with a fixed seed.
 struct Random(u64);
 
 impl Random {
@@ -243,7 +243,7 @@ impl Random {
     }
 }
 
-/// Draws ranks by inverting the summed weights.
+/// Draws ranks by inverting the cumulative weights.
 struct Zipf(Vec<f64>);
 
 impl Zipf {

@@ -1,8 +1,8 @@
-//! Each URL of a slow origin for itself, with and without a cache, at growing concurrency.
+//! Each URL of a slow origin separately, with and without a cache, at growing concurrency.
 //!
-//! The origin is slow as a database is: it answers two queries at a time, and the others queue. For every URL `n` requests over `c`
-//! connections, and so on to the next URL: through Larder, through an application in Node.js that keeps what it has asked for on `larder kv`,
-//! and to the origin. Some URLs are slower than the others. Shown is the mean per URL, with a ribbon of one standard deviation.
+//! The origin is slow like a database: it answers two queries at a time, and the others queue. Each URL gets `n` requests over `c` connections,
+//! one URL after the other: through Larder, through an application in Node.js that caches its queries in `larder kv`, and directly to the
+//! origin. Some URLs are slower than the others. The chart shows the mean per URL, with a ribbon of one standard deviation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,27 +28,27 @@ const GRID: [Cell; 4] = [
     Cell { n: 100, c: 20, urls: 47 },
 ];
 
-/// What a query takes: a fiftieth of what the database of the original took, so that all of them together take a minute.
+/// Time of a query: a fiftieth of that of the original's database, so that all queries together take a minute.
 const DELAY_MS: u64 = 20;
 
 /// Queries that the origin answers at the same time.
 const SLOTS: &str = "2";
 
-/// Every so many URLs one is slow.
+/// Every this many URLs, one is slow.
 const SLOW_EVERY: usize = 7;
 
-/// How much slower that one is.
+/// Factor by which a slow URL is slower.
 const SLOW_FACTOR: u64 = 3;
 
 const APP: &str = include_str!("cache_aside/app.mjs");
 
-/// One that answers from a cache.
+/// A server that answers from a cache.
 struct Way {
     name: &'static str,
     server: Server,
 }
 
-/// What a cell has measured.
+/// Results of a cell.
 struct Measured<'a> {
     cell: &'a Cell,
     cached: Vec<Run>,
@@ -101,7 +101,7 @@ fn description(package: Option<&Path>) -> String {
     )
 }
 
-/// Where the Node package was built, in the clone that the program runs or was built in.
+/// Location of the built Node package, in the clone where the program runs or was built.
 fn package() -> Option<PathBuf> {
     let program = std::env::current_exe().ok();
     let here = std::env::current_dir().ok();
@@ -114,7 +114,7 @@ fn package() -> Option<PathBuf> {
     })
 }
 
-/// Its store has to live as long as it does.
+/// Starts the application. Its store has to live as long as it does.
 fn add_application(
     stage: &mut Stage<'_>,
     package: &Path,
@@ -133,13 +133,13 @@ fn add_application(
     Ok(store)
 }
 
-/// The query makes the URLs of each cell its own, so that every cell begins with a cold cache.
+/// The query string makes the URLs of each cell distinct, so that every cell begins with a cold cache.
 fn target(cell: &Cell, url: usize) -> String {
     let slower = if url % SLOW_EVERY == SLOW_EVERY - 1 { SLOW_FACTOR } else { 1 };
     format!("/items/{url}?delay={}&cc=max-age=3600&n={}&c={}", DELAY_MS * slower, cell.n, cell.c)
 }
 
-/// Through each cache, after one request for each URL that fills it, and without one.
+/// Measures a cell through each cache, after one request per URL that fills it, and without a cache.
 fn measure<'a>(
     stage: &Stage<'_>,
     cell: &'a Cell,
@@ -182,7 +182,7 @@ fn chart(measured: &Measured<'_>) -> Chart {
     Chart::linear(&format!("urls-n{}-c{}", cell.n, cell.c), &title, ("URL", "Time (ms)"), series)
 }
 
-/// Behind the name of the cell.
+/// The part of the run's name after that of the cell.
 fn way_of(run: &Run) -> &str {
     run.name.split_once(", ").map_or(&*run.name, |(_, way)| way)
 }
@@ -214,7 +214,7 @@ fn saved(all: &[Measured<'_>], way: usize) -> Vec<(usize, f64)> {
     all.iter().map(|measured| (measured.cell.c, saved(measured))).collect()
 }
 
-/// Every URL for itself would be judged by a few requests each, which a busy machine holds up; the origin counts without error.
+/// Judges all URLs together by the origin's exact count. A verdict per URL would rest on a few requests, which a busy machine delays.
 fn from_cache(run: &Run, forwarded: u64) -> Expectation {
     Expectation {
         what: format!("{}: no request reaches the origin", run.name),
@@ -223,7 +223,7 @@ fn from_cache(run: &Run, forwarded: u64) -> Expectation {
     }
 }
 
-/// The ratio of the two means is one of the machine; what is saved is one of the queries that wait.
+/// The ratio of the two means depends on the machine; the saved time depends on the queries that wait.
 fn saves_more(name: &str, saved: &[(usize, f64)]) -> Expectation {
     Expectation {
         what: format!("{name}: the more connections, the more time is saved per request"),
@@ -242,7 +242,7 @@ fn slower(all: &[Measured<'_>]) -> Expectation {
     }
 }
 
-/// Of the fewest connections beside the most: in between, the number of requests per URL counts too.
+/// Compares the fewest connections with the most: in between, the number of requests per URL matters too.
 fn wider(all: &[Measured<'_>]) -> Expectation {
     let deviations: Vec<_> =
         all.iter().map(|measured| (measured.cell.c, measured.without.latency.sd_us / 1000.0)).collect();

@@ -1,7 +1,7 @@
 //! One small cached answer, from five kinds of servers: `ab -n 10000 -c 512` on `/cacheable`.
 //!
-//! Larder and nginx with a shared dictionary answer from their own memory; nginx with Lua, puma and Node ask Redis for
-//! every request. With keep-alive and without, several rounds in turn.
+//! Larder and nginx with a shared dictionary answer from their own memory; nginx with Lua, puma and Node ask Redis for every
+//! request. Measured with and without keep-alive, in several alternating rounds.
 
 use std::io;
 use std::path::Path;
@@ -18,10 +18,10 @@ use super::stage::{Server, Stage, free_address, program, write_filled};
 const REQUESTS: u64 = 10_000;
 const CONNECTIONS: usize = 512;
 
-/// The middle one counts.
+/// The median round counts.
 const ROUNDS: usize = 3;
 
-/// What is answered.
+/// The answer.
 const ANSWER: &str = "STUB_SERVICE";
 
 struct Contestant {
@@ -55,13 +55,13 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
 /// The servers of a run.
 struct Field {
     contestants: Vec<Contestant>,
-    /// Which programs this machine lacks, and how to get them.
+    /// Programs that this machine lacks, and how to install them.
     missing: Vec<String>,
-    /// Asked by the contestants, and stopped after them.
+    /// Servers that the contestants use, which are stopped after them.
     _behind: Vec<Server>,
 }
 
-/// Starts Larder and each of the others that is installed.
+/// Starts Larder, and each of the other servers that is installed.
 fn start_all(stage: &mut Stage<'_>) -> Result<Field, ExperimentError> {
     let origin = stage.origin(&["--workers", "1"])?;
     let mut missing = Vec::new();
@@ -86,7 +86,7 @@ fn start_all(stage: &mut Stage<'_>) -> Result<Field, ExperimentError> {
     Ok(Field { contestants, missing, _behind: redis.into_iter().chain([origin]).collect() })
 }
 
-/// The server, or nothing and a note where the machine lacks its program.
+/// Returns the server. If the machine lacks its program, returns `None` and adds a note.
 fn if_installed(
     server: Result<Server, ExperimentError>,
     missing: &mut Vec<String>,
@@ -110,7 +110,7 @@ const REDIS_ON_EVERY_HIT: &str = include_str!("edge/nginx_redis.conf");
 const PUMA: &str = include_str!("edge/cacheable.ru");
 const NODE: &str = include_str!("edge/cacheable.js");
 
-/// Redis with the answer in it.
+/// Starts Redis with the answer stored in it.
 fn redis(stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
     let redis = Store::Redis.start(stage)?;
     let stored = Client::connect(redis.address)
@@ -166,7 +166,7 @@ fn node(stage: &mut Stage<'_>, redis: &Server) -> Result<Server, ExperimentError
 }
 
 impl Contestant {
-    /// The mock origin has a resource of that many bytes for Larder; the others have one URL.
+    /// For Larder, the mock origin has a resource of the answer's size. The others have one URL.
     fn url(&self) -> String {
         match self.name {
             "larder" => self.server.url(&format!("/bytes/{}?cc=max-age=3600", ANSWER.len())),
@@ -175,7 +175,7 @@ impl Contestant {
     }
 }
 
-/// The median run of each contestant, in their order.
+/// Runs the rounds, and returns the median run of each contestant, in order.
 fn rounds(
     stage: &Stage<'_>,
     contestants: &[Contestant],
@@ -206,13 +206,13 @@ fn one(
     stage.load(&format!("{}, {words}", contestant.name), &load, &contestant.server)
 }
 
-/// The one with the median rate.
+/// The run with the median rate.
 fn middle(mut runs: Vec<Run>) -> Run {
     runs.sort_by(|one, other| one.requests_per_s.total_cmp(&other.requests_per_s));
     runs.swap_remove(runs.len() / 2)
 }
 
-/// Larder is the first.
+/// Compares Larder, which is the first run, with all others.
 fn ahead_of_all(runs: &[Run]) -> Expectation {
     let best = runs[1..].iter().max_by(|one, other| one.requests_per_s.total_cmp(&other.requests_per_s));
     let (rate, name) = best.map_or((0.0, "nobody"), |run| (run.requests_per_s, run.name.as_str()));

@@ -1,4 +1,4 @@
-//! What an experiment brings to its report, and why it may bring nothing.
+//! Findings of an experiment, and its errors.
 
 use std::io;
 
@@ -8,28 +8,28 @@ use crate::resp::RespError;
 use crate::result::{Chart, Expectation, Run};
 use crate::server::ServerError;
 
-/// Why an experiment came to no result.
+/// Why an experiment has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExperimentError {
-    /// Install what the message names.
+    /// A required program isn't installed.
     #[error("{program} is not installed; on Debian: apt-get install {package}")]
     Missing { program: String, package: String },
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// A file of the experiment.
+    /// A file of the experiment can't be made.
     #[error(transparent)]
     Peer(#[from] PeerError),
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
     Resp(#[from] RespError),
-    /// Files of the experiment, or the counters of its origin.
+    /// Reading or writing files of the experiment, or reading the counters of its origin, failed.
     #[error("{what}")]
     Io { what: String, source: io::Error },
 }
 
-/// What an experiment brings to its report.
+/// The parts that an experiment adds to its report.
 pub(super) struct Findings {
     pub(super) title: &'static str,
     pub(super) description: String,
@@ -38,7 +38,7 @@ pub(super) struct Findings {
     pub(super) expectations: Vec<Expectation>,
 }
 
-/// Every request of a run had an answer.
+/// Expects that every request of a run was answered.
 pub(super) fn all_answered(run: &Run) -> Expectation {
     let errors = run.errors.total();
     Expectation {

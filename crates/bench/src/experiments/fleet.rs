@@ -1,4 +1,4 @@
-//! Gateways that share a store, and clients that ask them by hand, one request at a time.
+//! Gateways that share a store, and clients with one request at a time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,13 +13,13 @@ use crate::result::{Errors, Latencies, Run};
 use super::findings::ExperimentError;
 use super::stage::{Server, Stage, free_address, io_error, metric, program};
 
-/// The same at all gateways: it is part of the cache key.
+/// The same at all gateways, since it is part of the cache key.
 pub(super) const HOST: &str = "shop.test";
 
-/// Room for all that an experiment stores.
+/// Enough memory for everything that an experiment stores.
 pub(super) const KV_MEMORY: [&str; 2] = ["--maxmemory", "4GiB"];
 
-/// What is shared.
+/// The kind of shared store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Store {
     Redis,
@@ -27,7 +27,7 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Starts it on a free port.
+    /// Starts the store on a free port.
     pub(super) fn start(self, stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
         let address = free_address()?;
         let command = match self {
@@ -48,28 +48,29 @@ impl Store {
     }
 }
 
-/// The tables of a configuration that shares the store there.
+/// Configuration that shares the store at this address.
 pub(super) fn shared(store: SocketAddr) -> String {
     format!("[store]\nremote = \"redis://{store}/0\"")
 }
 
-/// The same with time limits that a busy machine keeps: a gateway that has given a store up forwards for itself, as it should.
+/// Configuration that shares the store, with time limits that a busy machine can keep: a gateway that has given up on a store
+/// forwards by itself, as it should.
 pub(super) fn shared_patiently(store: SocketAddr) -> String {
     format!("[store.remote]\nurl = \"redis://{store}/0\"\nrecord_timeout = \"5s\"\nconnect_timeout = \"10s\"")
 }
 
-/// Waits until all know each other: before, each is a cache of its own.
+/// Waits until all gateways know each other. Until then, each is a cache of its own.
 pub(super) fn are_one(gateways: &[Server]) -> Result<(), ExperimentError> {
     let all = gateways.len() as u64;
     gateways.iter().try_for_each(|gateway| until(gateway, "larder_tier_instances", all))
 }
 
-/// Waits until the store has what a gateway has to write.
+/// Waits until a gateway's write-behind queue is flushed.
 pub(super) fn is_written(gateway: &Server) -> Result<(), ExperimentError> {
     until(gateway, "larder_tier_pending_keys", 0)
 }
 
-/// Waits until a metric of a gateway is that.
+/// Waits until a metric of a gateway has this value.
 pub(super) fn until(gateway: &Server, name: &str, wanted: u64) -> Result<(), ExperimentError> {
     let begun = Instant::now();
     while gateway.admin.and_then(|admin| metric(admin, name).ok()) != Some(wanted) {
@@ -92,11 +93,11 @@ pub(super) struct Answer {
     pub(super) latency: Duration,
 }
 
-/// By `Cache-Status`.
+/// Outcome according to `Cache-Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Hit,
-    /// For what another request fetched.
+    /// Waited for the fetch of another request.
     Waited,
     Forwarded,
     Failed,
@@ -134,7 +135,7 @@ impl Asker {
     }
 }
 
-/// A connection to a store, to measure what a question and its answer take.
+/// A connection to a store, which measures round trips.
 pub(super) struct RoundTrips {
     client: resp::Client,
     taken_us: Vec<f64>,
@@ -146,7 +147,7 @@ impl RoundTrips {
         Ok(Self { client, taken_us: Vec::new() })
     }
 
-    /// Asks once more.
+    /// Measures one more round trip.
     pub(super) fn ask(&mut self) -> Result<(), ExperimentError> {
         let asked = Instant::now();
         self.client.ask(&[b"PING"]).map_err(unanswered)?;
@@ -154,7 +155,7 @@ impl RoundTrips {
         Ok(())
     }
 
-    /// The median, in milliseconds.
+    /// The median round trip, in milliseconds.
     pub(super) fn median_ms(mut self) -> f64 {
         self.taken_us.sort_by(f64::total_cmp);
         percentile(&self.taken_us, 50) / 1e3
@@ -165,20 +166,20 @@ pub(super) fn unanswered(source: io::Error) -> ExperimentError {
     io_error("the store does not answer", source)
 }
 
-/// In milliseconds, in rising order.
+/// Latencies in milliseconds, in rising order.
 pub(super) fn latencies_ms<'a>(answers: impl Iterator<Item = &'a Answer>) -> Vec<f64> {
     let mut latencies: Vec<f64> = answers.map(|answer| answer.latency.as_secs_f64() * 1e3).collect();
     latencies.sort_by(f64::total_cmp);
     latencies
 }
 
-/// The value that so many percent do not exceed, as in the latencies of a run.
+/// The value that `percent` of the values don't exceed, as in the latencies of a run.
 pub(super) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// What the answers of a load come to.
+/// Summarises the answers of a load as a run.
 pub(super) fn run_of<'a>(name: &str, load: &str, answers: impl Iterator<Item = &'a Answer>) -> Run {
     let (mut latencies, mut failed, mut elapsed_s) = (Latencies::default(), 0, 0.0_f64);
     for answer in answers {

@@ -1,7 +1,7 @@
-//! Whole experiments: each starts the servers that it needs, loads them, stops them, and says what it expected.
+//! Whole experiments: each starts its servers, loads them, stops them, and judges the results.
 //!
-//! Every server listens on a free port of the loopback address, has a temporary folder of its own, and ends with the
-//! experiment, also when that fails or is interrupted.
+//! Every server listens on a free port of the loopback address, has its own temporary folder, and ends with the experiment, even
+//! if the experiment fails or is interrupted.
 
 mod cache_aside;
 mod coalescing;
@@ -21,17 +21,17 @@ use findings::Findings;
 pub use settings::{Contender, Settings, Suites, Way};
 use stage::Stage;
 
-/// What can be run.
+/// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// As it is called on the command line.
+    /// Name on the command line.
     pub name: &'static str,
     /// One line for a list of experiments.
     pub summary: &'static str,
     run: Script,
 }
 
-/// What an experiment does on its stage.
+/// The steps of an experiment.
 type Script = fn(&mut Stage<'_>) -> Result<Findings, ExperimentError>;
 
 const fn experiment(name: &'static str, summary: &'static str, run: Script) -> Experiment {
@@ -72,11 +72,11 @@ impl Experiment {
         Self::ALL.into_iter().find(|experiment| experiment.name == name)
     }
 
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a server is not installed or does not start, or a load can't be made. What does not come out as expected is no
-    /// error: it stands in the report.
+    /// Returns an error if a server isn't installed or doesn't start, or if a load can't be made. A failed expectation isn't an error: the
+    /// report has it.
     pub fn run(self, settings: &Settings) -> Result<Report, ExperimentError> {
         let mut stage = Stage::new(settings)?;
         let findings = (self.run)(&mut stage)?;

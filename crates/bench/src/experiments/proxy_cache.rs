@@ -1,7 +1,7 @@
-//! An API whose handlers cost CPU: what a cache in front of it is worth.
+//! An API whose handlers cost CPU time: the value of a cache in front of it.
 //!
-//! Ten connections ask for 503 URLs of five routes in turn; every handler is busy for a millisecond. Once without a
-//! cache, once with Larder's memory tier, after one pass over all URLs, and once with a store that another gateway has filled.
+//! Ten connections request 503 URLs of five routes in turn. Every handler is busy for a millisecond. The load runs without a
+//! cache, with Larder's memory tier after one pass over all URLs, and with a store that another gateway has filled.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use super::findings::{ExperimentError, Findings, all_answered};
 use super::fleet::{self, Store};
 use super::stage::{Server, Stage, origin_requests};
 
-/// Connections of the clients, one request at a time each.
+/// Connections of the clients, with one request at a time each.
 const CONNECTIONS: usize = 10;
 
-/// How long each variant is loaded.
+/// Duration of each load.
 const DURATION: Duration = Duration::from_secs(30);
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     let targets = targets();
-    // One thread, as the API of the original has: its handlers block it.
+    // One thread, as the original API has: its handlers block it.
     let origin = stage.origin(&["--workers", "1", "--cpu-ms", "1"])?;
     let none = loaded(stage, "no cache", &targets, &origin)?;
     let gateway = stage.gateway(&origin, "")?;
@@ -53,7 +53,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     })
 }
 
-/// 503 of them: the list, the statistics, five categories, 480 products and 16 users.
+/// 503 targets: the list, the statistics, five categories, 480 products and 16 users.
 fn targets() -> Vec<String> {
     const CATEGORIES: [&str; 5] = ["books", "clothing", "electronics", "home", "toys"];
     let single = ["/api/products", "/api/stats"].map(str::to_owned);
@@ -69,7 +69,7 @@ fn load(targets: &[String], server: &Server) -> Result<HttpLoad, ExperimentError
     load.connections = CONNECTIONS;
     for target in &mut load.targets {
         target.status = Some(200);
-        // Whoever is asked: it is part of the cache key.
+        // The same host for every server, since it is part of the cache key.
         target.fields.push(("Host".to_owned(), fleet::HOST.to_owned()));
     }
     Ok(load)
@@ -86,7 +86,7 @@ fn loaded(
     stage.load(name, &load, server)
 }
 
-/// With the number of requests that reached the API.
+/// Runs the load, and returns it with the number of requests that reached the API.
 fn cached(
     stage: &Stage<'_>,
     name: &str,
@@ -99,14 +99,14 @@ fn cached(
     Ok((run, origin_requests(origin.address)? - before))
 }
 
-/// Asks for every URL once.
+/// Requests every URL once.
 fn warm(stage: &Stage<'_>, targets: &[String], server: &Server) -> Result<(), ExperimentError> {
     let mut load = load(targets, server)?;
     load.until = Until::Requests(targets.len() as u64);
     stage.load("warm-up", &load, server).map(drop)
 }
 
-/// What expires within a run is fetched again; nothing else is.
+/// Only responses that expire within a run are fetched again.
 fn few_forwards(forwarded: u64, run: &Run) -> Expectation {
     Expectation {
         what: format!("{}: fewer than 1 % of the requests reach the API", run.name),
@@ -136,7 +136,7 @@ fn gains(none: &Run, run: &Run) -> [Expectation; 2] {
     ]
 }
 
-/// As published: 47,885 beside 48,263.
+/// The published figures are 47,885 and 48,263.
 fn as_without_store(memory: &Run, shared: &Run) -> Expectation {
     let ratio = shared.requests_per_s / memory.requests_per_s;
     Expectation {

@@ -1,4 +1,4 @@
-//! How many requests an origin has had, over time.
+//! Number of requests at an origin over time.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use crate::result::{Interval, Point, Run, Series};
 
-/// A count and when it was read.
+/// A count, and when it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) at_s: f64,
     pub(super) total: u64,
 }
 
-/// Reads a count once a second in a thread of its own, until it is told to finish.
+/// Reads a count once a second on its own thread, until it is finished.
 pub(super) struct Sampler {
     stop: SyncSender<()>,
     thread: JoinHandle<Vec<Sample>>,
 }
 
 impl Sampler {
-    /// `read` gives none where the count can't be had at that moment; that second has no sample.
+    /// Starts the sampler. If `read` returns `None`, the second has no sample.
     pub(super) fn start(mut read: impl FnMut() -> Option<u64> + Send + 'static) -> Self {
         let (stop, stopped) = sync_channel(0);
         let begin = Instant::now();
@@ -38,7 +38,7 @@ impl Sampler {
         Self { stop, thread }
     }
 
-    /// All samples, the last one of this moment.
+    /// Stops the sampler, and returns all samples with a last one taken now.
     pub(super) fn finish(self) -> Vec<Sample> {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
@@ -54,7 +54,7 @@ fn next_turn(elapsed: Duration) -> Duration {
     Duration::from_secs(1) - Duration::from_nanos(u64::from(elapsed.subsec_nanos()))
 }
 
-/// Growth between the first sample and the last.
+/// Growth from the first sample to the last.
 pub(super) fn growth(samples: &[Sample]) -> u64 {
     match samples {
         [first, .., last] => last.total.saturating_sub(first.total),
@@ -62,7 +62,7 @@ pub(super) fn growth(samples: &[Sample]) -> u64 {
     }
 }
 
-/// The largest growth between two neighbours.
+/// The largest growth between adjacent samples.
 pub(super) fn largest_step(samples: &[Sample]) -> u64 {
     samples.windows(2).map(growth).max().unwrap_or(0)
 }
@@ -76,7 +76,7 @@ pub(super) fn rate_series(name: &str, samples: &[Sample]) -> Series {
     Series { name: name.to_owned(), points: points.collect() }
 }
 
-/// Answers to the clients of a run, per second over time: as coarse as the samples of an origin beside it.
+/// Answers to the clients of a run, per second over time: as coarse as the samples of an origin.
 pub(super) fn client_series(name: &str, run: &Run) -> Series {
     let seconds = run.intervals.chunk_by(|one, next| one.at_s.floor() == next.at_s.floor());
     let point = |second: &[Interval]| {

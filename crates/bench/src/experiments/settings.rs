@@ -1,54 +1,53 @@
-//! How an experiment is run.
+//! Settings of an experiment.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::progress::Style;
 
-/// How an experiment is run.
+/// Settings of an experiment.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The binary that is measured, and whose mock origin is asked.
+    /// The binary to measure, which is also the mock origin.
     pub larder: PathBuf,
-    /// How long each load lasts, where the experiment is a matter of time; none for the time that it needs to show
-    /// what it is about.
+    /// Duration of each load, in timed experiments. `None` for the time that the experiment needs.
     pub duration: Option<Duration>,
-    /// Requests of each load, where the experiment is a matter of their number.
+    /// Requests of each load, in experiments with a fixed number of requests.
     pub requests: Option<u64>,
-    /// At the same time, where the experiment can have any number.
+    /// Concurrent connections, in experiments without a fixed number.
     pub connections: Option<usize>,
-    /// That share a store, beside one alone, where the experiment compares them.
+    /// Number of gateways that share a store, if the experiment compares them with one alone.
     pub instances: Option<usize>,
-    /// Of the experiment `kv`.
+    /// Settings of the experiment `kv`.
     pub suites: Suites,
     pub progress: Style,
 }
 
-/// Which of the suites are to run, and on whom.
+/// The suites to run, and the servers to run them on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Suites {
-    /// All of them without.
+    /// `None` for all.
     pub way: Option<Way>,
-    /// Commands in a batch; none for those of the published figures.
+    /// Commands per batch. `None` for the sizes of the published figures.
     pub batch: Option<usize>,
-    /// All of them without.
+    /// `None` for all.
     pub server: Option<Contender>,
 }
 
-/// A server, and how it is spoken to.
+/// A server and its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
-    /// In the protocol of poor-man-s-cache.
+    /// Larder with the protocol of poor-man-s-cache.
     LarderText,
-    /// As clients of Redis speak to it.
+    /// Larder with the Redis protocol.
     LarderResp,
     Redis,
 }
 
-/// How commands are sent.
+/// The way of sending commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// On connections that stay.
+    /// On persistent connections, without pipelining.
     OneByOne,
     Batches,
     ConnectionEach,

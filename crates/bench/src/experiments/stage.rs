@@ -1,4 +1,4 @@
-//! Where an experiment plays: its folder, its servers, its loads.
+//! The environment of an experiment: its folder, its servers, its loads.
 
 use std::fs;
 use std::io;
@@ -21,19 +21,19 @@ use crate::until::Until;
 use super::findings::{ExperimentError, Findings};
 use super::settings::Settings;
 
-/// See the file.
+/// The environment of an experiment.
 pub(super) struct Stage<'a> {
     pub(super) settings: &'a Settings,
     folder: TempDir,
     started_at: SystemTime,
-    /// Names folders.
+    /// Number of servers so far, which names their folders.
     servers: usize,
 }
 
 /// A server of the experiment.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    /// Of a gateway.
+    /// Admin listener of a gateway.
     pub(super) admin: Option<SocketAddr>,
     pub(super) process: ServerProcess,
 }
@@ -51,12 +51,12 @@ impl<'a> Stage<'a> {
         Ok(Self { settings, folder, started_at: SystemTime::now(), servers: 0 })
     }
 
-    /// How long a load lasts, unless the user said otherwise.
+    /// Duration of a load, unless the user chose another.
     pub(super) fn duration(&self, usual: Duration) -> Duration {
         self.settings.duration.unwrap_or(usual)
     }
 
-    /// How many requests a load has, unless the user said otherwise.
+    /// Number of requests of a load, unless the user chose another.
     pub(super) fn requests(&self, usual: u64) -> u64 {
         self.settings.requests.unwrap_or(usual)
     }
@@ -65,7 +65,7 @@ impl<'a> Stage<'a> {
         self.settings.connections.unwrap_or(usual)
     }
 
-    /// Larder's mock origin.
+    /// Starts Larder's mock origin.
     pub(super) fn origin(&mut self, arguments: &[&str]) -> Result<Server, ExperimentError> {
         let address = free_address()?;
         let mut command = Command::new(&self.settings.larder);
@@ -73,12 +73,12 @@ impl<'a> Stage<'a> {
         self.start(command, address)
     }
 
-    /// Larder in front of an origin; `site` are the keys of its site.
+    /// Starts Larder in front of an origin. `site` has the keys of its site.
     pub(super) fn gateway(&mut self, origin: &Server, site: &str) -> Result<Server, ExperimentError> {
         self.gateway_with(origin, "", site)
     }
 
-    /// The same with more tables of its configuration.
+    /// Starts Larder in front of an origin, with more tables in its configuration.
     pub(super) fn gateway_with(
         &mut self,
         origin: &Server,
@@ -98,13 +98,13 @@ impl<'a> Stage<'a> {
         Ok(Server { admin: Some(admin), ..self.start(command, address)? })
     }
 
-    /// Starts a command that listens at the address.
+    /// Starts a command that listens on the address.
     pub(super) fn start(&mut self, command: Command, address: SocketAddr) -> Result<Server, ExperimentError> {
         let process = ServerCommand::new(command, Ready::Listens(address)).start()?;
         Ok(Server { address, admin: None, process })
     }
 
-    /// A folder for one server, that every user can write to: some servers change theirs.
+    /// Creates a folder for one server that every user can write to, since some servers change their user.
     pub(super) fn new_folder(&mut self) -> Result<PathBuf, ExperimentError> {
         self.servers += 1;
         let folder = self.folder.path().join(format!("server-{}", self.servers));
@@ -112,12 +112,12 @@ impl<'a> Stage<'a> {
         Ok(folder)
     }
 
-    /// Makes a load; `server` is whose cost is measured.
+    /// Runs a load, and measures the cost of `server`.
     pub(super) fn load(&self, name: &str, load: &HttpLoad, server: &Server) -> Result<Run, ExperimentError> {
         self.watch(name, load.until, server, |observer| Ok(crate::http::run(load, observer)?))
     }
 
-    /// The same for any kind of load.
+    /// Runs any kind of load, and measures the cost of `server`.
     pub(super) fn watch(
         &self,
         name: &str,
@@ -150,20 +150,20 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// How often a URL was asked for at the mock origin.
+/// Number of requests for a URL at the mock origin.
 ///
 /// # Errors
-/// When the origin does not say.
+/// Returns an error if the origin doesn't answer.
 pub(super) fn origin_requests_of(origin: SocketAddr, url: &str) -> Result<u64, ExperimentError> {
     let query: String = url.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let text = tell(origin, &format!("/counters?url={query}")).map_err(uncounted)?;
     text.trim().parse().map_err(|_| uncounted(io::Error::other(format!("no count of requests: {text:?}"))))
 }
 
-/// How often the mock origin was asked for anything but its counts.
+/// Number of requests at the mock origin, except those for its counts.
 ///
 /// # Errors
-/// When the origin does not say.
+/// Returns an error if the origin doesn't answer.
 pub(super) fn origin_requests(origin: SocketAddr) -> Result<u64, ExperimentError> {
     let page = tell(origin, "/metrics").map_err(uncounted)?;
     let is_asked = |line: &&str| !["\"/metrics\"", "\"/counters"].iter().any(|route| line.contains(route));
@@ -175,10 +175,10 @@ fn uncounted(source: io::Error) -> ExperimentError {
     io_error("the origin does not tell its counts", source)
 }
 
-/// The sum over all labels of a metric.
+/// The sum of a metric over all labels.
 ///
 /// # Errors
-/// When nobody tells it there.
+/// Returns an error if the address doesn't serve metrics.
 pub(super) fn metric(address: SocketAddr, name: &str) -> io::Result<u64> {
     Ok(metric_sum(&tell(address, "/metrics")?, name))
 }
@@ -188,7 +188,7 @@ fn tell(origin: SocketAddr, path: &str) -> io::Result<String> {
     String::from_utf8(answer.body).map_err(io::Error::other)
 }
 
-/// The sum over all labels of a metric in Prometheus text form.
+/// The sum of a metric over all labels, in the Prometheus text format.
 fn metric_sum(page: &str, name: &str) -> u64 {
     let lines =
         page.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
@@ -203,13 +203,13 @@ pub(super) fn io_error(what: &str, source: io::Error) -> ExperimentError {
     ExperimentError::Io { what: what.to_owned(), source }
 }
 
-/// Where a program of others is.
+/// Location of a third-party program.
 pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, ExperimentError> {
     let missing = || ExperimentError::Missing { program: name.to_owned(), package: package.to_owned() };
     on_path(Path::new(name)).ok_or_else(missing)
 }
 
-/// A text with its places filled, written to a file.
+/// Writes a text with its placeholders filled to a file.
 pub(super) fn write_filled(
     file: &Path,
     template: &str,

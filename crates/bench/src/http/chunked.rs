@@ -1,8 +1,8 @@
-//! Steps over a chunked body (RFC 9112 section 7.1), trailer section included.
+//! Skips a chunked body (RFC 9112 section 7.1), trailer section included.
 
 use super::exchange::Malformed;
 
-/// Bytes of trailers and chunk extensions of one body; more is taken for an attack.
+/// Maximum size of trailers and chunk extensions of a body. A larger size is taken for an attack.
 const EXTRA_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
@@ -13,11 +13,11 @@ pub(super) struct Chunks {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum At {
-    /// Before the first digit of a chunk's size.
+    /// Before the first digit of a chunk size.
     #[default]
     Size,
     Digits(u64),
-    /// After the digits, up to the line feed.
+    /// After the digits, until the line feed.
     Extension(u64),
     Data(u64),
     DataReturn,
@@ -29,7 +29,7 @@ enum At {
 }
 
 impl Chunks {
-    /// Reads on: the bytes used, and whether the body ended with them.
+    /// Reads on. Returns the number of bytes used, and whether they end the body.
     pub(super) fn read(&mut self, input: &[u8]) -> Result<(usize, bool), Malformed> {
         let mut used = 0;
         while let Some(&byte) = input.get(used) {
@@ -68,7 +68,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// One more byte that means nothing here: the state stays.
+    /// Counts a byte without meaning here. The state doesn't change.
     fn extra(&mut self) -> Result<At, Malformed> {
         self.extra_bytes += 1;
         if self.extra_bytes > EXTRA_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! The protocol of a connection, without the connection: requests become bytes, bytes become answers.
+//! The protocol of a connection, without the socket: converts requests to bytes, and bytes to answers.
 
 use std::fmt::Debug;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::exchange::{Malformed, Pending, Sink, Then};
 use super::prepare::Prepared;
 
 pub(super) trait Codec: Debug + Send {
-    /// Says what has to be said first on a connection.
+    /// Appends the opening bytes of a connection, such as a preface.
     fn open(&mut self, _out: &mut Vec<u8>) {}
 
     /// Whether requests may be sent.
@@ -15,30 +15,30 @@ pub(super) trait Codec: Debug + Send {
         true
     }
 
-    /// How many requests it takes now.
+    /// Number of requests that the connection can take now.
     fn room(&self) -> usize;
 
-    /// When the request was sent that has waited longest.
+    /// When the oldest pending request was sent.
     fn oldest(&self) -> Option<Instant>;
 
-    /// Puts a request behind what is to be sent; a tag makes it conditional.
+    /// Appends a request to the output. A tag makes it conditional.
     fn begin(&mut self, pending: Pending, prepared: &Prepared, known_tag: Option<&[u8]>, out: &mut Vec<u8>);
 
-    /// Puts bytes of the protocol behind what is to be sent, if `begin` did not do that.
+    /// Appends pending protocol bytes to the output, if `begin` hasn't done so.
     fn flush(&mut self, _out: &mut Vec<u8>) {}
 
-    /// Reads what came; what has to be said to it goes behind what is to be sent.
+    /// Parses received bytes, and appends any reply that the protocol requires to the output.
     fn receive(&mut self, input: &[u8], sink: &mut dyn Sink, out: &mut Vec<u8>) -> Result<Then, Malformed>;
 
-    /// The server ended the connection, which may be the end of an answer too.
+    /// The server ended the connection, which may also end an answer.
     fn end(&mut self, _sink: &mut dyn Sink) {}
 
-    /// Whether an end of the connection now may have been meant for an idle one: no answer is half read, and the protocol
-    /// has no other way to say it.
+    /// Whether the server may have meant to close an idle connection if it closes now: no answer is half read, and the protocol
+    /// has no other signal for it.
     fn is_between(&self) -> bool {
         false
     }
 
-    /// Empties the protocol for the next connection and returns what has no answer, oldest request first.
+    /// Resets the protocol for the next connection, and returns the unanswered requests, oldest first.
     fn give_up(&mut self) -> Vec<Pending>;
 }

@@ -1,4 +1,4 @@
-//! Runs the workers of a load, and makes one result of what they tell.
+//! Runs the workers of a load, and merges their results.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,24 +12,22 @@ use crate::observe::Observer;
 use crate::result::{Interval, Latencies, Outcome, Run, Timeline};
 use crate::work::{self, Worked};
 
-/// Makes a load and tells what came of it. The observer sees each tenth of a second; when it has seen enough, the load
-/// ends early, with what there is.
+/// Runs a load and returns its result. The observer sees each tenth of a second, and can end the load early with the results so far.
 ///
 /// # Errors
 ///
-/// [`LoadError`] for settings that no load can follow, and for a server that was never reached. What goes wrong after
-/// that is counted in the run.
+/// Returns [`LoadError`] for settings that no load can follow, and for a server that was never reached. Later failures are counted in the run.
 pub fn run(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Run, LoadError> {
     Ok(measure(load, observer)?.into_run(load))
 }
 
-/// Makes loads of several sides in turn, so that what changes on the machine meanwhile changes for all: the first load
-/// of each side, the second of each side, and so on, every other time in reverse. One run per side; figures per URL are
-/// put together by URL. The observer sees all of them, one after the other.
+/// Runs the loads of several sides in turn, so that changes on the machine affect all sides: the first load of each side, the
+/// second of each side, and so on, in reverse order every other time. Returns one run per side, with figures per URL merged by
+/// URL. The observer sees all loads, one after the other.
 ///
 /// # Errors
 ///
-/// As with [`run`], and [`LoadError::Ended`] when the observer has seen enough before each side had its turn.
+/// Returns the errors of [`run`], and [`LoadError::Ended`] if the observer ends the load before each side had a round.
 pub fn run_in_turn(sides: &[Vec<HttpLoad>], observer: &mut dyn Observer) -> Result<Vec<Run>, LoadError> {
     let is_over = Cell::new(false);
     let mut observer = |interval: &Interval, latencies: &Latencies| {
@@ -96,7 +94,7 @@ fn round(
     Ok(collected.named(plan))
 }
 
-/// What all workers counted.
+/// Merged counts of all workers.
 struct Collected {
     tally: Tally,
     latencies: Latencies,
@@ -130,7 +128,7 @@ impl Collected {
         Measured { servers, figures: plan.figures.clone(), collected: self }
     }
 
-    /// Adds what came of a further load, as if it had followed.
+    /// Adds the results of a further load, as if it had followed this one.
     fn add(&mut self, other: Self) {
         self.tally.add(&other.tally);
         self.latencies.add(&other.latencies);
@@ -140,10 +138,10 @@ impl Collected {
     }
 }
 
-/// What came of a load, or of several on the same side, before it is summed up.
+/// Results of a load, or of several on the same side, before they are summarised.
 struct Measured {
     servers: Vec<String>,
-    /// The URLs that the tally has figures of, in the same order.
+    /// The URLs of the tally's figures, in the same order.
     figures: Vec<String>,
     collected: Collected,
 }

@@ -1,4 +1,4 @@
-//! One place for a connection: while the load runs it is filled again and again.
+//! A slot for a connection, which is filled again and again during the load.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -17,35 +17,35 @@ pub(super) struct Connection {
     pub(super) state: State,
     pub(super) transport: Option<Transport>,
     pub(super) codec: Box<dyn Codec>,
-    /// What is still to be sent, from `sent` on.
+    /// Bytes to send. Those before `sent` have been sent.
     pub(super) out: Vec<u8>,
     pub(super) sent: usize,
-    /// Taken from the schedule, and not yet begun.
+    /// Requests taken from the schedule that haven't begun.
     pub(super) next: VecDeque<Pending>,
     pub(super) is_resting: bool,
-    /// Stands in the worker's line of connections with room.
+    /// Whether it is in the worker's queue of connections with room.
     pub(super) is_in_line: bool,
     pub(super) log: Log,
-    /// Connections in a row that brought no answer.
+    /// Consecutive connections without an answer.
     pub(super) failures: u32,
 }
 
-/// What came of its requests.
+/// Results of the connection's requests.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    /// Since it was opened.
+    /// Number of answers since it was opened.
     pub(super) answers: u64,
-    /// The entity tag that came last for each request; empty unless they are asked for.
+    /// The last entity tag of each request. Empty unless tags are requested.
     pub(super) tags: HashMap<usize, Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Closed,
-    /// Since when.
+    /// Opening, since this time.
     Opening(Instant),
     Open,
-    /// Answered for good; the server is to close, since when.
+    /// All requests have been answered and the server is to close, since this time.
     Ending(Instant),
 }
 
@@ -70,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// How many requests it takes now, those in its own line included.
+    /// Number of requests that it can take now, including those in `next`.
     pub(super) fn room(&self) -> usize {
         if self.state != State::Open || self.is_resting { 0 } else { self.codec.room() }
     }

@@ -1,49 +1,49 @@
-//! Why a load could not be made.
+//! Errors of a load.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A load that could not begin, or never reached a server. What goes wrong later is counted, not returned.
+/// A load that couldn't begin, or never reached a server. Later failures are counted, not returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// Name at least one URL.
+    /// No URL was given.
     #[error("expected at least one URL")]
     NoTargets,
-    /// Correct the URL.
+    /// The URL is invalid.
     #[error("{url:?} isn't a valid URL: {why}")]
     BadUrl { url: String, why: String },
-    /// Correct the settings.
+    /// The settings are invalid.
     #[error("{0}")]
     Settings(String),
-    /// Correct the name, or the resolver.
+    /// The host name doesn't resolve.
     #[error("{host} has no address")]
     Resolve {
         host: String,
         #[source]
         source: io::Error,
     },
-    /// Start the server, or correct the address.
+    /// The server doesn't accept connections.
     #[error("can't connect to {address}")]
     Unreachable {
         address: String,
         #[source]
         source: io::Error,
     },
-    /// Correct the file of authorities.
+    /// The file has no readable certificates.
     #[error("{} isn't a PEM file with certificates", path.display())]
     Authorities {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// The TLS settings do not fit together.
+    /// The TLS settings don't fit together.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
-    /// Let the load run until each side had its turn.
+    /// The load was ended before each side had a round.
     #[error("the load was ended before each side had its turn")]
     Ended,
-    /// The system refused what the loop needs: sockets, epoll, a timer, a thread.
+    /// The system refused a resource of the loop: sockets, epoll, a timer, a thread.
     #[error("the system does not let the load run")]
     System(#[from] io::Error),
 }

@@ -1,45 +1,45 @@
-//! One request and its answer, as the connection's protocols and the tally speak of them.
+//! One request and its answer, as exchanged between protocols and tally.
 
 use std::time::Instant;
 
 /// A request that was taken from the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
-    /// Which of the plan's requests.
+    /// Index of the request in the plan.
     pub(super) request: usize,
-    /// From when its latency counts: when it was due, or when its turn came.
+    /// Start of its latency: when it was due, or when its turn came.
     pub(super) since: Instant,
-    /// When it was handed to its connection: from here the time limit counts.
+    /// When it was handed to its connection. The time limit starts here.
     pub(super) sent: Instant,
 }
 
-/// What came for a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Status(u16),
-    /// The server took the request back alone, and kept the connection (HTTP/2).
+    /// The server reset this request alone, and kept the connection (HTTP/2).
     Reset,
 }
 
-/// Receives answers as they come out of a connection's bytes.
+/// Receives the answers that are parsed from a connection's bytes.
 pub(super) trait Sink {
     fn answered(&mut self, pending: Pending, answer: Answer);
 
-    /// The first byte of a response has come, be it an interim one.
+    /// The first byte of a response has arrived, possibly of an interim one.
     fn first_byte(&mut self, pending: Pending);
 
-    /// The entity tag of the answer that is told next; only where they are asked for.
+    /// The entity tag of the next answer. Only called if tags are requested.
     fn entity_tag(&mut self, _request: usize, _tag: &[u8]) {}
 }
 
-/// Bytes that are not the protocol.
+/// The bytes violate the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
-/// Whether a connection may be used after what it received.
+/// Whether a connection can be used after the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,
-    /// No further request; what still waits is lost.
+    /// The connection takes no further request. Pending requests are lost.
     Close,
 }

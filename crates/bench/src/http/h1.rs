@@ -1,4 +1,4 @@
-//! HTTP/1.1 on one connection: requests go out in order, answers come back in the same order.
+//! HTTP/1.1 on one connection: requests are sent in order, and answers arrive in the same order.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub(super) struct H1 {
     waiting: VecDeque<(Pending, Body)>,
     reader: ResponseReader,
     tags: Tags,
-    /// The first byte of the oldest request's response was told; an interim response is no second one.
+    /// Whether the first byte of the oldest request's response was reported. An interim response is not reported again.
     is_first_byte_told: bool,
 }
 
@@ -103,7 +103,7 @@ impl Codec for H1 {
     }
 }
 
-/// Bytes that no request asked for. A server that gives a connection up may say so with a response (408).
+/// Handles bytes without a request. A server that closes a connection may announce it with a response (408).
 fn unasked(input: &[u8]) -> Result<Then, Malformed> {
     let begin = b"HTTP/1.";
     if begin.iter().zip(input).all(|(expected, seen)| expected == seen) {

@@ -1,8 +1,8 @@
-//! HTTP/2 on one connection, spoken by the crate `h2` over bytes in memory.
+//! HTTP/2 on one connection, with the crate `h2` over bytes in memory.
 //!
-//! The crate is asynchronous and wants a socket. It gets a [`Pipe`], and is polled when bytes have come or requests are to go out: the worker's
-//! loop stays the only one, without a runtime. Windows are opened as wide as they go, server push is refused, and the header table of
-//! responses has no size, so that a response costs the generator little.
+//! The crate is asynchronous and needs a socket. It gets a [`Pipe`], and is polled when bytes have arrived or requests are to be
+//! sent, so the worker's loop needs no runtime. Windows are as large as possible, server push is refused, and the header table
+//! for responses has size 0, so that a response costs the generator little.
 
 use std::io;
 use std::pin::Pin;
@@ -31,18 +31,18 @@ pub(super) struct H2 {
     pipe: Pipe,
     session: Option<Session>,
     exchanges: FuturesUnordered<Exchange>,
-    /// Requests that the connection did not take, or whose server goes away.
+    /// Requests that the connection didn't take, or whose server sent GOAWAY.
     left: Vec<Pending>,
     woken: Arc<Woken>,
     has_heard: bool,
 }
 
-/// A connection that lasts.
+/// An open connection.
 #[derive(Debug)]
 struct Session {
     requests: SendRequest<Bytes>,
     connection: Connection<Pipe, Bytes>,
-    /// No further request goes out.
+    /// Whether no further request is sent.
     is_closing: bool,
     end: Option<Result<Then, Malformed>>,
 }
@@ -60,7 +60,7 @@ impl H2 {
         }
     }
 
-    /// Lets the crate work with what came, until it has nothing more to do.
+    /// Polls the crate with the received bytes until it makes no more progress.
     fn advance(&mut self, sink: &mut dyn Sink) {
         let waker = Waker::from(Arc::clone(&self.woken));
         let cx = &mut Context::from_waker(&waker);
@@ -214,7 +214,7 @@ impl Future for Exchange {
     }
 }
 
-/// Steps over the body.
+/// Skips the body.
 fn drain(status: u16, body: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Outcome> {
     loop {
         match std::task::ready!(body.poll_data(cx)) {
@@ -228,7 +228,7 @@ fn drain(status: u16, body: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Outco
     }
 }
 
-/// Says that something can go on.
+/// A waker that sets a flag.
 #[derive(Debug, Default)]
 struct Woken(AtomicBool);
 
@@ -238,7 +238,7 @@ impl Wake for Woken {
     }
 }
 
-/// Bytes from the socket, and those for it.
+/// Bytes from the socket, and bytes for it.
 #[derive(Clone, Debug, Default)]
 struct Pipe(Arc<Mutex<PipeBytes>>);
 

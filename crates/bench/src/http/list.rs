@@ -1,4 +1,4 @@
-//! What to ask for, read from files: lists of URLs, and access logs to replay.
+//! Requests read from files: lists of URLs, and access logs to replay.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use time::macros::format_description;
 use super::LoadError;
 use super::load::{Target, Url};
 
-/// What is wrong with a line.
+/// A line that can't be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct ListError {
@@ -20,12 +20,12 @@ pub struct ListError {
     pub what: String,
 }
 
-/// Reads a list: in each line a URL, or a method and a URL. Empty lines and those with `#` first are left out. A path
-/// stands for itself behind `base`.
+/// Reads a list with a URL, or a method and a URL, per line. Empty lines and those that begin with `#` are skipped. A path is appended to
+/// `base`.
 ///
 /// # Errors
 ///
-/// The first line that is neither.
+/// Returns an error for the first line that can't be parsed.
 pub fn targets(text: &str, base: Option<&Url>) -> Result<Vec<Target>, ListError> {
     let mut targets = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -44,7 +44,7 @@ pub fn targets(text: &str, base: Option<&Url>) -> Result<Vec<Target>, ListError>
     Ok(targets)
 }
 
-/// A URL, or a path behind the base.
+/// Parses a URL, or a path relative to the base.
 fn at(url: &str, base: Option<&Url>) -> Result<Target, LoadError> {
     match base {
         Some(base) if url.starts_with('/') => {
@@ -54,14 +54,14 @@ fn at(url: &str, base: Option<&Url>) -> Result<Target, LoadError> {
     }
 }
 
-/// Requests out of an access log, in its order.
+/// Requests of an access log, in its order.
 #[derive(Debug, Default)]
 pub struct Recording {
     pub targets: Vec<Target>,
-    /// When each was made, from the first on; those of one second are spread over it where the log knows no more.
+    /// When each request was made, relative to the first. Requests of the same second are spread over it if the log has no finer times.
     pub due: Vec<Duration>,
-    /// Lines whose request can't be made again: other methods than `GET` and `HEAD`, whose bodies no log has,
-    /// targets with escapes of the log, requests that were none, and a last line that was cut off.
+    /// Number of lines whose request can't be repeated: methods other than `GET` and `HEAD`, whose bodies aren't in the log, targets
+    /// with escapes added by the log, malformed requests, and a truncated last line.
     pub skipped: usize,
 }
 
@@ -69,10 +69,10 @@ pub struct Recording {
 ///
 /// # Errors
 ///
-/// The first line in none of these forms.
+/// Returns an error for the first line in none of these formats.
 pub fn recording(log: &str, base: &Url) -> Result<Recording, ListError> {
     let mut lines = Vec::new();
-    // Rotation, or a disk that is full, cuts the last line off.
+    // Rotation or a full disk truncates the last line.
     let (log, cut) =
         log.rsplit_once('\n').filter(|(_, last)| is_cut(last)).map_or((log, 0), |(log, _)| (log, 1));
     let mut skipped = cut;
@@ -87,7 +87,7 @@ pub fn recording(log: &str, base: &Url) -> Result<Recording, ListError> {
             _ => skipped += 1,
         }
     }
-    // Servers write a line when the answer is out: lines may be out of order.
+    // Servers write a line after the response, so lines may be out of order.
     lines.sort_by_key(|(at_ms, _)| *at_ms);
     let times: Vec<i64> = lines.iter().map(|(at_ms, _)| *at_ms).collect();
     let targets = lines.into_iter().map(|(_, target)| target).collect();
@@ -95,7 +95,7 @@ pub fn recording(log: &str, base: &Url) -> Result<Recording, ListError> {
 }
 
 impl Recording {
-    /// When each request is due if the log is played this many times as fast.
+    /// Due time of each request if the log is replayed at this multiple of its speed.
     #[must_use]
     pub fn due_at(&self, speed: f64) -> Vec<Duration> {
         self.due.iter().map(|due| due.div_f64(speed)).collect()
@@ -108,7 +108,7 @@ struct Logged<'a> {
     target: &'a str,
 }
 
-/// Times from the first on. Lines of the same whole second share it evenly.
+/// Times relative to the first. Lines of the same whole second are spread evenly over it.
 fn spread(times_ms: &[i64]) -> Vec<Duration> {
     let is_whole = times_ms.iter().all(|at| at % 1000 == 0);
     let first = times_ms.first().copied().unwrap_or_default();
@@ -139,7 +139,7 @@ fn json_line(line: &str) -> Result<Logged<'_>, String> {
     let parsed: JsonLine<'_> =
         serde_json::from_str(line).map_err(|error| format!("no line of Larder's access log: {error}"))?;
     let at_ms = rfc3339_ms(parsed.timestamp).ok_or_else(|| format!("{:?} is no time", parsed.timestamp))?;
-    // A target with escapes is no path that could be sent, here and below.
+    // A target with escapes isn't a path that can be sent, here and below.
     let target = match parsed.target {
         std::borrow::Cow::Borrowed(target) => target,
         std::borrow::Cow::Owned(_) => "",
@@ -147,7 +147,7 @@ fn json_line(line: &str) -> Result<Logged<'_>, String> {
     Ok(Logged { at_ms, method: parsed.method, target })
 }
 
-/// `client ident user [10/Oct/2000:13:55:36 -0700] "GET /path HTTP/1.0" 200 2326`, with or without more behind it.
+/// Parses `client ident user [10/Oct/2000:13:55:36 -0700] "GET /path HTTP/1.0" 200 2326`, with or without further fields.
 fn combined_line(line: &str) -> Result<Logged<'_>, String> {
     let form = || "neither common or combined log format nor a JSON line".to_owned();
     let (_, rest) = line.split_once('[').ok_or_else(form)?;
@@ -161,12 +161,12 @@ fn combined_line(line: &str) -> Result<Logged<'_>, String> {
     Ok(Logged { at_ms, method, target })
 }
 
-/// Whether a last line lacks its end.
+/// Whether a last line is truncated.
 fn is_cut(line: &str) -> bool {
     !line.is_empty() && json_line(line).is_err() && combined_line(line).is_err()
 }
 
-/// `10/Oct/2000:13:55:36 -0700`, in milliseconds since 1970.
+/// Parses `10/Oct/2000:13:55:36 -0700` to milliseconds since 1970.
 fn clf_ms(text: &str) -> Option<i64> {
     const FORM: &[BorrowedFormatItem<'_>] = format_description!(
         "[day]/[month repr:short]/[year]:[hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"
@@ -174,7 +174,7 @@ fn clf_ms(text: &str) -> Option<i64> {
     ms(OffsetDateTime::parse(text, FORM).ok()?)
 }
 
-/// `2026-01-31T12:00:00.123Z`, in milliseconds since 1970.
+/// Parses `2026-01-31T12:00:00.123Z` to milliseconds since 1970.
 fn rfc3339_ms(text: &str) -> Option<i64> {
     ms(OffsetDateTime::parse(text, &Rfc3339).ok()?)
 }

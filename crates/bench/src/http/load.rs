@@ -1,4 +1,4 @@
-//! The settings of a load: what is asked, of whom, how often and for how long.
+//! The settings of a load: requests, servers, rate and duration.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -12,35 +12,35 @@ use super::LoadError;
 
 /// A load on one or more HTTP servers.
 ///
-/// Targets of several servers share the connections, the rate and the requests among the servers.
+/// Targets on several servers share the connections, the rate and the requests.
 #[derive(Clone, Debug)]
 pub struct HttpLoad {
-    /// At least one.
+    /// At least one target.
     pub targets: Vec<Target>,
     pub order: Order,
     pub protocol: Protocol,
     pub tls: TlsSettings,
-    /// Open at the same time, of all threads and servers together; at least one per thread.
+    /// Concurrent connections of all threads and servers together. At least one per thread.
     pub connections: usize,
-    /// Threads that generate; there are at least as many as servers.
+    /// Generator threads. There are at least as many as servers.
     pub threads: usize,
     pub reuse: Reuse,
     pub pace: Pace,
     pub until: Until,
-    /// The same load before the measured one; its figures are dropped, its connections closed.
+    /// The same load before the measured one. Its figures are dropped, its connections closed.
     pub warm_up: Option<Until>,
-    /// A request without its whole answer after this long is given up, with its connection.
+    /// A request without a whole answer after this time is given up, with its connection.
     pub timeout: Duration,
-    /// A connection rests for a random time of this range before each request; only with [`Pace::Closed`].
+    /// Random pause of a connection before each request. Only with [`Pace::Closed`].
     pub think: Option<RangeInclusive<Duration>>,
     pub revisit: Revisit,
     pub detail: Detail,
-    /// Of [`Order::Random`] and of think times.
+    /// Seed of [`Order::Random`] and of think times.
     pub seed: u64,
 }
 
 impl HttpLoad {
-    /// One connection per target list, as fast as answers come, for ten seconds; change the fields from here.
+    /// Creates a closed loop on one connection for ten seconds. Callers change the fields from here.
     #[must_use]
     pub fn of(targets: Vec<Target>) -> Self {
         Self {
@@ -62,34 +62,34 @@ impl HttpLoad {
         }
     }
 
-    /// `GET` of each URL.
+    /// Creates a load with a `GET` of each URL.
     ///
     /// # Errors
     ///
-    /// [`LoadError::BadUrl`] for what is no absolute `http` or `https` URL.
+    /// Returns [`LoadError::BadUrl`] if a URL isn't an absolute `http` or `https` URL.
     pub fn of_urls<T: AsRef<str>>(urls: &[T]) -> Result<Self, LoadError> {
         urls.iter().map(|url| Target::at(url.as_ref())).collect::<Result<_, _>>().map(Self::of)
     }
 }
 
-/// One request as it is made again and again.
+/// A request, which is made repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     pub url: Url,
     pub method: String,
-    /// Sent after `Host` and before `Content-Length`; a `Host` here replaces that of the URL.
+    /// Sent after `Host` and before `Content-Length`. A `Host` here replaces that of the URL.
     pub fields: Vec<(String, String)>,
     pub body: Bytes,
-    /// Another status is a wrong answer. None takes whatever comes.
+    /// Expected status; another one is a wrong answer. `None` accepts any status.
     pub status: Option<u16>,
 }
 
 impl Target {
-    /// `GET` of a URL.
+    /// Creates a `GET` of a URL.
     ///
     /// # Errors
     ///
-    /// [`LoadError::BadUrl`] for what is no absolute `http` or `https` URL.
+    /// Returns [`LoadError::BadUrl`] if it isn't an absolute `http` or `https` URL.
     pub fn at(url: &str) -> Result<Self, LoadError> {
         Ok(Self {
             url: Url::parse(url)?,
@@ -101,14 +101,14 @@ impl Target {
     }
 }
 
-/// An absolute `http` or `https` URL, taken apart.
+/// The parts of an absolute `http` or `https` URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Url {
     pub scheme: Scheme,
-    /// As in the URL, brackets around an IPv6 address included.
+    /// As in the URL, with the brackets of an IPv6 address.
     pub host: String,
     pub port: u16,
-    /// Path and query, at least `/`.
+    /// Path and query. At least `/`.
     pub path: String,
 }
 
@@ -136,11 +136,11 @@ impl Scheme {
 }
 
 impl Url {
-    /// Takes a URL apart; a fragment is left out.
+    /// Parses a URL. A fragment is dropped.
     ///
     /// # Errors
     ///
-    /// [`LoadError::BadUrl`] for what is no absolute `http` or `https` URL.
+    /// Returns [`LoadError::BadUrl`] if it isn't an absolute `http` or `https` URL.
     pub fn parse(text: &str) -> Result<Self, LoadError> {
         let bad = |why: String| LoadError::BadUrl { url: text.into(), why };
         let uri: http::Uri = text.parse().map_err(|error| bad(format!("{error}")))?;
@@ -163,7 +163,7 @@ impl Url {
         Ok(Self { scheme, host: authority.host().into(), port, path })
     }
 
-    /// Host, and the port unless it is that of the scheme.
+    /// The host, with the port unless it is the scheme's default.
     #[must_use]
     pub fn authority(&self) -> String {
         if self.port == self.scheme.port() {
@@ -180,24 +180,24 @@ impl std::fmt::Display for Url {
     }
 }
 
-/// Which target is next.
+/// Order of the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     InTurn,
-    /// Each with the same chance, the same sequence for the same seed.
+    /// Each target with equal probability, in the same sequence for the same seed.
     Random,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// At most `pipelining` requests of a connection wait for answers.
+    /// A connection has at most `pipelining` unanswered requests.
     Http1 { pipelining: usize },
-    /// At most `streams` requests of a connection wait for answers. Without TLS by prior knowledge.
+    /// A connection has at most `streams` unanswered requests. Without TLS, uses prior knowledge.
     Http2 { streams: usize },
 }
 
 impl Protocol {
-    /// Requests of a connection that wait for answers at the same time.
+    /// Maximum number of unanswered requests of a connection.
     #[must_use]
     pub fn depth(self) -> usize {
         match self {
@@ -207,28 +207,28 @@ impl Protocol {
     }
 }
 
-/// How `https` targets are spoken to.
+/// TLS settings for `https` targets.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
     pub trust: Trust,
-    /// Asked for and verified instead of the URL's host.
+    /// Name for SNI and verification, instead of the URL's host.
     pub server_name: Option<String>,
     pub session: Session,
 }
 
-/// Whose certificates are taken.
+/// Accepted certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those of the system's authorities.
+    /// Those issued by the system's authorities.
     #[default]
     System,
-    /// Those of the authorities in this PEM file.
+    /// Those issued by the authorities in this PEM file.
     File(PathBuf),
-    /// All. For test servers.
+    /// All certificates. For test servers.
     Anyone,
 }
 
-/// Whether a further connection takes up the TLS session of an earlier one.
+/// Whether new connections resume the TLS session of an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Session {
     #[default]
@@ -240,34 +240,33 @@ pub enum Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     KeepAlive,
-    /// A connection each, asked to close after it; its making counts in the latency.
+    /// A connection per request, with `Connection: close`. The latency includes the time to open it.
     OnePerRequest,
 }
 
-/// What lets a request go.
+/// The event that starts a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pace {
-    /// The answer before it on its connection. A stalled server stalls the load, and hides most of the stall.
+    /// The previous answer on the connection. A stalled server stalls the load, which hides most of the stall.
     Closed,
-    /// The clock: request `i` is due `i / per_second` after the begin, and its latency counts from then, whether or not
-    /// a connection was free.
+    /// The clock: request `i` is due `i / per_second` after the start. Its latency counts from then, whether or not a connection is free.
     Open { per_second: f64 },
-    /// The clock: target `i` is due at `due[i]` after the begin, once. In rising order, one per target.
+    /// The clock: target `i` is due once, `due[i]` after the start. One time per target, in rising order.
     Recorded { due: Vec<Duration> },
 }
 
-/// What a connection asks of a URL that it has seen.
+/// Form of a repeated request for a URL on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revisit {
-    /// The same.
+    /// The same request.
     Plain,
-    /// Whether it changed: `If-None-Match` with the `ETag` that it got last. HTTP/1.1 only.
+    /// A conditional request: `If-None-Match` with the last `ETag`. HTTP/1.1 only.
     Conditional,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     Total,
-    /// Figures of each URL as well: about 30 KiB per URL and thread.
+    /// Figures of each URL in addition, which take about 30 KiB per URL and thread.
     PerUrl,
 }

@@ -1,12 +1,11 @@
 //! Load on HTTP servers: HTTP/1.1 and HTTP/2, with and without TLS, in a closed or an open loop.
 //!
-//! Each thread runs one loop over non-blocking sockets (`worker`), which takes requests from a schedule (`tickets`),
-//! sends bytes that were prepared before (`prepare`), and reads of the answers what it takes to find their ends (`h1`,
-//! `h2`, by the crate of that name). The protocols know no sockets, so that any division of an answer into reads can be tried without one.
-//! Memory is bounded: histograms have a fixed size, a connection holds the begin of one head at most.
+//! Each thread runs one loop over non-blocking sockets (`worker`). It takes requests from a schedule (`tickets`), sends prepared
+//! bytes (`prepare`), and parses answers only as far as needed to find their ends (`h1`, `h2`, with the crate of that name). The
+//! protocols know no sockets, so tests can cut an answer into any sequence of reads. Memory is bounded: histograms have a fixed
+//! size, and a connection holds at most one partial head.
 //!
-//! The caller's thread collects and reports while the others work; to drive a load beside something else, give it a
-//! thread of its own.
+//! The caller's thread collects and reports while the others work. To run a load beside something else, give it a thread of its own.
 
 mod chunked;
 mod codec;

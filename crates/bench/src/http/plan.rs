@@ -1,4 +1,4 @@
-//! A load, worked out: addresses, the bytes of each request, and every worker's part.
+//! The plan of a load: addresses, the bytes of each request, and the part of each worker.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ use super::prepare::{self, Prepared};
 use super::tickets::{Schedule, Tickets};
 use super::tls::Tls;
 
-/// Connections of one load; each holds buffers and a file descriptor.
+/// Maximum number of connections of a load. Each holds buffers and a file descriptor.
 pub(super) const CONNECTIONS_MAX: usize = 65_536;
 pub(super) const DEPTH_MAX: usize = 10_000;
 const THREADS_MAX: usize = 256;
@@ -20,7 +20,7 @@ const THREADS_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) servers: Vec<Arc<Server>>,
-    /// What figures are kept of: distinct URLs, in the order of the list.
+    /// Keys of the figures: distinct URLs, in the order of the list.
     pub(super) figures: Vec<String>,
 }
 
@@ -30,13 +30,13 @@ pub(super) struct Server {
     pub(super) name: String,
     pub(super) address: SocketAddr,
     pub(super) tls: Option<Tls>,
-    /// Without repetitions.
+    /// Distinct requests.
     pub(super) requests: Vec<Prepared>,
     sequence: Arc<Vec<u32>>,
     due: Arc<Vec<Duration>>,
 }
 
-/// What one thread does.
+/// The part of one thread.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) server: Arc<Server>,
@@ -66,7 +66,7 @@ impl Plan {
         Ok(Self { servers, figures: figures.names })
     }
 
-    /// The part of each thread.
+    /// The parts of all threads.
     pub(super) fn parts(&self, load: &HttpLoad, until: Until) -> Vec<Part> {
         let threads = load.threads.max(self.servers.len());
         (0..threads).map(|thread| self.part(load, until, thread, threads)).collect()
@@ -108,7 +108,7 @@ impl Plan {
         }
     }
 
-    /// The part of `requests` that falls to a server, by its part of the list.
+    /// The share of `requests` for a server, in proportion to its share of the list.
     fn share(&self, requests: u64, place: usize) -> u64 {
         let upto = |place: usize| {
             let targets: usize = self.servers[..place].iter().map(|server| server.sequence.len()).sum();
@@ -122,10 +122,10 @@ impl Plan {
     }
 }
 
-/// A server whose requests are still being gathered.
+/// A server whose requests are still being collected.
 #[derive(Debug)]
 struct Draft {
-    /// The first of its URLs.
+    /// The first URL of the server.
     url: Url,
     known: HashMap<Target, u32>,
     server: Server,
@@ -191,7 +191,7 @@ impl Figures {
     }
 }
 
-/// The first address of the host that takes connections; the only one is not tried.
+/// The first address of the host that accepts connections. A single address isn't tried.
 fn resolve(url: &Url, timeout: Duration) -> Result<SocketAddr, LoadError> {
     let host = url.host.trim_start_matches('[').trim_end_matches(']');
     let resolved = |source| LoadError::Resolve { host: host.into(), source };
@@ -211,7 +211,7 @@ fn resolve(url: &Url, timeout: Duration) -> Result<SocketAddr, LoadError> {
     Err(LoadError::Unreachable { address: format!("{host}:{}", url.port), source: last })
 }
 
-/// The settings that no run could follow.
+/// Refuses settings that no run could follow.
 fn check(load: &HttpLoad) -> Result<(), LoadError> {
     if load.targets.is_empty() {
         return Err(LoadError::NoTargets);

@@ -1,4 +1,4 @@
-//! The bytes of a request, made once and sent many times.
+//! The bytes of a request, prepared once and sent many times.
 
 use super::LoadError;
 use super::load::{HttpLoad, Protocol, Reuse, Target};
@@ -8,21 +8,21 @@ use super::response::Body;
 pub(super) struct Prepared {
     /// HTTP/1.1: the whole request.
     pub(super) bytes: Vec<u8>,
-    /// HTTP/1.1: where a further field may stand.
+    /// HTTP/1.1: where a further field can be inserted.
     pub(super) field_at: usize,
     /// HTTP/2: the request without its content.
     pub(super) request: Option<http::Request<()>>,
     /// HTTP/2: its content.
     pub(super) payload: bytes::Bytes,
-    /// Of the answer.
+    /// Whether the answer has a body.
     pub(super) body: Body,
-    /// The answer's status, if only one is right.
+    /// The expected status, if only one is right.
     pub(super) status: Option<u16>,
-    /// Where its figures go.
+    /// Index of its figures.
     pub(super) figure: usize,
 }
 
-/// Makes the bytes.
+/// Prepares the bytes.
 pub(super) fn request(target: &Target, load: &HttpLoad, figure: usize) -> Result<Prepared, LoadError> {
     check(target)?;
     let body = if target.method == "HEAD" { Body::Never } else { Body::AsFramed };
@@ -83,7 +83,7 @@ fn h2_request(target: &Target) -> Result<http::Request<()>, LoadError> {
     request.body(()).map_err(|error| LoadError::Settings(error.to_string()))
 }
 
-/// Length of the content; none where none is usual.
+/// Length of the content. `None` if the method usually has no content.
 fn content_length(target: &Target) -> Option<usize> {
     let is_usual = !target.body.is_empty() || matches!(target.method.as_str(), "POST" | "PUT" | "PATCH");
     (is_usual && !has_field(target, "content-length")).then_some(target.body.len())
@@ -93,7 +93,7 @@ fn has_field(target: &Target, name: &str) -> bool {
     target.fields.iter().any(|(field, _)| field.eq_ignore_ascii_case(name))
 }
 
-/// What would break the framing, or was meant otherwise.
+/// Refuses requests that would break the framing, or have an ambiguous meaning.
 fn check(target: &Target) -> Result<(), LoadError> {
     let wrong = |what: String| Err(LoadError::Settings(what));
     if http::Method::from_bytes(target.method.as_bytes()).is_err() {

@@ -1,7 +1,7 @@
-//! Reads HTTP/1.x answers from bytes in whatever pieces they come, and keeps no more of them than it must.
+//! Incremental HTTP/1.x response parser, which keeps as few bytes as possible.
 //!
-//! Understands as much of a response as tells where the next one begins (RFC 9112 section 6.3). Body bytes are stepped
-//! over where they lie; only a head that came in pieces is copied.
+//! Parses only as much of a response as is needed to find the start of the next one (RFC 9112 section 6.3). Body bytes are
+//! skipped in place; only a head that arrives in pieces is copied.
 
 use std::mem::MaybeUninit;
 
@@ -10,22 +10,22 @@ use httparse::{Header, ParserConfig, Status};
 use super::chunked::Chunks;
 use super::exchange::{Malformed, Then};
 
-/// A head larger than this is not taken for one.
+/// Maximum size of a head.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const FIELDS_MAX: usize = 128;
 
-/// What a whole response said.
+/// Result of a whole response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Response {
     pub(super) status: u16,
     pub(super) then: Then,
 }
 
-/// Whether an answer has a body whatever its fields say.
+/// Whether an answer has a body regardless of its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     AsFramed,
-    /// To `HEAD`.
+    /// The answer to `HEAD`.
     Never,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Tags {
 #[derive(Debug)]
 pub(super) struct ResponseReader {
     state: State,
-    /// A head whose end has not come yet.
+    /// The bytes of an incomplete head.
     partial_head: Vec<u8>,
     response: Response,
     tags: Tags,
@@ -53,7 +53,7 @@ enum State {
     UntilClose,
 }
 
-/// What a head says about the bytes after it.
+/// Framing of the bytes after a head.
 #[derive(Debug)]
 struct Head {
     length: usize,
@@ -72,13 +72,12 @@ impl ResponseReader {
         matches!(self.state, State::Head) && self.partial_head.is_empty()
     }
 
-    /// The entity tag of the last head, empty when it had none.
+    /// The entity tag of the last head. Empty if it had none.
     pub(super) fn entity_tag(&self) -> &[u8] {
         &self.tag
     }
 
-    /// Reads on: how many bytes of the input were used, and the response that they completed. Without a response the
-    /// input is used up.
+    /// Reads on. Returns the number of input bytes used, and the response that they completed. Without a response, all of the input was used.
     pub(super) fn read(&mut self, input: &[u8], body: Body) -> Result<(usize, Option<Response>), Malformed> {
         let mut used = 0;
         loop {
@@ -111,7 +110,7 @@ impl ResponseReader {
         }
     }
 
-    /// The end of the connection: a response whose length only that tells is whole now.
+    /// Handles the end of the connection, which completes a response whose length only it determines.
     pub(super) fn end(&mut self) -> Option<Response> {
         matches!(self.state, State::UntilClose).then(|| self.finish())
     }
@@ -121,7 +120,7 @@ impl ResponseReader {
         self.response
     }
 
-    /// Reads a head; none when its end is not there yet. Interim responses are stepped over.
+    /// Reads a head. Returns `None` if it is incomplete. Interim responses are skipped.
     fn read_head(&mut self, input: &[u8], body: Body) -> Result<Option<usize>, Malformed> {
         let before = self.partial_head.len();
         let head = if before == 0 {
@@ -153,7 +152,7 @@ fn is_interim(status: u16) -> bool {
     (100..200).contains(&status)
 }
 
-/// Reads a head from its begin; none when it isn't all there.
+/// Parses a head from its start. Returns `None` if it is incomplete.
 fn parse(input: &[u8], body: Body, tags: Tags, tag: &mut Vec<u8>) -> Result<Option<Head>, Malformed> {
     let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
@@ -179,7 +178,7 @@ fn parse(input: &[u8], body: Body, tags: Tags, tag: &mut Vec<u8>) -> Result<Opti
     Ok(Some(Head { length, response: Response { status, then }, framing }))
 }
 
-/// What the fields say about length and connection.
+/// Length and connection handling according to the fields.
 #[derive(Debug)]
 struct Framing {
     content_length: Option<u64>,
@@ -191,7 +190,7 @@ struct Framing {
 enum Transfer {
     Plain,
     Chunked,
-    /// Coded in a way whose end only the connection's end tells.
+    /// A transfer coding whose end only the end of the connection shows.
     Other,
 }
 
@@ -202,7 +201,7 @@ impl Framing {
     }
 
     fn take(&mut self, field: &Header<'_>) -> Result<(), Malformed> {
-        // The length of the name tells most fields apart from those that matter.
+        // The length of the name separates most fields from the relevant ones.
         match field.name.len() {
             10 if field.name.eq_ignore_ascii_case("connection") => self.connection(field.value),
             14 if field.name.eq_ignore_ascii_case("content-length") => self.length(field.value)?,

@@ -1,4 +1,4 @@
-//! Counts what comes of the requests of one worker.
+//! Counts the outcomes of one worker's requests.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::prepare::Prepared;
 use crate::result::{Errors, Failure, Latencies, UrlFigures};
 use crate::work::Slice;
 
-/// What a worker counted in all, beside the latencies of its slices.
+/// Total counts of a worker, besides the latencies of its slices.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) slice: Slice,
@@ -19,12 +19,12 @@ pub(super) struct Tally {
     pub(super) urls: Vec<UrlTally>,
     pub(super) read_bytes: u64,
     pub(super) written_bytes: u64,
-    /// What making each connection took.
+    /// Time to open each connection.
     pub(super) connects: Latencies,
     pub(super) first_bytes: Latencies,
     pub(super) reconnects: u64,
     pub(super) unsent: u64,
-    /// Requests that had their answer, or won't have one.
+    /// Requests that have been answered or have failed.
     pub(super) completed: u64,
     detail: Detail,
 }
@@ -83,7 +83,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another worker counted; slices are added where they are collected.
+    /// Adds the counts of another worker. Slices are merged by the collector.
     pub(super) fn add(&mut self, other: &Self) {
         for (sum, count) in self.statuses.iter_mut().zip(&other.statuses) {
             *sum += count;
@@ -102,14 +102,13 @@ impl Tally {
     }
 }
 
-/// The latencies of one URL: mean and deviation exactly, percentiles to two digits, in as little memory as its latencies
-/// need.
+/// The latencies of one URL: exact mean and deviation, and percentiles to two digits. Takes only as much memory as the range of its latencies needs.
 #[derive(Clone, Debug)]
 pub(super) struct UrlTally {
     errors: u64,
     histogram: Histogram<u32>,
     mean_us: f64,
-    /// Sum of the squares of the distances from the mean (Welford).
+    /// Sum of the squared distances from the mean (Welford).
     squares: f64,
 }
 

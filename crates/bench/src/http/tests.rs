@@ -1,4 +1,4 @@
-//! Laws of the protocols: what an answer is does not depend on how its bytes were cut.
+//! Property tests of the protocols: an answer doesn't depend on how its bytes were cut into reads.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ impl Sink for Seen {
     }
 }
 
-/// What a connection made of bytes that came in these pieces, and of its end.
+/// The results of a connection that reads these pieces, and then its end.
 fn read(mut codec: impl Codec, pieces: &[&[u8]]) -> (Seen, Result<Then, Malformed>, Vec<Pending>) {
     let mut seen = Seen::default();
     for piece in pieces {
@@ -46,7 +46,7 @@ fn read(mut codec: impl Codec, pieces: &[&[u8]]) -> (Seen, Result<Then, Malforme
     (seen, Ok(Then::GoOn), codec.give_up())
 }
 
-/// Answers that one piece has completed come in any order.
+/// Sorts the answers: those that one piece completes come in any order.
 fn in_order<T>((mut seen, then, rest): (Seen, T, Vec<Pending>)) -> (Seen, T, Vec<Pending>) {
     seen.answers.sort_by_key(|(request, _)| *request);
     seen.first_bytes.sort_unstable();
@@ -101,7 +101,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Answers of every kind, whole and spoilt.
+/// Answers of every kind, whole and corrupted.
 fn h1_answer() -> impl Strategy<Value = Vec<u8>> {
     let kinds = proptest::sample::select(vec![
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: \"a\"\r\n\r\nhello",
@@ -118,7 +118,7 @@ fn h1_answer() -> impl Strategy<Value = Vec<u8>> {
     kinds.prop_map(|text| text.as_bytes().to_vec())
 }
 
-/// Frames of a server that keeps to the protocol: each stream is answered once, in any order.
+/// Frames of a conforming server: each stream is answered once, in any order.
 fn h2_frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let answer = |id: u32| {
         prop_oneof![

@@ -1,4 +1,4 @@
-//! Gives out requests: which is next, and from when.
+//! The schedule: which request is next, and when it is due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use super::load::Order;
 use crate::random::SplitMix;
 
-/// The requests of one worker: every `step`th of its server's, from `first` on.
+/// The requests of one worker: every `step`th of its server's, starting with `first`.
 #[derive(Debug)]
 pub(super) struct Tickets {
     pub(super) first: u64,
     pub(super) step: u64,
-    /// How many the worker may take in all.
+    /// Maximum number of requests for the worker.
     pub(super) limit: Option<u64>,
     pub(super) order: Order,
     pub(super) seed: u64,
-    /// Which request stands at each place of the list.
+    /// The request at each position of the list.
     pub(super) sequence: Arc<Vec<u32>>,
     pub(super) schedule: Schedule,
     pub(super) taken: u64,
@@ -23,7 +23,7 @@ pub(super) struct Tickets {
 
 #[derive(Clone, Debug)]
 pub(super) enum Schedule {
-    /// Whoever asks gets one.
+    /// Every request is due at once.
     Closed,
     Every {
         per_second: f64,
@@ -34,7 +34,7 @@ pub(super) enum Schedule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) request: usize,
-    /// From the begin of the run; zero in a closed loop.
+    /// Time since the start of the run. Zero in a closed loop.
     pub(super) due: Duration,
 }
 
@@ -47,12 +47,12 @@ impl Tickets {
         matches!(self.schedule, Schedule::Closed)
     }
 
-    /// When the next one is due; none when there is no next one.
+    /// When the next request is due. `None` if there is none.
     pub(super) fn next_due(&self) -> Option<Duration> {
         if self.is_exhausted() { None } else { Some(self.due(self.taken)) }
     }
 
-    /// The next one, if it is due.
+    /// Takes the next request, if it is due.
     pub(super) fn take(&mut self, elapsed: Duration) -> Option<Ticket> {
         let due = self.next_due().filter(|due| *due <= elapsed)?;
         let ticket = Ticket { request: self.request(self.index(self.taken)), due };
@@ -60,7 +60,7 @@ impl Tickets {
         Some(ticket)
     }
 
-    /// How many were due before `end` and not taken.
+    /// Number of requests that were due before `end` and not taken.
     pub(super) fn overdue(&self, end: Duration) -> u64 {
         if self.is_closed_loop() {
             return 0;
@@ -73,7 +73,7 @@ impl Tickets {
         next - self.taken
     }
 
-    /// The number of a ticket among all of the server's.
+    /// The position of a ticket among all of the server's.
     fn index(&self, taken: u64) -> u64 {
         self.first + taken * self.step
     }
@@ -100,7 +100,7 @@ impl Tickets {
     }
 }
 
-/// Spreads consecutive numbers over all numbers.
+/// Maps consecutive numbers to scattered ones.
 pub(super) fn scramble(number: u64) -> u64 {
     SplitMix::new(number).next()
 }

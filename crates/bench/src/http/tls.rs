@@ -1,4 +1,4 @@
-//! TLS of a load: one client configuration per server, shared by all connections.
+//! TLS settings of a load: one client configuration per server, shared by all connections.
 
 use std::io;
 use std::path::Path;
@@ -71,7 +71,7 @@ fn roots_of(path: &Path) -> Result<RootCertStore, LoadError> {
     Ok(roots)
 }
 
-/// Takes every certificate, yet checks that the server has its key: what `--insecure` means elsewhere too.
+/// Accepts every certificate, but checks that the server has its key, as `--insecure` does in other tools.
 #[derive(Debug)]
 struct Anyone {
     provider: Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! The socket of a connection, with or without TLS on it; never blocks.
+//! The socket of a connection, with or without TLS. Never blocks.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ pub(super) struct Transport {
     tls: Option<Box<ClientConnection>>,
 }
 
-/// How far the making of a connection is.
+/// Progress of opening a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     UnderWay,
@@ -23,7 +23,7 @@ pub(super) enum Progress {
 }
 
 impl Transport {
-    /// Begins a connection.
+    /// Starts to open a connection.
     pub(super) fn connect(
         address: SocketAddr,
         tls: Option<&Tls>,
@@ -37,7 +37,7 @@ impl Transport {
         Ok(Self { socket, tls: tls.map(Box::new) })
     }
 
-    /// Goes on with the making; to be called at each event until it is made.
+    /// Continues to open the connection. Called at each event until it is open.
     pub(super) fn advance(&mut self) -> io::Result<Progress> {
         if let Some(error) = self.socket.take_error()? {
             return Err(error);
@@ -53,40 +53,40 @@ impl Transport {
         }
     }
 
-    /// Whether a read that fills less than its buffer has taken all there is.
+    /// Whether a read that fills less than its buffer has taken all available bytes.
     pub(super) fn short_read_is_last(&self) -> bool {
         self.tls.is_none()
     }
 
-    /// Reads plain bytes; zero is the end.
+    /// Reads plain bytes. Zero means the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.socket.read(buffer) };
         loop {
             match tls.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // A server that does not say good-bye is no trouble where the length of an answer is known.
+                // A missing close_notify is no problem, since the length of an answer is known.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 outcome => return outcome,
             }
-            // Zero is the end of the socket, which the reader tells in the next round.
+            // Zero is the end of the socket, which the next round reports.
             tls.read_tls(&mut self.socket)?;
             tls.process_new_packets().map_err(io::Error::other)?;
         }
     }
 
-    /// Writes plain bytes: how many were taken.
+    /// Writes plain bytes. Returns the number of bytes taken.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.socket.write(bytes) };
         let taken = tls.writer().write(bytes)?;
         let is_flushed = send(tls, &mut self.socket)?;
-        // Nothing taken because it is full: as with a socket, room is told by an event.
+        // The buffer is full, so nothing was taken: as with a socket, an event reports room.
         if taken == 0 && !is_flushed {
             return Err(ErrorKind::WouldBlock.into());
         }
         Ok(taken)
     }
 
-    /// Sends what TLS holds back; to be called when the socket takes bytes again.
+    /// Sends the bytes that TLS holds back. Called when the socket is writable again.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             send(tls, &mut self.socket)?;
@@ -95,7 +95,7 @@ impl Transport {
     }
 }
 
-/// Sends what TLS has to send; whether all went.
+/// Sends the pending TLS records. Returns whether all were sent.
 fn send(tls: &mut ClientConnection, socket: &mut TcpStream) -> io::Result<bool> {
     while tls.wants_write() {
         match tls.write_tls(socket) {
@@ -120,7 +120,7 @@ fn shake_hands(tls: &mut ClientConnection, socket: &mut TcpStream) -> io::Result
             Err(error) => return Err(error),
         }
         if let Err(error) = tls.process_new_packets() {
-            // The alert tells the server why; that it may not arrive changes nothing.
+            // The alert tells the server why. It doesn't matter if it is lost.
             let _ = send(tls, socket);
             return Err(io::Error::other(error));
         }

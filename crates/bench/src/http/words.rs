@@ -1,10 +1,10 @@
-//! A load in words, for its report.
+//! Descriptions of a load for its report.
 
 use std::time::Duration;
 
 use super::load::{HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Until};
 
-/// `64 connections, closed loop, 10 s`.
+/// Describes a load: `64 connections, closed loop, 10 s`.
 pub(super) fn load(load: &HttpLoad) -> String {
     let mut words = vec![count(load.connections, "connection")];
     if load.threads > 1 {
@@ -36,7 +36,7 @@ pub(super) fn load(load: &HttpLoad) -> String {
     words.join(", ")
 }
 
-/// What is asked: the URL, or how many.
+/// Describes the targets: the URL, or their number.
 pub(super) fn targets(load: &HttpLoad) -> String {
     match &load.targets[..] {
         [] => String::new(),

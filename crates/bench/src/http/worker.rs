@@ -1,7 +1,6 @@
 //! The loop of one thread: connections to one server, woken by epoll on edges.
 //!
-//! A request costs one write and its answer one read; the clock is read once per wake-up and once per read; nothing is
-//! allocated while a connection lasts.
+//! A request costs one write and its answer one read. The clock is read once per wake-up and once per read. A lasting connection allocates nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,11 +23,11 @@ use crate::result::Failure;
 use crate::work::{SLICE, Tell};
 
 const READ_BYTES: usize = 128 * 1024;
-/// Reads in a row from one connection before the others have their turn.
+/// Consecutive reads from one connection before the others get their turn.
 const READS_IN_A_ROW: usize = 16;
 const EVENTS: usize = 1024;
 const ALARM: Token = Token(usize::MAX);
-/// A server that was asked to close, and has answered, gets this long to do it.
+/// Time for a server to close the connection after it has answered a request with `Connection: close`.
 const ENDING_MAX: Duration = Duration::from_secs(1);
 const BACKOFF_FIRST: Duration = Duration::from_millis(1);
 const BACKOFF_DOUBLINGS: u32 = 7;
@@ -46,33 +45,33 @@ pub(super) struct Worker {
     connections: Vec<Connection>,
     tickets: Tickets,
     pub(super) tally: Tally,
-    /// Connections with room, for the open loop.
+    /// Queue of connections with room, for the open loop.
     line: VecDeque<usize>,
-    /// Connections that have something to do at a later time.
+    /// Connections with a timer.
     wakes: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Connections whose reading was broken off for the sake of others.
+    /// Connections with unread data, whose reading was suspended in favour of others.
     unread: Vec<usize>,
     buffer: Vec<u8>,
     start: Instant,
     phase: Phase,
-    /// Why the last connection that failed did.
+    /// Error of the last connection that failed.
     trouble: Option<io::Error>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Connections are made, no request is sent.
+    /// Connections are opened; no request is sent.
     Opening,
     Running,
 }
 
-/// What becomes of the requests on a connection that is over.
+/// Fate of the pending requests when their connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Failed(Failure),
-    /// The server said that it would not answer them: they are sent again.
+    /// The server said that it won't answer them, so they are sent again.
     SentAgain,
-    /// Only those that waited too long have failed.
+    /// Only those that have timed out fail.
     LateFailed,
 }
 
@@ -103,7 +102,7 @@ impl Worker {
         })
     }
 
-    /// Makes the connections that are to be kept, before any clock runs.
+    /// Opens the persistent connections, before any clock runs.
     pub(super) fn open_all(&mut self) -> io::Result<Opened> {
         if self.reuse == Reuse::OnePerRequest {
             return Ok(Opened::NothingToDo);
@@ -127,7 +126,7 @@ impl Worker {
         })
     }
 
-    /// Makes requests from `start` on until all is done, and tells each slice of time when it is over.
+    /// Makes requests from `start` until the load is done, and reports each time slice when it ends.
     pub(super) fn run(&mut self, start: Instant, tell: Tell<'_>) -> io::Result<()> {
         self.begin(start);
         let mut events = Events::with_capacity(EVENTS);
@@ -160,7 +159,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Why the last connection that could not be made was not.
+    /// The error of the last connection that couldn't be opened.
     pub(super) fn take_trouble(&mut self) -> Option<io::Error> {
         self.trouble.take()
     }
@@ -186,7 +185,7 @@ impl Worker {
         }
     }
 
-    /// How long there is nothing to do but for events; the alarm is set to what is more exact than that.
+    /// Time until the next housekeeping. The alarm is set for deadlines that are more exact.
     fn wait(&mut self, now: Instant, housekeeping: Instant) -> io::Result<Duration> {
         if !self.unread.is_empty() {
             return Ok(Duration::ZERO);
@@ -207,7 +206,7 @@ impl Worker {
         Some(self.start + self.until.duration()?)
     }
 
-    /// A closed loop ends with its time or its last answer; an open one waits for the answers to what was sent.
+    /// Whether the load is over. A closed loop ends with its time or its last answer; an open loop waits for the answers to all sent requests.
     fn is_over(&self, now: Instant) -> bool {
         let is_answered = self.tally.completed == self.tickets.taken;
         let is_late = self.end().is_some_and(|end| now >= end);
@@ -219,7 +218,7 @@ impl Worker {
         self.until.duration().map_or(0, |duration| self.tickets.overdue(duration))
     }
 
-    /// A request from the schedule, if there is one now.
+    /// Takes a request from the schedule, if there is one now.
     fn take(&mut self, now: Instant) -> Option<Pending> {
         if self.end().is_some_and(|end| now >= end) {
             return None;
@@ -229,7 +228,7 @@ impl Worker {
         Some(Pending { request: ticket.request, since, sent: now })
     }
 
-    /// A connection could take a request: gives it one, or puts it into the line.
+    /// Gives a connection with room a request, or puts it into the queue.
     fn offer(&mut self, at: usize, now: Instant) {
         if self.phase == Phase::Opening {
             return;
@@ -265,7 +264,7 @@ impl Worker {
         self.send(at);
     }
 
-    /// With one connection per request, the request comes before its connection.
+    /// With one connection per request, takes the request before it opens the connection.
     fn open_for_next(&mut self, at: usize, now: Instant) {
         if self.connections[at].is_resting {
             return;
@@ -279,7 +278,7 @@ impl Worker {
         }
     }
 
-    /// Hands requests that are due to connections in the line.
+    /// Hands requests that are due to connections in the queue.
     fn dispatch(&mut self, now: Instant) {
         if self.tickets.is_closed_loop() {
             return;
@@ -299,7 +298,7 @@ impl Worker {
         }
     }
 
-    /// Lets connections go on whose time has come.
+    /// Resumes connections whose timer has expired.
     fn wake(&mut self, now: Instant) {
         while let Some(&Reverse((due, at))) = self.wakes.peek()
             && due <= now
@@ -314,7 +313,7 @@ impl Worker {
         }
     }
 
-    /// Lets a connection rest for a think time.
+    /// Pauses a connection for a think time.
     fn rest(&mut self, at: usize, now: Instant) {
         let Some((least, most)) = self.think else { return };
         self.seed = scramble(self.seed);
@@ -337,7 +336,7 @@ impl Worker {
         }
     }
 
-    /// A connection could not be made: its request has failed, or the next one of the schedule.
+    /// Fails the request of a connection that couldn't be opened, or else the next one of the schedule.
     fn not_opened(&mut self, at: usize, error: io::Error, failure: Failure, now: Instant) {
         self.trouble = Some(error);
         if self.phase == Phase::Running && self.connections[at].next.is_empty() {
@@ -351,7 +350,7 @@ impl Worker {
         self.back_off(at, now);
     }
 
-    /// Forgets the connection; its place stays.
+    /// Drops the connection and keeps its slot.
     fn shut(&mut self, at: usize) {
         let connection = &mut self.connections[at];
         connection.transport = None;
@@ -361,7 +360,7 @@ impl Worker {
         connection.codec.give_up();
     }
 
-    /// Tries again later, ever later while nothing works.
+    /// Retries later, with a delay that grows while nothing succeeds.
     fn back_off(&mut self, at: usize, now: Instant) {
         let connection = &mut self.connections[at];
         let wait = BACKOFF_FIRST * (1 << connection.failures.min(BACKOFF_DOUBLINGS));
@@ -370,7 +369,7 @@ impl Worker {
         self.wakes.push(Reverse((now + wait, at)));
     }
 
-    /// Something happened on a connection.
+    /// Handles an event on a connection.
     fn ready(&mut self, event: &Event) {
         if event.token() == ALARM {
             return;
@@ -394,7 +393,7 @@ impl Worker {
         }
     }
 
-    /// Whether the socket may be read.
+    /// Continues to open a connection. Returns whether the socket may be read.
     fn go_on_opening(&mut self, at: usize) -> bool {
         let now = Instant::now();
         let Some(transport) = &mut self.connections[at].transport else { return false };
@@ -423,7 +422,7 @@ impl Worker {
         }
     }
 
-    /// The socket takes bytes again; whether it may be read on.
+    /// Continues to send when the socket is writable again. Returns whether it may be read.
     fn flush(&mut self, at: usize) -> bool {
         let connection = &mut self.connections[at];
         let Some(transport) = &mut connection.transport else { return false };
@@ -437,7 +436,7 @@ impl Worker {
         self.connections[at].transport.is_some()
     }
 
-    /// Sends what is to be sent, as far as the socket takes it.
+    /// Sends as much of the output as the socket takes.
     fn send(&mut self, at: usize) {
         let connection = &mut self.connections[at];
         let Some(transport) = &mut connection.transport else { return };
@@ -450,7 +449,7 @@ impl Worker {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // What the server said before it closed may still be read.
+                // The server's last bytes before it closed may still be readable.
                 Err(_) => break,
             }
         }
@@ -464,7 +463,7 @@ impl Worker {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the available bytes.
     fn read(&mut self, at: usize, drained: Drained) {
         for _ in 0..READS_IN_A_ROW {
             let connection = &mut self.connections[at];
@@ -488,7 +487,7 @@ impl Worker {
         self.unread.push(at);
     }
 
-    /// Bytes came: they are the first of the buffer.
+    /// Handles received bytes, which are the first of the buffer.
     fn received(&mut self, at: usize, bytes: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[at];
@@ -522,17 +521,17 @@ impl Worker {
         }
     }
 
-    /// The server says that it will close: what it left is sent again, on the next connection.
+    /// The server announces that it will close: pending requests are sent again, on the next connection.
     fn ending(&mut self, at: usize, now: Instant) {
         if self.reuse == Reuse::OnePerRequest {
-            // Whoever closes first has to remember the port for a minute: that is left to the server.
+            // The side that closes first keeps the port in TIME_WAIT for a minute: that is left to the server.
             self.connections[at].state = State::Ending(now);
             return;
         }
         self.lose(at, Rest::SentAgain, now);
     }
 
-    /// The connection ended.
+    /// Handles the end of a connection.
     fn ended(&mut self, at: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[at];
@@ -543,7 +542,7 @@ impl Worker {
         self.over(at, error, self.rest_of_broken(at), now);
     }
 
-    /// The connection is over, be it before it was open: then there is an error to tell.
+    /// Ends a connection. If it was never open, there is an error to report.
     fn over(&mut self, at: usize, error: impl FnOnce() -> io::Error, rest: Rest, now: Instant) {
         if !matches!(self.connections[at].state, State::Opening(_)) {
             return self.lose(at, rest, now);
@@ -553,8 +552,8 @@ impl Worker {
         self.not_opened(at, error(), failure, now);
     }
 
-    /// A server that closes a connection behind an answer did not see the request that crossed its close: that one is
-    /// sent again, on a connection of its own, and fails if that breaks too.
+    /// Decides about the pending requests of a broken connection. A server that closes right after an answer didn't see the
+    /// request that crossed its close: that request is sent again, alone on a connection, and fails if that breaks too.
     fn rest_of_broken(&self, at: usize) -> Rest {
         let connection = &self.connections[at];
         if connection.log.answers > 0 && connection.codec.is_between() {
@@ -564,7 +563,7 @@ impl Worker {
         }
     }
 
-    /// An open connection is over: settles its requests, and makes the next one.
+    /// Settles the requests of an open connection that is over, and opens the next one.
     fn lose(&mut self, at: usize, rest: Rest, now: Instant) {
         let connection = &mut self.connections[at];
         let mut failure = match rest {
@@ -580,7 +579,7 @@ impl Worker {
                 }
                 _ => connection.next.push_back(pending),
             }
-            // One answer was garbled; those behind it are lost with the connection.
+            // One answer was malformed. Those after it are lost with the connection.
             failure =
                 failure.map(|failure| if failure == Failure::Malformed { Failure::Broken } else { failure });
         }
@@ -589,7 +588,7 @@ impl Worker {
         self.replace(at, has_served, now);
     }
 
-    /// Fills the place of a connection that is over.
+    /// Opens a new connection in place of one that is over.
     fn replace(&mut self, at: usize, has_served: bool, now: Instant) {
         if self.phase == Phase::Opening || self.connections[at].is_resting {
             return;
@@ -604,7 +603,7 @@ impl Worker {
         self.open(at, now);
     }
 
-    /// Gives up what takes longer than it may.
+    /// Gives up requests that have timed out.
     fn drop_late(&mut self, now: Instant) {
         let is_late = |since: Instant| now.saturating_duration_since(since) >= self.timeout;
         let late: Vec<usize> = (0..self.connections.len())
@@ -627,25 +626,25 @@ impl Worker {
     }
 }
 
-/// What came of making the connections.
+/// Outcome of opening the connections.
 #[derive(Debug)]
 pub(super) enum Opened {
-    /// Each request makes its own.
+    /// Each request opens its own connection.
     NothingToDo,
     Some,
     NotOne(io::Error),
 }
 
-/// When a read that fills less than the buffer was the last.
+/// Whether a read that fills less than the buffer is the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drained {
-    /// With it: whatever comes later makes another event.
+    /// It is: later data makes a new event.
     AtShortRead,
-    /// Not before the socket says so: the end of the stream was announced already.
+    /// Only an error is: the end of the stream was already signalled.
     AtError,
 }
 
-/// Where answers are written down.
+/// Destination of the answers.
 struct Book<'a> {
     server: &'a Server,
     tally: &'a mut Tally,

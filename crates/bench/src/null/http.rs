@@ -1,4 +1,4 @@
-//! One response to whatever is asked by HTTP/1.1. A request with a body is taken for more than one.
+//! The same response to any HTTP/1.1 request. A request with a body counts as more than one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,18 +8,18 @@ use memchr::memmem;
 
 use super::{Answers, NullServer, Script};
 
-/// What the server answers, and when.
+/// The response, and its timing.
 #[derive(Clone, Debug, Default)]
 pub struct NullHttp {
     pub body_bytes: usize,
-    /// Beside `Content-Length`.
+    /// Fields in addition to `Content-Length`.
     pub fields: Vec<(String, String)>,
     pub after: After,
-    /// Stands still now and then, for tests of what measures it.
+    /// Periodic stalls, for tests of the tools that measure them.
     pub stall: Option<Stall>,
 }
 
-/// What becomes of a connection when its requests are answered.
+/// The fate of a connection whose requests are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum After {
     #[default]
@@ -27,7 +27,7 @@ pub enum After {
     Close,
 }
 
-/// The whole server does nothing for `length`, first `every` after the first request, and from then on as often.
+/// The whole server stalls for `length`, first `every` after the first request, and then at the same interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     pub length: Duration,
@@ -37,11 +37,11 @@ pub struct Stall {
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 impl NullHttp {
-    /// Listens.
+    /// Listens on the address.
     ///
     /// # Errors
     ///
-    /// When the address is taken, or the system refuses.
+    /// Returns an error if the address is in use, or the system refuses.
     pub fn bind(&self, address: SocketAddr) -> io::Result<NullServer> {
         let scripts = vec![Script::of(&[self.response()])];
         let answers = Answers { count: heads_ended, choose: |_| Some(0), scripts };
@@ -63,7 +63,7 @@ impl NullHttp {
     }
 }
 
-/// How many request heads end in what was read, with the bytes read before in mind.
+/// Counts the request heads that end in the input, given the bytes read before.
 fn heads_ended(tail: &mut Vec<u8>, input: &[u8]) -> usize {
     if tail.is_empty() && input.ends_with(HEAD_END) {
         return memmem::find_iter(input, HEAD_END).count();
@@ -72,7 +72,7 @@ fn heads_ended(tail: &mut Vec<u8>, input: &[u8]) -> usize {
     let seam_bytes = input.len().min(HEAD_END.len() - 1);
     tail.extend_from_slice(&input[..seam_bytes]);
     let across = memmem::find(tail, HEAD_END).filter(|at| *at < before);
-    // Bytes of an end that began before the input belong to that end alone.
+    // Bytes of an end marker that began before the input belong to that marker alone.
     let from = across.map_or(0, |at| at + HEAD_END.len() - before);
     let within = memmem::find_iter(&input[from..], HEAD_END);
     let (mut heads, mut rest) = (usize::from(across.is_some()), from);
@@ -81,7 +81,7 @@ fn heads_ended(tail: &mut Vec<u8>, input: &[u8]) -> usize {
         rest = from + at + HEAD_END.len();
     }
     if heads == 0 && input.len() < HEAD_END.len() {
-        // All of it may be the middle of an end.
+        // The whole tail may be the middle of an end marker.
         tail.drain(..tail.len().saturating_sub(HEAD_END.len() - 1));
     } else {
         let kept = input.len().saturating_sub(HEAD_END.len() - 1).max(rest);

@@ -1,7 +1,8 @@
-//! The smallest servers that the kernel allows: epoll, read, count, write answers that are ready. What they cost is what no server on the same machine
-//! can go below; what other servers need beyond this is their own work.
+//! The smallest servers that the kernel allows: epoll, read, count, write prepared answers. Their cost is the lower bound for any
+//! server on the same machine; the difference is the other server's own work.
 //!
-//! They read no request. [`NullHttp`] counts the ends of request heads, [`NullResp`] marks that neither keys nor values of a load hold.
+//! They parse no requests. [`NullHttp`] counts the ends of request heads, [`NullResp`] counts bytes that occur neither in keys nor in values of
+//! a load.
 
 mod http;
 mod resp;
@@ -19,7 +20,7 @@ use slab::Slab;
 pub use http::{After, NullHttp, Stall};
 pub use resp::{NullReply, NullResp};
 
-/// A server that listens.
+/// A listening server.
 #[derive(Debug)]
 pub struct NullServer {
     listener: TcpListener,
@@ -43,34 +44,34 @@ impl Stop {
     ///
     /// # Errors
     ///
-    /// When the system refuses the wake-up.
+    /// Returns an error if the system refuses the wake-up.
     pub fn stop(&self) -> io::Result<()> {
         self.0.wake()
     }
 }
 
-/// What a server counts, and what it writes.
+/// How a server counts requests, and its answers.
 #[derive(Debug)]
 struct Answers {
-    /// How many requests end in what was read, with what the connection keeps of the bytes before.
+    /// Counts the requests that end in the bytes read. The first argument holds the connection's earlier bytes.
     count: fn(&mut Vec<u8>, &[u8]) -> usize,
-    /// Which script a connection gets, by what it asks first; none before that can be told.
+    /// Chooses the script of a connection by its first request. `None` if there are too few bytes to decide.
     choose: fn(&[u8]) -> Option<usize>,
     scripts: Vec<Script>,
 }
 
-/// Answers, so many rounds of them that one write does for any batch.
+/// Answers, repeated until one write covers any batch.
 #[derive(Debug)]
 struct Script {
     bytes: Vec<u8>,
-    /// Where each answer begins, and where the last one ends.
+    /// Start of each answer, and end of the last one.
     edges: Vec<usize>,
-    /// Answers in a round.
+    /// Answers per round.
     round: usize,
 }
 
 impl Script {
-    /// These answers, again and again.
+    /// Repeats these answers.
     fn of(round: &[Vec<u8>]) -> Self {
         let (mut bytes, mut edges) = (Vec::new(), vec![0]);
         while edges.len() == 1 || (edges.len() < ANSWERS_MIN && bytes.len() < SCRIPT_BYTES) {
@@ -86,12 +87,12 @@ impl Script {
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
-    /// The last bytes read, where they matter for those that follow.
+    /// The last bytes read, if they matter for the next ones.
     tail: Vec<u8>,
     script: Option<usize>,
-    /// Answers that were written, modulo the length of the script.
+    /// Number of answers written, modulo the length of the script.
     place: usize,
-    /// Requests whose answers are not written yet, and how much is written of the first of them.
+    /// Requests without a complete answer, and the bytes written of the first of these answers.
     owed: usize,
     written: usize,
     /// Whether a request was counted.
@@ -101,7 +102,7 @@ struct Connection {
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 const READ_BYTES: usize = 256 << 10;
-/// Answers in one write at least, if they are short.
+/// Minimum number of answers in a script, if they are short.
 const ANSWERS_MIN: usize = 3072;
 const SCRIPT_BYTES: usize = 1 << 20;
 
@@ -140,7 +141,7 @@ impl NullServer {
     ///
     /// # Errors
     ///
-    /// When the poll fails; what goes wrong on a connection ends the connection.
+    /// Returns an error if the poll fails. A failure on a connection only ends the connection.
     pub fn serve(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         loop {
@@ -160,7 +161,7 @@ impl NullServer {
     }
 
     fn accept(&mut self) -> io::Result<()> {
-        // What ends it otherwise is a client that left before it was taken, or a limit that others may free.
+        // Other errors come from a client that left before it was accepted, or from a limit that other processes may free.
         while let Ok((mut stream, _)) = self.listener.accept() {
             stream.set_nodelay(true)?;
             let entry = self.connections.vacant_entry();
@@ -199,7 +200,7 @@ impl NullServer {
 }
 
 impl Connection {
-    /// Writes and reads until there is nothing more to read, or nothing more can be written.
+    /// Reads and writes until there is no more to read, or the socket takes no more.
     fn attend(&mut self, answers: &Answers, buffer: &mut [u8], event: &Event) -> io::Result<()> {
         while self.write(answers)? {
             let bytes = match self.stream.read(buffer) {
@@ -214,14 +215,14 @@ impl Connection {
             self.has_asked |= asked > 0;
             self.script = self.script.or_else(|| (answers.choose)(&buffer[..bytes]));
             if bytes < buffer.len() && !event.is_read_closed() {
-                // The socket has no more: it gave less than there was room for.
+                // A short read: the socket has no more data.
                 return self.write(answers).map(drop);
             }
         }
         Ok(())
     }
 
-    /// Writes what is owed: true when that is nothing any more.
+    /// Writes the pending answers. Returns whether all were written.
     fn write(&mut self, answers: &Answers) -> io::Result<bool> {
         let Some(script) = self.script.map(|script| &answers.scripts[script]) else { return Ok(true) };
         while self.owed > 0 {

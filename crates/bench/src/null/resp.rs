@@ -1,6 +1,6 @@
-//! Replies to the commands of a load. It stores nothing and parses nothing: a command is a `*`, or in the text protocol a 0x1F, which neither keys
-//! nor values of a load hold. So its replies can be right only for [`Values::Fixed`], and each connection has to send one kind of command, told by the
-//! first, or the kinds in a fixed order.
+//! Replies to the commands of a load. The server stores and parses nothing: a command is a `*`, or in the text protocol a 0x1F,
+//! which occur neither in keys nor in values of a load. So its replies are right only for [`Values::Fixed`], and each connection
+//! has to send one kind of command, detected by the first one, or the kinds in a fixed order.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use resp::separator::SEPARATOR;
 use super::{Answers, NullServer, Script};
 use crate::resp::{Dialect, Due, Protocol, RespLoad, Values, Verb};
 
-/// What the server is to say.
+/// The replies of the server.
 #[derive(Clone, Debug)]
 pub struct NullResp {
     pub protocol: Protocol,
     pub value_bytes: usize,
-    /// The replies of a connection, again and again; empty: what the first command of the connection asks for.
+    /// Replies of a connection, repeated in this order. If empty, the reply to the connection's first command.
     pub replies: Vec<NullReply>,
 }
 
@@ -29,11 +29,11 @@ pub enum NullReply {
 }
 
 impl NullResp {
-    /// Listens.
+    /// Listens on the address.
     ///
     /// # Errors
     ///
-    /// When the address is taken, or the system refuses.
+    /// Returns an error if the address is in use, or the system refuses.
     pub fn bind(&self, address: SocketAddr) -> io::Result<NullServer> {
         let (protocol, value_bytes, values) = (self.protocol, self.value_bytes, Values::Fixed);
         let dialect = Dialect::of(&RespLoad { protocol, value_bytes, values, ..RespLoad::of(address) });
@@ -65,7 +65,7 @@ impl NullReply {
     }
 }
 
-/// By the first letter of the first command, once it is there.
+/// Chooses by the first letter of the first command. `None` if it hasn't arrived.
 fn by_letter(bytes: &[u8]) -> Option<usize> {
     let letter = bytes.iter().find(|byte| byte.is_ascii_uppercase())?;
     Some(match letter {

@@ -1,27 +1,27 @@
-//! One request at a time, by hand: to see that a server is there, and what it answers.
+//! A minimal client with one request at a time, which checks that a server runs and how it answers.
 
 use std::io::{self, BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// What a server answered.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
-    /// Field lines as they came.
+    /// Field lines as received.
     pub fields: Vec<String>,
     pub body: Vec<u8>,
 }
 
-/// A kept HTTP/1.1 connection.
+/// A persistent HTTP/1.1 connection.
 #[derive(Debug)]
 pub struct Client {
-    /// As a browser and our generator send it, so that a cache has the same key.
+    /// Written as browsers and our generator do, so that a cache uses the same key.
     host: String,
     reader: BufReader<TcpStream>,
 }
 
-/// Nothing here takes longer than the slowest server needs for a first answer.
+/// Longer than the slowest server needs for its first answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Client {
@@ -29,7 +29,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When nobody listens.
+    /// Returns an error if nothing listens on the address.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, LIMIT)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -37,11 +37,11 @@ impl Client {
         Ok(Self { host: address.to_string(), reader: BufReader::with_capacity(READ_BYTES, stream) })
     }
 
-    /// The same, with requests for this host, whoever answers.
+    /// Connects, and sends requests for this host, whatever the address.
     ///
     /// # Errors
     ///
-    /// When nobody listens.
+    /// Returns an error if nothing listens on the address.
     pub fn connect_for(host: &str, address: SocketAddr) -> io::Result<Self> {
         Ok(Self { host: host.to_owned(), ..Self::connect(address)? })
     }
@@ -50,7 +50,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When the connection breaks, or the answer is no HTTP with a length.
+    /// Returns an error if the connection breaks, or the response isn't HTTP with a length.
     pub fn get(&mut self, path: &str, fields: &[&str]) -> io::Result<Answer> {
         self.send(path, fields)?;
         self.receive()
@@ -60,7 +60,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When the connection breaks.
+    /// Returns an error if the connection breaks.
     pub fn send(&mut self, path: &str, fields: &[&str]) -> io::Result<()> {
         let more: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{more}\r\n", self.host);
@@ -71,7 +71,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Self::get`].
+    /// Returns the errors of [`Self::get`].
     pub fn receive(&mut self) -> io::Result<Answer> {
         let status = self.line()?;
         let code = status.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -95,7 +95,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// A chunked body without trailers.
+    /// Reads a chunked body without trailers.
     fn chunks(&mut self) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         loop {
@@ -110,11 +110,11 @@ impl Client {
         }
     }
 
-    /// Whether an answer has begun to arrive. Does not wait.
+    /// Whether an answer has begun to arrive. Doesn't block.
     ///
     /// # Errors
     ///
-    /// When the connection was closed or is broken.
+    /// Returns an error if the connection is closed or broken.
     pub fn is_answered(&self) -> io::Result<bool> {
         let stream = self.reader.get_ref();
         stream.set_nonblocking(true)?;
@@ -141,7 +141,7 @@ impl Client {
 const READ_BYTES: usize = 1024;
 
 impl Answer {
-    /// The value of the first field of that name, in any case.
+    /// The value of the first field with this name, case-insensitive.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut pairs = self.fields.iter().filter_map(|line| line.split_once(':'));
@@ -165,7 +165,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
-            // Not before it is asked.
+            // The server must not answer before it has a request.
             stream.read_exact(&mut [0]).expect("a request");
             stream
                 .write_all(b"HTTP/1.1 304 Not Modified\r\nAge: 1\r\n\r\nHTTP/1.1 200 OK\r\ncontent-LENGTH: 2\r\n\r\nhi")

@@ -1,8 +1,8 @@
-//! Other servers beside Larder: started with fair configurations on free ports, asked, stopped.
+//! Other servers beside Larder: started with fair configurations on free ports, queried, stopped.
 //!
-//! A [`Stage`] has what all of them need: a folder, a certificate, the address of the origin, the core. A [`Peer`] is one
-//! of the servers that we know; its [`Recipe`] is data, and its files in `crates/bench/peers` say in their heads why
-//! they are fair. A [`PeerServer`] runs and has answered; dropped, it is gone with all its processes.
+//! A [`Stage`] has everything that servers share: a folder, a certificate, the address of the origin, the core. A [`Peer`] is one
+//! of the known servers. Its [`Recipe`] is data, and the comments at the top of its files in `crates/bench/peers` say why they
+//! are fair. A [`PeerServer`] is a running server that has answered; dropping it ends all of its processes.
 
 mod client;
 mod recipe;
@@ -22,26 +22,26 @@ pub use recipe::{Peer, Recipe, Shaping};
 pub use stage::{Addresses, PeerServer, Stage, StageOptions};
 pub(crate) use template::Values;
 
-/// Why a peer does not run.
+/// Why a peer doesn't run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PeerError {
-    /// Its files can't be written, or the system has no free port.
+    /// Its files can't be written, or no free port was found.
     #[error("{what}: {}", path.display())]
     Files { what: &'static str, path: PathBuf, source: io::Error },
-    /// No socket of our own.
+    /// This program can't open a socket.
     #[error("no free port on this machine")]
     Ports(#[source] io::Error),
-    /// A file of a recipe has a place that nobody fills.
+    /// A file of a recipe has a placeholder without a value.
     #[error("no value for {place}")]
     Template { place: String },
-    /// The certificate that all share can't be made.
+    /// The shared certificate can't be made.
     #[error("no certificate can be made: {0}")]
     Certificate(String),
-    /// It doesn't start: not installed, or its configuration is wrong.
+    /// It doesn't start, because it isn't installed or its configuration is wrong.
     #[error("{title} does not start")]
     Start { title: &'static str, source: ServerError },
-    /// It listens and gives no good answer.
+    /// It listens, but gives no valid answer.
     #[error("{title} on {address} does not answer {path}; {}", last_words(output))]
     Silent { title: &'static str, address: SocketAddr, path: String, output: String },
 }

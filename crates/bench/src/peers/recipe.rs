@@ -1,16 +1,16 @@
-//! The servers that we know, as data: program, configuration, how it is told to run.
+//! The known servers, as data: program, configuration and arguments.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// A server that we can start.
+/// A server that the comparison can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peer {
     /// Reads and writes fixed bytes: the limit.
     Null,
     Larder,
-    /// With a Redis beneath its memory.
+    /// Larder with Redis as its second tier.
     LarderTier,
     Haproxy,
     NginxProxyCache,
@@ -22,31 +22,31 @@ pub enum Peer {
     Apache,
 }
 
-/// What a server does beside answering.
+/// Additional work of a server for each response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shaping {
     None,
-    /// Ten fields more in each response.
+    /// Ten more fields in each response.
     Rules,
     Gzip,
-    /// A rate limit for each client that nobody reaches.
+    /// A rate limit for each client, too high to be reached.
     Limit,
 }
 
-/// How a server is brought up.
+/// How to start a server.
 #[derive(Debug)]
 pub struct Recipe {
     pub title: &'static str,
     pub program: &'static str,
-    /// Parted at spaces, and then filled like the files.
+    /// Split at spaces, and then filled like the files.
     pub arguments: &'static str,
     /// Name in the peer's folder, and text.
     pub files: &'static [(&'static str, &'static str)],
-    /// What fills the place `shaping` in its files; nothing where it can't do that, or isn't asked to.
+    /// Value of the placeholder `shaping` in its files. Empty if the server doesn't support the shaping, or isn't asked to do it.
     pub shaping: fn(Shaping) -> &'static str,
-    /// Folders that it wants to find.
+    /// Folders that must exist.
     pub folders: &'static [&'static str],
-    /// What makes it say which version it is.
+    /// Argument that prints the version.
     pub version: &'static str,
 }
 
@@ -68,14 +68,14 @@ impl Peer {
         }
     }
 
-    /// Whether it has an origin to ask; the others answer from what they are configured with.
+    /// Whether it forwards to an origin. The others answer from their configuration.
     #[must_use]
     pub fn is_cache(self) -> bool {
         !matches!(self, Self::Null | Self::NginxStatic)
     }
 }
 
-/// What most recipes have.
+/// Defaults of the recipes.
 const PLAIN: Recipe = Recipe {
     title: "",
     program: "",
@@ -204,7 +204,7 @@ fn nginx_shaping(shaping: Shaping) -> &'static str {
     match shaping {
         Shaping::None => "",
         Shaping::Rules => include_str!("../../peers/nginx-rules.conf"),
-        // The level that Larder and zlib have by themselves; nginx has 1.
+        // The default level of Larder and zlib; that of nginx is 1.
         Shaping::Gzip => "gzip on; gzip_types text/plain; gzip_comp_level 6;\n",
         Shaping::Limit => "limit_req zone=clients burst=1000000 nodelay;\n",
     }

@@ -1,4 +1,4 @@
-//! What servers stand on, and the servers themselves: started, and asked until they answer.
+//! Runs the servers: prepares what they share, starts them, and waits until they answer.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,39 +12,39 @@ use super::template::Values;
 use super::{Client, Peer, PeerError, Recipe, Shaping};
 use crate::server::{Ready, ServerCommand, ServerProcess};
 
-/// Everything that servers need to run.
+/// The shared resources of servers: folder, certificate, options.
 #[derive(Debug)]
 pub struct Stage {
     options: StageOptions,
     folder: tempfile::TempDir,
 }
 
-/// What is different from stage to stage.
+/// Options of a stage.
 #[derive(Clone, Debug)]
 pub struct StageOptions {
     /// Larder's binary.
     pub larder: PathBuf,
-    /// The origin that caches ask.
+    /// The origin of the caches.
     pub origin: SocketAddr,
-    /// What servers without a cache answer to `/small`.
+    /// The response of servers without a cache to `/small`.
     pub small_body: String,
-    /// What servers without a cache find as files: name and content.
+    /// Files of servers without a cache: name and content.
     pub files: Vec<(String, Vec<u8>)>,
-    /// The core that the servers run on; any without.
+    /// The core for the servers. `None` for any core.
     pub core: Option<usize>,
 }
 
-/// A server that runs and has answered. Stopped when dropped.
+/// A running server that has answered. Stopped on drop.
 #[derive(Debug)]
 pub struct PeerServer {
     pub peer: Peer,
     pub addresses: Addresses,
     process: ServerProcess,
-    /// What it stores in, beside itself.
+    /// Its store, if it has one.
     _store: Option<Box<ServerProcess>>,
 }
 
-/// Where a server listens: HTTP/1.1, HTTP/2 by prior knowledge, both over TLS.
+/// The addresses of a server: HTTP/1.1, HTTP/2 with prior knowledge, and both over TLS.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
     pub http: SocketAddr,
@@ -54,17 +54,17 @@ pub struct Addresses {
 }
 
 impl Stage {
-    /// Prepares the folder and the certificate that all share.
+    /// Prepares the folder and the certificate that all servers share.
     ///
     /// # Errors
     ///
-    /// When files can't be written.
+    /// Returns an error if files can't be written.
     pub fn new(options: StageOptions) -> Result<Self, PeerError> {
         let folder = tempfile::Builder::new().prefix("larder-peers-").tempdir();
         let folder = folder.map_err(failed("no temporary folder", Path::new("")))?;
         let stage = Self { options, folder };
         open_to_all(stage.path())?;
-        // A copy: the user that it runs as may not reach the folder where it was built.
+        // A copy, since the user that the server runs as may not have access to the build folder.
         let copy = stage.path().join("larder");
         let larder = &stage.options.larder;
         fs::copy(larder, &copy).map_err(failed("can't copy Larder's binary", larder))?;
@@ -78,7 +78,7 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// When it ends or doesn't answer in time; the error carries what it printed.
+    /// Returns an error if the server ends or doesn't answer in time. The error has its output.
     pub fn start(&self, peer: Peer, shaping: Shaping) -> Result<PeerServer, PeerError> {
         let recipe = peer.recipe();
         let addresses = Addresses::free()?;
@@ -138,7 +138,7 @@ impl Stage {
         values
     }
 
-    /// An elliptic curve, as most of today's certificates are.
+    /// Writes a certificate with an elliptic curve, as most current certificates have.
     fn write_certificate(&self) -> Result<(), PeerError> {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names);
@@ -158,7 +158,7 @@ impl Stage {
 }
 
 impl PeerServer {
-    /// The process that was started; its descendants do the work in some servers.
+    /// The process that was started. In some servers, its descendants do the work.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
@@ -184,10 +184,10 @@ impl PeerServer {
 }
 
 impl Addresses {
-    /// Ports that are free now. Somebody else may take one before the server does; it then says so and fails.
+    /// Returns ports that are free now. Another process may take one before the server does, which then fails with an error.
     fn free() -> Result<Self, PeerError> {
         let bind = || TcpListener::bind("127.0.0.1:0").map_err(PeerError::Ports);
-        // All are open before one is closed, so that they differ.
+        // All are open before one is closed, so that they are distinct.
         let listeners = [bind()?, bind()?, bind()?, bind()?];
         let address = |index: usize| listeners[index].local_addr().map_err(PeerError::Ports);
         Ok(Self { http: address(0)?, http2: address(1)?, tls: address(2)?, admin: address(3)? })
@@ -197,11 +197,10 @@ impl Addresses {
 const START_LIMIT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The user (nobody, on Debian) that servers run as when we are root: some refuse to be root, and what is measured should
-/// not depend on it.
+/// The user (nobody, on Debian) that servers run as if this program runs as root. Some refuse to run as root, and results shouldn't depend on it.
 const USER_ID: u32 = 65_534;
 
-/// Debian has daemons where not every user looks.
+/// Debian installs daemons in directories that aren't on every user's path.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
 fn command(recipe: &Recipe, values: &Values, folder: &Path) -> Result<Command, PeerError> {
@@ -221,7 +220,7 @@ fn command(recipe: &Recipe, values: &Values, folder: &Path) -> Result<Command, P
     Ok(command)
 }
 
-/// A Redis, which has the cores of this program.
+/// Starts a Redis on the cores of this program.
 fn store() -> Result<(ServerProcess, SocketAddr), PeerError> {
     let address = Addresses::free()?.http;
     let mut command = Command::new("redis-server");

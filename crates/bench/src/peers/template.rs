@@ -1,4 +1,4 @@
-//! Files and arguments with places to fill: `{{name}}`.
+//! Files and arguments with placeholders: `{{name}}`.
 
 use super::PeerError;
 
@@ -11,8 +11,7 @@ impl Values {
         self.0.push((name, value.into()));
     }
 
-    /// `text` with every place filled; a place without a value is an error, for a peer would start with a broken
-    /// configuration.
+    /// Returns `text` with every placeholder filled. A placeholder without a value is an error, since a peer would start with a broken configuration.
     pub(crate) fn fill(&self, text: &str) -> Result<String, PeerError> {
         let mut filled = text.to_owned();
         for (name, value) in &self.0 {

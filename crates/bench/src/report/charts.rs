@@ -1,11 +1,11 @@
-//! The charts of a report: those that it brings, and those of its runs.
+//! The charts of a report: its own, and those of its runs.
 
 use super::drawing;
 use super::number;
 use super::text::{core_busy_us, have_rates, is_open};
 use crate::result::{Axis, Chart, Interval, Point, Report, Run, Scale, Series};
 
-/// All charts that the report has figures for as SVG, those of the report itself first.
+/// All charts for which the report has figures, as SVG, starting with the report's own.
 pub(super) fn charts(report: &Report) -> Vec<String> {
     let runs = &report.runs;
     let lines = report.charts.iter().cloned();
@@ -14,14 +14,14 @@ pub(super) fn charts(report: &Report) -> Vec<String> {
     lines.filter_map(|chart| drawing::lines(&chart)).chain(bars).collect()
 }
 
-/// A single bar compares nothing.
+/// A bar chart of the runs. `None` for a single run.
 fn bars(title: &str, runs: &[Run], figure: impl Fn(&Run) -> Option<(f64, String)>) -> Option<String> {
     let bar = |run: &Run| figure(run).map(|(value, label)| (run.name.clone(), value, label));
     let bars: Vec<_> = runs.iter().filter_map(bar).collect();
     (bars.len() > 1).then(|| drawing::bars(title, &bars))
 }
 
-/// None for loads with a given rate, which says nothing about the server.
+/// A chart of the rates. `None` for loads with a fixed rate, which says nothing about the server.
 fn rates(runs: &[Run]) -> Option<String> {
     let rate = |run: &Run| Some((run.requests_per_s, number::rate(run.requests_per_s)));
     if have_rates(runs) && !is_open(runs) { bars("Requests per second", runs, rate) } else { None }
@@ -32,13 +32,13 @@ fn costs(runs: &[Run]) -> Option<String> {
     bars("Core time per request, shorter is better", runs, cost)
 }
 
-/// A line for each run that `points` finds any points for.
+/// A line for each run for which `points` finds any points.
 fn series(runs: &[Run], points: impl Fn(&Run) -> Vec<Point>) -> Vec<Series> {
     let of_run = |run: &Run| Series { name: run.name.clone(), points: points(run) };
     runs.iter().map(of_run).filter(|series| !series.points.is_empty()).collect()
 }
 
-/// From this ratio of the longest to the shortest time on, a linear axis hides the short ones.
+/// From this ratio of the longest to the shortest time, a linear axis hides the short ones.
 const LOG_RATIO: f64 = 20.0;
 
 fn latency_chart(id: &str, title: &str, x: Axis, series: Vec<Series>) -> Chart {
@@ -49,9 +49,9 @@ fn latency_chart(id: &str, title: &str, x: Axis, series: Vec<Series>) -> Chart {
     Chart { id: id.into(), title: title.into(), x, y: Axis { label: "Latency (ms)".into(), scale }, series }
 }
 
-/// A percentile has at least so many slower requests behind it, so that it is no matter of luck: 1,000 requests have a 99th, and no 99.9th.
+/// A percentile is shown only if at least this many requests were slower, so that it isn't random: 1,000 requests have a 99th, and no 99.9th.
 const SLOWER_MIN: f64 = 10.0;
-/// The same of an interval, of which there are many.
+/// The same minimum for an interval, of which there are many.
 const REQUESTS_OF_P99_MIN: u64 = 100;
 
 fn percentiles(runs: &[Run]) -> Chart {
@@ -69,7 +69,7 @@ fn over_time(run: &Run, figure: impl Fn(&Interval) -> Option<f64>) -> Vec<Point>
     run.intervals.iter().filter_map(point).collect()
 }
 
-/// p50, p99 and the slowest of each interval; of several runs, the p99 alone.
+/// p50, p99 and the slowest of each interval. For several runs, only the p99.
 fn latency(runs: &[Run]) -> Chart {
     let p99 = |interval: &Interval| {
         (interval.requests >= REQUESTS_OF_P99_MIN).then(|| interval.p99_us as f64 / 1e3)
@@ -90,8 +90,7 @@ fn latency(runs: &[Run]) -> Chart {
     latency_chart("latency-over-time", title, x, series)
 }
 
-/// A rate over time, without the intervals in which a load, or a round of it, waits for its last answers: they are shorter, and their rates near
-/// zero.
+/// A rate over time. Leaves out the intervals in which a load or a round waits for its last answers: they are shorter, and their rates are near zero.
 fn rate_over_time(run: &Run, count: impl Fn(&Interval) -> Option<u64>) -> Vec<Point> {
     let longest_s = run.intervals.iter().map(|interval| interval.length_s).fold(0.0, f64::max);
     over_time(run, |interval| {
@@ -105,7 +104,7 @@ fn throughput(runs: &[Run]) -> Chart {
     Chart::over_time("throughput-over-time", "Throughput over time", "Requests per second", series)
 }
 
-/// Mean of each URL within one standard deviation.
+/// Mean of each URL, with a ribbon of one standard deviation.
 fn urls(runs: &[Run]) -> Chart {
     let series = series(runs, |run| {
         let answered = run.urls.iter().enumerate().filter(|(_, figures)| figures.requests > 0);
@@ -166,7 +165,7 @@ mod tests {
         assert_eq!((last(1500), last(10_000)), (Some(99.0), Some(99.9)));
     }
 
-    /// Two rounds, each with the end of a load behind it.
+    /// Two rounds with an interval between them in which the load waits for its last answers.
     #[test]
     fn the_end_of_a_round_has_no_rate() {
         let interval = |at_s: f64, length_s: f64, requests: u64| Interval {

@@ -1,6 +1,6 @@
 //! Lines and bars as SVG, drawn by `plotters`.
 //!
-//! Both axes are linear for `plotters`: [`place`] stretches values as their scale does, and [`label`] turns places back into numbers.
+//! Both axes are linear for `plotters`: [`place`] applies the scale of an axis to values, and [`label`] converts positions back to numbers.
 
 use std::ops::Range;
 
@@ -17,10 +17,10 @@ const SIZE: (u32, u32) = (960, 420);
 const FONT: (&str, u32) = ("system-ui, sans-serif", 13);
 const HEADING: (&str, u32) = ("system-ui, sans-serif", 17);
 const TICKS_MAX: usize = 9;
-/// More lines than this can't be told apart; the table has them all.
+/// More lines than this can't be distinguished. The table has all of them.
 const LINES_MAX: usize = 12;
 
-/// Told apart by people who see no red or no green too: the palette of Okabe and Ito, without its yellow.
+/// Distinguishable with colour blindness: the palette of Okabe and Ito, without its yellow.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -32,7 +32,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(77, 77, 77),
 ];
 
-/// Lines with ribbons over two axes; none where nothing can be drawn.
+/// Lines with ribbons over two axes. `None` if nothing can be drawn.
 pub(super) fn lines(chart: &Chart) -> Option<String> {
     let spots = |series: &Series| series.points.iter().filter_map(|at| spot(chart, at)).collect::<Vec<_>>();
     let curves: Vec<_> = chart.series.iter().take(LINES_MAX).map(|series| (series, spots(series))).collect();
@@ -40,7 +40,7 @@ pub(super) fn lines(chart: &Chart) -> Option<String> {
     let ys = curves.iter().flat_map(|(_, spots)| spots.iter().copied()).chain(edges);
     let ys: Vec<f64> = ys.map(|(_, y)| y).collect();
     let x = Places::of(chart.x.scale, curves.iter().flat_map(|(_, spots)| spots).map(|(x, _)| *x))?;
-    // A line at the upper edge would hide behind it.
+    // A line at the upper edge would be hidden by it.
     let spare = ys.iter().copied().fold(0.0, f64::max) * 1.05;
     let edges = if chart.y.scale == Scale::Linear { vec![0.0, spare] } else { Vec::new() };
     let y = Places::of(chart.y.scale, ys.into_iter().chain(edges))?;
@@ -77,11 +77,11 @@ pub(super) fn lines(chart: &Chart) -> Option<String> {
 }
 
 const BAR: u32 = 26;
-/// Shares of the longest bar, for the names at its left and the figure at its right.
+/// Space for the names on the left and the figures on the right, as shares of the longest bar.
 const NAMES_SHARE: f64 = 0.45;
 const LABEL_SHARE: f64 = 0.25;
 
-/// A bar for each name, value and label, from the top down.
+/// A bar for each name, value and label, from top to bottom.
 pub fn bars(title: &str, bars: &[(String, f64, String)]) -> String {
     let longest =
         bars.iter().map(|(_, value, _)| *value).filter(|value| value.is_finite()).fold(0.0, f64::max);
@@ -126,7 +126,7 @@ fn spot(chart: &Chart, at: &Point) -> Option<(f64, f64)> {
     Some((place(chart.x.scale, at.x)?, place(chart.y.scale, at.y)?))
 }
 
-/// The corners of the area between both edges.
+/// The outline of the area between the lower and the upper edge.
 fn ribbon(chart: &Chart, series: &Series) -> Vec<(f64, f64)> {
     let edges = |at: &Point| {
         let (low, high) = at.ribbon?;
@@ -137,7 +137,7 @@ fn ribbon(chart: &Chart, series: &Series) -> Vec<(f64, f64)> {
     low.into_iter().chain(high.into_iter().rev()).collect()
 }
 
-/// An axis: places from its begin to its end, and those with a label.
+/// The range of an axis, and the positions with a label.
 struct Places {
     scale: Scale,
     range: Range<f64>,
@@ -192,12 +192,12 @@ impl ValueFormatter<f64> for Places {
     }
 }
 
-/// A logarithm may be a little beyond a whole number.
+/// Tolerance for logarithms of whole numbers.
 const ROUNDING: f64 = 1e-9;
-/// As far as six nines.
+/// Six nines.
 const PERCENTILE_REST_MIN: f64 = 1e-6;
 
-/// Where a value stands on an axis; none where the scale has no place for it.
+/// The position of a value on an axis. `None` if it is outside of the scale.
 fn place(scale: Scale, value: f64) -> Option<f64> {
     match scale {
         Scale::Linear => Some(value).filter(|value| value.is_finite()),
@@ -208,7 +208,7 @@ fn place(scale: Scale, value: f64) -> Option<f64> {
     }
 }
 
-/// The value at a place, for readers.
+/// The value at a position, for readers.
 fn label(scale: Scale, place: f64) -> String {
     match scale {
         Scale::Linear => short(place),
@@ -220,7 +220,7 @@ fn label(scale: Scale, place: f64) -> String {
     }
 }
 
-/// Without zeros that say nothing.
+/// A number without trailing zeros.
 fn short(value: f64) -> String {
     let digits = significant(value);
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.').to_owned() } else { digits }

@@ -1,4 +1,4 @@
-//! A report of the same figures each time, for tests.
+//! A report with fixed figures, for tests.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::result::{
     Run, SCHEMA, Scale, Series, ServerCost, UrlFigures,
 };
 
-/// Compares with `golden/NAME`; `UPDATE_GOLDEN=1` writes the file, for somebody to look at the difference.
+/// Compares with `golden/NAME`. With `UPDATE_GOLDEN=1`, writes the file, whose diff must then be reviewed.
 #[track_caller]
 pub(super) fn check_golden(name: &str, seen: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/golden").join(name);
@@ -41,7 +41,7 @@ pub(super) fn report() -> Report {
     }
 }
 
-/// A report about nothing.
+/// An empty report.
 pub(super) fn empty() -> Report {
     Report {
         schema: SCHEMA.into(),

@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: no network, no fonts, no permission to load anything.
+//! The report as one self-contained page: no network access, no fonts, no permission to load anything.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ fn page(report: &Report) -> Markup {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                // Even what slips through an escape can neither load nor send anything.
+                // Even markup that slips through the escaping can neither load nor send anything.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'";
                 title { (report.title) }
@@ -43,7 +43,7 @@ fn page(report: &Report) -> Markup {
 }
 
 fn heading(report: &Report) -> Markup {
-    // The last second that this form has.
+    // The last second that the date format can express.
     let started_at_s = report.started_at_unix_s.min(253_402_300_799);
     let started_at = UNIX_EPOCH + Duration::from_secs(started_at_s);
     html! {
@@ -78,7 +78,7 @@ fn expectations(expectations: &[Expectation]) -> Markup {
     table("Expectations", caption, expectations.len(), &head, &rows)
 }
 
-/// Nothing, where there are no rows.
+/// A table. Empty if there are no rows.
 fn table(title: &str, caption: &str, count: usize, head: &Markup, rows: &Markup) -> Markup {
     html! {
         @if count > 0 {
@@ -149,7 +149,7 @@ mod tests {
 
     const ATTACK: &str = "</script></title></style><img src=x onerror=alert(1)>\"'>&<!--";
 
-    /// A report with the attack in every text that comes from users or servers.
+    /// A report with an injection in every text that comes from users or servers.
     fn attacked() -> Report {
         let mut report = example::report();
         let chart = &mut report.charts[0];

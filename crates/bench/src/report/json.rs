@@ -1,26 +1,25 @@
-//! The report as JSON, the schema of that, and the way back.
+//! The report as JSON, its JSON Schema, and the parser.
 
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::result::{Report, SCHEMA};
 
-/// Why a file is not a report.
+/// Why a file isn't a report.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Not JSON, or JSON that lacks something: the source names what and where.
+    /// Not JSON, or JSON without a required field. The source names the field and its place.
     #[error("not a report")]
     Form(#[from] serde_json::Error),
-    /// Another version of the form, or something else with a field `schema`.
+    /// Another version of the format, or other JSON with a field `schema`.
     #[error("the report has schema `{0}`; this version reads `{SCHEMA}`")]
     Schema(String),
 }
 
 /// The report as indented JSON, with a newline at its end.
 ///
-/// JSON knows no infinite number and none that is not one: points with such numbers are left out, other figures
-/// become 0.
+/// JSON has no infinities and no NaN: points with such numbers are left out, and other figures become 0.
 #[must_use]
 pub fn write(report: &Report) -> String {
     let mut report = report.clone();
@@ -58,15 +57,15 @@ fn make_finite(run: &mut crate::result::Run) {
     }
 }
 
-/// The report that `text` holds.
+/// Parses a report.
 ///
 /// # Errors
 ///
-/// When it is no JSON, of another version, or lacks a field.
+/// Returns an error if the text isn't JSON, has another version, or lacks a field.
 pub fn read(text: &str) -> Result<Report, ReadError> {
     let value: Value = serde_json::from_str(text)?;
     match value.get("schema").and_then(Value::as_str) {
-        // Without a schema, what is missing is better told by the form.
+        // Without a schema, the error about the missing field is more helpful.
         Some(schema) if schema != SCHEMA => Err(ReadError::Schema(schema.to_owned())),
         _ => Ok(serde_json::from_str(text)?),
     }

@@ -1,4 +1,4 @@
-//! Figures for readers: thousands apart, and the unit that keeps them short.
+//! Figures for readers: thousands separators, and the unit that keeps them short.
 
 /// A count, with a comma between thousands: `1,234,567`.
 pub(super) fn count(value: u64) -> String {
@@ -13,7 +13,7 @@ pub(super) fn count(value: u64) -> String {
     grouped
 }
 
-/// A rate: whole above 100, with the digits that matter below.
+/// A rate: a whole number above 100, three significant digits below.
 pub(crate) fn rate(value: f64) -> String {
     if !value.is_finite() {
         return String::from("-");

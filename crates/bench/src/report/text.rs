@@ -1,11 +1,11 @@
-//! The report as text: Markdown tables, which read well on a terminal and in a page.
+//! The report as text: Markdown tables, which are readable on a terminal and in a page.
 
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::number;
 use crate::result::{Errors, Expectation, LatencySummary, Machine, Report, Run, Verdict};
 
-/// The report for a terminal: title and machine, a table of the runs, details of each, expectations.
+/// The report for a terminal: title and machine, a table of the runs, details of each run, expectations.
 #[must_use]
 pub fn text(report: &Report) -> String {
     let mut parts = vec![report.title.clone(), report.description.clone()];
@@ -22,7 +22,7 @@ pub fn text(report: &Report) -> String {
     parts.join("\n\n") + "\n"
 }
 
-/// A Markdown table, whose first column has words and the others figures.
+/// A Markdown table whose first column has words and the others figures.
 pub fn markdown(
     head: impl IntoIterator<Item = String>,
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -45,7 +45,7 @@ fn table(runs: &[Run]) -> String {
     markdown(head, runs.iter().enumerate().map(row))
 }
 
-/// Where it was measured, in one line; nothing if the report doesn't say.
+/// The machine, in one line. `None` if the report doesn't name it.
 pub(super) fn machine(machine: &Machine) -> Option<String> {
     let cores = format!("{} core{}", machine.cores, if machine.cores == 1 { "" } else { "s" });
     (*machine != Machine::default()).then(|| {
@@ -57,23 +57,24 @@ pub(super) fn machine(machine: &Machine) -> Option<String> {
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) heading: &'static str,
-    /// Meaning of the heading, in a sentence.
+    /// Explanation of the heading, in a sentence.
     pub(super) meaning: &'static str,
     pub(super) cells: Vec<String>,
 }
 
-/// Whether every load had a rate of its own: then it is the latencies that tell the servers apart. Its words say so, in older reports too.
+/// Whether every load had a fixed rate, so that the latencies are the figures to compare. Detected by the description of the
+/// load, which older reports have too.
 pub(super) fn is_open(runs: &[Run]) -> bool {
     let is_open = |run: &Run| run.load.contains("open loop") || run.load.contains("at recorded times");
     !runs.is_empty() && runs.iter().all(is_open)
 }
 
-/// Whether the report has requests per second. Where runs take turns, they say nothing.
+/// Whether the report has requests per second. They mean nothing for runs in alternating rounds.
 pub(super) fn have_rates(runs: &[Run]) -> bool {
     runs.iter().any(|run| run.requests == 0 || run.requests_per_s != 0.0)
 }
 
-/// The columns in which at least one run has something to say, without the names of the runs.
+/// The columns in which at least one run has a value, without the names of the runs.
 pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
     type Figure = fn(&Run) -> Option<f64>;
     type Told = fn(f64) -> String;
@@ -141,12 +142,12 @@ pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
     columns
 }
 
-/// The figure to trust when a server has a core for itself.
+/// The figure to trust if the server has a core for itself.
 pub(super) fn core_busy_us(run: &Run) -> Option<f64> {
     run.server.and_then(|server| server.core_busy_us_per_request)
 }
 
-/// Nothing for a single run, which compares nothing.
+/// The ratio to the first run. `None` for a single run.
 fn to_first(runs: &[Run], run: &Run, figure: fn(&Run) -> Option<f64>) -> Option<f64> {
     let first = runs.first().filter(|_| runs.len() > 1).and_then(figure).filter(|first| *first > 0.0)?;
     Some(figure(run)? / first).filter(|ratio| ratio.is_finite())
@@ -177,7 +178,7 @@ pub(super) fn amounts(run: &Run) -> String {
     amounts
 }
 
-/// Parts of the latency, in one line; nothing where they were not measured.
+/// Parts of the latency, in one line. `None` if they weren't measured.
 pub(super) fn parts(run: &Run) -> Option<String> {
     let told = |(name, part): (&str, &Option<LatencySummary>)| {
         let LatencySummary { mean_us, sd_us, p99_us, max_us, .. } = part.as_ref()?;
@@ -189,7 +190,7 @@ pub(super) fn parts(run: &Run) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-/// Causes of errors, in one line; nothing without errors.
+/// Causes of errors, in one line. `None` without errors.
 pub(super) fn troubles(run: &Run) -> Option<String> {
     let Errors { connect, broken, malformed, timeout, wrong } = run.errors;
     let causes = [
@@ -211,7 +212,7 @@ fn expectation(expectation: &Expectation) -> String {
     let verdict = match expectation.verdict() {
         Verdict::Holds => "holds",
         Verdict::Fails => "FAILS",
-        // The words of the measurement say it.
+        // The text of the measurement says so.
         Verdict::NotJudged => "  -  ",
     };
     format!("{verdict}  {}: {}", expectation.what, expectation.measured)

@@ -1,4 +1,4 @@
-//! A few commands by hand: what a measurement asks of a server beside its load.
+//! A client for single commands that a measurement sends beside its load.
 
 use std::io::{self, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use resp::{Limits, Scanner};
 
-/// A connection on which every command is answered before the next.
+/// A connection with one command at a time.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    /// What came, and how much of it belongs to replies that were given away.
+    /// Received bytes, and the number of them that belong to returned replies.
     unread: Vec<u8>,
     taken: usize,
 }
 
-/// No command here takes longer, a SAVE of gigabytes among them.
+/// Longer than any command here takes, including a SAVE of gigabytes.
 const LIMIT: Duration = Duration::from_secs(60);
 const READ_BYTES: usize = 64 << 10;
 
 impl Client {
     /// # Errors
-    /// When nobody listens.
+    /// Returns an error if nothing listens on the address.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         Self::connect_within(address, LIMIT)
     }
 
-    /// With another limit for the connection and for each reply.
+    /// Connects with another limit for the connection and for each reply.
     pub(super) fn connect_within(address: SocketAddr, limit: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, limit)?;
         stream.set_read_timeout(Some(limit))?;
@@ -34,28 +34,28 @@ impl Client {
         Ok(Self { stream, unread: Vec::new(), taken: 0 })
     }
 
-    /// Sends a command, and gives the bytes of its reply, an error reply too.
+    /// Sends a command, and returns the bytes of its reply, even of an error reply.
     ///
     /// # Errors
-    /// When the connection breaks, or what comes is no RESP.
+    /// Returns an error if the connection breaks, or the reply isn't RESP.
     pub fn ask(&mut self, words: &[&[u8]]) -> io::Result<Vec<u8>> {
         self.send(&[words])?;
         self.reply()
     }
 
-    /// Sends commands at once, and gives the bytes of each reply.
+    /// Sends commands at once, and returns the bytes of each reply.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// Returns the errors of [`Self::ask`].
     pub fn ask_all(&mut self, commands: &[&[&[u8]]]) -> io::Result<Vec<Vec<u8>>> {
         self.send(commands)?;
         commands.iter().map(|_| self.reply()).collect()
     }
 
-    /// A field of a section of INFO; nothing when the server has no such field.
+    /// A field of a section of INFO. `None` if the server has no such field.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// Returns the errors of [`Self::ask`].
     pub fn info(&mut self, section: &str, field: &str) -> io::Result<Option<String>> {
         let reply = self.ask(&[b"INFO", section.as_bytes()])?;
         let text = String::from_utf8_lossy(&reply);
@@ -63,7 +63,7 @@ impl Client {
         Ok(found.map(str::to_owned))
     }
 
-    /// Sends a command that is written already.
+    /// Sends an encoded command.
     pub(super) fn exchange(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
         self.stream.write_all(command)?;
         self.reply()

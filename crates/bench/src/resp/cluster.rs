@@ -1,4 +1,4 @@
-//! The server before the load: whether it answers, and which nodes a cluster has.
+//! Checks before the load: whether the server answers, and which nodes a cluster has.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,17 +10,17 @@ use super::client::Client;
 use super::dialect::{Dialect, Due};
 use super::load::{RespError, RespLoad, Topology};
 
-/// The nodes that have the keys. One, unless it is a cluster.
+/// The nodes that own the keys. A single one without a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Nodes {
     addresses: Vec<SocketAddr>,
-    /// Which node has each slot; none when there is but one.
+    /// Node of each slot. `None` if there is a single node.
     slots: Option<Vec<u8>>,
     key: Vec<u8>,
 }
 
 impl Nodes {
-    /// A load connects to so many masters at most.
+    /// Maximum number of masters that a load connects to.
     pub(super) const MAX: usize = 128;
 
     pub(super) fn count(&self) -> usize {
@@ -35,7 +35,7 @@ impl Nodes {
         self.addresses[node]
     }
 
-    /// The node that has the key of a command.
+    /// The node that owns the key of a command.
     #[inline]
     pub(super) fn of(&mut self, dialect: &Dialect, due: Due) -> usize {
         let Some(slots) = &self.slots else { return 0 };
@@ -44,7 +44,7 @@ impl Nodes {
         usize::from(slots[usize::from(hash_slot(&self.key))])
     }
 
-    /// The node at an address, which may be a new one. None when there are too many.
+    /// The index of the node at an address, which is added if it is new. `None` if there are too many.
     pub(super) fn index(&mut self, address: SocketAddr) -> Option<usize> {
         if let Some(known) = self.addresses.iter().position(|known| *known == address) {
             return Some(known);
@@ -56,7 +56,7 @@ impl Nodes {
         Some(self.addresses.len() - 1)
     }
 
-    /// Notes that a node has a slot from now on.
+    /// Records the new owner of a slot.
     pub(super) fn moved(&mut self, slot: u16, to: SocketAddr) -> Option<usize> {
         let node = self.index(to)?;
         if let Some(slots) = &mut self.slots {
@@ -66,7 +66,7 @@ impl Nodes {
     }
 }
 
-/// Greets the server, and asks it for the nodes of its cluster.
+/// Sends the greeting, and asks for the nodes of the cluster.
 pub(super) fn find_nodes(load: &RespLoad, dialect: &Dialect) -> Result<Nodes, RespError> {
     let address = load.address;
     let unreachable = |source| RespError::Unreachable { address, source };
@@ -92,7 +92,7 @@ pub(super) fn find_nodes(load: &RespLoad, dialect: &Dialect) -> Result<Nodes, Re
     }
 }
 
-/// Sends a command and waits for its reply, which has to be no error.
+/// Sends a command and waits for its reply. An error reply is an error.
 fn ask(
     client: &mut Client,
     address: SocketAddr,
@@ -116,7 +116,7 @@ fn value(reply: &[u8], address: SocketAddr) -> Result<Value<'_>, RespError> {
         .map_err(|error| RespError::Malformed { address, source: io::Error::other(error) })
 }
 
-/// Reads the answer to CLUSTER SLOTS: ranges of slots, each with its nodes, the master first.
+/// Parses the reply to CLUSTER SLOTS: ranges of slots, each with its nodes, the master first.
 fn read_slots(value: &Value<'_>, asked: SocketAddr, nodes: &mut Nodes) -> Option<()> {
     let Value::Array(ranges) = value else { return None };
     for range in ranges {
@@ -134,7 +134,7 @@ fn read_range(range: &Value<'_>, asked: SocketAddr) -> Option<(RangeInclusive<us
     };
     let [host, Value::Integer(port), ..] = &master[..] else { return None };
     let ip = match host {
-        // A node that does not know its own address is where it was asked.
+        // A node that doesn't know its own address has the address that was asked.
         Value::Bulk(b"") => asked.ip(),
         host if host.is_null() => asked.ip(),
         Value::Bulk(host) => str::from_utf8(host).ok()?.parse().ok()?,

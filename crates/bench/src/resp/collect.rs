@@ -1,4 +1,4 @@
-//! Runs the workers of a load, and makes one result of what they tell.
+//! Runs the workers of a load, and merges their results.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::observe::Observer;
 use crate::result::Run;
 use crate::work::{self, Worked};
 
-/// What came of a load.
+/// Result of a load.
 #[derive(Clone, Debug)]
 pub struct RespRun {
     pub run: Run,
-    /// The first reply that was wrong: the command, the reply, and the one expected.
+    /// The first wrong reply: the command, the reply, and the expected one.
     pub first_problem: Option<String>,
 }
 
-/// Sets the keys, and warms the server up, if the load asks for it: what is done before the load and does not count.
+/// Sets the keys and warms the server up, if the load asks for it. None of this counts.
 ///
 /// # Errors
-/// As those of [`run`], and for keys that can't be set.
+/// Returns the errors of [`run`], and one if keys can't be set.
 pub fn prepare(load: &RespLoad) -> Result<(), RespError> {
     load.check()?;
     if load.preload == Preload::AllKeys {
@@ -36,12 +36,11 @@ pub fn prepare(load: &RespLoad) -> Result<(), RespError> {
     Ok(())
 }
 
-/// Makes a load that was prepared, and tells what came of it. The observer sees each tenth of a second; when it has seen
-/// enough, the load ends early, with what there is.
+/// Runs a prepared load and returns its result. The observer sees each tenth of a second, and can end the load early with the results so far.
 ///
 /// # Errors
-/// [`RespError`] for settings that no load can follow, and for a server that can't be reached or refuses the greeting. What
-/// goes wrong after that is counted in the run.
+/// Returns [`RespError`] for settings that no load can follow, and for a server that can't be reached or refuses the greeting.
+/// Later failures are counted in the run.
 pub fn run(load: &RespLoad, observer: &mut dyn Observer) -> Result<RespRun, RespError> {
     load.check()?;
     make(load, observer)

@@ -1,15 +1,15 @@
-//! How each command looks, and the reply that it has to have.
+//! The bytes of each command and of its expected reply.
 
 use resp::separator;
 
 use super::keys::{KeyKind, ValuePool, write_key};
 use super::load::{Choice, Expiry, Login, Preload, Protocol, RespLoad, Until, Workload};
 
-/// A command whose reply is due.
+/// A command that waits for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) verb: Verb,
-    /// How often a node of a cluster sent it elsewhere.
+    /// Number of redirections so far.
     pub(crate) redirects: u8,
     pub(crate) key: u64,
 }
@@ -20,38 +20,38 @@ pub(crate) enum Verb {
     Get,
     GetMissing,
     Del,
-    /// Says that the next command may be about a slot that moves; not counted.
+    /// ASKING, before a command about a slot that is migrating. Not counted.
     Asking,
-    /// HELLO or AUTH; not counted.
+    /// HELLO or AUTH. Not counted.
     Greeting,
 }
 
 impl Verb {
-    /// Whether it is one of the commands that are measured.
+    /// Whether it is one of the measured commands.
     pub(super) fn is_counted(self) -> bool {
         !matches!(self, Self::Asking | Self::Greeting)
     }
 }
 
-/// How much is known of what the server has.
+/// Knowledge about the server's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Certainty {
     Known,
-    /// A key may be there or not; if it is, it has its value.
+    /// A key may be missing. If it exists, it has its value.
     Open,
 }
 
-/// What the first bytes of a buffer are.
+/// Result of comparing the first bytes of a buffer with the expected reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// The expected reply, of so many bytes.
+    /// The expected reply, with this length.
     Expected(usize),
-    /// Its begin, as far as can be told.
+    /// An incomplete reply that matches so far.
     Begin,
     Other,
 }
 
-/// A protocol, with the sizes of keys and values of one load.
+/// A protocol, with the key and value sizes of a load.
 #[derive(Debug)]
 pub(crate) struct Dialect {
     pub(super) protocol: Protocol,
@@ -61,17 +61,17 @@ pub(crate) struct Dialect {
     set: Form,
     get: Form,
     del: Form,
-    /// Before and after the value in the reply to GET.
+    /// Bytes before and after the value in the reply to GET.
     value_head: Vec<u8>,
     value_tail: &'static [u8],
     ok: &'static [u8],
     nil: &'static [u8],
     deleted: &'static [u8],
-    /// What is sent first on each connection; empty if that is nothing.
+    /// First bytes on each connection. Empty if there is no greeting.
     pub(super) greeting: Vec<u8>,
 }
 
-/// A command: what stands before the key, after it, and after the value.
+/// Parts of a command: before the key, after it, and after the value.
 #[derive(Debug)]
 struct Form {
     head: Vec<u8>,
@@ -129,13 +129,13 @@ impl Dialect {
         }
     }
 
-    /// The key of a command, for messages and for its slot.
+    /// Appends the key of a command, for messages and for its slot.
     pub(super) fn write_key_of(&self, out: &mut Vec<u8>, due: Due) {
         let kind = if due.verb == Verb::GetMissing { KeyKind::Missing } else { KeyKind::Stored };
         write_key(out, kind, due.key, self.key_bytes);
     }
 
-    /// Compares the bytes with the reply that is due: no parsing, no copy.
+    /// Compares the bytes with the expected reply, without parsing or copying.
     #[inline]
     pub(super) fn compare(&self, due: Due, bytes: &[u8]) -> Seen {
         match due.verb {
@@ -143,7 +143,7 @@ impl Dialect {
             Verb::Get => self.compare_value(self.pool.value(due.key), bytes),
             Verb::GetMissing => literal(self.nil, bytes),
             Verb::Del => literal(self.deleted, bytes),
-            // Its replies differ from server to server.
+            // Its replies differ between servers.
             Verb::Greeting => Seen::Other,
         }
     }
@@ -153,7 +153,7 @@ impl Dialect {
         let (head, tail) = (self.value_head.len(), self.value_tail.len());
         let length = head + value.len() + tail;
         let Some(reply) = bytes.get(..length) else {
-            // A reply of another length shows in its head, or by its end.
+            // A reply of another length differs in its header, or at its end.
             let is_begin = !head_differs(&self.value_head, bytes)
                 && (self.protocol != Protocol::UnitSeparator || !bytes.contains(&separator::SEPARATOR));
             return if is_begin { Seen::Begin } else { Seen::Other };
@@ -164,7 +164,7 @@ impl Dialect {
         if is_expected { Seen::Expected(length) } else { Seen::Other }
     }
 
-    /// The expected reply, for messages and for servers that have no other.
+    /// Appends the expected reply, for messages and for servers that have no other.
     pub(crate) fn write_reply(&self, out: &mut Vec<u8>, due: Due) {
         match due.verb {
             Verb::Set | Verb::Asking | Verb::Greeting => out.extend_from_slice(self.ok),
@@ -217,7 +217,7 @@ fn array(load: &RespLoad, verb: &str) -> Form {
 fn meta(load: &RespLoad, verb: &str) -> Form {
     let expiry = match load.expiry {
         Expiry::Never => String::new(),
-        // What is above 30 days is a time, and not from now on.
+        // memcached takes values above 30 days for an absolute time.
         Expiry::AfterSeconds(seconds) => format!(" T{seconds}"),
         Expiry::AtUnixMs(ms) => format!(" T{}", ms / 1000),
     };
@@ -249,7 +249,7 @@ fn greeting(protocol: Protocol, login: Option<&Login>) -> Vec<u8> {
     let mut words: Vec<&[u8]> = if protocol == Protocol::Resp3 { vec![b"HELLO", b"3"] } else { Vec::new() };
     if let Some(login) = login {
         words.push(b"AUTH");
-        // HELLO can't do without a user.
+        // HELLO with a password requires a user.
         let default = (protocol == Protocol::Resp3).then_some("default");
         words.extend(login.user.as_deref().or(default).map(str::as_bytes));
         words.push(login.password.as_bytes());
@@ -267,7 +267,7 @@ fn certainty(load: &RespLoad) -> Certainty {
         (Workload::Set | Workload::Workflow, ..) => true,
         (_, Preload::Nothing, _) => false,
         (Workload::Get, ..) => true,
-        // A key can be deleted once.
+        // A key can only be deleted once.
         (Workload::Del, _, Until::Requests(requests)) => is_once(requests) && load.warm_up.is_none(),
         (Workload::Del, _, Until::Elapsed(_)) => false,
     };

@@ -1,4 +1,4 @@
-//! Keys and their values, without storing either.
+//! Keys and their values, computed instead of stored.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use rand_distr::{Distribution, Zipf};
 use super::load::{Choice, Values};
 use crate::random::SplitMix;
 
-/// The values of all keys: each is a part of one text without repetition, and where it begins is a function of the key.
+/// The values of all keys: each is a part of one text without repetition, whose start is a function of the key.
 ///
-/// Two keys of the same load whose numbers differ by less than 16,384 never share a value of 8 bytes or more, but by chance.
-/// Always the same text, so that a later run knows what an earlier one has set.
+/// Two keys of the same load whose numbers differ by less than 16,384 never share a value of 8 bytes or more, except by chance.
+/// The text is always the same, so that a later run knows the values set by an earlier one.
 #[derive(Debug)]
 pub struct ValuePool {
     text: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct ValuePool {
 }
 
 impl ValuePool {
-    /// For values of one size.
+    /// Creates the values of one size.
     #[must_use]
     pub fn new(value_bytes: usize, values: Values) -> Self {
         let mut random = SplitMix::new(TEXT_SEED);
@@ -29,12 +29,12 @@ impl ValuePool {
         Self { text, value_bytes, values }
     }
 
-    /// The value of the key with this number: letters, digits, `-` and `_`, which every protocol can say.
+    /// The value of the key with this number: letters, digits, `-` and `_`, which are valid in every protocol.
     #[must_use]
     pub fn value(&self, key: u64) -> &[u8] {
         let begin = match self.values {
             Values::Fixed => 0,
-            // Odd, so that neighbours and all numbers modulo 2^14 begin at different places.
+            // Odd, so that all numbers modulo 2^14 have distinct starts.
             #[expect(clippy::cast_possible_truncation, reason = "the rest is below 2^14")]
             Values::OfKey => (key.wrapping_mul(0x2545_F491_4F6C_DD1D) % BEGINS as u64) as usize,
         };
@@ -42,7 +42,7 @@ impl ValuePool {
     }
 }
 
-/// Fits into the first-level cache of any processor, beside what else is needed.
+/// Fits into the first-level cache of any processor, with room for other data.
 const BEGINS: usize = 1 << 14;
 const TEXT_SEED: u64 = 0x6C61_7264_6572;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -50,13 +50,13 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// The first byte of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
-    /// May be set.
+    /// A key that may be set.
     Stored,
-    /// Nobody sets it.
+    /// A key that is never set.
     Missing,
 }
 
-/// Appends a key of `key_bytes` bytes: its kind, and its number with zeros before it.
+/// Appends a key of `key_bytes` bytes: its kind, and its number with leading zeros.
 pub(super) fn write_key(out: &mut Vec<u8>, kind: KeyKind, mut number: u64, key_bytes: usize) {
     let begin = out.len();
     out.resize(begin + key_bytes, b'0');
@@ -90,7 +90,7 @@ enum Chooser {
 }
 
 impl KeySource {
-    /// For one of several threads, which share the keys that come in turn.
+    /// Creates the source of one of several threads, which divide the keys among them if keys are taken in order.
     pub(super) fn new(choice: Choice, keys: u64, seed: u64, thread: Share) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "more keys than 2^52 are chosen a little unevenly")]
         let chooser = match choice {
@@ -100,7 +100,7 @@ impl KeySource {
             ),
             Choice::InTurn => {
                 let range = thread.part_of(keys);
-                // With fewer keys than threads some threads share a key.
+                // With fewer keys than threads, some threads share a key.
                 let range = if range.is_empty() { 0..keys } else { range };
                 Chooser::InTurn { next: range.start, range }
             }
@@ -112,7 +112,7 @@ impl KeySource {
     /// The number of the next key, below the number of keys.
     pub(super) fn next(&mut self) -> u64 {
         match &mut self.choice {
-            // The high half of a product: as even as the random number, and no division.
+            // The high half of the product is as uniform as the random number, and takes no division.
             Chooser::Uniform => ((u128::from(self.random.next()) * u128::from(self.keys)) >> 64) as u64,
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank from 1 on")]
             Chooser::Zipf(zipf) => (zipf.sample(&mut self.random) as u64).clamp(1, self.keys) - 1,
@@ -133,7 +133,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The part of a number that falls to this share: all parts together are the whole.
+    /// The range of a number for this share. The ranges of all shares add up to the whole.
     pub(super) fn part_of(self, whole: u64) -> Range<u64> {
         let up_to = |index: u64| u128::from(whole) * u128::from(index) / u128::from(self.of.max(1));
         let edge = |index| u64::try_from(up_to(index)).unwrap_or(whole);

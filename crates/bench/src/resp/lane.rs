@@ -1,4 +1,4 @@
-//! One connection to one server, and the commands under way on it.
+//! One connection to one server, and its commands in flight.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -15,18 +15,18 @@ use crate::result::Failure;
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     stream: Option<TcpStream>,
-    /// What is to be written, and how much of it is.
+    /// Bytes to write, and the number already written.
     out: Vec<u8>,
     written: usize,
-    /// Bytes of a reply whose end is missing.
+    /// Bytes of an incomplete reply.
     pub(super) rest: Vec<u8>,
     pub(super) due: VecDeque<Due>,
-    /// Whether it is connected, as far as the kernel has said.
+    /// Whether it is connected, according to the kernel.
     is_open: bool,
 }
 
 impl Lane {
-    /// Begins to connect unless it is connected. What was appended before stays to be written after the greeting.
+    /// Starts to connect unless it is connected. Bytes that were appended before are written after the greeting.
     pub(super) fn open(
         &mut self,
         registry: &Registry,
@@ -54,7 +54,7 @@ impl Lane {
         self.due.push_back(due);
     }
 
-    /// The kernel says that the connection is made, or failed.
+    /// Confirms that the connection was opened, or reports its failure.
     pub(super) fn confirm(&mut self) -> Result<(), Failure> {
         let Some(stream) = &self.stream else { return Ok(()) };
         if self.is_open {
@@ -73,7 +73,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Writes what the socket takes; how many bytes that were.
+    /// Writes as much as the socket takes. Returns the number of bytes written.
     pub(super) fn flush(&mut self) -> Result<u64, Failure> {
         let Some(stream) = self.stream.as_mut().filter(|_| self.is_open) else { return Ok(0) };
         let before = self.written;
@@ -94,7 +94,7 @@ impl Lane {
         Ok(bytes)
     }
 
-    /// Reads once, after the rest of the last time. None when there is nothing to read.
+    /// Reads once, after the rest of the last read. `None` if there is nothing to read.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Result<Option<ReadBytes>, Failure> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let begin = self.rest.len();
@@ -117,7 +117,7 @@ impl Lane {
         }
     }
 
-    /// Closes it. Without lingering, so that a load with many short connections does not run out of ports.
+    /// Closes the connection, without lingering, so that a load with many short connections doesn't run out of ports.
     pub(super) fn close(&mut self) {
         if let Some(stream) = self.stream.take() {
             let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
@@ -129,13 +129,13 @@ impl Lane {
     }
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadBytes {
     pub(super) new: usize,
-    /// Of what is to be looked at in the buffer.
+    /// End of the received bytes in the buffer.
     pub(super) end: usize,
-    /// The socket has no more: it gave less than there was room for.
+    /// Whether the socket has no more data, since the read was short.
     pub(super) is_drained: bool,
 }
 

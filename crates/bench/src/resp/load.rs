@@ -1,4 +1,4 @@
-//! What a load is made of.
+//! Settings of a load.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,27 +18,27 @@ pub struct RespLoad {
     pub protocol: Protocol,
     pub login: Option<Login>,
     pub workload: Workload,
-    /// 2 to 65,536.
+    /// Size of a key: 2 to 65,536.
     pub key_bytes: usize,
-    /// Up to 64 MiB.
+    /// Size of a value: up to 64 MiB.
     pub value_bytes: usize,
     pub values: Values,
-    /// Of the keys that are set.
+    /// Expiry of the keys that are set.
     pub expiry: Expiry,
-    /// How many different keys there are.
+    /// Number of distinct keys.
     pub keys: u64,
     pub choice: Choice,
     pub preload: Preload,
     pub connections: usize,
     pub reuse: Reuse,
-    /// Commands that are sent before their replies are waited for.
+    /// Commands that are sent before their replies are read.
     pub pipeline: usize,
     pub threads: usize,
     pub until: Until,
-    /// A load that is made before and not counted.
+    /// Duration of a load before the measured one, which isn't counted.
     pub warm_up: Option<Duration>,
     pub pace: Pace,
-    /// For a connection and for the replies to a batch.
+    /// For opening a connection, and for the replies to a batch.
     pub timeout: Duration,
     /// The same seed chooses the same keys.
     pub seed: u64,
@@ -47,89 +47,89 @@ pub struct RespLoad {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     Single,
-    /// Each command goes to the node that has the slot of its key.
+    /// Each command goes to the node that owns the slot of its key.
     Cluster,
 }
 
-/// Also the values of an option, with their descriptions.
+/// Also the values of a command-line option, with their descriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
     Resp2,
     Resp3,
     /// The text protocol whose messages end with 0x1F
     UnitSeparator,
-    // From 1.6.10 on: mg, ms, md.
+    // The commands mg, ms and md, from memcached 1.6.10 on.
     /// The meta commands of memcached
     Memcached,
 }
 
-/// What a SET says about the life of a key.
+/// The TTL that SET gives a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expiry {
     #[default]
     Never,
-    /// So many seconds from when it is set.
+    /// This many seconds after it is set.
     AfterSeconds(u32),
-    /// At this time since 1970, in milliseconds: all keys at once.
+    /// At this Unix time in milliseconds: all keys at once.
     AtUnixMs(u64),
 }
 
-/// What is sent with AUTH.
+/// Credentials for AUTH.
 #[derive(Clone, Debug)]
 pub struct Login {
     pub user: Option<String>,
     pub password: String,
 }
 
-/// Also the values of an option, with their descriptions.
+/// Also the values of a command-line option, with their descriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
     Set,
     Get,
     Del,
-    // Each counts.
+    // Each command counts.
     /// SET a key, GET it, GET a key that is missing
     Workflow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// Each key has its own.
+    /// Each key has its own value.
     OfKey,
-    /// All keys have the same: for a server that stores nothing.
+    /// All keys have the same value, for a server that stores nothing.
     Fixed,
 }
 
-/// Which key is next.
+/// Order of the keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Choice {
     Uniform,
-    /// The key of rank r as often as 1 / r^s.
+    /// Zipf: the key of rank r is chosen as often as 1 / r^s.
     Zipf(f64),
-    /// One after the other, from the begin again at the end.
+    /// In order, starting again after the last.
     InTurn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preload {
-    /// What is stored is unknown: a GET may miss.
+    /// The contents are unknown: a GET may miss.
     Nothing,
-    /// Every key is set before: a GET has to hit.
+    /// Every key is set before the load: a GET has to hit.
     AllKeys,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     KeepOpen,
-    /// A new connection for each batch, which is one command unless there is pipelining.
+    /// A new connection for each batch, which is one command unless pipelining is on.
     OnePerBatch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// The next batch when the last one has its replies.
+    /// The next batch is sent when the last one has its replies.
     Closed,
-    /// At this rate, whatever the server does; latency counts from when a command was due.
+    /// At this rate, whatever the server does. Latency counts from when a command was due.
     Open { per_second: f64 },
 }
 
@@ -140,25 +140,25 @@ pub enum RespError {
     /// Settings that exclude each other, or are out of range.
     #[error("{0}")]
     Settings(String),
-    /// Nothing listens there, or it does not answer in time.
+    /// Nothing listens on the address, or the server doesn't answer in time.
     #[error("{address} can't be reached")]
     Unreachable { address: SocketAddr, source: io::Error },
-    /// The server says no to the greeting, or to a question about the cluster.
+    /// The server refuses the greeting, or a question about the cluster.
     #[error("{address} answers {command} with: {reply}")]
     Refused { address: SocketAddr, command: &'static str, reply: String },
     /// The server speaks another protocol.
     #[error("{address} does not answer in RESP")]
     Malformed { address: SocketAddr, source: io::Error },
-    /// The keys could not be set before the load.
+    /// The keys couldn't be set before the load.
     #[error("{errors} of {keys} keys could not be set before the load; the first: {first}")]
     Preload { errors: u64, keys: u64, first: String },
-    /// Threads, timers or sockets of the generator itself.
+    /// A thread, timer or socket of the generator itself failed.
     #[error("the generator lacks a means to make the load")]
     Own(#[from] io::Error),
 }
 
 impl RespLoad {
-    /// GETs of 100,000 keys of 16 bytes, which are set before, on 50 connections for a second; change the fields from here.
+    /// Creates a load of GETs on 50 connections for a second, of 100,000 keys of 16 bytes that are set before. Callers change the fields from here.
     #[must_use]
     pub fn of(address: SocketAddr) -> Self {
         Self {
@@ -186,7 +186,7 @@ impl RespLoad {
         }
     }
 
-    /// Checks what no load can follow.
+    /// Refuses settings that no load can follow.
     pub(super) fn check(&self) -> Result<(), RespError> {
         let digits = u32::try_from(self.key_bytes.saturating_sub(1)).unwrap_or(u32::MAX);
         let keys_max = 10_u64.checked_pow(digits).unwrap_or(u64::MAX);
@@ -246,7 +246,7 @@ impl RespLoad {
         }
     }
 
-    /// The settings as words.
+    /// Describes the settings in words.
     pub(super) fn words(&self) -> String {
         let workload = match self.workload {
             Workload::Set => "SET",

@@ -1,9 +1,8 @@
 //! Load on servers that speak the Redis protocol, or the 0x1F text protocol.
 //!
-//! Every reply is compared, byte for byte, with the one expected: the value of a key is a function of the key
-//! ([`ValuePool`]), so nothing is stored here, and keys that nobody sets are known by their first byte. One thread
-//! turns one loop over its connections; a batch is written at once, and a reply that is as expected costs a comparison
-//! and no allocation. Whatever is not as expected goes the slow way, through the codec.
+//! Every reply is compared, byte for byte, with the expected one. The value of a key is a function of the key ([`ValuePool`]), so nothing
+//! is stored here, and keys that are never set have a distinct first byte. One thread runs one loop over its connections. A batch is
+//! written at once, and an expected reply costs a comparison and no allocation. Other replies take the slow path, through the codec.
 
 mod client;
 mod cluster;

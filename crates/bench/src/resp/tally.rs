@@ -1,4 +1,4 @@
-//! Counts what comes of the commands of one worker.
+//! Counts the outcomes of one worker's commands.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,25 @@ use super::dialect::{Dialect, Due, Verb};
 use super::verify::Outcome;
 use crate::result::{Errors, Failure, Outcome as OutcomeCount};
 
-/// What a worker counted, beside the latencies of its slices.
+/// Counts of a worker, besides the latencies of its slices.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) errors: Errors,
-    /// Replies as expected, by [`place`].
+    /// Expected replies, by [`place`].
     right: [u64; 4],
     others: BTreeMap<String, u64>,
     pub(super) read_bytes: u64,
     pub(super) written_bytes: u64,
     pub(super) reconnects: u64,
     pub(super) unsent: u64,
-    /// Commands that a node of a cluster sent elsewhere, for good and for once.
+    /// Commands that a cluster node redirected with MOVED and ASK.
     pub(super) moved: u64,
     pub(super) asked: u64,
-    /// The first reply that was wrong, in words.
+    /// Description of the first wrong reply.
     pub(super) first_problem: Option<String>,
 }
 
-/// Names of outcomes that a server invents are not remembered beyond this.
+/// Maximum number of distinct outcomes that servers can add.
 const NAMES_MAX: usize = 32;
 const SHOWN_BYTES: usize = 120;
 
@@ -43,16 +43,16 @@ impl Tally {
         *self.others.entry(if is_room { name } else { "other" }.to_owned()).or_default() += count;
     }
 
-    /// Commands whose connection has ended.
+    /// Counts commands whose connection has ended.
     pub(super) fn fail(&mut self, failure: Failure, commands: u64) {
         let first = commands.min(1);
         self.errors.count(failure, first);
-        // Where one is malformed, the others have lost their connection by it.
+        // If one reply is malformed, the other commands have lost their connection by it.
         let others = if failure == Failure::Malformed { Failure::Broken } else { failure };
         self.errors.count(others, commands - first);
     }
 
-    /// Keeps the first reply that is wrong, for people to see.
+    /// Keeps the first wrong reply, for the report.
     pub(super) fn problem(&mut self, dialect: &Dialect, due: Option<Due>, reply: &[u8]) {
         if self.first_problem.is_some() {
             return;

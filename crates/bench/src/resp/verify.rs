@@ -1,4 +1,4 @@
-//! The slow way: what a reply that is not the expected one says.
+//! The slow path: classifies a reply that isn't byte for byte the expected one.
 
 use std::net::SocketAddr;
 
@@ -7,17 +7,17 @@ use resp::{Limits, Scanner, Value, separator};
 use super::dialect::{Certainty, Dialect, Due, Verb};
 use super::load::{Protocol, VALUE_BYTES_MAX};
 
-/// What a reply says.
+/// Result of parsing a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// Not all of it is there.
+    /// An incomplete reply.
     Begin,
-    /// Right, though not byte for byte what was expected.
+    /// Right, but not byte for byte the expected reply.
     Right {
         bytes: usize,
         outcome: Outcome,
     },
-    /// No reply to anything.
+    /// A push message, which isn't a reply.
     Push {
         bytes: usize,
     },
@@ -25,18 +25,18 @@ pub(super) enum Reply {
         bytes: usize,
         outcome: Outcome,
     },
-    /// Another node has the slot.
+    /// MOVED: another node owns the slot.
     Moved {
         bytes: usize,
         slot: u16,
         to: SocketAddr,
     },
-    /// Another node may have the key, while its slot moves.
+    /// ASK: another node may have the key while its slot migrates.
     Ask {
         bytes: usize,
         to: SocketAddr,
     },
-    /// No message at all.
+    /// Not a message of the protocol.
     Malformed,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Of the reply that was expected.
+    /// The outcome of the expected reply.
     pub(super) fn expected(verb: Verb) -> Self {
         match verb {
             Verb::Get => Self::Value,
@@ -65,7 +65,7 @@ impl Outcome {
     }
 }
 
-/// Reads a reply that is not the expected one; `node` is who sent it.
+/// Parses a reply that isn't the expected one. `node` is its sender.
 pub(super) fn read(dialect: &Dialect, due: Due, bytes: &[u8], node: SocketAddr) -> Reply {
     match dialect.protocol {
         Protocol::UnitSeparator => read_text(dialect, due, bytes),
@@ -109,7 +109,7 @@ fn read_value(dialect: &Dialect, due: Due, bytes: &[u8], node: SocketAddr) -> Re
     judged(dialect, due, length, outcome, is_value)
 }
 
-/// Whether a whole reply that is no error is right.
+/// Judges a whole reply that isn't an error.
 fn judged(dialect: &Dialect, due: Due, bytes: usize, outcome: Outcome, is_value: bool) -> Reply {
     let is_right = match (due.verb, &outcome) {
         (Verb::Greeting, _) => true,
@@ -136,7 +136,7 @@ fn error(bytes: usize, text: &[u8], node: SocketAddr) -> Reply {
     }
 }
 
-/// The address in a redirection. Without a host it is the host of who sent it.
+/// The address in a redirection. Without a host, the host is that of the sender.
 fn redirected(to: &str, node: SocketAddr) -> Option<SocketAddr> {
     let (host, port) = to.rsplit_once(':')?;
     if host.is_empty() {
@@ -166,7 +166,7 @@ fn read_text(dialect: &Dialect, due: Due, bytes: &[u8]) -> Reply {
     judged(dialect, due, length + 1, outcome, text == dialect.pool.value(due.key))
 }
 
-/// A line, and a value after it where the line says so.
+/// Parses a line, and a value after it if the line announces one.
 fn read_meta(dialect: &Dialect, due: Due, bytes: &[u8]) -> Reply {
     let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else {
         return if bytes.len() > LIMITS.line_bytes_max { Reply::Malformed } else { Reply::Begin };

@@ -1,6 +1,6 @@
 //! The loop of one thread: clients with their connections, woken by epoll on edges.
 //!
-//! A batch costs one write, its replies one read; the clock is read once per wake-up.
+//! A batch costs one write, and its replies one read. The clock is read once per wake-up.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,13 +30,13 @@ pub(super) struct Worker {
     reuse: Reuse,
     pipeline: u64,
     timeout: Duration,
-    /// Commands that may still be sent; none when time is what ends the load.
+    /// Commands left to send. `None` if a duration ends the load.
     left: Option<u64>,
     duration: Option<Duration>,
-    /// Between two batches of a client.
+    /// Interval between two batches of a client.
     interval: Option<Duration>,
     clients: Vec<Client>,
-    /// Clients that have something to do at a later time.
+    /// Clients with a timer.
     wakes: BinaryHeap<Reverse<(Instant, usize)>>,
     poll: Poll,
     alarm: Alarm,
@@ -44,39 +44,39 @@ pub(super) struct Worker {
     pub(super) tally: Tally,
     slice: Slice,
     end: Option<Instant>,
-    /// Clients whose batch is under way.
+    /// Clients with a batch in flight.
     busy: usize,
-    /// A command was appended to another connection than the one that is attended to.
+    /// Whether a command was appended to a connection other than the current one.
     is_resent: bool,
 }
 
-/// Who sends one batch after the other: one connection, or one to each node of a cluster.
+/// A sender of consecutive batches: one connection, or one to each node of a cluster.
 #[derive(Debug)]
 struct Client {
     lanes: Vec<Lane>,
-    /// From when latency counts.
+    /// Start of the latency.
     since: Instant,
     /// When the batch was sent.
     sent: Instant,
-    /// When the batch is due that follows; only in an open loop.
+    /// When the next batch is due. Only in an open loop.
     next_due: Option<Instant>,
-    /// When the first batch is due, from the begin of the run.
+    /// When the first batch is due, from the start of the run.
     offset: Duration,
-    /// Commands of the batch whose replies are missing.
+    /// Commands of the batch without a reply.
     outstanding: usize,
-    /// Where the workflow is, and with which key.
+    /// Step of the workflow, and its key.
     step: u8,
     key: u64,
 }
 
 const ALARM: Token = Token(usize::MAX);
 const EVENTS: usize = 1024;
-/// After a failure, so that a server that is down is not asked in a hot loop.
+/// Pause after a failure, so that a server that is down isn't asked in a busy loop.
 const BACKOFF: Duration = Duration::from_millis(10);
 const REDIRECTS_MAX: u8 = 5;
 
 impl Worker {
-    /// Makes its share of a load.
+    /// Creates the worker of one share of a load.
     pub(super) fn new(
         load: &RespLoad,
         dialect: &Arc<Dialect>,
@@ -125,7 +125,7 @@ impl Worker {
         })
     }
 
-    /// Begins to connect, so that the first commands don't wait for it.
+    /// Starts to connect, so that the first commands don't wait for it.
     pub(super) fn open_all(&mut self) -> io::Result<()> {
         if self.reuse == Reuse::OnePerBatch {
             return Ok(());
@@ -138,7 +138,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes the load. Each slice of time is told when it is over.
+    /// Runs the load, and reports each time slice when it ends.
     pub(super) fn run(&mut self, start: Instant, tell: Tell<'_>) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         let mut slice_end = start + SLICE;
@@ -218,7 +218,7 @@ impl Worker {
         self.send(index, now);
     }
 
-    /// Connects what has to be connected, and writes what is to be written.
+    /// Opens missing connections, and writes pending commands.
     fn send(&mut self, index: usize, now: Instant) {
         for node in 0..self.clients[index].lanes.len() {
             if self.clients[index].lanes[node].due.is_empty() {
@@ -241,7 +241,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Looks after a connection that the kernel has news of.
+    /// Handles an event on a connection.
     fn attend(&mut self, token: Token, far: Far, now: Instant) {
         let (index, node) = (token.0 / Nodes::MAX, token.0 % Nodes::MAX);
         let under_way = self.busy;
@@ -279,7 +279,7 @@ impl Worker {
         while let Some(read) = self.clients[index].lanes[node].read(buffer)? {
             self.tally.read_bytes += read.new as u64;
             self.take(index, node, &buffer[..read.end], now)?;
-            // The edge that told of the end does not come again.
+            // The edge that signalled the end isn't repeated.
             if read.is_drained && far == Far::Open {
                 break;
             }
@@ -287,7 +287,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes the replies from the bytes, and keeps the rest.
+    /// Handles the replies in the bytes, and keeps the rest.
     fn take(&mut self, index: usize, node: usize, bytes: &[u8], now: Instant) -> Result<(), Failure> {
         let (mut at, mut right) = (0, 0);
         let result = loop {
@@ -305,7 +305,7 @@ impl Worker {
                     at += length;
                     right += 1;
                 }
-                // What came before it counts all the same.
+                // The replies before it count all the same.
                 Err(failure) => break Err(failure),
             }
         };
@@ -320,7 +320,7 @@ impl Worker {
         result
     }
 
-    /// Takes a reply that is not the expected one, or that nobody expects.
+    /// Handles a reply that isn't the expected one, or that no command waits for.
     fn take_other(&mut self, index: usize, node: usize, bytes: &[u8]) -> Result<Taken, Failure> {
         let address = self.nodes.address(node);
         let due = self.clients[index].lanes[node].due.front().copied();
@@ -392,7 +392,7 @@ impl Worker {
         Failure::Malformed
     }
 
-    /// A connection is over: what was under way on it has failed.
+    /// Ends a connection. Its commands in flight have failed.
     fn fail(&mut self, index: usize, node: usize, failure: Failure, now: Instant) {
         let client = &mut self.clients[index];
         let lane = &mut client.lanes[node];
@@ -409,7 +409,7 @@ impl Worker {
         }
     }
 
-    /// All replies of the batch are there.
+    /// Handles the completion of a batch.
     fn finish(&mut self, index: usize, now: Instant) {
         self.busy -= 1;
         let client = &mut self.clients[index];
@@ -437,7 +437,7 @@ impl Worker {
         }
     }
 
-    /// In an open loop: what was due, and has not been sent when the time was over.
+    /// In an open loop, counts the commands that were due but not sent before the end.
     fn count_unsent(&mut self, now: Instant) {
         let (Some(interval), Some(end)) = (self.interval, self.end) else { return };
         for due in self.clients.iter().filter_map(|client| client.next_due) {
@@ -450,18 +450,18 @@ impl Worker {
     }
 }
 
-/// Whether the server may still send something, as far as the kernel has said.
+/// Whether the server may still send data, according to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Far {
     Open,
     Ended,
 }
 
-/// For replies that nobody asked for.
+/// Stands for the command of an unsolicited reply.
 const UNASKED: Due = Due { verb: Verb::Greeting, redirects: 0, key: 0 };
 const ASKING: Due = Due { verb: Verb::Asking, redirects: 0, key: 0 };
 
-/// What came of a reply that is not the expected one.
+/// Result of a reply that isn't the expected one.
 enum Taken {
     Begin,
     Bytes(usize),
@@ -469,15 +469,15 @@ enum Taken {
     Right(usize),
 }
 
-/// What came of the fast way.
+/// Result of the fast path.
 struct Expected {
     bytes: usize,
     right: usize,
-    /// What follows is another reply than the expected one.
+    /// Whether a reply other than the expected one follows.
     is_other: bool,
 }
 
-/// Takes the replies that are as expected, up to the first that is not.
+/// Handles the expected replies, up to the first other one.
 fn take_expected(dialect: &Dialect, lane: &mut Lane, bytes: &[u8], tally: &mut Tally) -> Expected {
     let (mut at, mut right) = (0, 0);
     let mut is_other = false;

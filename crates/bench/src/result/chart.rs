@@ -1,12 +1,12 @@
-//! A chart as values; how it looks is the business of the report.
+//! A chart as values. The report determines its look.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Lines over a common axis, each with a ribbon where its points have one.
+/// Lines over a common axis, with a ribbon at points that have one.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Chart {
-    /// Unique in its report, of `a-z`, `0-9` and `-`: names the files of the chart.
+    /// Unique in its report, from `a-z`, `0-9` and `-`: names the files of the chart.
     pub id: String,
     pub title: String,
     pub x: Axis,
@@ -20,7 +20,7 @@ impl Chart {
         Self { id: id.to_owned(), title: title.to_owned(), x: axis(x), y: axis(y), series }
     }
 
-    /// Of what happens while time passes.
+    /// A chart over time.
     pub(crate) fn over_time(id: &str, title: &str, y: &str, series: Vec<Series>) -> Self {
         Self::linear(id, title, ("Time (s)", y), series)
     }
@@ -37,7 +37,7 @@ pub struct Axis {
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
     Linear,
-    /// Decades; what is not above zero is left out.
+    /// Decades. Values that aren't above zero are left out.
     Log,
     /// Percent, stretched towards 100: 90, 99, 99.9 at equal distances.
     Percentile,

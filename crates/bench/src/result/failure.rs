@@ -1,9 +1,9 @@
-//! Whether a run has failed, and why, in a sentence for whoever looks at the exit status.
+//! Whether a run has failed and why, in a sentence beside the exit status.
 
 use super::{Errors, Run};
 
 impl Run {
-    /// Why the run has failed: no request was answered as expected, or some were not. None: all is well.
+    /// Why the run has failed: none or only some of the requests were answered as expected. `None` if all were.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         let (name, errors) = (&self.name, self.errors.total());

@@ -1,4 +1,4 @@
-//! Latencies: recorded in a histogram of bounded size, told as a summary.
+//! Latencies: recorded in a histogram of bounded size, reported as a summary.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Longest latency that is told apart; a longer one counts as this.
+/// Longest latency that is recorded as it is. A longer one counts as this.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// Latencies as they are recorded: three significant digits, at most an hour, about 200 KiB whatever the count.
+/// A histogram of latencies: three significant digits, at most an hour, about 200 KiB for any number of latencies.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     histogram: Histogram<u64>,
@@ -32,17 +32,17 @@ impl Latencies {
         self.record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Records the same latency so many times.
+    /// Records the same latency `count` times.
     pub fn record_many(&mut self, latency_us: u64, count: u64) {
         self.histogram.saturating_record_n(latency_us, count);
     }
 
-    /// Adds what another recorded.
+    /// Adds the latencies of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("all have the same bounds");
     }
 
-    /// Forgets all, keeps the memory.
+    /// Removes all latencies, and keeps the memory.
     pub fn clear(&mut self) {
         self.histogram.reset();
     }
@@ -67,7 +67,7 @@ impl Latencies {
         self.histogram.max()
     }
 
-    /// The latency that `percent` of the requests did not pass.
+    /// The latency that `percent` of the requests did not exceed.
     #[must_use]
     pub fn percentile_us(&self, percent: f64) -> u64 {
         self.histogram.value_at_percentile(percent)
@@ -92,14 +92,14 @@ impl Latencies {
         }
     }
 
-    /// The summary of a part of each request's time, which has no chart; nothing where nothing was recorded.
+    /// The summary of a part of each request's time, which has no chart. `None` if nothing was recorded.
     #[must_use]
     pub fn part(&self) -> Option<LatencySummary> {
         (self.count() > 0).then(|| LatencySummary { curve: Vec::new(), ..self.summary() })
     }
 }
 
-/// The points of a percentile chart: each halves what is left of the one before, with the usual names between.
+/// The points of a percentile chart: each halves the rest of the one before, with the usual percentiles between.
 const CURVE_PERCENT: [f64; 21] = [
     0.0, 10.0, 25.0, 50.0, 62.5, 75.0, 87.5, 90.0, 93.75, 95.0, 97.5, 98.75, 99.0, 99.5, 99.75, 99.9, 99.95,
     99.975, 99.99, 99.999, 100.0,
@@ -115,13 +115,13 @@ pub struct LatencySummary {
     pub min_us: u64,
     pub p50_us: u64,
     pub p90_us: u64,
-    /// 0 in reports of versions that didn't know it.
+    /// 0 in reports of versions without this field.
     #[serde(default)]
     pub p95_us: u64,
     pub p99_us: u64,
     pub p999_us: u64,
     pub max_us: u64,
-    /// For the percentile chart, in rising order; empty for a part of the latency.
+    /// Points of the percentile chart, in rising order. Empty for a part of the latency.
     pub curve: Vec<Percentile>,
 }
 

@@ -1,6 +1,6 @@
-//! What a bench found, as values: the one form that the table, the JSON file, the HTML report and the comparisons read.
+//! Results of a bench as values: the single form that the table, the JSON file, the HTML report and the comparisons read.
 //!
-//! Times are microseconds, sizes bytes, rates per second; the unit stands last in each name.
+//! Times are microseconds, sizes bytes, rates per second. The unit is the last part of each name.
 
 mod chart;
 mod failure;
@@ -20,16 +20,16 @@ pub use chart::{Axis, Chart, Point, Scale, Series};
 pub use latency::{Latencies, LatencySummary, Percentile};
 pub use timeline::Timeline;
 
-/// The version of this form. Grows when a field changes its meaning or goes away, not when one is added.
+/// Version of this format. Grows if a field changes its meaning or is removed, not if one is added.
 pub const SCHEMA: &str = "larder-bench/1";
 
-/// All that one command measured.
+/// All measurements of one command.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
     pub title: String,
-    /// What was done and why, in a sentence or two for a reader who was not there.
+    /// Purpose and set-up of the measurement, in a sentence or two for a reader who wasn't there.
     pub description: String,
     /// Seconds since 1970-01-01T00:00:00Z.
     pub started_at_unix_s: u64,
@@ -37,12 +37,12 @@ pub struct Report {
     /// Version and commit of the generator.
     pub larder: String,
     pub runs: Vec<Run>,
-    /// Charts that belong to the whole and not to one run.
+    /// Charts of the whole report, not of one run.
     pub charts: Vec<Chart>,
     pub expectations: Vec<Expectation>,
 }
 
-/// Where it was measured.
+/// The machine of the measurement.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Machine {
     pub cpu: String,
@@ -54,51 +54,51 @@ pub struct Machine {
 /// One load on one target.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Run {
-    /// Short, unique in its report: `larder`, `nginx`, `with cache n=10 c=4`.
+    /// Short and unique in its report: `larder`, `nginx`, `with cache n=10 c=4`.
     pub name: String,
     /// URL, or address and port.
     pub target: String,
-    /// The settings of the load, as words: `64 connections, closed loop, 10 s`.
+    /// The settings of the load in words: `64 connections, closed loop, 10 s`.
     pub load: String,
     pub elapsed_s: f64,
-    /// Requests that were answered, with whatever status; commands, for a Redis-protocol server.
+    /// Requests that were answered, with any status. Commands, for a Redis-protocol server.
     pub requests: u64,
     pub requests_per_s: f64,
-    /// Requests that had no answer, or a wrong one.
+    /// Requests without an answer, or with a wrong one.
     pub errors: Errors,
-    /// Requests that were due before the end of an open loop and found no connection: neither answered nor failed.
+    /// Requests that were due before the end of an open loop and found no free connection: neither answered nor failed.
     #[serde(default)]
     pub unsent: u64,
-    /// Connections that were made again after one had ended.
+    /// Connections that were opened again after one had ended.
     #[serde(default)]
     pub reconnects: u64,
-    /// Status codes of HTTP, or kinds of replies, with their counts, sorted.
+    /// HTTP status codes, or kinds of replies, with their counts, sorted.
     pub outcomes: Vec<Outcome>,
-    /// Bytes read from and written to sockets by the generator, TLS excluded.
+    /// Bytes that the generator read from and wrote to sockets, without the overhead of TLS.
     pub read_bytes: u64,
     pub written_bytes: u64,
-    /// Transfer rate: what was read, over the elapsed time.
+    /// Transfer rate: bytes read per elapsed time.
     #[serde(default)]
     pub read_bytes_per_s: f64,
     pub latency: LatencySummary,
-    /// What making a connection took, TLS included; connections that were made before the clock ran count too.
+    /// Time to open each connection, TLS included. Connections that were opened before the clock ran count too.
     #[serde(default)]
     pub connect: Option<LatencySummary>,
-    /// The part of the latency that had passed when the first byte of the response came.
+    /// The part of the latency until the first byte of the response.
     #[serde(default)]
     pub first_byte: Option<LatencySummary>,
-    /// What happened in each interval, oldest first; at most [`INTERVALS_MAX`].
+    /// The intervals of the run, oldest first. At most [`INTERVALS_MAX`].
     pub intervals: Vec<Interval>,
-    /// Figures per URL, where they were asked for, in the order of the list.
+    /// Figures per URL, if requested, in the order of the list.
     pub urls: Vec<UrlFigures>,
-    /// What the server spent; none unless asked for.
+    /// Cost of the server. None unless requested.
     pub server: Option<ServerCost>,
     /// CPU time of the generator itself, user and system, per request.
     pub generator_cpu_us_per_request: f64,
 }
 
 impl Run {
-    /// What a load came to, but for its names and its counts.
+    /// The result of a load, without its names and counts.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
     pub(crate) fn made(latencies: &Latencies, timeline: Timeline, elapsed: Duration, cpu: Duration) -> Self {
         let (requests, elapsed_s) = (latencies.count(), elapsed.as_secs_f64());
@@ -114,7 +114,7 @@ impl Run {
         }
     }
 
-    /// The same with the bytes that went over the sockets.
+    /// Adds the number of bytes that went over the sockets.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
     pub(crate) fn with_bytes(self, read: u64, written: u64) -> Self {
         let read_bytes_per_s = if self.elapsed_s > 0.0 { read as f64 / self.elapsed_s } else { 0.0 };
@@ -122,13 +122,13 @@ impl Run {
     }
 }
 
-/// A run keeps at most this many intervals; a longer one makes its intervals longer.
+/// Maximum number of intervals of a run. A longer run has longer intervals.
 pub const INTERVALS_MAX: usize = 1024;
 
 /// Requests without a good answer, by cause.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Errors {
-    /// The connection was refused, or could not be made in time.
+    /// The connection was refused, or couldn't be opened in time.
     pub connect: u64,
     /// The connection broke while an answer was due.
     pub broken: u64,
@@ -136,7 +136,7 @@ pub struct Errors {
     pub malformed: u64,
     /// No answer within the limit.
     pub timeout: u64,
-    /// The answer is not the one expected.
+    /// The answer isn't the expected one.
     pub wrong: u64,
 }
 
@@ -167,7 +167,7 @@ pub struct Outcome {
 /// One interval of a run.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Interval {
-    /// Begin of the interval, from the begin of the run.
+    /// Start of the interval, from the start of the run.
     pub at_s: f64,
     pub length_s: f64,
     pub requests: u64,
@@ -178,7 +178,7 @@ pub struct Interval {
     pub max_us: u64,
 }
 
-/// What one URL of a list took.
+/// Figures of one URL of a list.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct UrlFigures {
     pub url: String,
@@ -191,33 +191,32 @@ pub struct UrlFigures {
     pub max_us: u64,
 }
 
-/// What the server's processes and core spent while a run was on.
+/// Cost of a run for the server's processes and core.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct ServerCost {
     /// User and system time of the process and its descendants, per request.
     pub process_cpu_us_per_request: Option<f64>,
-    /// Time that the named core was not idle, soft interrupts included, per request: the figure to trust when the
-    /// server has the core for itself.
+    /// Time that the named core wasn't idle, soft interrupts included, per request: the figure to trust if the server has the core for itself.
     pub core_busy_us_per_request: Option<f64>,
-    /// Highest sum of resident memory of the processes that was seen.
+    /// Highest sum of resident memory of the processes.
     pub peak_rss_bytes: Option<u64>,
 }
 
-/// What an experiment promises, and whether it held.
+/// An expectation of an experiment, and whether it held.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Expectation {
     /// `collapsing cuts origin requests by more than 90 %`.
     pub what: String,
-    /// What was seen, with its unit.
+    /// The measurement, with its unit.
     pub measured: String,
-    /// Also where nothing was judged: `measured` then begins with `not judged`.
+    /// Also true if nothing was judged: `measured` then begins with `not judged`.
     pub holds: bool,
 }
 
-/// How a measurement begins that says too little for a verdict.
+/// Prefix of a measurement that says too little for a verdict.
 const NOT_JUDGED: &str = "not judged";
 
-/// What came of an expectation.
+/// Outcome of an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Holds,
@@ -226,7 +225,7 @@ pub enum Verdict {
 }
 
 impl Expectation {
-    /// The same of a measurement that lasted so long: without a verdict, where that is less than one needs.
+    /// The expectation, without a verdict if the measurement took less than `least_s`.
     pub(crate) fn judged_from(self, least_s: f64, elapsed_s: f64) -> Self {
         if elapsed_s >= least_s {
             return self;
@@ -235,7 +234,7 @@ impl Expectation {
         Self { measured, holds: true, ..self }
     }
 
-    /// What to show.
+    /// The verdict to show.
     pub fn verdict(&self) -> Verdict {
         match self.holds {
             true if self.measured.starts_with(NOT_JUDGED) => Verdict::NotJudged,

@@ -1,4 +1,4 @@
-//! What happened when: intervals of equal length, bounded in number.
+//! Timeline of a run: intervals of equal length, bounded in number.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use super::{INTERVALS_MAX, Interval, Latencies};
 
 /// Collects slices of time into at most [`INTERVALS_MAX`] intervals.
 ///
-/// With the length of the run known, each interval is exact. When a run is longer than expected, neighbours are put
-/// together: the percentiles of such an interval are those of its worse half.
+/// If the length of the run is known, each interval is exact. If a run is longer than expected, neighbours are merged: the
+/// percentiles of a merged interval are those of its worse half.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// Slices in an interval.
+    /// Slices per interval.
     slices: u32,
     collected: u32,
     current: Latencies,
@@ -21,7 +21,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// For slices of this length, and a run of the expected one.
+    /// Creates a timeline for slices of this length, and a run of the expected one.
     #[must_use]
     pub fn new(slice: Duration, expected: Option<Duration>) -> Self {
         let least = expected.map_or(1.0, |expected| {
@@ -39,7 +39,7 @@ impl Timeline {
         }
     }
 
-    /// Adds the slice that follows, and tells it alone.
+    /// Adds the next slice, and returns it as an interval of its own.
     pub fn add(&mut self, latencies: &Latencies, errors: u64, length: Duration) -> Interval {
         let slice = interval(self.at + self.length, length, latencies, errors);
         self.current.add(latencies);
@@ -52,7 +52,7 @@ impl Timeline {
         slice
     }
 
-    /// Adds all of another timeline behind this one.
+    /// Appends all of another timeline.
     pub fn append(&mut self, other: Self) {
         self.close();
         for interval in other.into_intervals() {
@@ -73,7 +73,7 @@ impl Timeline {
         self.intervals
     }
 
-    /// What is left at the end of a run may be so short that its rate would be a matter of luck.
+    /// Merges the last interval into its neighbour if it is so short that its rate would be random.
     fn join_remnant(&mut self) {
         if let [.., before, last] = self.intervals.as_slice()
             && last.length_s < before.length_s * REMNANT_SHARE
@@ -95,7 +95,7 @@ impl Timeline {
         self.bound();
     }
 
-    /// Puts neighbours together while there are too many.
+    /// Merges neighbours while there are too many.
     fn bound(&mut self) {
         while self.intervals.len() > INTERVALS_MAX {
             let pairs = self.intervals.chunks(2).filter_map(|pair| pair.iter().copied().reduce(joined));
@@ -105,13 +105,13 @@ impl Timeline {
     }
 }
 
-/// Fewer than allowed: a run may take a little longer than it should.
+/// Fewer than allowed, since a run may take a little longer than expected.
 const INTERVALS_EXPECTED_MAX: u16 = 1000;
 
-/// Of the interval before it; a shorter last one is no interval of its own.
+/// Minimum share of an interval's length. A shorter last interval is merged into the one before.
 const REMNANT_SHARE: f64 = 0.1;
 
-/// Lengths that read well on an axis, in slices of a tenth of a second: 0.1 s to an hour.
+/// Interval lengths that are readable on an axis, in slices of a tenth of a second: 0.1 s to an hour.
 const ROUND: [u32; 14] = [1, 2, 5, 10, 20, 50, 100, 150, 300, 600, 1200, 3000, 9000, 36_000];
 
 fn interval(at: Duration, length: Duration, latencies: &Latencies, errors: u64) -> Interval {

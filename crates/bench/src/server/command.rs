@@ -1,4 +1,4 @@
-//! A command that runs as a server.
+//! A server started from a command.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,28 +17,28 @@ use super::probe::all_processes;
 use super::{ServerError, processes};
 use crate::interrupt;
 
-/// How to start a server.
+/// The command of a server, and how to start it.
 #[derive(Debug)]
 pub struct ServerCommand {
     command: Command,
-    /// For messages.
+    /// The command as text, for messages.
     text: String,
-    /// Any, where there is none.
+    /// Allowed cores. Empty means any core.
     cores: Vec<usize>,
     ready: Ready,
     patience: Duration,
 }
 
-/// How a server shows that it is ready.
+/// The sign that a server is ready.
 #[derive(Clone, Debug)]
 pub enum Ready {
-    /// It accepts connections there.
+    /// It accepts connections on the address.
     Listens(SocketAddr),
-    /// A line with this text comes on its standard output or its standard error.
+    /// A line with this text appears on its standard output or standard error.
     Prints(String),
 }
 
-/// A server that runs. When this is dropped, or Ctrl-C ends the generator, it is killed with all its descendants.
+/// A running server. It is killed with all its descendants on drop, or if Ctrl-C ends the generator.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
@@ -47,7 +47,7 @@ pub struct ServerProcess {
 }
 
 impl ServerCommand {
-    /// A program with its arguments.
+    /// Creates a server command from a program with its arguments.
     #[must_use]
     pub fn new(command: Command, ready: Ready) -> Self {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -56,7 +56,7 @@ impl ServerCommand {
         Self { command, text, cores: Vec::new(), ready, patience: PATIENCE }
     }
 
-    /// A line for the shell, as of `--server-cmd`.
+    /// Creates a server command from a line for the shell, as in `--server-cmd`.
     #[must_use]
     pub fn shell(line: &str, ready: Ready) -> Self {
         let mut command = Command::new("sh");
@@ -64,28 +64,28 @@ impl ServerCommand {
         Self { text: line.to_owned(), ..Self::new(command, ready) }
     }
 
-    /// Lets it run on this core only, with all processes and threads that it starts.
+    /// Restricts the server, with all its processes and threads, to this core.
     #[must_use]
     pub fn on_core(self, core: Option<usize>) -> Self {
         Self { cores: core.into_iter().collect(), ..self }
     }
 
-    /// The same for several cores.
+    /// Restricts the server, with all its processes and threads, to these cores.
     #[must_use]
     pub fn on_cores(self, cores: &[usize]) -> Self {
         Self { cores: cores.to_vec(), ..self }
     }
 
-    /// Gives it another time than 30 seconds to become ready.
+    /// Sets the time in which the server must become ready. The default is 30 seconds.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Starts it and waits until it is ready.
+    /// Starts the server and waits until it is ready.
     ///
     /// # Errors
-    /// When it can't be started, ends, or does not become ready in time; nothing of it runs then.
+    /// Returns an error if the server can't be started, ends, or doesn't become ready in time. None of its processes runs then.
     pub fn start(mut self) -> Result<ServerProcess, ServerError> {
         self.refuse_taken()?;
         self.command.process_group(0);
@@ -100,7 +100,7 @@ impl ServerCommand {
         Ok(server)
     }
 
-    /// Another server there would be taken for this one.
+    /// Refuses an address in use: the server there would be taken for this one.
     fn refuse_taken(&self) -> Result<(), ServerError> {
         match self.ready {
             Ready::Listens(address) if listens(&address) => {
@@ -144,13 +144,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl ServerProcess {
-    /// The process that was started; its descendants do the work in some servers.
+    /// The process that was started. In some servers, its descendants do the work.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The end of what it wrote to its standard output and standard error.
+    /// The end of its standard output and standard error.
     #[must_use]
     pub fn output(&self) -> String {
         self.output.tail()
@@ -158,9 +158,9 @@ impl ServerProcess {
 }
 
 impl Drop for ServerProcess {
-    /// With SIGTERM first, for what a server does at its end, such as to write what it has counted. Whatever it leaves behind is killed.
+    /// Sends SIGTERM first, so that the server can do its work on exit, such as writing its counters. Remaining processes are killed.
     fn drop(&mut self) {
-        // Those that have left the group are of nobody's family once their parent has ended.
+        // Collected first: descendants that have left the group can't be found once their parent has ended.
         let family = family(self.group);
         let _ = kill_process(self.group, Signal::TERM);
         let end = Instant::now() + END_PATIENCE;
@@ -194,15 +194,15 @@ fn family(root: Pid) -> BTreeSet<u32> {
 }
 
 fn kill(group: Pid, family: &BTreeSet<u32>) {
-    // A server that has ended may have left others in its group.
+    // A server that has ended may have left processes in its group.
     let _ = kill_process_group(group, Signal::KILL);
     for pid in family.iter().filter_map(|pid| Pid::from_raw((*pid).try_into().ok()?)) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Starts a command on a core: from a thread that is there itself, since a child inherits it. Not from this one, which
-/// would then stay there, and not with taskset(1), which may be missing.
+/// Starts a command on given cores. The affinity is set on a new thread, since a child inherits it and the calling thread would
+/// keep it. taskset(1) may be missing.
 fn spawn_on(command: &mut Command, cores: &[usize]) -> io::Result<Child> {
     if cores.is_empty() {
         return command.spawn();
@@ -221,7 +221,7 @@ fn spawn_on(command: &mut Command, cores: &[usize]) -> io::Result<Child> {
     thread::scope(|scope| scope.spawn(spawn).join()).expect("it does not panic")
 }
 
-/// The end of what a server writes. Read as it comes, so that a server that writes much is not held up.
+/// The end of a server's output. Read continuously, so that a server that writes much isn't blocked.
 #[derive(Clone, Debug, Default)]
 struct Output {
     lines: Arc<Mutex<String>>,
@@ -264,8 +264,8 @@ impl Output {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// After the end of the server: its last words may still be in the pipe. A descendant that lives on keeps the pipe
-    /// open, so not for ever.
+    /// Waits for the last output after the server has ended: it may still be in the pipe. The wait is limited, because a
+    /// surviving descendant keeps the pipe open.
     fn settled(&self) -> String {
         let end = Instant::now() + POLL_TIMEOUT;
         while Arc::strong_count(&self.readers) > 1 && Instant::now() < end {
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn descendants_end_with_the_server() {
-        // One in the group, one that leaves it.
+        // One process in the group, and one that leaves it.
         let server = prints("sleep 600 & echo $!; setsid sh -c 'echo $$; echo ready; sleep 600' & wait");
         let server = server.start().expect("it prints that it is ready");
         let output = server.output();

@@ -1,7 +1,7 @@
-//! The server under load: started and stopped, and what its processes and its core spend.
+//! The server under load: started and stopped, and the cost of its processes and its core.
 //!
-//! [`ServerProcess`] runs a command as a server and leaves nothing of it behind. [`ServerProbe`] reads `/proc` before
-//! and after a load, and ten times a second the resident memory in between.
+//! [`ServerProcess`] runs a command as a server and leaves no process behind. [`ServerProbe`] reads `/proc` before and after a
+//! load, and the resident memory ten times a second in between.
 
 mod command;
 mod probe;
@@ -18,45 +18,45 @@ pub(crate) use command::kill_tree;
 pub use command::{Ready, ServerCommand, ServerProcess};
 pub use probe::{Measuring, ServerProbe, Spent, memory_bytes};
 
-/// What can go wrong with a server under load.
+/// Errors of a server under load.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The command does not exist, or may not be run.
+    /// The command doesn't exist, or isn't executable.
     #[error("the server command {command:?} can't be started")]
     Start { command: String, source: io::Error },
-    /// Something else listens where the server should.
+    /// Another process listens on the server's address.
     #[error("the server command {command:?} isn't started: another process listens on {address} already")]
     Taken { command: String, address: SocketAddr },
-    /// The command ended before it was ready; the text is the end of what it wrote.
+    /// The command ended before it was ready. The text is the end of its output.
     #[error("the server command {command:?} ended ({status}) before it was ready; {}", last_words(output))]
     Ended { command: String, status: String, output: String },
-    /// The command runs, but does not listen or print what it should; the text is the end of what it wrote.
+    /// The command runs, but doesn't listen or print the expected text. The text is the end of its output.
     #[error("the server command {command:?} was not ready after {after:?}; {}", last_words(output))]
     NotReady { command: String, after: Duration, output: String },
-    /// The process ended, or there never was one.
+    /// The process has ended, or never existed.
     #[error("there is no process {pid}")]
     NoProcess { pid: u32 },
     /// Cores count from 0.
     #[error("there is no core {core}; this machine has the cores 0 to {last}")]
     NoCore { core: usize, last: usize },
-    /// Not a Linux system, or `/proc` is hidden from us.
+    /// Not a Linux system, or `/proc` isn't readable.
     #[error("{path} can't be read")]
     Proc { path: PathBuf, source: io::Error },
-    /// Threads or signals of the generator itself.
+    /// A thread or signal handler of the generator itself failed.
     #[error("the generator lacks a means to watch the server")]
     Own(#[source] io::Error),
 }
 
-/// A free port of the loopback address. Somebody could take it before the server does; the server says so then.
+/// A free port of the loopback address. Another process could take it before the server does; the server then reports that.
 ///
 /// # Errors
-/// When the system has none.
+/// Returns an error if the system has no free port.
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// The end of what a server wrote, for an error about it.
+/// The end of a server's output, for an error message.
 pub(crate) fn last_words(output: &str) -> String {
     match output.trim_end() {
         "" => "it wrote nothing".to_owned(),

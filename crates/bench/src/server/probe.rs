@@ -1,4 +1,4 @@
-//! What the processes and the core of a server spend while a load is on.
+//! The cost of a server's processes and core during a load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,14 +15,14 @@ use super::ServerError;
 use super::processes::{self, ProcessStat};
 use crate::result::ServerCost;
 
-/// Which server to watch: processes with all their descendants, and a core.
+/// The server to watch: processes with all their descendants, and a core.
 #[derive(Clone, Debug, Default)]
 pub struct ServerProbe {
     pids: Vec<u32>,
     core: Option<usize>,
 }
 
-/// A measurement that has begun.
+/// A running measurement.
 #[derive(Debug)]
 pub struct Measuring {
     core: Option<usize>,
@@ -31,24 +31,24 @@ pub struct Measuring {
     family: Option<Watched>,
 }
 
-/// What was spent between begin and end.
+/// The cost between begin and end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     /// User and system time of the processes.
     pub process_cpu_us: Option<f64>,
-    /// Time that the core was not idle.
+    /// Time during which the core wasn't idle.
     pub core_busy_us: Option<f64>,
-    /// Highest sum of resident memory.
+    /// Maximum of the summed resident memory.
     pub peak_rss_bytes: Option<u64>,
-    /// Time of everybody else on the machine: of processes that neither are watched nor descend from this one, and what the host took.
+    /// Time of other processes on the machine, which are neither watched nor descend from this one, and time stolen by the host.
     pub others_cpu_us: Option<f64>,
 }
 
 impl ServerProbe {
-    /// Watches these processes with all their descendants, and this core. Neither is asked for: nothing is measured.
+    /// Watches these processes with all their descendants, and this core. Without either, nothing is measured.
     ///
     /// # Errors
-    /// When there is no such process or core.
+    /// Returns an error if there is no such process or core.
     pub fn new(pids: &[u32], core: Option<usize>) -> Result<Self, ServerError> {
         for &pid in pids {
             process(pid).ok_or(ServerError::NoProcess { pid })?;
@@ -57,10 +57,10 @@ impl ServerProbe {
         Ok(Self { pids: pids.to_vec(), core })
     }
 
-    /// Begins to measure. A thread reads the resident memory ten times a second until the end.
+    /// Begins the measurement. A thread reads the resident memory ten times a second until the end.
     ///
     /// # Errors
-    /// When a process has ended.
+    /// Returns an error if a process has ended.
     pub fn begin(&self) -> Result<Measuring, ServerError> {
         let family = if self.pids.is_empty() { None } else { Some(Watched::begin(&self.pids)?) };
         let others_ticks = family.as_ref().map_or(Ok(0), |watched| others_ticks(&watched.roots))?;
@@ -73,9 +73,9 @@ impl Measuring {
     /// Ends the measurement.
     ///
     /// # Errors
-    /// When a process has ended in between: what it spent can't be known.
+    /// Returns an error if a process has ended in between, since its cost is then unknown.
     pub fn end(self) -> Result<Spent, ServerError> {
-        // First, since reading the others costs time of a core, maybe of this one.
+        // Read first, since reading the others costs CPU time, maybe on this core.
         let core_busy_us =
             self.core.map(core_ticks).transpose()?.map(|ticks| us(ticks.saturating_sub(self.core_ticks)));
         let others = self.family.as_ref().map(|watched| others_ticks(&watched.roots)).transpose()?;
@@ -90,7 +90,7 @@ impl Measuring {
 }
 
 impl Spent {
-    /// The cost of each of so many requests; none where there were no requests.
+    /// The cost per request. Empty if there were no requests.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "no run has 2^52 requests")]
     pub fn per_request(self, requests: u64) -> ServerCost {
@@ -108,7 +108,7 @@ impl Spent {
 #[derive(Debug)]
 struct Watched {
     roots: Vec<u32>,
-    /// Time of each process when the watch began. One that comes later begins with none.
+    /// Time of each process when the watch began. A later process begins at zero.
     begin: BTreeMap<u32, ProcessStat>,
     stop: SyncSender<()>,
     sampler: JoinHandle<Sampled>,
@@ -125,7 +125,7 @@ impl Watched {
         Ok(Self { roots: roots.to_vec(), begin, stop, sampler })
     }
 
-    /// CPU time in microseconds and peak memory in bytes.
+    /// Returns CPU time in microseconds and peak memory in bytes.
     fn end(self) -> Result<(f64, u64), ServerError> {
         drop(self.stop);
         let mut sampled = self.sampler.join().expect("the sampler does not panic");
@@ -142,25 +142,25 @@ impl Watched {
     }
 }
 
-/// Time of a family between two readings. A child that ended stands in the time of the parent that waited for it, so
-/// the sums are compared, and not each process with itself.
+/// CPU time of a family between two readings. The time of a child that ended is in that of the parent that waited for it, so the
+/// sums are compared, and not each process with itself.
 fn spent_ticks(begin: &BTreeMap<u32, ProcessStat>, end: &[ProcessStat]) -> u64 {
     let sum_begin: u64 = begin.values().map(|process| process.cpu_ticks).sum();
     let sum_end: u64 = end.iter().map(|process| process.cpu_ticks).sum();
     sum_end.saturating_sub(sum_begin)
 }
 
-/// Ticks of everybody else, and of the host.
+/// Ticks of all other processes, and of the host.
 fn others_ticks(roots: &[u32]) -> Result<u64, ServerError> {
     let own = roots.iter().copied().chain([std::process::id()]).collect();
     let others = processes::others_ticks(&all_processes()?, &own);
     Ok(others + kernel_stats()?.total.steal.unwrap_or(0))
 }
 
-/// What the sampler has seen so far.
+/// State of the sampler.
 #[derive(Debug)]
 struct Sampled {
-    /// Everybody who was ever seen as a member: also those whose parent has gone since.
+    /// All processes ever seen as members, including those whose parent has ended since.
     known: BTreeSet<u32>,
     peak_bytes: u64,
 }
@@ -172,7 +172,7 @@ impl Sampled {
                 Err(RecvTimeoutError::Timeout) => {}
                 _ => break,
             }
-            // Newcomers are looked for now and then only: it means to read all processes of the machine.
+            // New members are searched for only now and then, since it takes a scan of all processes.
             if sample.is_multiple_of(SAMPLES_PER_SEARCH) {
                 let _ = self.read_family();
             } else {
@@ -184,12 +184,12 @@ impl Sampled {
         self
     }
 
-    /// Reads all members that live, and finds the new ones.
+    /// Reads all living members, and finds new ones.
     fn read_family(&mut self) -> Result<Vec<ProcessStat>, ServerError> {
         let mut processes = all_processes()?;
         let family = processes::family(&processes, &self.known);
         processes.retain(|process| family.contains(&process.pid));
-        // Numbers are used again: who is gone is forgotten.
+        // Process numbers are reused, so members that have ended are forgotten.
         self.known = processes.iter().map(|process| process.pid).collect();
         self.note_memory(&processes);
         Ok(processes)
@@ -204,14 +204,14 @@ impl Sampled {
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 const SAMPLES_PER_SEARCH: u32 = 10;
 
-/// All processes that are seen, a process that ends meanwhile left out.
+/// All visible processes. A process that ends during the scan is left out.
 pub(super) fn all_processes() -> Result<Vec<ProcessStat>, ServerError> {
     let processes = process::all_processes();
     let processes = processes.map_err(|error| unreadable("/proc", io::Error::other(error)))?;
     Ok(processes.filter_map(|process| Some(process.ok()?.stat().ok()?.into())).collect())
 }
 
-/// The process with this number, if there is one.
+/// The process with this number, if it exists.
 fn process(pid: u32) -> Option<Process> {
     Process::new(pid.try_into().ok()?).ok()
 }
@@ -220,15 +220,15 @@ fn stat_of(pid: u32) -> Option<ProcessStat> {
     Some(process(pid)?.stat().ok()?.into())
 }
 
-/// Highest resident memory that a process ever had. None for a zombie, which has no memory.
+/// Peak resident memory of a process. `None` for a zombie, which has no memory.
 fn high_water_bytes(pid: u32) -> Option<u64> {
     Some(process(pid)?.status().ok()?.vmhwm? * 1024)
 }
 
-/// Memory of a process and its descendants. What several of them share is counted once.
+/// Memory of a process and its descendants. Memory that they share is counted once.
 ///
 /// # Errors
-/// When there is no such process, or its memory is hidden from us.
+/// Returns an error if the process doesn't exist, or its memory isn't readable.
 pub fn memory_bytes(pid: u32) -> Result<u64, ServerError> {
     let family = processes::family(&all_processes()?, &BTreeSet::from([pid]));
     let of_one = |pid| {
@@ -324,7 +324,7 @@ mod tests {
         stat_of(std::process::id()).expect("we run").cpu_ticks
     }
 
-    /// Busy, so that time is spent.
+    /// Spins, so that CPU time is spent.
     fn wait_until(condition: impl Fn() -> bool) {
         let begin = Instant::now();
         while !condition() {

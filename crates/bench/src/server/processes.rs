@@ -1,4 +1,4 @@
-//! Figures of processes and cores: sums, and no files.
+//! Figures of processes and cores: pure sums, no file access.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub(crate) struct ProcessStat {
     pub(crate) parent: u32,
     /// User and system time of the process and of the children that it waited for, in clock ticks.
     pub(crate) cpu_ticks: u64,
-    /// When it started, in clock ticks after boot: tells two processes with the same number apart.
+    /// Start time, in clock ticks after boot, which distinguishes processes that reuse a number.
     pub(crate) start_ticks: u64,
     pub(crate) resident_pages: u64,
 }
@@ -35,20 +35,20 @@ pub(crate) fn busy_ticks(core: &CpuTime) -> u64 {
     core.user + core.nice + core.system + interrupts
 }
 
-/// The time of processes that are neither in `own` nor descendants of theirs. A process that ends between two readings stands in the
-/// time of the parent that waited for it.
+/// CPU time of processes that are neither in `own` nor descendants of `own`. The time of a process that ends between two readings
+/// is in that of the parent that waited for it.
 pub(crate) fn others_ticks(processes: &[ProcessStat], own: &BTreeSet<u32>) -> u64 {
     let own = family(processes, own);
     let others = processes.iter().filter(|process| !own.contains(&process.pid));
     others.map(|process| process.cpu_ticks).sum()
 }
 
-/// Those of `known`, and all descendants of theirs.
+/// `known`, and all descendants of its members.
 pub(crate) fn family(processes: &[ProcessStat], known: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut family = known.clone();
     loop {
         let before = family.len();
-        // A child may stand before its parent, since numbers start again: go round until nobody new is found.
+        // A child may precede its parent, since process numbers wrap around: repeat until no new member is found.
         let children = processes.iter().filter(|process| family.contains(&process.parent));
         let children: Vec<u32> = children.map(|process| process.pid).collect();
         family.extend(children);

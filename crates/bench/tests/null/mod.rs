@@ -1,4 +1,4 @@
-//! A null server in a thread.
+//! A null server on a thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use bench::null::{NullServer, Stop};
 
-/// Ends with the value.
+/// The thread of a null server. Stopped on drop.
 pub(crate) struct NullThread {
     pub(crate) address: SocketAddr,
     stop: Stop,

@@ -1,4 +1,4 @@
-//! A server that says what a test tells it to say, whatever it is asked.
+//! A server that replies from a script, whatever the request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What it does next, when the client has sent something; at once after half a reply, after a stall, and to close.
+/// The next step, taken after the client has sent data. Taken at once after a partial reply or a stall, and for a close.
 pub(crate) enum Step {
     /// Writes these bytes.
     Reply(Vec<u8>),
-    /// Says nothing for a while, then goes on.
+    /// Sends nothing for a while, then goes on.
     Stall(Duration),
-    /// Closes the connection; the next one goes on with the next step.
+    /// Closes the connection. The next one continues with the next step.
     Close,
-    /// Says nothing any more.
+    /// Sends nothing any more.
     Silence,
 }
 
@@ -28,7 +28,7 @@ impl Scripted {
         Self::with_address(|_| steps)
     }
 
-    /// With steps that depend on where it listens.
+    /// Creates a server whose steps depend on its address.
     pub(crate) fn with_address(steps: impl FnOnce(SocketAddr) -> Vec<Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -48,7 +48,7 @@ impl Scripted {
     }
 }
 
-/// One connection after the other. A connection that the client ends without a word takes no step.
+/// Serves one connection after the other. A connection that the client closes without sending data takes no step.
 fn serve(listener: &TcpListener, steps: Vec<Step>, received: &Mutex<Vec<u8>>) {
     let mut steps = steps.into_iter().peekable();
     while let Ok((stream, _)) = listener.accept() {
@@ -64,7 +64,7 @@ fn serve(listener: &TcpListener, steps: Vec<Step>, received: &Mutex<Vec<u8>>) {
                     }
                 }
                 Some(Step::Stall(duration)) => {
-                    // Of the condition under test, and not in place of one.
+                    // The stall is the condition under test, not a wait for one.
                     thread::park_timeout(duration);
                     owes = true;
                 }
@@ -75,7 +75,7 @@ fn serve(listener: &TcpListener, steps: Vec<Step>, received: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Whether a step comes without a word of the client.
+/// Whether a step is taken without data from the client.
 fn is_due(step: Option<&Step>, owes: bool) -> bool {
     matches!(step, Some(Step::Close)) || (owes && step.is_some())
 }

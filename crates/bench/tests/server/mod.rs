@@ -1,10 +1,10 @@
-//! A server that says what a test tells it to.
+//! A scripted HTTP server.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// An answer that never comes.
+/// Marks an answer that never comes.
 pub(crate) const STAND_STILL: &[u8] = b"(stand still)";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub(crate) enum Writes {
     ByteByByte,
 }
 
-/// Answers the requests of its first connection by the first script, those of the next by the next one; the last script
-/// serves all further ones. A connection is closed behind the last answer of its script.
+/// A server whose first connection is answered by the first script, the second by the second, and so on. The last script serves
+/// all further connections. A connection is closed after the last answer of its script.
 pub(crate) struct Scripted {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -67,12 +67,12 @@ fn talk(mut socket: TcpStream, script: &[Vec<u8>], writes: Writes, seen: &Mutex<
             }
         }
     }
-    // All is said; what the client still sends is read, so that the close resets nothing.
+    // Reads the rest of the client's data, so that the close doesn't reset the connection.
     let _ = socket.shutdown(std::net::Shutdown::Write);
     while socket.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {}
 }
 
-/// Reads up to the end of the next request.
+/// Reads to the end of the next request.
 fn next_request(socket: &mut TcpStream, unread: &mut Vec<u8>) -> Option<String> {
     loop {
         if let Some(length) = length_of_first(unread) {
@@ -97,7 +97,7 @@ fn length_of_first(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= whole).then_some(whole)
 }
 
-/// An address that nobody listens at.
+/// An address on which nothing listens.
 pub(crate) fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
 }

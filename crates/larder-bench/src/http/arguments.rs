@@ -1,4 +1,4 @@
-//! What `larder-bench http` understands.
+//! Command line of `larder-bench http`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -204,10 +204,10 @@ pub(super) struct Compare {
     pub(super) rounds: u32,
 }
 
-/// Years of load.
+/// Enough for years of load.
 pub(crate) const REQUESTS_MAX: u64 = 1_000_000_000_000_000;
 
-/// `10s`, `500ms`, `1m30s`; a number alone is seconds, as other load generators have it.
+/// Parses `10s`, `500ms`, `1m30s`. A bare number is seconds, as in other load generators.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = seconds.or_else(|| parse_duration(text)).filter(|time| !time.is_zero());

@@ -1,4 +1,4 @@
-//! From arguments to the settings of a load.
+//! Converts arguments to the settings of a load.
 
 use std::fs;
 use std::path::Path;
@@ -87,7 +87,7 @@ fn replay(arguments: &HttpArguments, path: &Path, base: &Url) -> anyhow::Result<
     Ok((recording.targets, pace))
 }
 
-/// With what all requests share.
+/// Adds the settings that all requests share.
 fn finished(targets: Vec<Target>, arguments: &HttpArguments) -> anyhow::Result<Vec<Target>> {
     let request = &arguments.request;
     let body = match (&request.body, &request.body_file) {
@@ -116,10 +116,11 @@ fn tls(arguments: &Tls) -> TlsSettings {
     TlsSettings { trust, server_name: arguments.server_name.clone(), session }
 }
 
-/// Larger than anything that is sent again and again.
+/// Larger than any body that is worth sending repeatedly.
 const BODY_BYTES_MAX: u64 = 1 << 30;
 
-/// Clients choose the bytes of a log; a target with others than UTF-8 can't be asked for again in any case.
+/// Reads a log, with invalid UTF-8 written as an escape so that its line is skipped: clients choose the bytes of a log, and a target
+/// that isn't UTF-8 can't be requested.
 fn read_log(path: &Path) -> anyhow::Result<String> {
     let bytes = fs::read(path).with_context(|| path.display().to_string())?;
     Ok(String::from_utf8_lossy(&bytes).replace('\u{fffd}', "\\x"))

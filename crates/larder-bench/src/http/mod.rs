@@ -16,7 +16,7 @@ pub(super) use arguments::{REQUESTS_MAX, field, time};
 
 use super::server::Server;
 
-/// Makes the load and shows what came of it.
+/// Runs the load and prints the result.
 pub(super) fn run(arguments: &HttpArguments) -> anyhow::Result<()> {
     let load = load::of(arguments)?;
     arguments.outputs.of_load("HTTP load", || match sides::of(arguments, &load)? {
@@ -36,7 +36,7 @@ fn one(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<Run> {
     server.under(progress, |observer| Ok(bench::http::run(&measured, observer)?))
 }
 
-/// Where the server of the first URL listens, or will.
+/// The address of the server of the first URL, whether it runs already or is started later.
 fn address(load: &HttpLoad) -> anyhow::Result<SocketAddr> {
     let url = &load.targets.first().context("there is no URL")?.url;
     let host = url.host.trim_start_matches('[').trim_end_matches(']');

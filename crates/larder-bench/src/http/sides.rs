@@ -1,4 +1,4 @@
-//! Comparisons: the same load on two servers, or on each URL and its twin, by turns.
+//! Comparisons: the same load on two servers, or on each URL and its twin, in alternating rounds.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct Sides {
     loads: [Vec<HttpLoad>; 2],
 }
 
-/// None when nothing is to be compared.
+/// Returns `None` if the arguments ask for no comparison.
 pub(super) fn of(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<Option<Sides>> {
     let compare = &arguments.compare;
     if let Some(url) = &compare.compare {
@@ -31,13 +31,13 @@ pub(super) fn run(arguments: &HttpArguments, sides: &Sides) -> anyhow::Result<Ve
     progress.finish();
     for ((run, name), loads) in runs.iter_mut().zip(&sides.names).zip(&sides.loads) {
         run.name.clone_from(name);
-        // What each round was, of which the figures are the sum.
+        // The figures are the sum of the rounds, each of which had this load.
         run.load = format!("{} rounds by turns, each of {}", loads.len(), run.load);
     }
     Ok(runs)
 }
 
-/// The same paths of another server, as often as there are rounds.
+/// The same paths on another server, once per round.
 fn servers(load: &HttpLoad, url: &Url, rounds: u32) -> anyhow::Result<Sides> {
     let other = |target: &Target| {
         let path = if load.targets.len() == 1 { url.path.clone() } else { target.url.path.clone() };
@@ -50,7 +50,7 @@ fn servers(load: &HttpLoad, url: &Url, rounds: u32) -> anyhow::Result<Sides> {
     Ok(Sides { names, loads: [vec![load.clone(); rounds], vec![twin; rounds]] })
 }
 
-/// Each URL with its twin, one after the other.
+/// Each URL and its twin, one after the other.
 fn twins(load: &HttpLoad, from: &str, to: &str) -> anyhow::Result<Sides> {
     let mut loads = [Vec::new(), Vec::new()];
     for target in &load.targets {
@@ -64,7 +64,7 @@ fn twins(load: &HttpLoad, from: &str, to: &str) -> anyhow::Result<Sides> {
     Ok(Sides { names: [from.into(), to.into()], loads })
 }
 
-/// What both sides have in all their rounds.
+/// The end of both sides with all their rounds.
 fn goal(sides: &Sides) -> Until {
     let (mut requests, mut duration) = (0, Duration::ZERO);
     for load in sides.loads.iter().flatten() {

@@ -1,11 +1,11 @@
-//! The servers that do nothing but answer, as processes.
+//! The null servers, as processes.
 
 use std::path::Path;
 use std::process::Command;
 
 use testkit::{Service, wait};
 
-/// `larder-bench null-http` or `null-resp`, and its address.
+/// Starts `larder-bench null-http` or `null-resp`, and returns its address.
 pub(crate) fn start(name: &str, folder: &Path, arguments: &[&str]) -> (Service, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larder-bench"));
     command.arg(name).args(arguments);

@@ -1,7 +1,7 @@
-//! The same for several gateways that share a store, and URLs that expire every second.
+//! The coalescing experiment for several gateways that share a store, and URLs that expire every second.
 //!
-//! A hundred clients ask for each URL at all gateways, 500 times a second together. While the origin takes its time, each gateway
-//! without collapsing sends it all that comes, with `process` one request, and all together one with `fleet`.
+//! A hundred clients request each URL at all gateways, 500 times a second together. While the origin is busy, each gateway without
+//! collapsing forwards every request, each gateway with `process` forwards one, and all gateways with `fleet` forward one together.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -19,7 +19,7 @@ use super::super::fleet::{
 use super::super::samples::{Sample, Sampler, growth, rate_series};
 use super::super::stage::{Server, Stage, origin_requests};
 
-/// Gateways, and how they are told to collapse.
+/// Gateways, and their `collapse` setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Setting {
     collapse: &'static str,
@@ -27,7 +27,7 @@ struct Setting {
     store: Option<Store>,
 }
 
-/// A load on them.
+/// A load on the gateways of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
     setting: Setting,
@@ -42,21 +42,21 @@ impl Case {
         format!("{collapse} x{instances}{store}, {} URL{plural}", self.urls)
     }
 
-    /// Until 300 responses have expired; where that is not what is looked at, shorter.
+    /// Until 300 responses have expired with `fleet`; shorter for the other settings.
     fn usual_duration(&self) -> Duration {
         let expiries = if self.setting.collapse == "fleet" { EXPIRIES / self.urls } else { 0 };
         Duration::from_millis(CYCLE_MS * expiries as u64).max(Duration::from_secs(30))
     }
 }
 
-/// At the same time, in the loads of each setting.
+/// Numbers of concurrent URLs in the loads of each setting.
 const URLS: [usize; 2] = [1, 20];
 const EXPIRIES: usize = 300;
-/// From one request at the origin to the next: a second of freshness, until somebody asks again, and the time that the origin takes.
+/// Time between two requests at the origin: a second of freshness, the time until the next request, and the origin's delay.
 const CYCLE_MS: u64 = 1_100;
 const DELAY_MS: u64 = 150;
 const CLIENTS: usize = 100;
-/// Between two requests of a client: 500 a second of all.
+/// Interval between the requests of a client: 500 a second for all clients.
 const PACE: Duration = Duration::from_millis(200);
 
 fn settings(instances: usize) -> [Setting; 5] {
@@ -70,19 +70,19 @@ fn settings(instances: usize) -> [Setting; 5] {
     ]
 }
 
-/// An answer, and to what.
+/// An answer, and the URL it belongs to.
 #[derive(Clone, Copy)]
 struct Told {
     url: usize,
     answer: Answer,
 }
 
-/// What a case led to.
+/// Result of a case.
 struct Outcome {
     case: Case,
     told: Vec<Told>,
     origin: Vec<Sample>,
-    /// To the store and back.
+    /// Median round trip to the store.
     round_trip_ms: f64,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn run(instances: usize, stage: &mut Stage<'_>) -> Result<Findings, E
 
 fn loads(setting: Setting, stage: &mut Stage<'_>) -> Result<Vec<Outcome>, ExperimentError> {
     let origin = stage.origin(&[])?;
-    // One gateway alone has none, but there is something to measure round trips with.
+    // A single gateway has no store, but round trips are measured in any case.
     let store = setting.store.unwrap_or(Store::Redis).start(stage)?;
     let tables = setting.store.map_or(String::new(), |_| shared_patiently(store.address));
     let site = format!("collapse = \"{}\"", setting.collapse);
@@ -150,8 +150,9 @@ fn load(
     Ok(Outcome { case, told, origin: sampler.finish(), round_trip_ms: round_trips.median_ms() })
 }
 
-/// One client, until all is over. The origin sends no `Date`: in whole seconds it would take up to one off the freshness. Requests of all clients are spread evenly, each a little off its place: in step with the origin, all
-/// of them would find it at the same points of its delay.
+/// Runs one client until the end of the load. The origin sends no `Date`, whose whole seconds could take up to one second off the
+/// freshness. Requests of all clients are spread evenly, each with a small offset: in step with the origin, all of them would
+/// arrive at the same points of its delay.
 fn ask(number: usize, urls: usize, asker: &mut Asker, begun: Instant, lasts: Duration) -> Vec<Told> {
     let url = number % urls;
     let path = format!("/items/{urls}-{url}?delay={DELAY_MS}&cc=max-age=1&date=off");
@@ -172,7 +173,7 @@ fn ask(number: usize, urls: usize, asker: &mut Asker, begun: Instant, lasts: Dur
     told
 }
 
-/// Forwards that are answered nearer to each other than this are for the same expiry.
+/// Forwards that are answered closer together than this belong to the same expiry.
 const SAME_EXPIRY_S: f64 = 0.5;
 
 impl Outcome {
@@ -191,17 +192,17 @@ impl Outcome {
         kinds.into_iter().map(run).filter(|run| run.requests > 0).collect()
     }
 
-    /// Waiters' median, in milliseconds.
+    /// Median latency of waiters, in milliseconds.
     fn wait_ms(&self) -> f64 {
         percentile(&latencies_ms(self.of(Kind::Waited)), 50)
     }
 
-    /// How many times a response was missing or had expired, as forwarded requests tell.
+    /// Number of times that a response was missing or had expired, according to the forwarded requests.
     fn expiries(&self) -> u64 {
         let of_url = |url| {
             let forwarded =
                 self.told.iter().filter(|told| told.url == url && told.answer.kind == Kind::Forwarded);
-            // When a request was due says little on a busy machine, where its client may be seconds late.
+            // Uses the time of the answer: on a busy machine, a client may be seconds late with its request.
             let answered_s = |told: &Told| told.answer.at_s + told.answer.latency.as_secs_f64();
             let mut at: Vec<f64> = forwarded.map(answered_s).collect();
             at.sort_by(f64::total_cmp);
@@ -226,7 +227,7 @@ fn expectations(outcomes: &[Outcome]) -> Vec<Expectation> {
     expectations
 }
 
-/// One of each gateway, or of all together; without collapsing there is no limit to judge.
+/// At most one request of each gateway, or of all together. Without collapsing there is no limit to judge.
 fn origin_requests_per_expiry(outcome: &Outcome) -> Option<Expectation> {
     let each = match outcome.case.setting.collapse {
         "off" => return None,
@@ -274,7 +275,7 @@ fn chart(urls: usize, outcomes: &[Outcome]) -> Chart {
 mod tests {
     use super::*;
 
-    /// Forwards at these times, which took the origin so many requests, and a waiter.
+    /// Forwards at these times, this many requests at the origin, and a waiter.
     fn outcome(collapse: &'static str, instances: usize, at_s: &[f64], origin: u64, wait_ms: u64) -> Outcome {
         let case = Case { setting: Setting { collapse, instances, store: None }, urls: 1 };
         let told = |(at_s, kind, ms)| Told {
@@ -297,7 +298,7 @@ mod tests {
     fn each_expectation_can_fail() {
         let alone = || outcome("process", 1, &[0.0, 1.2], 2, 75);
         check(&[alone(), outcome("fleet", 4, &[0.0, 1.2], 2, 77)], &[true; 5]);
-        // The waiters are late; three at the origin more than there were expiries; one request of a client has failed.
+        // The waiters are late; the origin has three more requests than there were expiries; one request of a client has failed.
         check(&[alone(), outcome("fleet", 4, &[0.0, 1.2], 2, 78)], &[true, true, true, true, false]);
         check(&[alone(), outcome("fleet", 4, &[0.0, 0.1, 1.2], 5, 77)], &[true, true, true, false, true]);
         check(&[outcome("process", 4, &[0.0, 1.2], 9, 75)], &[true, true]);

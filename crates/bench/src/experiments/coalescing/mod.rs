@@ -1,7 +1,7 @@
-//! Many clients, one slow URL that expires every few seconds: does the crowd reach the origin?
+//! Many clients, one slow URL that expires every few seconds: the number of requests that reach the origin.
 //!
-//! 500 requests per second for one URL whose origin needs 500 ms and says `max-age=5`. Without collapsing, each expiry
-//! lets through all requests of half a second; with it, one.
+//! 500 requests per second for one URL whose origin takes 500 ms and sends `max-age=5`. Without collapsing, each expiry lets
+//! through all requests of half a second; with it, one.
 
 mod fleet;
 
@@ -17,21 +17,21 @@ use super::stage::{Stage, origin_requests_of};
 /// Requests per second of all clients.
 const RATE: f64 = 500.0;
 
-/// How long the origin takes.
+/// Delay of the origin.
 const DELAY_MS: u64 = 500;
 
-/// How long its response is fresh, in seconds.
+/// Freshness lifetime of its response, in seconds.
 const MAX_AGE_S: u64 = 5;
 
-/// What one setting of `collapse` led to.
+/// Result of one setting of `collapse`.
 struct Variant {
     name: &'static str,
     run: Run,
-    /// Requests at the origin.
+    /// Number of requests at the origin over time.
     origin: Vec<Sample>,
 }
 
-/// Runs it with each setting of `collapse` that one gateway has, or with all of them and several gateways.
+/// Runs the experiment with each setting of `collapse` for one gateway, or with all settings and several gateways.
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     if let Some(instances) = stage.settings.instances {
         return fleet::run(instances, stage);
@@ -52,7 +52,7 @@ fn variant(name: &'static str, stage: &mut Stage<'_>) -> Result<Variant, Experim
     let gateway = stage.gateway(&origin, &format!("collapse = \"{name}\""))?;
     let target = format!("/items/1?delay={DELAY_MS}&cc=max-age={MAX_AGE_S}");
     let mut load = HttpLoad::of_urls(&[gateway.url(&target)])?;
-    // Half a second of requests waits at the origin while the stored response is stale.
+    // While the stored response is stale, half a second of requests waits at the origin.
     load.connections = 600;
     load.pace = Pace::Open { per_second: RATE };
     load.until = Until::Elapsed(stage.duration(DURATION));
@@ -77,7 +77,7 @@ fn expectations(variants: &[Variant]) -> Vec<Expectation> {
     expectations
 }
 
-/// Ten cycles of 5 s of freshness and half a second without: in less, the cold start weighs too much.
+/// Ten cycles of 5 s of freshness and half a second without. In fewer, the cold start weighs too much.
 const CYCLES_S: f64 = 55.0;
 
 fn cache_cuts(variant: &Variant) -> Expectation {
@@ -92,7 +92,7 @@ fn cache_cuts(variant: &Variant) -> Expectation {
     expectation.judged_from(CYCLES_S, variant.run.elapsed_s)
 }
 
-/// A cycle cannot be shorter than the freshness that the delay leaves.
+/// A cycle can't be shorter than the freshness lifetime that remains after the delay.
 fn one_per_expiry(variant: &Variant) -> Expectation {
     let shortest_s = (MAX_AGE_S * 1000 - DELAY_MS) as f64 / 1000.0;
     let cycles = (variant.run.elapsed_s / shortest_s).ceil() as u64 + 1;
@@ -140,7 +140,7 @@ mod tests {
         check(variant("off", 1000, &[0, 99]), &[true, true]);
         check(variant("off", 1000, &[0, 100]), &[true, false]);
         check(variant("process", 1000, &[0, 1, 1, 2]), &[true, true]);
-        // Two at the same time, none at all, more than there are expiries.
+        // Two requests at the same time, no request, and more requests than expiries.
         check(variant("process", 1000, &[0, 2]), &[true, false]);
         check(variant("process", 1000, &[0, 0]), &[true, false]);
         let many: Vec<u64> = (0..20).collect();

@@ -1,4 +1,4 @@
-//! Who is asked, and in which protocol.
+//! The servers of the suite, and their protocols.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ impl Contender {
         match self {
             Self::LarderResp => Store::LarderKv.start(stage),
             Self::Redis => Store::Redis.start(stage),
-            // As poor-man-s-cache is started.
+            // The options with which poor-man-s-cache is started.
             Self::LarderText => {
                 let address = free_address()?;
                 let (port, metrics) = (address.port().to_string(), free_address()?.port().to_string());

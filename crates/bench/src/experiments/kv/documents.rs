@@ -1,4 +1,4 @@
-//! JSON documents, stored before the workflow and compared after it: a key each, named as a file would be.
+//! JSON documents, stored before the workflow and compared after it: one key each, named like a file.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ const DOCUMENTS: [(&str, usize); 5] = [
 const PATIENCE: Duration = Duration::from_secs(30);
 const UNIT_SEPARATOR: u8 = 0x1F;
 
-/// Stores them.
+/// Stores the documents.
 pub(super) fn store(contender: Contender, address: SocketAddr) -> Result<(), ExperimentError> {
     for (name, bytes) in DOCUMENTS {
         let is_stored =
@@ -35,7 +35,7 @@ pub(super) fn store(contender: Contender, address: SocketAddr) -> Result<(), Exp
     Ok(())
 }
 
-/// Whether each is byte for byte what was stored.
+/// Whether each document is unchanged, byte for byte.
 pub(super) fn still_there(
     suite: &str,
     contender: Contender,
@@ -55,7 +55,7 @@ pub(super) fn still_there(
     })
 }
 
-/// Whether a command on a connection of its own is answered with that text, which RESP has behind a head.
+/// Whether the reply to a command on its own connection has this text, which RESP puts after a header.
 fn talk(
     contender: Contender,
     address: SocketAddr,
@@ -86,7 +86,7 @@ fn talk(
     Ok(true)
 }
 
-/// Spaces, line ends, quotes, and characters of several bytes: an array of objects, at least so many bytes long.
+/// A JSON array of objects of at least `bytes` bytes, with spaces, line ends, quotes, and multi-byte characters.
 fn document(bytes: usize) -> String {
     let mut text = String::from("[\n");
     for number in 0_u64.. {

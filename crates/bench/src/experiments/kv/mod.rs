@@ -1,10 +1,10 @@
-//! The suites of poor-man-s-cache: set all keys, get all, delete all, store some JSON documents, then SET, GET and GET of a missing key in
-//! turn, which count as three; one by one, in batches, and with a connection for each request. On Larder in both of its protocols, and on
-//! Redis.
+//! The suites of poor-man-s-cache: set all keys, get all, delete all, store some JSON documents, then SET, GET and GET of a
+//! missing key in turn, which count as three. They run one command at a time, in batches, and with a connection for each request;
+//! on Larder with both of its protocols, and on Redis.
 //!
-//! The published figures stand beside ours: other machines, other clients. Its own test has as many processes as it has connections, and rests
-//! between the suites; here one thread has all connections and never rests, so that the generator and not the server may be what limits a rate.
-//! What the server spends says more.
+//! The published figures are shown beside ours, but come from other machines and other clients. The original test has one process
+//! per connection, and rests between the suites. Here one thread has all connections and never rests, so the generator rather
+//! than the server may limit a rate. The server's cost says more.
 
 mod contender;
 mod documents;
@@ -39,7 +39,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     Ok(findings)
 }
 
-/// A suite on all servers, one after the other.
+/// Runs a suite on all servers, one after the other.
 fn play(
     suite: &Suite,
     stage: &Stage<'_>,

@@ -1,4 +1,4 @@
-//! A part of the suite: its load, and what came of it in the words of its own test.
+//! A part of the suite: its load, and its result in the terms of the original test.
 
 use crate::resp::{self, Choice, Pace, Preload, RespLoad, Reuse, Until, Values, Workload};
 use crate::result::{Expectation, Run};
@@ -7,7 +7,7 @@ use super::super::findings::ExperimentError;
 use super::super::settings::{Contender, Way};
 use super::super::stage::{Server, Stage};
 
-/// A part of the suite, and what was published: for poor-man-s-cache and for Redis under the same script.
+/// A part of the suite, and its published figures: for poor-man-s-cache and for Redis under the same script.
 pub(super) struct Suite {
     pub(super) name: &'static str,
     workload: Workload,
@@ -15,7 +15,7 @@ pub(super) struct Suite {
     published: Option<Published>,
 }
 
-/// Requests per second of poor-man-s-cache and of Redis on one machine, which is another one than this.
+/// Requests per second of poor-man-s-cache and of Redis on one machine, which isn't this one.
 #[derive(Clone, Copy, Debug)]
 struct Published {
     per_s: f64,
@@ -29,10 +29,10 @@ const fn published(per_s: f64, redis_per_s: f64) -> Option<Published> {
     Some(Published { per_s, redis_per_s })
 }
 
-/// A shorter run is a matter of luck.
+/// The rate of a shorter run is random.
 const JUDGED_FROM_S: f64 = 0.5;
 
-/// In this order: what is got and deleted was set before, and nothing is deleted twice.
+/// The order matters: keys are set before they are read and deleted, and no key is deleted twice.
 pub(super) const SUITES: [Suite; 9] = [
     suite("SET", Workload::Set, Way::OneByOne, ONE_BY_ONE),
     suite("GET", Workload::Get, Way::OneByOne, ONE_BY_ONE),
@@ -52,11 +52,11 @@ const fn suite(name: &'static str, workload: Workload, way: Way, published: Opti
 const REQUESTS: u64 = 200_000;
 const CONNECTIONS: usize = 96;
 const BATCH: usize = 100;
-/// A connection costs what many requests cost.
+/// Divisor of the number of commands if each has its own connection, since a connection costs as much as many commands.
 const REQUESTS_PER_CONNECTION: u64 = 20;
-/// SET, GET, GET of a missing key.
+/// SET, GET, and GET of a missing key.
 const COMMANDS_OF_WORKFLOW: u64 = 3;
-/// What poor-man-s-cache is to reach.
+/// The published goal of poor-man-s-cache.
 const GOAL_PER_S: f64 = 10e6;
 
 impl Suite {
@@ -93,7 +93,7 @@ impl Suite {
             values: Values::OfKey,
             keys,
             choice: Choice::InTurn,
-            // By the suite before: a GET has to hit, a DEL has to find its key.
+            // The suite before has set them: a GET has to hit, and a DEL has to find its key.
             preload: match self.workload {
                 Workload::Get | Workload::Del => Preload::AllKeys,
                 Workload::Set | Workload::Workflow => Preload::Nothing,
@@ -108,8 +108,8 @@ impl Suite {
     }
 }
 
-/// As fast beside Redis as poor-man-s-cache was beside it on its own machine? Of the rates and of what a request cost the server, the better
-/// ratio counts: where the load takes longer than the server, all are as fast as the load.
+/// Compares Larder's speed relative to Redis with that of poor-man-s-cache on its own machine. The better of two ratios counts, that of
+/// the rates and that of the server's cost per request: if the load takes longer than the server, all servers are as fast as the load.
 pub(super) fn beside_redis(suite: &Suite, larder: &Run, redis: &Run) -> Expectation {
     let rates = format!("{:.0}/s beside Redis's {:.0}/s", larder.requests_per_s, redis.requests_per_s);
     let has_failed = larder.errors.total() + redis.errors.total() > 0;
@@ -132,18 +132,19 @@ pub(super) fn beside_redis(suite: &Suite, larder: &Run, redis: &Run) -> Expectat
     if has_failed {
         return expectation;
     }
-    // -n makes it longer.
+    // The option -n makes it longer.
     expectation.judged_from(JUDGED_FROM_S, larder.elapsed_s.min(redis.elapsed_s))
 }
 
-/// What the test of poor-man-s-cache prints, and how many cores the server would need for its goal, at what each request costs it here.
+/// The figures that the test of poor-man-s-cache prints, and the number of cores that the server would need for its goal at the
+/// cost per request measured here.
 pub(super) fn told(run: &Run) -> Expectation {
     let errors = run.errors.total();
     let mut measured = format!(
         "{} requests in {:.2} s, {:.0}/s, {errors} failures",
         run.requests, run.elapsed_s, run.requests_per_s
     );
-    // Too short a run is less than the kernel's clock tells apart.
+    // The cost of a very short run is below the resolution of the kernel's clock.
     let us = run.server.and_then(|server| server.process_cpu_us_per_request).filter(|us| *us > 0.0);
     if let Some(us) = us {
         let cores = us * GOAL_PER_S / 1e6;
