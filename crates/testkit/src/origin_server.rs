@@ -1,5 +1,6 @@
 //! Servers that run the scripts.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufReader};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -27,6 +28,7 @@ type Script = dyn Fn(&mut Exchange<'_>) + Send + Sync;
 struct Shared {
     script: Box<Script>,
     received: Arc<Mutex<Vec<Received>>>,
+    counts: Mutex<HashMap<String, usize>>,
     connections: AtomicUsize,
     open: Mutex<Vec<Socket>>,
     stopping: AtomicBool,
@@ -63,6 +65,7 @@ impl ScriptedOrigin {
         let shared = Arc::new(Shared {
             script,
             received: Arc::default(),
+            counts: Mutex::default(),
             connections: AtomicUsize::new(0),
             open: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -94,7 +97,7 @@ impl ScriptedOrigin {
 
     /// Returns the number of requests for a target so far, whatever their method.
     pub fn count(&self, target: &str) -> usize {
-        lock(&self.shared.received).iter().filter(|request| request.target() == target).count()
+        lock(&self.shared.counts).get(target).copied().unwrap_or_default()
     }
 
     /// Returns the number of requests so far.
@@ -108,9 +111,7 @@ impl ScriptedOrigin {
     /// Panics if there was none.
     #[track_caller]
     pub fn last(&self, target: &str) -> Received {
-        let received = lock(&self.shared.received);
-        let found = received.iter().rfind(|request| request.target() == target).cloned();
-        drop(received);
+        let found = lock(&self.shared.received).iter().rfind(|request| request.target() == target).cloned();
         found.unwrap_or_else(|| panic!("no request for {target} reached the origin"))
     }
 
@@ -194,7 +195,8 @@ fn listen(place: &SockAddr) -> io::Result<Socket> {
     let socket = socket_for(place)?;
     socket.set_reuse_address(true)?;
     socket.bind(place)?;
-    socket.listen(BACKLOG)?;
+    // As many wait to be accepted as the standard library allows.
+    socket.listen(128)?;
     Ok(socket)
 }
 
@@ -228,9 +230,10 @@ fn serve(socket: Socket, connection: usize, shared: &Shared) -> io::Result<After
 
 fn record(head: Head, connection: usize, shared: &Shared) -> (Received, usize) {
     let mut received = lock(&shared.received);
-    let earlier = received.iter().filter(|request| request.target() == head.word(1)).count();
+    let earlier = lock(&shared.counts).get(head.word(1)).copied().unwrap_or_default();
     let request = Received { head, connection, earlier, ..Received::default() };
     received.push(request.clone());
+    *lock(&shared.counts).entry(request.target().to_owned()).or_default() += 1;
     (request, received.len() - 1)
 }
 
@@ -245,6 +248,3 @@ fn forget(stream: &BufReader<Socket>, shared: &Shared) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder of this lock panics")
 }
-
-/// Connections that wait to be accepted, as many as the standard library allows.
-const BACKLOG: i32 = 128;

@@ -1,10 +1,7 @@
-//! Plays the conversations of `conformance/caching` through the running binary, with an origin that says what the
-//! files say. Many at once, in real time: one gateway per profile, a path per case.
+//! Plays the conversations of `conformance/caching` through the running binary, many at once and in real time, a path per case.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,61 +13,52 @@ use testkit::conversation::{
     Case, Context, Fails, Forwarded, Group, OriginAnswer, Profile, Seen, SentRequest, Step, latin1,
     read_groups,
 };
-use testkit::{Client, End, Exchange, Fields, Larder, ScriptedOrigin, Setup, wait};
+use testkit::{End, Exchange, Fields, Larder, ScriptedOrigin, Setup, wait};
 
 use crate::LARDER;
 
-/// What is behind memory.
-#[derive(Clone, Copy)]
-enum Behind {
-    Nothing,
-    /// A tier that takes so long for each answer, beneath a memory that keeps notes alone.
-    #[cfg(feature = "test-store")]
-    Tier {
-        latency_ms: u32,
-    },
-}
-
 #[test]
 fn every_conversation_goes_as_written() {
-    check(Behind::Nothing);
+    check(None);
 }
 
-/// What is stored is in the tier alone, or on its way there.
+/// Stored responses are in the tier alone, or on their way there.
 #[cfg(feature = "test-store")]
 #[test]
 fn every_conversation_goes_as_written_over_a_tier_at_hand() {
-    check(Behind::Tier { latency_ms: 0 });
+    check(Some(0));
 }
 
 #[cfg(feature = "test-store")]
 #[test]
 fn every_conversation_goes_as_written_over_a_tier_that_takes_its_time() {
-    check(Behind::Tier { latency_ms: 5 });
+    check(Some(5));
 }
 
-fn check(behind: Behind) {
+/// With so many milliseconds, a tier takes so long for each answer, beneath a memory that keeps notes alone.
+fn check(tier_ms: Option<u32>) {
     let groups = read_groups(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/caching"));
-    let desks = desks(&groups);
-    let origin = origin(desks.clone());
-    let gateways = gateways(&groups, &origin.url(), behind);
+    let paths = groups.iter().flat_map(|group| (0..group.cases.len()).map(|index| group.path(index)));
+    let desks: Desks = Arc::new(paths.map(|path| (path, Mutex::default())).collect());
+    let origin = origin(Arc::clone(&desks));
+    let gateways = gateways(&groups, &origin.url(), tier_ms);
     let problems = play_all(&players(&groups, &gateways, &desks));
-    gateways.values().for_each(|larder| behind.was_used(larder));
-    report(&groups, &problems);
+    gateways.values().for_each(|larder| was_used(larder, tier_ms));
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// Plays side by side: many enough that those which wait cost nothing, few enough that each step is quick. Who waits
-/// longest begins.
+/// Plays side by side: many enough that those which wait cost nothing, few enough that each step is quick.
 const PLAYERS: usize = 96;
 
-fn play_all(players: &[Player<'_>]) -> Vec<(usize, Vec<String>)> {
+/// The longest begin.
+fn play_all(players: &[Player<'_>]) -> Vec<String> {
     let mut order: Vec<&Player<'_>> = players.iter().collect();
     order.sort_by_key(|player| Reverse(player.case.seconds()));
     let next = AtomicUsize::new(0);
     let work = || {
         let mut problems = Vec::new();
         while let Some(player) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            problems.push((player.group, player.play()));
+            problems.extend(player.play());
         }
         problems
     };
@@ -80,7 +68,7 @@ fn play_all(players: &[Player<'_>]) -> Vec<(usize, Vec<String>)> {
     })
 }
 
-/// What the origin knows of a case that is being played.
+/// The origin's part of a case that is being played.
 #[derive(Default)]
 struct Desk {
     answers: VecDeque<OriginAnswer>,
@@ -94,34 +82,21 @@ fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
     desk.lock().expect("no holder of this lock panics")
 }
 
-fn desks(groups: &[Group]) -> Desks {
-    let paths = groups.iter().flat_map(|group| (0..group.cases.len()).map(|index| group.path(index)));
-    Arc::new(paths.map(|path| (path, Mutex::default())).collect())
-}
-
 fn origin(desks: Desks) -> ScriptedOrigin {
     ScriptedOrigin::start(move |exchange| {
         let body = exchange.read_body().iter().map(|byte| char::from(*byte)).collect();
-        let request = &exchange.request;
-        let target = request.target().to_owned();
-        let received = Forwarded {
-            method: request.method().to_owned(),
-            target: target.clone(),
-            fields: request.head.fields.clone(),
-            body,
-        };
+        let (method, target) = (exchange.request.method().to_owned(), exchange.request.target().to_owned());
         let desk = desks.iter().find(|(path, _)| target.starts_with(path.as_str())).map(|(_, desk)| desk);
+        let received = Forwarded { method, target, fields: exchange.request.head.fields.clone(), body };
         match desk.and_then(|desk| lock(desk).next(received)) {
             Some(answer) => give(exchange, &answer),
-            None => {
-                exchange.respond("500 Uninvited", "", "the origin must not be asked here");
-            }
+            None => _ = exchange.respond("500 Uninvited", "", "the origin must not be asked here"),
         }
     })
 }
 
 impl Desk {
-    /// The answer to a request. A failure is repeated: who gets no answer may ask again.
+    /// The answer to a request. A failure is repeated: a request without an answer may come again.
     fn next(&mut self, received: Forwarded) -> Option<OriginAnswer> {
         let answer = self.answers.front().cloned();
         match &answer {
@@ -136,31 +111,22 @@ impl Desk {
 
 fn give(exchange: &mut Exchange<'_>, answer: &OriginAnswer) {
     pause(answer.delay_s);
-    if let Some(fails) = answer.fails {
-        match fails {
-            Fails::Close => exchange.close(),
-            Fails::Reset => exchange.reset(),
-        };
-        return;
+    match (answer.fails, &answer.wire) {
+        (Some(Fails::Close), _) => _ = exchange.close(),
+        (Some(Fails::Reset), _) => _ = exchange.reset(),
+        (None, Some(wire)) if answer.open => _ = exchange.send(latin1(wire)),
+        (None, Some(wire)) => _ = exchange.send(latin1(wire)).close(),
+        (None, None) => give_in_full(exchange, answer),
     }
-    if let Some(wire) = &answer.wire {
-        exchange.send(latin1(wire));
-        if !answer.open {
-            exchange.close();
-        }
-        return;
-    }
+}
+
+fn give_in_full(exchange: &mut Exchange<'_>, answer: &OriginAnswer) {
     for (status, fields) in &answer.interim {
         exchange.send(latin1(&format!("HTTP/1.1 {status} Interim\r\n{}\r\n", lines(fields))));
     }
-    let is_head = exchange.request.method() == "HEAD";
-    let has_content = !is_head && !matches!(answer.status, 204 | 304);
-    exchange.send(latin1(&format!(
-        "HTTP/1.1 {} {}\r\n{}",
-        answer.status,
-        answer.reason,
-        lines(&answer.fields)
-    )));
+    let has_content = exchange.request.method() != "HEAD" && !matches!(answer.status, 204 | 304);
+    let start = format!("HTTP/1.1 {} {}\r\n", answer.status, answer.reason);
+    exchange.send(latin1(&(start + &lines(&answer.fields))));
     let is_framed = answer.fields.has("content-length") || answer.fields.has("transfer-encoding");
     if !answer.trailers.0.is_empty() {
         exchange.send("Transfer-Encoding: chunked\r\n\r\n");
@@ -177,62 +143,46 @@ fn give(exchange: &mut Exchange<'_>, answer: &OriginAnswer) {
 }
 
 fn lines(fields: &Fields) -> String {
-    fields.0.iter().fold(String::new(), |mut text, (name, value)| {
-        let _ = write!(text, "{name}: {value}\r\n");
-        text
-    })
+    fields.0.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
 }
 
-fn gateways(groups: &[Group], origin: &str, behind: Behind) -> BTreeMap<Profile, Larder> {
-    let config = |profile: Profile| {
-        let mut config = format!(
-            "profile = \"{}\"\n[[site]]\nname = \"conversations\"\norigin = \"{origin}\"\n",
-            profile.as_str()
-        );
+fn gateways(groups: &[Group], origin: &str, tier_ms: Option<u32>) -> BTreeMap<Profile, Larder> {
+    let start = |profile: Profile| {
+        let site = format!("[[site]]\nname = \"conversations\"\norigin = \"{origin}\"\n");
+        let mut config = format!("profile = \"{}\"\n{site}", profile.as_str());
         let cases = groups.iter().flat_map(|group| group.cases.iter().enumerate().map(move |it| (group, it)));
         for (group, (index, case)) in cases {
             if case.profile == profile && !case.rules.is_empty() {
                 config.push_str(&rule(&group.path(index), case));
             }
         }
-        config
+        // All dates of the cases are GMT; nothing changes where the clock on the wall is most of a day ahead.
+        //= RFC 9111 section 4.2: local time zones have no influence
+        let mut setup = Setup::config(LARDER, &config).environment("TZ", "Pacific/Kiritimati");
+        if let Some(latency_ms) = tier_ms {
+            setup = setup.environment("LARDER_TEST_STORE", &format!("latency_ms={latency_ms}"));
+        }
+        (profile, setup.start())
     };
-    // All dates of the cases are GMT; nothing changes where the clock on the wall is most of a day ahead.
-    //= RFC 9111 section 4.2: local time zones have no influence
-    let gateway = |profile| Setup::config(LARDER, &config(profile)).environment("TZ", "Pacific/Kiritimati");
-    let start = |profile| (profile, behind.set(gateway(profile)).start());
     [Profile::Safe, Profile::Rfc9111].map(start).into()
 }
 
-/// Of a record that says what is not stored, with its key, in the mean of all conversations. Close enough that there is no room for a single
-/// stored response among them, which takes 250 bytes more and its body.
+/// The size of a record that says what is not stored, with its key, in the mean of all conversations. Close enough that there is no room for a
+/// single stored response among them, which takes 250 bytes more and its body.
 const NOTE_BYTES_MAX: f64 = 324.0;
 
-impl Behind {
-    fn set(self, setup: Setup) -> Setup {
-        match self {
-            Self::Nothing => setup,
-            #[cfg(feature = "test-store")]
-            Self::Tier { latency_ms } => {
-                setup.environment("LARDER_TEST_STORE", &format!("latency_ms={latency_ms}"))
-            }
-        }
+/// All that was used from the cache came from where it should.
+fn was_used(larder: &Larder, tier_ms: Option<u32>) {
+    let entries = larder.metric("larder_store_entries", &[]);
+    if tier_ms.is_none() {
+        assert!(entries > 0.0);
+        return;
     }
-
-    /// All that was used from the cache came from where it should.
-    fn was_used(self, larder: &Larder) {
-        match self {
-            Self::Nothing => assert!(larder.metric("larder_store_entries", &[]) > 0.0),
-            #[cfg(feature = "test-store")]
-            Self::Tier { .. } => {
-                assert!(larder.metric("larder_tier_loads_total", &["result=\"hit\""]) > 0.0);
-                let notes = larder.metric("larder_store_notes", &[]);
-                assert_eq!(larder.metric("larder_store_entries", &[]), 0.0, "memory keeps no response");
-                let bytes = larder.metric("larder_store_bytes", &["class=\"stored\""]);
-                assert!(bytes <= notes * NOTE_BYTES_MAX, "{notes} records take {bytes} bytes");
-            }
-        }
-    }
+    assert!(larder.metric("larder_tier_loads_total", &["result=\"hit\""]) > 0.0);
+    assert_eq!(entries, 0.0, "memory keeps no response");
+    let notes = larder.metric("larder_store_notes", &[]);
+    let bytes = larder.metric("larder_store_bytes", &["class=\"stored\""]);
+    assert!(bytes <= notes * NOTE_BYTES_MAX, "{notes} records take {bytes} bytes");
 }
 
 fn rule(path: &str, case: &Case) -> String {
@@ -253,7 +203,6 @@ fn toml(value: &Value) -> String {
 
 /// One case on its way.
 struct Player<'a> {
-    group: usize,
     name: &'a str,
     case: &'a Case,
     path: String,
@@ -266,14 +215,14 @@ fn players<'a>(
     gateways: &'a BTreeMap<Profile, Larder>,
     desks: &'a Desks,
 ) -> Vec<Player<'a>> {
-    let of_group = |(number, group): (usize, &'a Group)| {
+    let of_group = |group: &'a Group| {
         group.cases.iter().enumerate().map(move |(index, case)| {
             let path = group.path(index);
             let desk = &desks[&path];
-            Player { group: number, name: &group.name, case, path, larder: &gateways[&case.profile], desk }
+            Player { name: &group.name, case, path, larder: &gateways[&case.profile], desk }
         })
     };
-    groups.iter().enumerate().flat_map(of_group).collect()
+    groups.iter().flat_map(of_group).collect()
 }
 
 impl Player<'_> {
@@ -282,6 +231,7 @@ impl Player<'_> {
         let mut script = Duration::ZERO;
         let mut problems = Vec::new();
         let mut comes_soon = false;
+        let place = format!("{} ({}), {}", self.name, self.path, self.case.name);
         for (index, step) in self.case.steps.iter().enumerate() {
             pause(step.wait_s);
             let context = Context { path: self.path.clone(), start_s, now_s: now_s(), number: index + 1 };
@@ -291,20 +241,16 @@ impl Player<'_> {
                 Err(problem) => vec![problem],
             };
             let differences = if comes_soon { until_as_written(played) } else { played() };
-            comes_soon = step.is_background() && self.is_hit(index + 1);
-            let place = format!("{} ({}), {}, step {}", self.name, self.path, self.case.name, index + 1);
-            problems.extend(differences.into_iter().map(|difference| format!("{place}: {difference}")));
+            // The next step is a hit, which needs no origin.
+            let next = self.case.steps.get(index + 1);
+            comes_soon = step.is_background() && next.is_some_and(|step| step.origin.list().is_empty());
+            let told = |difference| format!("{place}, step {}: {difference}", index + 1);
+            problems.extend(differences.into_iter().map(told));
         }
         let uninvited = std::mem::take(&mut lock(self.desk).uninvited);
-        problems.extend(uninvited.into_iter().map(|request| {
-            format!("{} ({}), {}: uninvited at the origin: {request}", self.name, self.path, self.case.name)
-        }));
         problems
-    }
-
-    /// Whether a step needs no origin.
-    fn is_hit(&self, index: usize) -> bool {
-        self.case.steps.get(index).is_some_and(|step| step.origin.list().is_empty())
+            .extend(uninvited.iter().map(|request| format!("{place}: uninvited at the origin: {request}")));
+        problems
     }
 
     fn step(&self, context: &Context, step: &Step) -> Result<Seen, String> {
@@ -315,18 +261,15 @@ impl Player<'_> {
         }
         let mut seen = ask(self.larder, &context.request(step))?;
         if step.is_background() {
-            wait::until_true(
-                &format!("{}: the origin is asked behind the client's back", self.case.name),
-                || lock(self.desk).received.len() >= step.origin.list().len(),
-            );
+            let what = format!("{}: the origin is asked behind the client's back", self.case.name);
+            wait::until_true(&what, || lock(self.desk).received.len() >= step.origin.list().len());
         }
         seen.forwarded.clone_from(&lock(self.desk).received);
         Ok(seen)
     }
 }
 
-/// Plays a step that depends on what comes behind the clients' backs: the origin has sent it, but nobody outside is told
-/// when it is stored.
+/// Plays a step that depends on what comes behind the clients' backs: the origin has sent it, but nobody outside is told when it is stored.
 fn until_as_written(play: impl Fn() -> Vec<String>) -> Vec<String> {
     let end = Instant::now() + wait::DEADLINE;
     loop {
@@ -340,13 +283,12 @@ fn until_as_written(play: impl Fn() -> Vec<String>) -> Vec<String> {
 
 fn ask(larder: &Larder, request: &SentRequest) -> Result<Seen, String> {
     let SentRequest { method, target, fields, body, version } = request;
-    let mut client = Client::connect(larder.address());
+    let mut client = larder.client();
     client.send(latin1(&format!("{method} {target} HTTP/{version}\r\n{}\r\n{body}", lines(fields))));
     let response = client.try_response_to(method).map_err(|error| format!("no response: {error}"))?;
-    let reason = response.head.start.splitn(3, ' ').nth(2).unwrap_or_default().to_owned();
     Ok(Seen {
         status: response.status(),
-        reason,
+        reason: response.head.start.splitn(3, ' ').nth(2).unwrap_or_default().to_owned(),
         fields: response.head.fields.clone(),
         body: response.body.iter().map(|byte| char::from(*byte)).collect(),
         trailers: response.trailers.clone(),
@@ -367,17 +309,4 @@ fn pause(wait_s: u32) {
 fn now_s() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
     i64::try_from(since.as_secs()).expect("the clock is right")
-}
-
-fn report(groups: &[Group], problems: &[(usize, Vec<String>)]) {
-    let mut text = String::new();
-    for (number, group) in groups.iter().enumerate() {
-        let failed = problems.iter().filter(|(own, problems)| *own == number && !problems.is_empty()).count();
-        let _ = writeln!(text, "{}: {} conversations, {failed} fail", group.name, group.cases.len());
-    }
-    // Past the capture of the test harness: the counts are worth seeing when all is well.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    let all: Vec<&str> =
-        problems.iter().flat_map(|(_, problems)| problems.iter().map(String::as_str)).collect();
-    assert!(all.is_empty(), "\n{}", all.join("\n"));
 }

@@ -1,12 +1,11 @@
 //! Memory at its limit, for a short time; `soak.rs` has the long one. And what a stored response takes.
 
-use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Client, Larder, ScriptedOrigin, Setup, wait};
+use testkit::{Larder, ScriptedOrigin, wait};
 
-use crate::LARDER;
+use super::basics::with;
 use crate::cache::pressure;
 
 #[test]
@@ -30,51 +29,34 @@ fn a_stored_response_takes_little_beyond_its_body() {
             Cache-Control: max-age=3600\r\nETag: \"one\"\r\n";
         exchange.respond("200 OK", fields, &body);
     });
-    let config = format!("workers = 1\n[[site]]\nname = \"compare\"\norigin = \"{}\"\n", origin.url());
-    let larder = Setup::config(LARDER, &config).start();
-    fill(larder.address(), "before", RESPONSES_BEFORE);
-    let before = Held::by(&larder);
-    fill(larder.address(), "stored", RESPONSES);
+    let larder = with("workers = 1\n@site@", &origin);
+    fill(&larder, "before", RESPONSES_BEFORE);
+    let before = held(&larder);
+    fill(&larder, "stored", RESPONSES);
     let stored = larder.metric("larder_store_entries", &[]);
     assert_eq!(stored, f64::from(RESPONSES_BEFORE + RESPONSES));
-    let counted = Held::by(&larder).counted - before.counted;
+    let counted = held(&larder)[1] - before[1];
     assert!(counted <= OVERHEAD_BYTES_MAX, "the store counts {counted} bytes for each");
-    // What the fills have freed goes back to the system soon.
+    // Freed memory of the fills goes back to the system soon.
     wait::until_true("the memory of responses is within the budget, and within what is counted", || {
-        let resident = Held::by(&larder).resident - before.resident;
-        eprintln!("{resident} bytes beyond the body are resident, {counted} counted");
+        let resident = held(&larder)[0] - before[0];
         resident <= OVERHEAD_BYTES_MAX && resident <= counted * 1.1
     });
 }
 
-/// Bytes for each of the responses that are counted here, beyond their bodies.
-struct Held {
-    resident: f64,
-    counted: f64,
+/// Bytes for each of the responses that are counted here, beyond their bodies: resident, and counted by the store.
+fn held(larder: &Larder) -> [f64; 2] {
+    let bodies = larder.metric("larder_store_entries", &[]) * BODY_BYTES as f64;
+    let all = [larder.resident_bytes() as f64, larder.metric("larder_store_bytes", &[])];
+    all.map(|bytes| (bytes - bodies) / f64::from(RESPONSES))
 }
 
-impl Held {
-    fn by(larder: &Larder) -> Self {
-        let each = |bytes: f64| bytes / f64::from(RESPONSES);
-        let stored = larder.metric("larder_store_entries", &[]);
-        let bodies = stored * BODY_BYTES as f64;
-        Self {
-            resident: each(larder.resident_bytes() as f64 - bodies),
-            counted: each(larder.metric("larder_store_bytes", &[]) - bodies),
-        }
-    }
-}
-
-fn fill(address: SocketAddr, name: &str, responses: u32) {
+fn fill(larder: &Larder, name: &str, responses: u32) {
     let ask = |of: u32| {
-        let mut client = Client::connect(address);
+        let mut client = larder.client();
         for number in (of..responses).step_by(CLIENTS as usize) {
             assert_eq!(client.get(&format!("/1k/{name}-{number}")).body.len(), BODY_BYTES);
         }
     };
-    thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            scope.spawn(move || ask(client));
-        }
-    });
+    thread::scope(|scope| (0..CLIENTS).for_each(|client| _ = scope.spawn(move || ask(client))));
 }

@@ -1,17 +1,17 @@
-//! What methods other than GET do to stored responses, seen from both sides of the running binary.
+//! Methods other than GET and stored responses, seen from both sides of the running binary.
 
 use testkit::{Gate, Larder, ScriptedOrigin, Setup, wait};
 
+use super::basics::{ask_host, bare, gates, with};
 use crate::LARDER;
+use crate::fleet::purge_waits::purge;
 use crate::http::slow_clients::frames::Http2;
 
-const STORES_POST: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[[site.rule]]\nstore_post = true\n";
+const STORES_POST: &str = "@site@[[site.rule]]\nstore_post = true\n";
 
-/// A request whose response is stored waits at the origin for the gate; `meanwhile` happens, and then it is answered.
-/// Returns the `Cache-Status` of a later `probe` that the stored response would answer.
+/// `meanwhile` happens while a request whose response is stored waits at the origin. Gives the `Cache-Status` of a later `probe` for it.
 fn overtaken(method: &'static str, probe: &str, meanwhile: impl Fn(&Larder)) -> String {
-    let gate = Gate::new();
-    let at_origin = gate.clone();
+    let (gate, at_origin) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         if exchange.request.method() == method {
             at_origin.pass();
@@ -20,7 +20,7 @@ fn overtaken(method: &'static str, probe: &str, meanwhile: impl Fn(&Larder)) -> 
         let body = format!("{} {}", exchange.request.method(), exchange.request.earlier);
         exchange.respond("200 OK", fields, body);
     });
-    let larder = Setup::config(LARDER, &STORES_POST.replace("@origin@", &origin.url())).start();
+    let larder = with(STORES_POST, &origin);
     let mut held = larder.client();
     held.send(format!("{method} / HTTP/1.1\r\nHost: test.example\r\n{EMPTY}\r\n"));
     origin.wait_for("/", 1);
@@ -30,17 +30,16 @@ fn overtaken(method: &'static str, probe: &str, meanwhile: impl Fn(&Larder)) -> 
     larder.ask(probe, "/", EMPTY).cache_status()
 }
 
-/// No content, of a type.
 const EMPTY: &str = "Content-Type: application/x-q\r\nContent-Length: 0\r\n";
 
 //= RFC 9111 section 4.4: invalidating stored responses
 #[test]
 fn what_an_invalidation_overtook_is_not_used() {
     let put = |larder: &Larder| drop(larder.ask("PUT", "/", EMPTY));
-    assert!(overtaken("POST", "GET", |_| {}).contains("hit"));
-    assert!(overtaken("POST", "GET", put).contains("fwd=uri-miss"));
-    assert!(overtaken("QUERY", "QUERY", |_| {}).contains("hit"));
-    assert!(overtaken("QUERY", "QUERY", put).contains("fwd=uri-miss"));
+    for (method, probe) in [("POST", "GET"), ("QUERY", "QUERY")] {
+        assert!(overtaken(method, probe, |_| {}).contains("hit"), "{method}");
+        assert!(overtaken(method, probe, put).contains("fwd=uri-miss"), "{method}");
+    }
 }
 
 /// A client that cancels a POST has changed the page nevertheless, as soon as the origin has the request.
@@ -92,11 +91,9 @@ fn a_reload_that_finds_nothing_makes_the_stored_page_stale() {
     }
 }
 
-/// A HEAD that would freshen what is stored waits at the origin for the gate; `meanwhile` happens, and then it is
-/// answered. Returns whether what is stored then answers a GET.
+/// `meanwhile` happens while a HEAD waits at the origin. Says whether the stored response that it freshens then answers a GET.
 fn is_freshened_by_head(meanwhile: impl Fn(&Larder)) -> bool {
-    let gate = Gate::new();
-    let at_origin = gate.clone();
+    let (gate, at_origin) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         match exchange.request.method() {
             "HEAD" => {
@@ -107,7 +104,7 @@ fn is_freshened_by_head(meanwhile: impl Fn(&Larder)) -> bool {
             _ => exchange.respond("200 OK", "Cache-Control: max-age=0\r\nETag: \"a\"\r\n", "body"),
         };
     });
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     larder.get("/");
     let mut held = larder.client();
     held.send("HEAD / HTTP/1.1\r\nHost: test.example\r\n\r\n");
@@ -123,11 +120,7 @@ fn is_freshened_by_head(meanwhile: impl Fn(&Larder)) -> bool {
 fn a_head_does_not_undo_what_came_while_it_was_under_way() {
     assert!(is_freshened_by_head(|_| {}));
     assert!(!is_freshened_by_head(|larder| drop(larder.ask("PUT", "/", EMPTY))));
-    assert!(!is_freshened_by_head(|larder| {
-        let purge = "{\"url\":\"http://test.example/\",\"mode\":\"soft\"}";
-        let purged = larder.ask_admin("POST", "/purge", purge);
-        assert_eq!(purged.status(), 200, "{}", purged.text());
-    }));
+    assert!(!is_freshened_by_head(|larder| drop(purge(larder, "url=http://test.example/&mode=soft"))));
 }
 
 //= RFC 10008 section 2.7: the cache key has the content
@@ -137,7 +130,7 @@ fn a_query_of_many_bytes_is_told_apart_from_another() {
         let sum = exchange.read_body().iter().map(|byte| u64::from(*byte)).sum::<u64>();
         exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", sum.to_string());
     });
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     let mut client = larder.client();
     let mut ask = |last: &str| {
         let body = "a".repeat(60 << 10) + last;
@@ -155,7 +148,7 @@ fn a_query_of_many_bytes_is_told_apart_from_another() {
 #[test]
 fn invalidations_are_counted() {
     let origin = ScriptedOrigin::fixed("Cache-Group-Invalidation: \"a\", \"b\"\r\nLocation: /b\r\n", "done");
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     larder.ask("PUT", "/", EMPTY);
     larder.get("/");
     assert_eq!(larder.metric("larder_invalidations_total", &["what=\"url\""]), 2.0);
@@ -174,17 +167,13 @@ fn a_group_spans_the_schemes_and_ports_of_its_host() {
         };
         exchange.respond("200 OK", fields, "");
     });
-    let config = format!(
-        "trusted_proxies = [\"127.0.0.1\"]\n[[site]]\nname = \"a\"\norigin = \"{}\"\n\
-         [[site.rule]]\ngroups_invalidated = \"shared\"\n",
-        origin.url()
+    let larder = with(
+        "trusted_proxies = [\"127.0.0.1\"]\n@site@[[site.rule]]\ngroups_invalidated = \"shared\"\n",
+        &origin,
     );
-    let larder = Setup::config(LARDER, &config).start();
     let ask = |method: &str, (host, proto): (&str, &str), target: &str| {
-        let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nX-Forwarded-Proto: {proto}\r\n\r\n"
-        );
-        larder.client().send(head).response()
+        let fields = format!("Content-Length: 0\r\nX-Forwarded-Proto: {proto}\r\n");
+        ask_host(&larder, (method, host, target), &fields)
     };
     let asked = [("shop.example", "https"), ("shop.example", "http"), ("shop.example:8443", "https")];
     let elsewhere = ("other.example", "http");
@@ -211,18 +200,15 @@ const QUERY: &str =
 //= RFC 10008 section 2.7: responses to QUERY are cacheable
 #[test]
 fn equal_queries_are_one_forward() {
-    let gate = Gate::new();
-    let at_origin = gate.clone();
+    let (gate, at_origin) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         at_origin.pass();
         let body = exchange.read_body().to_vec();
         exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", body);
     });
-    let larder = Setup::origin(LARDER, &origin.url()).start();
-    let mut clients: Vec<_> = (0..3).map(|_| larder.client()).collect();
-    for client in &mut clients {
-        client.send(format!("{QUERY}hello"));
-    }
+    let larder = bare(&origin);
+    let mut clients = [(); 3].map(|()| larder.client());
+    clients.iter_mut().for_each(|client| _ = client.send(format!("{QUERY}hello")));
     origin.wait_for("/", 1);
     gate.open();
     assert!(clients.iter_mut().all(|client| client.response().text() == "hello"));
@@ -232,7 +218,7 @@ fn equal_queries_are_one_forward() {
 #[test]
 fn a_query_that_breaks_off_is_not_forwarded() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "answer");
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     let mut client = larder.client();
     client.send(format!("{QUERY}he")).finish_sending();
     let rest = client.rest();
@@ -240,22 +226,7 @@ fn a_query_that_breaks_off_is_not_forwarded() {
     assert_eq!(origin.total(), 0);
 }
 
-//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
-#[test]
-fn a_purge_reaches_what_query_has_stored() {
-    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "answer");
-    let larder = Setup::origin(LARDER, &origin.url()).start();
-    let ask = || larder.ask("QUERY", "/", EMPTY).cache_status();
-    assert!(ask().contains("fwd=uri-miss"));
-    assert!(ask().contains("hit"));
-    let purged = larder.ask_admin("POST", "/purge?url=http://test.example/", "");
-    assert_eq!(purged.status(), 200, "{}", purged.text());
-    assert!(ask().contains("fwd=uri-miss"));
-    assert!(ask().contains("hit"));
-}
-
-/// An origin that says "not modified" to a request without conditions, or sends a part to one without a range, has failed,
-/// whatever the method; the client could make nothing of it. What was asked for passes.
+/// The client could make nothing of a 304 or a 206 that it did not ask for. One that it asked for passes.
 //= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
 #[test]
 fn what_nobody_asked_for_is_a_failure() {
@@ -267,45 +238,37 @@ fn what_nobody_asked_for_is_a_failure() {
             _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "whole"),
         };
     });
-    let larder = Setup::config(LARDER, &STORES_POST.replace("@origin@", &origin.url())).start();
+    let larder = with(STORES_POST, &origin);
     let status = |method: &str, target: &str, fields: &str| {
         larder.ask(method, target, &format!("{fields}{EMPTY}")).status()
     };
-    let (condition, date) =
-        ("If-None-Match: \"a\"\r\n", "If-Modified-Since: Sat, 21 Nov 2026 12:00:00 GMT\r\n");
-    let range = "Range: bytes=0-2\r\n";
-    let (mut wrong, mut failures) = (Vec::new(), 0.0);
+    let (condition, range) = ("If-None-Match: \"a\"\r\n", "Range: bytes=0-2\r\n");
+    let date = "If-Modified-Since: Sat, 21 Nov 2026 12:00:00 GMT\r\n";
+    let mut failures = 0.0;
     let methods = ["GET", "HEAD", "QUERY", "OPTIONS", "TRACE-LIKE", "POST", "PUT", "DELETE", "PATCH"];
-    for method in methods {
-        for (target, fields) in [
-            ("/304", ""),
-            ("/304", range),
-            ("/206", ""),
-            ("/206", condition),
-            ("/206", "Content-Range: bytes 0-2/3\r\n"),
-        ] {
-            let got = status(method, target, fields);
-            failures += 1.0;
-            let reason = ["reason=\"http-protocol-error\""];
-            let counted = ["larder_origin_errors_total", "larder_origin_server_failures_total"]
-                .map(|metric| larder.metric(metric, &reason));
-            if (got, counted) != (502, [failures; 2]) {
-                wrong.push(format!("{method} {target} {fields:?}: {got}, {counted:?} of {failures}"));
-            }
-        }
+    let unasked = [
+        ("/304", ""),
+        ("/304", range),
+        ("/206", ""),
+        ("/206", condition),
+        ("/206", "Content-Range: bytes 0-2/3\r\n"),
+    ];
+    for (method, (target, fields)) in methods.iter().flat_map(|method| unasked.map(|asked| (method, asked))) {
+        let got = status(method, target, fields);
+        failures += 1.0;
+        let reason = ["reason=\"http-protocol-error\""];
+        let counted = ["larder_origin_errors_total", "larder_origin_server_failures_total"]
+            .map(|metric| larder.metric(metric, &reason));
+        assert_eq!((got, counted), (502, [failures; 2]), "{method} {target} {fields:?}");
     }
     // A GET without anything stored is sent without its conditions.
     for method in ["HEAD", "OPTIONS"] {
         for (target, fields, expected) in
             [("/304", condition, 304), ("/304", date, 304), ("/206", range, 206)]
         {
-            let got = status(method, target, fields);
-            if got != expected {
-                wrong.push(format!("{method} {target} {fields:?}: {got}"));
-            }
+            assert_eq!(status(method, target, fields), expected, "{method} {target} {fields:?}");
         }
     }
-    assert_eq!(wrong, Vec::<String>::new());
     let log = larder.stderr();
     let told = "error=invalid response: 304 to a request without conditions";
     assert!(log.contains("reason=\"http-protocol-error\"") && log.contains(told), "{log}");
@@ -321,7 +284,7 @@ fn an_unasked_answer_to_an_unsafe_request_invalidates() {
             _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "body"),
         };
     });
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     larder.get("/");
     assert!(larder.get("/").is_hit());
     assert_eq!(larder.ask("PUT", "/", EMPTY).status(), 502);

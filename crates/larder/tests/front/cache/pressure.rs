@@ -89,12 +89,8 @@ impl Visitor {
             2 => assert_eq!(self.client.ask("HEAD", &target, "").status(), 200),
             _ => {
                 let response = self.client.get(&target);
-                assert_eq!(
-                    (response.status(), response.end),
-                    (200, End::Complete),
-                    "{target}: {:?}",
-                    response.head
-                );
+                let seen = (response.status(), response.end);
+                assert_eq!(seen, (200, End::Complete), "{target}: {:?}", response.head);
                 assert!(response.body == body, "{target} has the wrong body: {:?}", response.head);
             }
         }

@@ -1,29 +1,25 @@
 //! Purges by other than a URL, through every front door of the running binary.
 
-use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use testkit::{Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Setup, wait};
+use testkit::{Exchange, Gate, Larder, Output, Redis, ScriptedOrigin, Setup, run, wait};
 
+use super::basics::{ask_host, asking, filled, gates, get_of, reload, wait_for_waiters, with};
 use crate::LARDER;
 use crate::fleet::instances;
 
+const TOKEN: &str = "0123456789abcdef";
+const TRUSTING: &str = "trusted_proxies = [\"127.0.0.1\"]\n";
+const WITH_TOKEN: &str = "Authorization: Bearer 0123456789abcdef\r\n";
+
 fn operate(larder: &Larder, arguments: &[&str]) -> Output {
-    let admin = larder.admin().to_string();
-    Command::new(LARDER)
-        .arg("purge")
-        .args(arguments)
-        .args(["--admin", &admin])
-        .output()
-        .expect("the binary runs")
+    run(LARDER, [&["purge"], arguments, &["--admin", &larder.admin().to_string()]].concat())
 }
 
 #[track_caller]
 fn check(output: &Output, status: i32, part: &str) {
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(status), "{text}");
+    let text = format!("{}{}", output.text(), output.stderr);
+    assert_eq!(output.status, status, "{text}");
     assert!(text.contains(part), "{part:?} is not in {text:?}");
 }
 
@@ -34,7 +30,7 @@ fn purge(larder: &Larder, order: &str) -> String {
     answer.text()
 }
 
-/// What stands behind the last `/` of a target are its tags, with `+` between them. A request with the validator gets 304.
+/// Behind the last `/` of a target are its tags, with `+` between them. A request with the validator gets 304.
 fn tagged(exchange: &mut Exchange<'_>, more: &str) {
     let target = exchange.request.target().to_owned();
     let tags = target.rsplit('/').next().unwrap_or_default().replace('+', " ");
@@ -50,36 +46,37 @@ fn origin(more: &'static str) -> ScriptedOrigin {
     ScriptedOrigin::start(move |exchange| tagged(exchange, more))
 }
 
-fn sites(origin: &ScriptedOrigin, head: &str) -> String {
-    let url = origin.url();
-    let site = |name: &str, more: &str| {
-        format!("[[site]]\nname = \"{name}\"\n{more}origin = \"{url}\"\ntags = [\"surrogate-key\"]\n")
-    };
-    let shop = site("shop", "");
-    format!("{head}{shop}{}", site("other", "hosts = [\"other.example\"]\n"))
-}
+const SITES: &str = r#"
+[[site]]
+name = "shop"
+origin = "@origin@"
+tags = ["surrogate-key"]
+[[site]]
+name = "other"
+hosts = ["other.example"]
+origin = "@origin@"
+tags = ["surrogate-key"]
+"#;
 
 fn start(origin: &ScriptedOrigin) -> Larder {
-    Setup::config(LARDER, &sites(origin, "")).start()
+    with(SITES, origin)
 }
 
-fn ask_host(larder: &Larder, host: &str, target: &str) -> Response {
-    let mut client = larder.client();
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-    client.response()
+fn guarded(head: &str, settings: &str, origin: &ScriptedOrigin) -> Setup {
+    let settings = format!("{head}[purge]\ntoken_file = \"token\"\n{settings}");
+    Setup::config(LARDER, &filled(&settings, origin)).file("token", TOKEN)
 }
 
-/// Whether a purge has taken what was stored for each target.
 #[track_caller]
 fn check_taken(larder: &Larder, order: &str, taken: &[(&str, &str, bool)]) {
     for (host, target, _) in taken {
-        ask_host(larder, host, target);
-        assert!(ask_host(larder, host, target).is_hit(), "{host}{target} is stored");
+        get_of(larder, host, target);
+        assert!(get_of(larder, host, target).is_hit(), "{host}{target} is stored");
     }
     let answer = purge(larder, order);
     assert!(answer.contains("\"uncounted\":true"), "{answer}");
     for (host, target, is_taken) in taken {
-        let response = ask_host(larder, host, target);
+        let response = get_of(larder, host, target);
         assert_eq!(!response.is_hit(), *is_taken, "{order}: {host}{target} {}", response.cache_status());
     }
 }
@@ -89,35 +86,38 @@ fn each_form_takes_what_it_says_and_no_more() {
     let origin = origin("");
     let larder = start(&origin);
     let (shop, port, other) = ("a.example", "a.example:8080", "other.example");
-    check_taken(
-        &larder,
-        r#"{"tags":["x"],"site":"shop"}"#,
-        &[(shop, "/1/x", true), (shop, "/1/x+y", true), (shop, "/1/y", false), (other, "/1/x", false)],
-    );
-    check_taken(
-        &larder,
-        r#"{"tags":["x","y"],"match":"all","site":"shop"}"#,
-        &[(shop, "/2/x", false), (shop, "/2/x+y+z", true), (other, "/2/x+y", false)],
-    );
-    check_taken(
-        &larder,
-        r#"{"tags":["x","y"],"host":"A.example"}"#,
-        &[(shop, "/3/x", true), (port, "/3/y", true), ("b.example", "/3/x", false), (shop, "/3/z", false)],
-    );
-    check_taken(
-        &larder,
-        r#"{"tags":["x"],"prefix":"a.example/4/p"}"#,
-        &[(shop, "/4/p/x", true), (shop, "/4/p/y", false), (shop, "/4/q/x", false)],
-    );
-    check_taken(
-        &larder,
-        r#"{"prefix":"http://a.example/5/"}"#,
-        &[(shop, "/5/x?q", true), (shop, "/5x", false), (port, "/5/x", false), (other, "/5/x", false)],
-    );
-    check_taken(&larder, r#"{"prefix":"https://a.example/6/"}"#, &[(shop, "/6/x", false)]);
-    check_taken(&larder, r#"{"host":"a.example:8080"}"#, &[(port, "/7/x", true), (shop, "/7/x", false)]);
-    check_taken(&larder, r#"{"site":"other"}"#, &[(other, "/8/x", true), (shop, "/8/x", false)]);
-    check_taken(&larder, r#"{"everything":true}"#, &[(other, "/9/x", true), (shop, "/9/x", true)]);
+    let forms: [(&str, &[(&str, &str, bool)]); 9] = [
+        (
+            r#"{"tags":["x"],"site":"shop"}"#,
+            &[(shop, "/1/x", true), (shop, "/1/x+y", true), (shop, "/1/y", false), (other, "/1/x", false)],
+        ),
+        (
+            r#"{"tags":["x","y"],"match":"all","site":"shop"}"#,
+            &[(shop, "/2/x", false), (shop, "/2/x+y+z", true), (other, "/2/x+y", false)],
+        ),
+        (
+            r#"{"tags":["x","y"],"host":"A.example"}"#,
+            &[
+                (shop, "/3/x", true),
+                (port, "/3/y", true),
+                ("b.example", "/3/x", false),
+                (shop, "/3/z", false),
+            ],
+        ),
+        (
+            r#"{"tags":["x"],"prefix":"a.example/4/p"}"#,
+            &[(shop, "/4/p/x", true), (shop, "/4/p/y", false), (shop, "/4/q/x", false)],
+        ),
+        (
+            r#"{"prefix":"http://a.example/5/"}"#,
+            &[(shop, "/5/x?q", true), (shop, "/5x", false), (port, "/5/x", false), (other, "/5/x", false)],
+        ),
+        (r#"{"prefix":"https://a.example/6/"}"#, &[(shop, "/6/x", false)]),
+        (r#"{"host":"a.example:8080"}"#, &[(port, "/7/x", true), (shop, "/7/x", false)]),
+        (r#"{"site":"other"}"#, &[(other, "/8/x", true), (shop, "/8/x", false)]),
+        (r#"{"everything":true}"#, &[(other, "/9/x", true), (shop, "/9/x", true)]),
+    ];
+    forms.iter().for_each(|(order, taken)| check_taken(&larder, order, taken));
     let validated = origin.received().iter().filter(|asked| !asked.field("if-none-match").is_empty()).count();
     assert_eq!(validated, 0, "what is purged hard is validated with nothing");
     assert_eq!(larder.metric("larder_purge_forms_total", &["form=\"tag\""]), 4.0);
@@ -155,9 +155,8 @@ fn more_purges_than_are_told_apart_take_too_much_and_never_too_little() {
 /// FRiCKLE/ngx_cache_purge#55 and apisix#13523: a purge left variants.
 #[test]
 fn variants_keyed_responses_and_queries_are_taken_too() {
-    let origin = ScriptedOrigin::start(|exchange| tagged(exchange, "\r\nVary: Accept-Language"));
-    let config = sites(&origin, "").replacen("tags =", "request_fields_keyed = [\"x-key\"]\ntags =", 1);
-    let larder = Setup::config(LARDER, &config).start();
+    let origin = origin("\r\nVary: Accept-Language");
+    let larder = with(&SITES.replacen("tags =", "request_fields_keyed = [\"x-key\"]\ntags =", 1), &origin);
     let ways = [
         ("GET", "Accept-Language: de\r\n"),
         ("GET", "Accept-Language: en\r\n"),
@@ -173,20 +172,6 @@ fn variants_keyed_responses_and_queries_are_taken_too() {
         purge(&larder, order);
         assert_eq!(stored(), [false; 4], "{order}");
     }
-}
-
-#[test]
-fn a_soft_purge_leaves_what_may_be_stale() {
-    let origin = origin("");
-    let larder = start(&origin);
-    larder.get("/x");
-    purge(&larder, r#"{"tags":["x"],"site":"shop","mode":"soft"}"#);
-    let validated = larder.get("/x");
-    assert!(validated.cache_status().contains("fwd=stale; fwd-status=304"), "{}", validated.cache_status());
-    assert!(larder.get("/x").is_hit(), "and is fresh from then on");
-    purge(&larder, r#"{"everything":true,"mode":"soft"}"#);
-    purge(&larder, r#"{"everything":true}"#);
-    assert!(larder.get("/x").cache_status().contains("fwd=uri-miss"), "the harder one counts");
 }
 
 #[test]
@@ -221,52 +206,42 @@ fn only_a_soft_purge_leaves_something_for_an_origin_that_fails() {
     assert_eq!(larder.get("/hard/y").status(), 502);
 }
 
-/// An origin whose first response to each target waits: before its head, or behind half of its body.
-fn waiting(gate: &Gate) -> (ScriptedOrigin, Arc<AtomicUsize>) {
-    let (gate, round) = (gate.clone(), Arc::new(AtomicUsize::new(0)));
-    let count = Arc::clone(&round);
-    let origin = ScriptedOrigin::start(move |exchange| {
-        let number = count.fetch_add(1, Ordering::AcqRel);
-        if number == 0 && exchange.request.target().starts_with("/head") {
+/// An origin whose first response waits: before its head, or behind half of its body.
+fn waiting(gate: &Gate) -> ScriptedOrigin {
+    let (gate, round) = (gate.clone(), AtomicUsize::new(0));
+    ScriptedOrigin::start(move |exchange| {
+        let (number, target) = (round.fetch_add(1, Ordering::AcqRel), exchange.request.target().to_owned());
+        if number == 0 && target.starts_with("/head") {
             gate.pass();
         }
-        let tag = exchange.request.target().rsplit('/').next().unwrap_or_default().to_owned();
+        let tag = target.rsplit('/').next().unwrap_or_default();
         let fields = format!("Content-Length: 10\r\nSurrogate-Key: {tag}\r\nCache-Control: max-age=60\r\n");
         exchange.head("200 OK", &fields).send("round");
-        if number == 0 && exchange.request.target().starts_with("/body") {
+        if number == 0 && target.starts_with("/body") {
             gate.pass();
         }
         exchange.send(format!("{number:5}"));
-    });
-    (origin, round)
+    })
 }
 
-/// strapi/plugin-rest-cache#164: what was on its way when it was purged came back.
 fn a_purge_wins(target: &str, order: &str) {
     let gate = Gate::new();
-    let (origin, _) = waiting(&gate);
+    let origin = waiting(&gate);
     let larder = start(&origin);
-    let mut client = larder.client();
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+    let mut client = asking(&larder, target, "");
     origin.wait_for(target, 1);
-    if target.starts_with("/body") {
+    let is_begun = target.starts_with("/body");
+    if is_begun {
         client.head();
         assert_eq!(client.bytes(5), b"round");
     }
     let answer = purge(&larder, order);
     assert!(answer.contains("\"fills_doomed\":1"), "{answer}");
-    let after = larder.get(target);
-    assert_eq!(
-        after.text(),
-        "round    1",
-        "{target} {order}: who asks after the purge gets nothing from before it"
-    );
+    let after = larder.get(target).text();
+    assert_eq!(after, "round    1", "{target} {order}: a later request gets nothing from before the purge");
     gate.open();
-    if target.starts_with("/body") {
-        assert_eq!(client.bytes(5), b"    0");
-    } else {
-        assert_eq!(client.response().text(), "round    0", "who asked before gets it");
-    }
+    let rest = if is_begun { client.bytes(5) } else { client.response().body };
+    assert!(rest.ends_with(b"    0"), "one from before gets it");
     let last = larder.get(target);
     assert_ne!(last.text(), "round    0", "{target} {order}: {}", last.cache_status());
 }
@@ -279,13 +254,15 @@ fn a_purge_wins_against_what_is_on_its_way() {
             r#"{"tags":["x","x"],"match":"all","host":"test.example"}"#,
             r#"{"prefix":"/"}"#,
             r#"{"everything":true}"#,
+            &format!("{{\"url\":\"http://test.example{target}\"}}"),
         ] {
             a_purge_wins(target, order);
         }
     }
 }
 
-/// All who came before the purge get what was asked for before it; it sends none of them to the origin.
+/// All who came before the purge get what was asked for before it; it sends none of them to the origin. It is stored where it has other tags,
+/// which nobody knows before its head.
 #[test]
 fn who_waits_gets_what_was_asked_for_before_the_purge() {
     for order in [
@@ -297,16 +274,13 @@ fn who_waits_gets_what_was_asked_for_before_the_purge() {
         r#"{"everything":true}"#,
     ] {
         let gate = Gate::new();
-        let (origin, _) = waiting(&gate);
+        let origin = waiting(&gate);
         let larder = start(&origin);
-        let mut clients: Vec<_> = (0..10).map(|_| larder.client()).collect();
-        for client in &mut clients {
-            client.send("GET /head/x HTTP/1.1\r\nHost: test.example\r\n\r\n");
-        }
-        wait::until_true("nine wait", || larder.metric("larder_collapsed_waiters", &[]) >= 9.0);
+        let clients: Vec<_> = (0..10).map(|_| asking(&larder, "/head/x", "")).collect();
+        wait_for_waiters(&larder, 9);
         purge(&larder, order);
         gate.open();
-        for client in &mut clients {
+        for mut client in clients {
             assert_eq!(client.response().text(), "round    0", "{order}");
         }
         assert_eq!(origin.total(), 1, "{order}");
@@ -315,26 +289,9 @@ fn who_waits_gets_what_was_asked_for_before_the_purge() {
     }
 }
 
-/// Of what comes of a forward nobody knows the tags before its head: others don't join it, and it is stored if it has others.
-#[test]
-fn a_purge_of_another_tag_spares_what_is_on_its_way() {
-    let gate = Gate::new();
-    let (origin, _) = waiting(&gate);
-    let larder = start(&origin);
-    let mut client = larder.client();
-    client.send("GET /head/x HTTP/1.1\r\nHost: test.example\r\n\r\n");
-    origin.wait_for("/head/x", 1);
-    purge(&larder, r#"{"tags":["y"],"site":"shop"}"#);
-    gate.open();
-    assert_eq!(client.response().text(), "round    0");
-    wait::until_true("it is stored", || larder.get("/head/x").is_hit());
-    assert_eq!(larder.get("/head/x").text(), "round    0");
-}
-
 #[test]
 fn a_304_makes_nothing_fresh_that_was_purged_meanwhile() {
-    let gate = Gate::new();
-    let passed = gate.clone();
+    let (gate, passed) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         if exchange.request.field("if-none-match") == "\"v\"" {
             passed.pass();
@@ -347,8 +304,7 @@ fn a_304_makes_nothing_fresh_that_was_purged_meanwhile() {
     let larder = start(&origin);
     larder.get("/");
     purge(&larder, r#"{"tags":["x"],"site":"shop","mode":"soft"}"#);
-    let mut client = larder.client();
-    client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    let mut client = asking(&larder, "/", "");
     origin.wait_for("/", 2);
     purge(&larder, r#"{"tags":["x"],"site":"shop"}"#);
     gate.open();
@@ -358,52 +314,24 @@ fn a_304_makes_nothing_fresh_that_was_purged_meanwhile() {
 }
 
 #[test]
-fn parts_of_what_was_purged_are_completed_by_nothing() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        let range = exchange.request.field("range").to_owned();
-        let fields = "Surrogate-Key: x\r\nETag: \"v\"\r\nCache-Control: max-age=60\r\n";
-        match range.as_str() {
-            "bytes=0-3" => {
-                let fields = format!("{fields}Content-Range: bytes 0-3/8\r\n");
-                exchange.respond("206 Partial Content", &fields, "half")
-            }
-            "" => exchange.respond("200 OK", fields, "complete"),
-            _ => exchange.respond(
-                "206 Partial Content",
-                &format!("{fields}Content-Range: bytes 4-7/8\r\n"),
-                "rest",
-            ),
-        };
-    });
-    let larder = start(&origin);
-    assert_eq!(larder.ask("GET", "/", "Range: bytes=0-3\r\n").status(), 206);
-    purge(&larder, r#"{"tags":["x"],"site":"shop"}"#);
-    assert_eq!(larder.get("/").text(), "complete");
-    assert_eq!(origin.last("/").field("range"), "", "nothing is there that could be completed");
-}
-
-#[test]
 fn a_dry_run_counts_and_does_nothing() {
     let origin = origin("");
     let larder = start(&origin);
     ["/1/x", "/2/x", "/3/y"].iter().for_each(|target| assert_eq!(larder.get(target).status(), 200));
     let by_tag = ["--tag", "x", "--site", "shop"];
-    let dry = |more: &[&str]| operate(&larder, &[more, &["--dry-run"]].concat());
-    check(
-        &dry(&by_tag),
-        0,
-        "would purge tag x, site shop (hard): stored responses 2 (all variants of 2 cache keys), responses still arriving 0",
-    );
-    check(&dry(&["--everything", "--soft"]), 0, "would purge everything (soft): stored responses 3");
-    check(
-        &dry(&["http://test.example/1/x"]),
-        0,
-        "would purge http://test.example/1/x (hard): stored responses 1",
-    );
-    check(&dry(&["--prefix", "/4"]), 3, "stored responses 0");
+    let dry = |more: &[&str], status, part| {
+        check(&operate(&larder, &[more, &["--dry-run"]].concat()), status, part)
+    };
+    let counted = "would purge tag x, site shop (hard): stored responses 2 (all variants of 2 cache keys), \
+                   responses still arriving 0";
+    dry(&by_tag, 0, counted);
+    dry(&["--everything", "--soft"], 0, "would purge everything (soft): stored responses 3");
+    let url = "http://test.example/1/x";
+    dry(&[url], 0, "would purge http://test.example/1/x (hard): stored responses 1");
+    dry(&["--prefix", "/4"], 3, "stored responses 0");
     assert!(larder.get("/1/x").is_hit() && larder.get("/3/y").is_hit());
     check(&operate(&larder, &by_tag), 0, "purged tag x, site shop (hard)");
-    check(&dry(&by_tag), 3, "stored responses 0");
+    dry(&by_tag, 3, "stored responses 0");
     assert!(larder.get("/3/y").is_hit());
     assert_eq!(larder.metric("larder_purges_total", &["mode=\"hard\""]), 1.0);
 }
@@ -412,41 +340,31 @@ fn a_dry_run_counts_and_does_nothing() {
 fn purges_by_command() {
     let origin = origin("");
     let larder = start(&origin);
-    let run = |arguments: &[&str]| operate(&larder, arguments);
+    let purge = |arguments: &[&str], status, part| check(&operate(&larder, arguments), status, part);
+    let urls = ["http://test.example/1/x", "http://test.example/2/x+y"];
     ["/1/x", "/2/x+y"].iter().for_each(|target| assert_eq!(larder.get(target).status(), 200));
-    check(
-        &run(&["http://test.example/1/x", "http://test.example/2/x+y"]),
-        0,
-        "purged http://test.example/2/x+y",
-    );
+    purge(&urls, 0, "purged http://test.example/2/x+y");
     ["/1/x", "/2/x+y"].iter().for_each(|target| assert!(!larder.get(target).is_hit()));
-    check(
-        &run(&["--tag", "x", "--tag", "y", "--all-tags", "--site", "shop"]),
-        0,
-        "purged tags x and y, site shop (hard): responses still arriving 0, purge ",
-    );
+    let tags = ["--tag", "x", "--tag", "y", "--all-tags", "--site", "shop"];
+    purge(&tags, 0, "purged tags x and y, site shop (hard): responses still arriving 0, purge ");
     assert!(larder.get("/1/x").is_hit() && !larder.get("/2/x+y").is_hit());
-    check(&run(&["--tag", "x"]), 1, "site shop: any other host, paths below /");
-    check(&run(&["--everything", "--refresh"]), 0, "purged everything (refresh)");
+    purge(&["--tag", "x"], 1, "site shop: any other host, paths below /");
+    purge(&["--everything", "--refresh"], 0, "purged everything (refresh)");
     for wrong in [
-        &["--everything", "--site", "shop"][..],
-        &["http://a/", "--host", "a"],
-        &["--hard", "--soft", "--everything"],
-        &["--all-tags", "--site", "shop"],
-        &[],
+        "--everything --site shop",
+        "http://a/ --host a",
+        "--hard --soft --everything",
+        "--all-tags --site a",
     ] {
-        check(&run(wrong), 2, "Usage: larder purge");
+        purge(&wrong.split(' ').collect::<Vec<_>>(), 2, "Usage: larder purge");
     }
 }
 
 #[test]
 fn the_method_purge_is_for_those_with_the_token() {
     let origin = origin("");
-    let config = sites(&origin, "[purge]\ntoken_file = \"token\"\n");
-    let token = "0123456789abcdef";
-    let larder = Setup::config(LARDER, &config).file("token", token).start();
+    let larder = guarded("", SITES, &origin).start();
     let asked = |fields: &str| larder.ask("PURGE", "/x", fields);
-    let with_token = format!("Authorization: Bearer {token}\r\n");
     larder.get("/x");
     let missing = asked("");
     assert_eq!((missing.status(), missing.field("www-authenticate")), (401, "Bearer realm=\"larder\""));
@@ -454,29 +372,25 @@ fn the_method_purge_is_for_those_with_the_token() {
         assert_eq!(asked(&format!("Authorization: {wrong}\r\n")).status(), 403, "{wrong}");
     }
     assert!(larder.get("/x").is_hit(), "nothing was purged");
-    let refused =
-        |reason: &str| larder.metric("larder_purges_refused_total", &[&format!("reason=\"{reason}\"")]);
-    assert_eq!([refused("purge-token-missing"), refused("purge-token-wrong")], [1.0, 4.0]);
     let log = larder.stderr();
     for (reason, count) in [("purge-token-missing", 1), ("purge-token-wrong", 4)] {
+        let refused = larder.metric("larder_purges_refused_total", &[&format!("reason=\"{reason}\"")]);
         let line = format!("a PURGE was refused site=shop path=\"/x\" client=127.0.0.1 reason=\"{reason}\"");
-        assert_eq!(log.matches(&line).count(), count, "{line}: {log}");
+        assert_eq!((log.matches(&line).count(), refused), (count, count as f64), "{line}: {log}");
     }
     assert!(!log.contains("0123456789abcde"), "{log}");
-    let soft = asked(&format!("{with_token}Fastly-Soft-Purge: 1\r\n"));
+    let soft = asked(&format!("{WITH_TOKEN}Fastly-Soft-Purge: 1\r\n"));
     assert!(soft.text().contains("\"responses_purged\":1"), "{}", soft.text());
     assert!(larder.get("/x").cache_status().contains("fwd=stale"));
-    assert_eq!(asked(&with_token).status(), 200);
+    assert_eq!(asked(WITH_TOKEN).status(), 200);
     assert!(larder.get("/x").cache_status().contains("fwd=uri-miss"));
-    assert!(asked(&with_token).text().contains("\"keys_matched\":1"));
-    assert!(asked(&with_token).text().contains("\"keys_matched\":0"));
+    assert!(asked(WITH_TOKEN).text().contains("\"keys_matched\":1"));
+    assert!(asked(WITH_TOKEN).text().contains("\"keys_matched\":0"));
     assert!(origin.received().iter().all(|asked| asked.method() != "PURGE"), "never forwarded");
-    assert_eq!(larder.ask("PURGE", "/x?secret", &with_token).status(), 200);
-    let told = larder.stderr();
-    let told = told
-        .lines()
-        .filter(|line| line.contains("purged client=127.0.0.1 url=\"http://"))
-        .collect::<Vec<_>>();
+    assert_eq!(larder.ask("PURGE", "/x?secret", WITH_TOKEN).status(), 200);
+    let log = larder.stderr();
+    let is_told = |line: &&str| line.contains("purged client=127.0.0.1 url=\"http://");
+    let told: Vec<_> = log.lines().filter(is_told).collect();
     assert!(told.len() == 5 && told[4].contains("/x?...\"") && told[4].contains(" id="), "{told:?}");
     assert_eq!(larder.metric("larder_purges_total", &["mode=\"hard\""]), 4.0);
 }
@@ -488,51 +402,46 @@ fn a_plug_in_inside_purges_what_visitors_see() {
         exchange.read_body();
         exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "page");
     });
-    let config = sites(&origin, "trusted_proxies = [\"127.0.0.1\"]\n[purge]\ntoken_file = \"token\"\n");
-    let larder = Setup::config(LARDER, &config).file("token", "0123456789abcdef").start();
+    let larder = guarded(TRUSTING, SITES, &origin).start();
     let ask = |method: &str, host: &str, target: &str, fields: &str| {
-        let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n{fields}\r\n");
-        larder.client().send(head).response()
+        ask_host(&larder, (method, host, target), &format!("Content-Length: 0\r\n{fields}"))
     };
     let listener = format!("shop.example:{}", larder.address().port());
+    let https = "X-Forwarded-Proto: https\r\n";
     let visitors = [
-        ("shop.example", "X-Forwarded-Proto: https\r\n"),
-        ("shop.example:443", "X-Forwarded-Proto: https\r\n"),
+        ("shop.example", https),
+        ("shop.example:443", https),
         ("shop.example", ""),
         (&listener[..], ""),
-        (&listener[..], "X-Forwarded-Proto: https\r\n"),
-        ("shop.example:8443", "X-Forwarded-Proto: https\r\n"),
+        (&listener[..], https),
+        ("shop.example:8443", https),
     ];
-    for (host, proto) in visitors {
-        for inside in ["shop.example", "SHOP.example:8080", &listener[..], "shop.example.:80"] {
-            for (method, target) in
-                [("PURGE", "/%d2"), ("PURGE", "/%D2"), ("POST", "/%d2"), ("DELETE", "/%D2")]
-            {
-                let get = || ask("GET", host, "/%D2", proto);
-                get();
-                assert!(get().is_hit(), "{host} {proto}");
-                let token = if method == "PURGE" { "Authorization: Bearer 0123456789abcdef\r\n" } else { "" };
-                let answer = ask(method, inside, target, token);
-                assert_eq!(answer.status(), 200, "{}", answer.text());
-                // A response for a port that nobody names is purged, and not counted.
-                if method == "PURGE" && host != "shop.example:8443" {
-                    assert_eq!(answer.cache_status(), "larder; detail=purged", "{}", answer.text());
-                }
-                assert!(!get().is_hit(), "{host} {proto} after {method} {inside}{target}");
-            }
+    let inside = ["shop.example", "SHOP.example:8080", &listener[..], "shop.example.:80"];
+    let ways = [("PURGE", "/%d2"), ("PURGE", "/%D2"), ("POST", "/%d2"), ("DELETE", "/%D2")];
+    let ways = inside.iter().flat_map(|inside| ways.map(|(method, target)| (inside, method, target)));
+    for ((inside, method, target), (host, proto)) in
+        ways.flat_map(|way| visitors.map(|visitor| (way, visitor)))
+    {
+        let get = || ask("GET", host, "/%D2", proto);
+        get();
+        assert!(get().is_hit(), "{host} {proto}");
+        let answer = ask(method, inside, target, if method == "PURGE" { WITH_TOKEN } else { "" });
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        // A response for a port that nobody names is purged, and not counted.
+        if method == "PURGE" && host != "shop.example:8443" {
+            assert_eq!(answer.cache_status(), "larder; detail=purged", "{}", answer.text());
         }
+        assert!(!get().is_hit(), "{host} {proto} after {method} {inside}{target}");
     }
-    let nothing = ask("PURGE", "shop.example", "/nothing", "Authorization: Bearer 0123456789abcdef\r\n");
+    let nothing = ask("PURGE", "shop.example", "/nothing", WITH_TOKEN);
     assert_eq!((nothing.status(), &nothing.cache_status()[..]), (200, "larder; detail=nothing-found"));
     assert!(nothing.text().contains("\"message\":\"nothing found"), "{}", nothing.text());
-    // What lies under a key with fields is purged too, and nobody counts it.
-    let get =
-        || ask("GET", "shop.example", "/keyed", "X-Forwarded-Proto: https\r\nX-Forwarded-Port: 8443\r\n");
-    get();
-    assert!(get().is_hit());
-    let uncounted = ask("PURGE", "shop.example", "/keyed", "Authorization: Bearer 0123456789abcdef\r\n");
+    // A response under a key with fields is purged too, and nobody counts it.
+    let get = || ask("GET", "shop.example", "/keyed", &format!("{https}X-Forwarded-Port: 8443\r\n")).is_hit();
+    assert!(!get() && get());
+    let uncounted = ask("PURGE", "shop.example", "/keyed", WITH_TOKEN);
     assert_eq!(uncounted.cache_status(), "larder; detail=purge-uncounted", "{}", uncounted.text());
-    assert!(!get().is_hit());
+    assert!(!get());
 }
 
 /// The same where instances share a store, of what another one has stored, and of what only the store has.
@@ -544,21 +453,17 @@ fn instances_purge_for_each_other_by_either_scheme() {
         exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", number);
     });
     let redis = Redis::start("");
-    let head = "trusted_proxies = [\"127.0.0.1\"]\n[purge]\ntoken_file = \"token\"\n";
-    let remote = format!(
-        "[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"5s\"\nconnect_timeout = \"10s\"\n",
-        redis.address()
-    );
-    let config = sites(&origin, head) + &remote;
-    let larders = instances::start(2, |_| Setup::config(LARDER, &config).file("token", "0123456789abcdef"));
+    let remote = format!("[store.remote]\nurl = \"redis://{}/0\"\n", redis.address());
+    let waits = "record_timeout = \"5s\"\nconnect_timeout = \"10s\"\n";
+    let settings = format!("{SITES}{remote}{waits}");
+    let larders = instances::start(2, |_| guarded(TRUSTING, &settings, &origin));
     let ask = |larder: &Larder, method: &str, host: &str, fields: &str| {
-        let head = format!("{method} /%d2 HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n{fields}\r\n");
-        larder.client().send(head).response()
+        ask_host(larder, (method, host, "/%d2"), &format!("Content-Length: 0\r\n{fields}"))
     };
     // One instance alone knows the port of its listener, and none that of a proxy in front.
     let hosts = ["shop.example".to_owned(), format!("shop.example:{}", larders[1].address().port())];
     let hosts = hosts.into_iter().chain(["shop.example:8443".to_owned()]);
-    let ways = [("PURGE", "Authorization: Bearer 0123456789abcdef\r\n"), ("POST", "")];
+    let ways = [("PURGE", WITH_TOKEN), ("POST", "")];
     for (host, (method, fields)) in hosts.flat_map(|host| ways.map(|way| (host.clone(), way))) {
         let get = |larder: &Larder| ask(larder, "GET", &host, "X-Forwarded-Proto: https\r\n").text();
         let before = get(&larders[0]);
@@ -568,21 +473,24 @@ fn instances_purge_for_each_other_by_either_scheme() {
         assert_eq!(answer.status(), 200, "{}", answer.text());
         assert!(method == "POST" || answer.text().contains("\"complete\":true"), "{}", answer.text());
         assert_ne!(get(&larders[1]), before, "{method} for {host}");
-        wait::until_true(&format!("the other instance has heard of {method} for {host}"), || {
-            get(&larders[0]) != before
-        });
+        let what = format!("the other instance has heard of {method} for {host}");
+        wait::until_true(&what, || get(&larders[0]) != before);
     }
 }
 
-/// A site whose rules write paths that belong to another site, or to none.
-fn moved(name: &str, host: &str, more: &str, url: &str) -> String {
-    let rule = "[[site.transform]]\nphase = \"client_request\"\nrewrite = { strip_prefix = \"/v1\" }\n";
+/// A site whose rule writes paths that belong to another site, or to none.
+fn moved(name: &str, host: &str, more: &str) -> String {
+    let rule = "{ phase = \"client_request\", rewrite = { strip_prefix = \"/v1\" } }";
     format!(
-        "[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\npath_prefix = \"/v1\"\norigin = \"{url}\"\n{more}{rule}"
+        "[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\npath_prefix = \"/v1\"\norigin = \"@origin@\"\n{more}transform = [{rule}]\n"
     )
 }
 
-/// Where rules write paths that belong to another site, or to none: what is stored is found by all who take it out of use.
+fn plain(name: &str) -> String {
+    format!("[[site]]\nname = \"{name}\"\nhosts = [\"{name}.example\"]\norigin = \"@origin@\"\n")
+}
+
+/// A response that a rule has moved out of its site is found by all that take it out of use.
 #[test]
 fn what_rules_have_moved_out_of_their_site_is_taken() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -590,23 +498,9 @@ fn what_rules_have_moved_out_of_their_site_is_taken() {
         let location = if location.is_empty() { String::new() } else { format!("Location: {location}\r\n") };
         exchange.respond("200 OK", &format!("Cache-Control: max-age=60\r\n{location}"), "content");
     });
-    let url = origin.url();
-    let config = format!(
-        "[purge]\ntoken_file = \"token\"\n{}{}[[site]]\nname = \"main\"\nhosts = [\"main.example\"]\norigin = \"{url}\"\n",
-        moved("alone", "alone.example", "", &url),
-        moved("beside", "main.example", "", &url),
-    );
-    let token = "0123456789abcdef";
-    let larder = Setup::config(LARDER, &config).file("token", token).start();
-    let ask = |host: &str, method: &str, target: &str, fields: &str| {
-        let mut client = larder.client();
-        client.send(format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"));
-        client.response()
-    };
-    let purge_by_method = |host: &str| {
-        let text = ask(host, "PURGE", "/v1/x", &format!("Authorization: Bearer {token}\r\n")).text();
-        assert!(text.contains("\"responses_purged\":1"), "{host}: {text}");
-    };
+    let [alone, beside] = [("alone", "alone.example"), ("beside", "main.example")];
+    let sites = [moved(alone.0, alone.1, ""), moved(beside.0, beside.1, ""), plain("main")].concat();
+    let larder = guarded("", &sites, &origin).start();
     let purge_by_url = |host: &str, mode: &str| {
         let order = |more: &str| format!("{{\"url\": \"http://{host}/x\", \"mode\": \"{mode}\"{more}}}");
         let counted = purge(&larder, &order(", \"dry_run\": true"));
@@ -615,18 +509,21 @@ fn what_rules_have_moved_out_of_their_site_is_taken() {
     };
     let post = |host: &str, target: &str, names: &str| {
         let fields = format!("Content-Length: 0\r\nX-Names: {names}\r\n");
-        assert_eq!(ask(host, "POST", target, &fields).status(), 200);
+        assert_eq!(ask_host(&larder, ("POST", host, target), &fields).status(), 200);
     };
     let check = |way: &str, take: &dyn Fn(&str)| {
         for host in ["alone.example", "main.example"] {
-            let get = || ask(host, "GET", "/v1/x", "");
+            let get = || get_of(&larder, host, "/v1/x");
             get();
             assert!(get().is_hit(), "{host}");
             take(host);
             assert!(!get().is_hit(), "{host}: {way}");
         }
     };
-    check("PURGE", &purge_by_method);
+    check("PURGE", &|host| {
+        let text = ask_host(&larder, ("PURGE", host, "/v1/x"), WITH_TOKEN).text();
+        assert!(text.contains("\"responses_purged\":1"), "{host}: {text}");
+    });
     check("a purge by URL", &|host| purge_by_url(host, "hard"));
     check("a soft purge by URL", &|host| purge_by_url(host, "soft"));
     check("POST", &|host| post(host, "/v1/x", ""));
@@ -634,31 +531,25 @@ fn what_rules_have_moved_out_of_their_site_is_taken() {
     check("Location as the origin knows it", &|host| post(host, "/v1/y", "/x"));
 }
 
-/// And no more than that: not what lies under another query, nor at another host.
+/// And no more than that: not a response under another query, nor one at another host.
 #[test]
 fn a_purge_of_what_rules_have_moved_spares_the_rest() {
     let origin = origin("");
-    let plain = "[[site]]\nname = \"plain\"\nhosts = [\"plain.example\"]\norigin = \"@origin@\"\n";
-    let config =
-        moved("alone", "alone.example", "", &origin.url()) + &plain.replace("@origin@", &origin.url());
-    let larder = Setup::config(LARDER, &config).start();
+    let larder = with(&[moved("alone", "alone.example", ""), plain("plain")].concat(), &origin);
     let pages =
         [("plain.example", "/x?page=1"), ("plain.example", "/x?page=2"), ("alone.example", "/v1/x?page=1")];
     for (purged, stays) in
         [("http://plain.example/x?page=1", [1, 2]), ("http://alone.example/x?page=1", [0, 1])]
     {
-        for (host, target) in pages {
-            ask_host(&larder, host, target);
-        }
+        pages.iter().for_each(|(host, target)| drop(get_of(&larder, host, target)));
         let counted = purge(&larder, &format!("{{\"url\": \"{purged}\"}}"));
         assert!(counted.contains("\"responses_purged\":1"), "{counted}");
-        for place in stays {
-            let (host, target) = pages[place];
-            assert!(ask_host(&larder, host, target).is_hit(), "{purged}: {host}{target}");
+        for (host, target) in stays.map(|place| pages[place]) {
+            assert!(get_of(&larder, host, target).is_hit(), "{purged}: {host}{target}");
         }
     }
     // Nobody can ask for it by this URL.
-    ask_host(&larder, "alone.example", "/v1/x?page=1");
+    get_of(&larder, "alone.example", "/v1/x?page=1");
     let refreshed = purge(&larder, "{\"url\": \"http://alone.example/x?page=1\", \"mode\": \"refresh\"}");
     assert!(refreshed.contains("\"responses_purged\":1") && !refreshed.contains("refreshes"), "{refreshed}");
     check(&operate(&larder, &["--prefix", "http://alone.example/x"]), 0, "");
@@ -668,22 +559,16 @@ fn a_purge_of_what_rules_have_moved_spares_the_rest() {
 #[test]
 fn what_a_rule_has_moved_is_purged_after_the_rule_has_gone() {
     let origin = origin("");
-    let main =
-        format!("[[site]]\nname = \"main\"\nhosts = [\"main.example\"]\norigin = \"{}\"\n", origin.url());
     for store in ["", "store = \"apart\"\n"] {
-        let with = format!("[stores.apart]\n{}{main}", moved("beside", "main.example", store, &origin.url()));
-        let without = with.replace("rewrite = { strip_prefix = \"/v1\" }", "set = { X-Any = \"1\" }");
-        let mut larder = Setup::config(LARDER, &with).start();
-        ask_host(&larder, "main.example", "/v1/x");
-        assert!(ask_host(&larder, "main.example", "/v1/x").is_hit());
-        for (config, is_purged) in [(&without, true), (&with, false)] {
-            larder.write_config(config);
-            assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
-            if is_purged {
-                purge(&larder, "{\"url\": \"http://main.example/x\"}");
-            }
-        }
-        assert!(!ask_host(&larder, "main.example", "/v1/x").is_hit(), "{store}");
+        let rule = ["[stores.apart]\n", &moved("beside", "main.example", store), &plain("main")].concat();
+        let without = rule.replace("rewrite = { strip_prefix = \"/v1\" }", "set = { X-Any = \"1\" }");
+        let mut larder = with(&rule, &origin);
+        let get = |larder: &Larder| get_of(larder, "main.example", "/v1/x").is_hit();
+        assert_eq!([get(&larder), get(&larder)], [false, true]);
+        reload(&mut larder, &without, &origin);
+        purge(&larder, "{\"url\": \"http://main.example/x\"}");
+        reload(&mut larder, &rule, &origin);
+        assert!(!get(&larder), "{store}");
     }
 }
 
@@ -698,10 +583,9 @@ fn without_a_token_the_method_purge_is_the_origins() {
 #[test]
 fn tags_reach_clients_only_where_they_may() {
     let origin = origin("");
-    let config = sites(&origin, "").replacen("tags =", "tags_delivered = false\ntags =", 1);
-    let larder = Setup::config(LARDER, &config).start();
+    let larder = with(&SITES.replacen("tags =", "tags_delivered = false\ntags =", 1), &origin);
     assert_eq!(larder.get("/x").field("surrogate-key"), "");
-    assert_eq!(ask_host(&larder, "other.example", "/x").field("surrogate-key"), "x");
+    assert_eq!(get_of(&larder, "other.example", "/x").field("surrogate-key"), "x");
     assert!(larder.get("/x").is_hit());
     purge(&larder, r#"{"tags":["x"],"site":"shop"}"#);
     assert!(!larder.get("/x").is_hit());
@@ -713,10 +597,7 @@ fn explain_tells_of_the_purge() {
     let larder = start(&origin);
     larder.get("/x");
     purge(&larder, r#"{"tags":["x"],"site":"shop"}"#);
-    let explain = || {
-        let answer = larder.ask_admin("POST", "/explain", r#"{"url":"http://test.example/x"}"#);
-        answer.text()
-    };
+    let explain = || larder.ask_admin("POST", "/explain", r#"{"url":"http://test.example/x"}"#).text();
     let told = explain();
     assert!(told.contains("purged: nothing that was stored before is used"), "{told}");
     assert!(told.contains(r#"{"name":"by","value":"tag x, site shop"}"#), "{told}");
@@ -727,13 +608,12 @@ fn explain_tells_of_the_purge() {
     assert!(told.contains("host http://test.example") && told.contains("\"at\""), "{told}");
 }
 
-/// What is in the tier alone, and what was written there before a purge.
 #[cfg(feature = "test-store")]
 #[test]
 fn purges_reach_the_tier_behind_memory() {
     let origin = origin("");
-    let larder =
-        Setup::config(LARDER, &sites(&origin, "")).environment("LARDER_TEST_STORE", "latency_ms=0").start();
+    let setup = Setup::config(LARDER, &filled(SITES, &origin));
+    let larder = setup.environment("LARDER_TEST_STORE", "latency_ms=0").start();
     for (order, is_hard) in [
         (r#"{"tags":["x"],"site":"shop"}"#, true),
         (r#"{"tags":["x"],"site":"shop","mode":"soft"}"#, false),

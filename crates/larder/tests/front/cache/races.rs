@@ -1,26 +1,25 @@
 //! Requests that something overtakes between their look-up and their answer, seen from both sides of the running binary.
 
-use testkit::{Client, Gate, Larder, Received, Response, ScriptedOrigin, Setup, wait};
+use testkit::{Client, Exchange, Gate, Larder, Received, Response, ScriptedOrigin};
 
-use crate::LARDER;
+use super::basics::{bare, gates, wait_for_waiters, with};
+use crate::fleet::purge_waits::purge;
 
 const V1: &str = "Cache-Control: max-age=0, stale-if-error=600\r\nETag: \"v1\"\r\n";
 
-/// What selects a stored response beside its URL: the end of a request head, and content.
+/// These select a stored response beside its URL: method, the end of a request head, and content.
 const PLAIN: (&str, &str) = ("GET", "\r\n");
 const KEYED: (&str, &str) = ("GET", "X-K: 1\r\n\r\n");
 const PREFIX: (&str, &str) = ("GET", "X-Forwarded-Prefix: /p\r\n\r\n");
 const QUERY: (&str, &str) = ("QUERY", "Content-Type: text/plain\r\nContent-Length: 1\r\n\r\nq");
 const KINDS: [(&str, &str); 4] = [PLAIN, KEYED, PREFIX, QUERY];
 
-/// How the validation ends that is under way when the purge comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     Validates,
     Breaks,
 }
 
-/// What happens between the purge and that end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Between {
     Nothing,
@@ -94,20 +93,17 @@ fn origin(stories: &[Story], gate: &Gate) -> ScriptedOrigin {
 fn play(stories: &[Story]) -> (Vec<[Response; 3]>, ScriptedOrigin) {
     let gate = Gate::new();
     let origin = origin(stories, &gate);
-    let settings = "trusted_proxies = [\"127.0.0.1\"]\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n\
-                    request_fields_keyed = [\"X-K\"]\n[site.collapse_limits]\nwait_max = \"60s\"\n";
-    let larder = Setup::config(LARDER, &settings.replace("@origin@", &origin.url())).start();
+    let settings = "trusted_proxies = [\"127.0.0.1\"]\n@site@request_fields_keyed = [\"X-K\"]\n\
+                    collapse_limits = { wait_max = \"60s\" }\n";
+    let larder = with(settings, &origin);
     let mut asked = Vec::new();
     for (place, story) in stories.iter().enumerate() {
         assert_eq!(story.ask(&larder).text(), "v1");
         let leads = story.send(&larder);
         origin.wait_for(&story.target(), 2);
         let waits = story.send(&larder);
-        let count = (place + 1) as f64;
-        wait::until_true("it waits", || larder.metric("larder_collapsed_waiters", &[]) >= count);
-        let purge =
-            format!("{{\"url\":\"http://test.example{}\",\"mode\":\"{}\"}}", story.target(), story.mode);
-        assert_eq!(larder.ask_admin("POST", "/purge", &purge).status(), 200);
+        wait_for_waiters(&larder, place + 1);
+        purge(&larder, &format!("url=http://test.example{}&mode={}", story.target(), story.mode));
         if story.between == Between::Stored {
             assert_eq!(story.ask(&larder).text(), "v2", "{story:?}");
         }
@@ -127,8 +123,7 @@ fn validations(origin: &ScriptedOrigin, target: &str) -> usize {
     origin.received().iter().filter(|request| is_one(request)).count()
 }
 
-/// A purge that removes makes it as if nothing had ever been stored, for requests that found it before, too: none is
-/// answered with it, none brings it back by a validation, and none stores it in the place of what came after.
+/// It is as if nothing had ever been stored, for requests that found it before, too: they neither get it, nor validate it, nor store it.
 #[test]
 fn what_was_purged_does_not_come_back() {
     let stories = Story::all("hard");
@@ -165,103 +160,89 @@ fn what_was_made_stale_is_validated_by_a_later_request() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Stores what `/` gives to a GET with these fields, holds the request that comes next, purges, and lets the origin go on.
-/// Gives the answer to that request.
+/// Stores what `/` gives to a GET with these fields, and purges while the next request, by this method, is at the origin.
 fn purged_meanwhile(
-    origin: &ScriptedOrigin,
-    gate: &Gate,
-    (stored, method, fields): (&str, &str, &str),
-) -> Response {
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    stored: &str,
+    method: &str,
+    answers: [fn(&mut Exchange<'_>); 3],
+) -> (Response, ScriptedOrigin) {
+    let (gate, held) = gates();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let number = exchange.request.earlier.min(2);
+        if number == 1 {
+            held.pass();
+        }
+        answers[number](exchange);
+    });
+    let larder = bare(&origin);
     larder.ask("GET", "/", stored);
     let mut held = larder.client();
-    held.send(format!("{method} / HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
+    held.send(format!("{method} / HTTP/1.1\r\nHost: test.example\r\n\r\n"));
     origin.wait_for("/", 2);
-    assert_eq!(larder.ask_admin("POST", "/purge?url=http://test.example/", "").status(), 200);
+    purge(&larder, "url=http://test.example/");
     gate.open();
     let answer = held.response_to(method);
     assert!(!larder.get("/").is_hit() || larder.get("/").text().starts_with("v2"), "it is gone");
-    answer
+    (answer, origin)
 }
 
 /// Nothing that was purged meanwhile stands in for an origin that fails, is completed, or is served behind a validation.
 #[test]
 fn what_was_purged_is_no_part_of_an_answer() {
-    let failing = Gate::new();
-    let held = failing.clone();
-    let origin = ScriptedOrigin::start(move |exchange| match exchange.request.earlier {
-        0 => drop(exchange.respond("200 OK", V1, "v1")),
-        1 => {
-            held.pass();
-            exchange.send("no response\r\n\r\n").close();
-        }
-        _ => drop(exchange.respond("200 OK", V1, "v2")),
-    });
-    let answer = purged_meanwhile(&origin, &failing, ("", "HEAD", ""));
-    assert_eq!((answer.status(), answer.field("etag")), (502, ""), "{:?}", answer.head);
-
-    let completing = Gate::new();
-    let held = completing.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
+    const V2: &str = "Cache-Control: max-age=60\r\nETag: \"v2\"\r\n";
+    const BEHIND: &str = "Cache-Control: max-age=60, stale-while-revalidate=600\r\nETag: \"v1\"\r\n";
+    fn part(exchange: &mut Exchange<'_>, range: &str, body: &str) {
         let fields = "Cache-Control: max-age=60\r\nETag: \"v1\"\r\nContent-Range: bytes ";
-        match exchange.request.earlier {
-            0 => exchange.respond("206 Partial Content", &format!("{fields}0-4/10\r\n"), "v1..."),
-            1 => {
-                held.pass();
-                exchange.respond("206 Partial Content", &format!("{fields}5-9/10\r\n"), "...v1")
-            }
-            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\nETag: \"v2\"\r\n", "v2......v2"),
-        };
-    });
-    let answer = purged_meanwhile(&origin, &completing, ("Range: bytes=0-4\r\n", "GET", ""));
+        exchange.respond("206 Partial Content", &format!("{fields}{range}\r\n"), body);
+    }
+    let (answer, _) = purged_meanwhile(
+        "",
+        "HEAD",
+        [
+            |exchange| _ = exchange.respond("200 OK", V1, "v1"),
+            |exchange| _ = exchange.send("no response\r\n\r\n").close(),
+            |exchange| _ = exchange.respond("200 OK", V1, "v2"),
+        ],
+    );
+    assert_eq!((answer.status(), answer.field("etag")), (502, ""), "{:?}", answer.head);
+    let (answer, origin) = purged_meanwhile(
+        "Range: bytes=0-4\r\n",
+        "GET",
+        [
+            |exchange| part(exchange, "0-4/10", "v1..."),
+            |exchange| part(exchange, "5-9/10", "...v1"),
+            |exchange| _ = exchange.respond("200 OK", V2, "v2......v2"),
+        ],
+    );
     assert_eq!((answer.status(), answer.text().as_str()), (200, "v2......v2"), "{:?}", answer.head);
     let validators: Vec<_> =
         origin.received().iter().map(|request| request.field("if-range").to_owned()).collect();
     assert_eq!(validators, ["", "\"v1\"", ""]);
-
-    let validating = Gate::new();
-    let held = validating.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        let fields = "Cache-Control: max-age=60, stale-while-revalidate=600\r\nETag: \"v1\"\r\n";
-        match exchange.request.earlier {
-            0 => exchange.respond("200 OK", &format!("Age: 100\r\n{fields}"), "v1"),
-            1 => {
-                held.pass();
-                exchange.head("304 Not Modified", fields)
-            }
-            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\nETag: \"v2\"\r\n", "v2"),
-        };
-    });
-    let answer = purged_meanwhile(&origin, &validating, ("", "GET", ""));
+    let (answer, _) = purged_meanwhile(
+        "",
+        "GET",
+        [
+            |exchange| _ = exchange.respond("200 OK", &format!("Age: 100\r\n{BEHIND}"), "v1"),
+            |exchange| _ = exchange.head("304 Not Modified", BEHIND),
+            |exchange| _ = exchange.respond("200 OK", V2, "v2"),
+        ],
+    );
     assert_eq!(answer.text(), "v1", "it was answered before");
 }
 
-/// An answer of the origin server to the request with this number, which waits for a step of the gate.
-#[derive(Clone, Copy)]
-struct Numbered {
-    version: usize,
-    etag: &'static str,
-    waits_for: usize,
-}
+/// A version, its tag, and the step of the gate that its answer waits for.
+type Numbered = (usize, &'static str, usize);
 
-const fn numbered(version: usize, etag: &'static str, waits_for: usize) -> Numbered {
-    Numbered { version, etag, waits_for }
-}
-
-/// Two requests that are under way side by side, the first of which is answered last. The one that was answered first has
-/// brought the second version. Gives what a hit brings, or what the origin is asked for, afterwards.
+/// The first of two requests side by side is answered last. Says whether a request afterwards is a hit, and what it brings.
 fn nested((second, collapse): (&str, &str), answers: [Numbered; 3]) -> (bool, String) {
-    let gate = Gate::new();
-    let steps = gate.clone();
+    let (gate, steps) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
-        let answer = answers[exchange.request.earlier.min(2)];
-        steps.pass_step(answer.waits_for);
-        let fields = format!("Cache-Control: max-age=60\r\n{}", answer.etag);
-        exchange.respond("200 OK", &fields, format!("version {}", answer.version));
+        let (version, etag, waits_for) = answers[exchange.request.earlier.min(2)];
+        steps.pass_step(waits_for);
+        let fields = format!("Cache-Control: max-age=60\r\n{etag}");
+        exchange.respond("200 OK", &fields, format!("version {version}"));
     });
-    let settings = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\ncollapse = \"@collapse@\"\n";
-    let settings = settings.replace("@origin@", &origin.url()).replace("@collapse@", collapse);
-    let larder = Setup::config(LARDER, &settings).start();
+    let larder = with(&format!("@site@collapse = \"{collapse}\"\n"), &origin);
     let send = |method: &str| {
         let mut client = larder.client();
         let fields = "Host: test.example\r\nCache-Control: no-cache\r\n";
@@ -272,14 +253,13 @@ fn nested((second, collapse): (&str, &str), answers: [Numbered; 3]) -> (bool, St
     origin.wait_for("/", 1);
     assert_eq!(send(second).response_to(second).status(), 200);
     gate.reach(1);
-    assert_eq!(first.response().text(), format!("version {}", answers[0].version));
+    assert_eq!(first.response().text(), format!("version {}", answers[0].0));
     gate.open();
     let next = larder.get("/");
     (next.is_hit(), next.text())
 }
 
-/// Whoever got a version from the origin's answer gets none from before it by a hit later, whichever order the origin made them
-/// in. What is of one representation stays stored.
+/// Whichever order the origin made its answers in. A response that both are of stays stored.
 //= RFC 9111 section 4: the most recent of several
 #[test]
 fn no_hit_is_older_than_an_answer_before_it() {
@@ -288,17 +268,12 @@ fn no_hit_is_older_than_an_answer_before_it() {
         // The origin looks when a request comes, or when it answers: nobody here can tell.
         for versions in [[1, 2], [2, 1]] {
             for tags in [[one, two], ["", ""]] {
-                let [first, nested_one] = [0, 1].map(|place| (versions[place], tags[place]));
-                let answers = [
-                    numbered(first.0, first.1, 1),
-                    numbered(nested_one.0, nested_one.1, 0),
-                    numbered(3, "", 0),
-                ];
+                let answers = [(versions[0], tags[0], 1), (versions[1], tags[1], 0), (3, "", 0)];
                 let seen = nested((second, collapse), answers);
                 assert_eq!(seen, (false, "version 3".to_owned()), "{second} {versions:?} {tags:?}");
             }
         }
-        let same = [numbered(1, one, 1), numbered(1, one, 0), numbered(3, "", 0)];
+        let same = [(1, one, 1), (1, one, 0), (3, "", 0)];
         assert_eq!(nested((second, collapse), same), (true, "version 1".to_owned()), "{second}");
     }
 }

@@ -1,12 +1,14 @@
-//! Random conversations about a file that changes, with an origin server that knows ranges and conditions but is not
-//! always in the mood: whatever is stored, combined and completed on the way, each answer is one that the file permits.
+//! Random conversations about a file that changes, with an origin server that is moody: each answer is one that the file permits.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
+use std::ops::Range;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::thread;
 
-use testkit::{Client, End, Exchange, Response, ScriptedOrigin, Setup};
+use testkit::{End, Exchange, Random, Response, ScriptedOrigin, Setup};
 
+use super::ranges::parts::part_of;
 use crate::LARDER;
 
 #[test]
@@ -20,40 +22,41 @@ fn answers_are_what_the_file_permits() {
 #[cfg(feature = "test-store")]
 #[test]
 fn answers_are_what_the_file_permits_over_a_tier_that_fails() {
-    for seed in 1..=SEEDS {
-        for behaviour in [
-            "evicting_permille=200",
-            "unreachable_permille=100",
-            "silent_permille=100,deadline_ms=5",
-            "latency_ms=1,evicting_permille=100,unreachable_permille=50,silent_permille=50,deadline_ms=5",
-        ] {
+    let behaviours = [
+        "evicting_permille=200",
+        "unreachable_permille=100",
+        "silent_permille=100,deadline_ms=5",
+        "latency_ms=1,evicting_permille=100,unreachable_permille=50,silent_permille=50,deadline_ms=5",
+    ];
+    let check = |behaviour: &str| {
+        for seed in 1..=SEEDS {
             let store = format!("seed={seed},{behaviour}");
             converse(seed, &|setup| setup.environment("LARDER_TEST_STORE", &store));
         }
-    }
+    };
+    thread::scope(|scope| behaviours.map(|behaviour| _ = scope.spawn(move || check(behaviour))));
 }
 
 const SEEDS: u64 = 6;
 const REQUESTS: usize = 300;
-/// Of each kind. Few requests for each, so that many find something stored in part.
-const PATHS: u64 = 12;
+/// For each kind: few, so that many requests find something stored in part.
+const PATHS: usize = 12;
 
 fn converse(seed: u64, set: &dyn Fn(Setup) -> Setup) {
-    let file = Arc::new(Mutex::new(File { version: 1, moods: Dice::new(seed + 1000) }));
+    let file = Arc::new(Mutex::new(File { version: 1, moods: Random::new(seed + 1000) }));
     let served = Arc::clone(&file);
     let origin = ScriptedOrigin::start(move |exchange| answer(exchange, &served));
     let larder = set(Setup::origin(LARDER, &origin.url())).start();
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     let mut seen = Seen::default();
     let mut story = Vec::new();
     for number in 0..REQUESTS {
-        if dice.one_in(12) {
+        if random.below(12) == 0 {
             file.lock().expect("no holder of this lock panics").version += 1;
         }
         let current = file.lock().expect("no holder of this lock panics").version;
-        let request = Request::random(&mut dice, current);
-        let mut client = Client::connect(larder.address());
-        let response = client.ask(request.method, &request.path, &request.fields());
+        let request = Request::random(&mut random, current);
+        let response = larder.ask(request.method, &request.path, &request.fields());
         let judged = request.judge(&response, current, &mut seen);
         story.push(format!("{number}: {request:?}, {:?}: {:?}", response.end, response.head));
         if let Err(problem) = judged {
@@ -63,42 +66,21 @@ fn converse(seed: u64, set: &dyn Fn(Setup) -> Setup) {
     }
 }
 
-/// Small numbers that look random and are the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
-
 /// The file at the origin.
 struct File {
-    version: u64,
-    moods: Dice,
+    version: usize,
+    moods: Random,
 }
 
 /// Some lengths reach over several segments, one is empty.
-fn length(version: u64) -> u64 {
-    [300_000, 10, 150_000, 70_000, 0, 65_536, 65_537, 1][version as usize % 8]
-}
+static CONTENTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let length = |version: usize| [300_000, 10, 150_000, 70_000, 0, 65_536, 65_537, 1][version % 8];
+    let byte = |version: usize, index: usize| (index * 31 + index / 251 + version * 17) as u8;
+    let content = |version| (0..length(version)).map(|index| byte(version, index)).collect();
+    (0..100).map(content).collect()
+});
 
-fn content(version: u64) -> Vec<u8> {
-    (0..length(version)).map(|index| (index * 31 + index / 251 + version * 17) as u8).collect()
-}
-
-fn tag(version: u64) -> String {
+fn tag(version: usize) -> String {
     format!("\"v{version}\"")
 }
 
@@ -114,115 +96,67 @@ fn answer(exchange: &mut Exchange<'_>, file: &Mutex<File>) {
         _ => "no-store",
     };
     let fields = format!("ETag: {}\r\nCache-Control: {control}\r\n", tag(version));
-    let lists =
-        |name: &str| exchange.request.field(name).split(',').any(|member| member.trim() == tag(version));
+    let lists = |name: &str| exchange.request.field(name) == tag(version);
     if lists("if-none-match") {
-        exchange.send(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n"));
+        exchange.head("304 Not Modified", &fields);
         return;
     }
     let may_be_part = exchange.request.field("if-range").is_empty() || lists("if-range");
-    let range = Range::parse(exchange.request.field("range")).filter(|_| may_be_part && mood != 0);
-    let range = range.filter(|_| exchange.request.method() == "GET");
-    let body = content(version);
-    let Some(range) = range else { return whole(exchange, &fields, &body, mood) };
-    match range.of(body.len() as u64) {
-        Some((first, last)) => {
-            let fields = format!("{fields}Content-Range: bytes {first}-{last}/{}\r\n", body.len());
-            send(exchange, "206 Partial Content", &fields, &body[first as usize..=last as usize], mood);
-        }
-        None => {
-            let fields = format!("Content-Range: bytes */{}\r\nETag: {}\r\n", body.len(), tag(version));
-            exchange.respond("416 Range Not Satisfiable", &fields, "");
-        }
+    let range = exchange.request.field("range").to_owned();
+    let body = &CONTENTS[version];
+    if range.is_empty() || !may_be_part || mood == 0 || exchange.request.method() != "GET" {
+        send(exchange, "200 OK", &fields, body, mood);
+    } else if let Some(part) = part_of(&range, body.len()) {
+        let place = format!("Content-Range: bytes {}-{}/{}\r\n", part.start, part.end - 1, body.len());
+        send(exchange, "206 Partial Content", &format!("{fields}{place}"), &body[part], mood);
+    } else {
+        let fields = format!("Content-Range: bytes */{}\r\nETag: {}\r\n", body.len(), tag(version));
+        exchange.respond("416 Range Not Satisfiable", &fields, "");
     }
 }
 
-fn whole(exchange: &mut Exchange<'_>, fields: &str, body: &[u8], mood: u64) {
-    send(exchange, "200 OK", fields, body, mood);
-}
-
 /// In one of several framings; sometimes the connection ends before the content does.
-fn send(exchange: &mut Exchange<'_>, status: &str, fields: &str, body: &[u8], mood: u64) {
+fn send(exchange: &mut Exchange<'_>, status: &str, fields: &str, body: &[u8], mood: usize) {
     let is_get = exchange.request.method() == "GET";
     if mood == 1 && is_get {
-        exchange.send(format!("HTTP/1.1 {status}\r\n{fields}Transfer-Encoding: chunked\r\n\r\n"));
-        body.chunks(10_000).for_each(|chunk| {
-            exchange.chunk(chunk);
-        });
+        exchange.head(status, &format!("{fields}Transfer-Encoding: chunked\r\n"));
+        body.chunks(10_000).for_each(|chunk| _ = exchange.chunk(chunk));
         exchange.last_chunk("");
     } else if mood == 2 && is_get && body.len() > 1 {
-        exchange.send(format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {}\r\n\r\n", body.len()));
+        exchange.head(status, &format!("{fields}Content-Length: {}\r\n", body.len()));
         exchange.send(&body[..body.len() / 2]).close();
     } else {
         exchange.respond(status, fields, body);
     }
 }
 
-/// One byte range as it is asked for.
-#[derive(Clone, Copy, Debug)]
-enum Range {
-    Between(u64, u64),
-    From(u64),
-    Last(u64),
-}
-
-impl Range {
-    fn parse(value: &str) -> Option<Self> {
-        let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
-        match (first.parse(), last.parse()) {
-            (Ok(first), Ok(last)) => Some(Self::Between(first, last)),
-            (Ok(first), Err(_)) if last.is_empty() => Some(Self::From(first)),
-            (Err(_), Ok(last)) if first.is_empty() => Some(Self::Last(last)),
-            _ => None,
-        }
-    }
-
-    //= RFC 9110 section 14.1.2: byte ranges
-    fn of(self, length: u64) -> Option<(u64, u64)> {
-        let (first, last) = match self {
-            Self::Between(first, last) => (first, last),
-            Self::From(first) => (first, u64::MAX),
-            Self::Last(0) => return None,
-            Self::Last(count) => (length.saturating_sub(count), u64::MAX),
-        };
-        (first < length).then(|| (first, last.min(length - 1)))
-    }
-
-    fn value(self) -> String {
-        match self {
-            Self::Between(first, last) => format!("bytes={first}-{last}"),
-            Self::From(first) => format!("bytes={first}-"),
-            Self::Last(count) => format!("bytes=-{count}"),
-        }
-    }
-}
-
 /// The version that came last, by path.
-type Seen = HashMap<String, u64>;
+type Seen = HashMap<String, usize>;
 
-/// What one client asks for.
+/// One client's request.
 #[derive(Debug)]
 struct Request {
     method: &'static str,
     path: String,
-    range: Option<Range>,
-    if_range: Option<u64>,
-    if_none_match: Option<u64>,
+    range: Option<String>,
+    if_range: Option<usize>,
+    if_none_match: Option<usize>,
     reload: bool,
 }
 
 impl Request {
-    fn random(dice: &mut Dice, current: u64) -> Self {
+    fn random(random: &mut Random, current: usize) -> Self {
         let kinds = ["fresh", "fresh", "fresh", "checked", "stale", "private"];
-        let kind = kinds[dice.below(kinds.len() as u64) as usize];
-        let some_version = |dice: &mut Dice| Some(current.saturating_sub(dice.below(3)));
+        let kind = kinds[random.below(kinds.len())];
+        let one_in = |count: usize, random: &mut Random| random.below(count) == 0;
+        let some_version = |random: &mut Random| current.saturating_sub(random.below(3));
         Self {
-            method: if dice.one_in(8) { "HEAD" } else { "GET" },
-            path: format!("/{kind}/{}", dice.below(PATHS)),
-            range: if dice.one_in(6) { None } else { Some(random_range(dice)) },
-            if_range: if dice.one_in(5) { some_version(dice) } else { None },
-            if_none_match: if dice.one_in(7) { some_version(dice) } else { None },
-            reload: dice.one_in(10),
+            method: if one_in(8, random) { "HEAD" } else { "GET" },
+            path: format!("/{kind}/{}", random.below(PATHS)),
+            range: (!one_in(6, random)).then(|| random_range(random)),
+            if_range: one_in(5, random).then(|| some_version(random)),
+            if_none_match: one_in(7, random).then(|| some_version(random)),
+            reload: one_in(10, random),
         }
     }
 
@@ -233,15 +167,20 @@ impl Request {
                 let _ = write!(fields, "{name}: {value}\r\n");
             }
         };
-        push("Range", self.range.map(Range::value));
+        push("Range", self.range.clone());
         push("If-Range", self.if_range.map(tag));
         push("If-None-Match", self.if_none_match.map(tag));
         push("Cache-Control", self.reload.then(|| "no-cache".to_owned()));
         fields
     }
 
+    //= RFC 9110 section 14.1.2: byte ranges
+    fn part(&self, version: usize) -> Option<Range<usize>> {
+        part_of(self.range.as_deref()?, CONTENTS[version].len())
+    }
+
     /// Whether the answer is one that the file permits.
-    fn judge(&self, response: &Response, current: u64, seen: &mut Seen) -> Result<(), String> {
+    fn judge(&self, response: &Response, current: usize, seen: &mut Seen) -> Result<(), String> {
         let status = response.status();
         let version = match response.field("etag") {
             "" => current,
@@ -256,7 +195,7 @@ impl Request {
             seen.insert(self.path.clone(), version);
         }
         match status {
-            200 => self.judge_content(response, &content(version)),
+            200 => self.judge_content(response, &CONTENTS[version]),
             206 if self.method == "GET" => self.judge_part(response, version),
             304 if self.if_none_match == Some(version) => Ok(()),
             416 if self.method == "GET" => self.judge_unsatisfiable(response, current, seen),
@@ -264,7 +203,7 @@ impl Request {
         }
     }
 
-    fn judge_version(&self, version: u64, current: u64, seen: &Seen) -> Result<(), String> {
+    fn judge_version(&self, version: usize, current: usize, seen: &Seen) -> Result<(), String> {
         if version > current {
             return Err(format!("version {version} is not there yet"));
         }
@@ -294,47 +233,42 @@ impl Request {
 
     //= RFC 9110 section 13.1.5: If-Range, strong comparison and exact dates
     //= RFC 9110 section 14.2: 206 or 416
-    fn judge_part(&self, response: &Response, version: u64) -> Result<(), String> {
+    fn judge_part(&self, response: &Response, version: usize) -> Result<(), String> {
         if self.if_range.is_some_and(|named| named != version) {
             return Err(format!("a part of {version}"));
         }
-        let body = content(version);
-        let range = self.range.and_then(|range| range.of(body.len() as u64));
-        let (first, last) = range.ok_or("a part that nobody asked for")?;
-        let expected = format!("bytes {first}-{last}/{}", body.len());
+        let part = self.part(version).ok_or("a part that nobody asked for")?;
+        let body = &CONTENTS[version];
+        let expected = format!("bytes {}-{}/{}", part.start, part.end - 1, body.len());
         if response.field("content-range") != expected {
             return Err(format!("Content-Range, expected {expected}"));
         }
-        self.judge_content(response, &body[first as usize..=last as usize])
+        self.judge_content(response, &body[part])
     }
 
-    fn judge_unsatisfiable(&self, response: &Response, current: u64, seen: &Seen) -> Result<(), String> {
+    fn judge_unsatisfiable(&self, response: &Response, current: usize, seen: &Seen) -> Result<(), String> {
         let before = seen.get(&self.path).copied().unwrap_or(1);
         let oldest = if self.may_be_old() { before } else { current };
-        let is_so = |version: &u64| {
-            let length = length(*version);
-            let is_told = response.field("content-range") == format!("bytes */{length}");
-            is_told && self.range.is_some_and(|range| range.of(length).is_none())
+        let is_so = |version: usize| {
+            let told = format!("bytes */{}", CONTENTS[version].len());
+            self.range.is_some() && self.part(version).is_none() && response.field("content-range") == told
         };
-        if (oldest..=current).any(|version| is_so(&version)) {
-            Ok(())
-        } else {
-            Err("no reason for 416".to_owned())
-        }
+        let is_reason = (oldest..=current).any(is_so);
+        if is_reason { Ok(()) } else { Err("no reason for 416".to_owned()) }
     }
 }
 
-fn random_range(dice: &mut Dice) -> Range {
-    let offset = |dice: &mut Dice| match dice.below(4) {
-        0 => dice.below(12),
-        1 => 65_530 + dice.below(12),
-        _ => dice.below(200_000),
+fn random_range(random: &mut Random) -> String {
+    let offset = |random: &mut Random| match random.below(4) {
+        0 => random.below(12),
+        1 => 65_530 + random.below(12),
+        _ => random.below(200_000),
     };
-    let first = offset(dice);
-    match dice.below(6) {
-        0 => Range::From(first),
-        1 => Range::Last(dice.below(100)),
-        2 => Range::Last(offset(dice)),
-        _ => Range::Between(first, first + offset(dice)),
+    let first = offset(random);
+    match random.below(6) {
+        0 => format!("bytes={first}-"),
+        1 => format!("bytes=-{}", random.below(100)),
+        2 => format!("bytes=-{}", offset(random)),
+        _ => format!("bytes={first}-{}", first + offset(random)),
     }
 }

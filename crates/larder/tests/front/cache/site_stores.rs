@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::{Larder, Redis, Response, ScriptedOrigin, Setup, Signal, run, wait};
 
+use super::basics::{ask_host, filled, get_of, reload, with};
 use crate::LARDER;
-use crate::fleet::instances;
-use crate::fleet::instances::status;
+use crate::fleet::instances::{self, is_written, status};
 use crate::fleet::purge_waits::{doubts, purge};
 
 const SHOP: &str = "shop.test";
@@ -36,23 +36,20 @@ impl World {
             let fields = "Cache-Control: max-age=3600\r\nCache-Tag: news\r\nCache-Groups: \"g\"\r\n";
             exchange.respond("200 OK", fields, format!("{host} {version}"));
         });
-        let text = config(&origin)
-            .replace("@shop@", &shop.address().to_string())
-            .replace("@assets@", &assets.address().to_string());
-        let text = format!("{text}{TOKEN_FILE}");
+        let text = format!("{}{TOKEN_FILE}", config(&origin, &shop, &assets));
         let gateways = instances::start(2, |_| Setup::config(LARDER, &text).file("token", TOKEN));
         Self { shop, assets, origin, version, text, gateways }
     }
 
-    /// What the sites' URLs are answered with, by one instance; each says its version.
+    /// The answers to the sites' URLs, by one instance; each says its version.
     fn stored_at(&self, gateway: usize, target: &str) -> [Response; 2] {
-        let responses = [SHOP, ASSETS].map(|host| get(&self.gateways[gateway], host, target));
-        instances::is_written(&self.gateways[gateway]);
+        let responses = [SHOP, ASSETS].map(|host| get_of(&self.gateways[gateway], host, target));
+        is_written(&self.gateways[gateway]);
         responses
     }
 
     fn is_hit(&self, gateway: usize, host: &str, target: &str) -> bool {
-        get(&self.gateways[gateway], host, target).is_hit()
+        get_of(&self.gateways[gateway], host, target).is_hit()
     }
 
     /// How many records each server has, those that instances have of each other among them.
@@ -64,32 +61,19 @@ impl World {
     }
 }
 
-fn config(origin: &ScriptedOrigin) -> String {
-    let sites = [(SHOP, "default"), (ASSETS, "static")].map(|(host, store)| {
-        let name = host.split('.').next().expect("a label");
-        format!(
-            "[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\norigin = \"{}\"\nstore = \"{store}\"\n\
-             tags = [\"cache-tag\"]\n",
-            origin.url()
-        )
-    });
+fn site(host: &str, store: &str) -> String {
+    let name = host.split('.').next().expect("a label");
+    let named = format!("[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\n");
+    format!("{named}origin = \"@origin@\"\nstore = \"{store}\"\ntags = [\"cache-tag\"]\n")
+}
+
+fn config(origin: &ScriptedOrigin, shop: &Redis, assets: &Redis) -> String {
     // A machine that is busy is no server that is away.
-    let remote =
-        |place: &str| format!("remote = {{ url = \"redis://{place}/0\", record_timeout = \"10s\" }}\n");
-    let stores = format!("[store]\n{}[stores.static]\n{}", remote("@shop@"), remote("@assets@"));
-    format!("{stores}{}", sites.concat())
-}
-
-#[track_caller]
-fn get(gateway: &Larder, host: &str, target: &str) -> Response {
-    ask(gateway, ("GET", host, target), "")
-}
-
-#[track_caller]
-fn ask(gateway: &Larder, (method, host, target): (&str, &str, &str), fields: &str) -> Response {
-    let mut client = gateway.client();
-    client.send(format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"));
-    client.response_to(method)
+    let [shop, assets] = [shop, assets].map(|server| {
+        format!("remote = {{ url = \"redis://{}/0\", record_timeout = \"10s\" }}\n", server.address())
+    });
+    let sites = [site(SHOP, "default"), site(ASSETS, "static")].concat();
+    filled(&format!("[store]\n{shop}[stores.static]\n{assets}{sites}"), origin)
 }
 
 #[test]
@@ -100,12 +84,12 @@ fn each_site_is_in_its_own_server_only() {
         assert_eq!(response.text(), format!("{host} 1"));
     }
     assert_eq!(world.records(), [of_shop + 1, of_assets + 1]);
-    get(&world.gateways[0], ASSETS, "/third");
-    instances::is_written(&world.gateways[0]);
+    get_of(&world.gateways[0], ASSETS, "/third");
+    is_written(&world.gateways[0]);
     assert_eq!(world.records(), [of_shop + 1, of_assets + 2]);
     let asked = world.origin.total();
     for host in [SHOP, ASSETS] {
-        let response = get(&world.gateways[1], host, "/page");
+        let response = get_of(&world.gateways[1], host, "/page");
         assert!(response.is_hit(), "{}", status(&response));
         assert_eq!(response.text(), format!("{host} 1"), "one URL of two sites");
     }
@@ -116,10 +100,10 @@ fn each_site_is_in_its_own_server_only() {
     let explained = world.gateways[1].ask_admin("POST", "/explain", "{\"url\":\"http://assets.test/page\"}");
     assert!(explained.text().contains("the site has a store of its own"), "{}", explained.text());
 
-    // What waits to be written at the end is written to each.
+    // Records that wait to be written at the end are written to each.
     let both = [&world.shop, &world.assets];
     both.iter().for_each(|server| server.signal(Signal::STOP));
-    [SHOP, ASSETS].iter().for_each(|host| drop(get(&world.gateways[0], host, "/last")));
+    [SHOP, ASSETS].iter().for_each(|host| drop(get_of(&world.gateways[0], host, "/last")));
     world.gateways[0].signal(Signal::TERM);
     both.iter().for_each(|server| server.signal(Signal::CONT));
     world.gateways[0].service().end();
@@ -146,7 +130,6 @@ fn a_purge_reaches_the_stores_that_it_is_for() {
         let heard_before = [heard(&[]), heard(&["store=\"static\""])];
         let purged = purge(&world.gateways[0], query);
         assert!(purged.is_complete, "{query}: {}", purged.text);
-        // Two instances of each store.
         let named = purged.text.matches("\"store\":\"static\"").count();
         let all = purged.text.matches("\"reached_ms\"").count();
         assert_eq!(
@@ -163,12 +146,12 @@ fn a_purge_reaches_the_stores_that_it_is_for() {
             // The first one has fetched it anew, for both.
             let expected = is_gone.map(|gone| !gone || gateway == 1);
             assert_eq!(is_hit, expected, "{query} at {gateway}");
-            instances::is_written(&world.gateways[gateway]);
+            is_written(&world.gateways[gateway]);
         }
     }
     world.stored_at(1, "/page");
     let token = format!("Authorization: Bearer {TOKEN}\r\n");
-    let answer = ask(&world.gateways[0], ("PURGE", ASSETS, "/page"), &token).text();
+    let answer = ask_host(&world.gateways[0], ("PURGE", ASSETS, "/page"), &token).text();
     assert!(answer.contains("\"responses_purged\":1") && answer.contains("\"complete\":true"), "{answer}");
     assert_eq!([SHOP, ASSETS].map(|host| world.is_hit(1, host, "/page")), [true, false]);
 
@@ -178,36 +161,30 @@ fn a_purge_reaches_the_stores_that_it_is_for() {
     assert!(told.contains("all 2 instances of the store static have applied it"), "{told}");
 }
 
-/// Instances are told of a purge whose site this one doesn't have any more, and what this one hears of while it lacks the site
-/// is gone when the site is back.
+/// Both of the instance that is asked, and of one that hears of it.
 #[test]
 fn a_purge_reaches_sites_that_a_reload_took_away() {
     let mut world = World::start();
     let text = world.text.clone();
     let without = text.rsplit_once("[[site]]").expect("a site").0.to_owned() + TOKEN_FILE;
-    let reload = |gateway: &mut Larder, text: &str| {
-        gateway.write_config(text);
-        let answer = gateway.ask_admin("POST", "/reload", "");
-        assert_eq!(answer.status(), 200, "{}", answer.text());
-    };
     for query in ["prefix=/pa", "prefix=assets.test/pa", "host=assets.test", "everything=true"] {
         (0..2).for_each(|gateway| drop(world.stored_at(gateway, "/page")));
-        reload(&mut world.gateways[0], &without);
+        reload(&mut world.gateways[0], &without, &world.origin);
         let purged = purge(&world.gateways[0], query);
         assert!(purged.is_complete, "{query}: {}", purged.text);
         assert!(!world.is_hit(1, ASSETS, "/page"), "{query}");
-        instances::is_written(&world.gateways[1]);
-        reload(&mut world.gateways[0], &text);
+        is_written(&world.gateways[1]);
+        reload(&mut world.gateways[0], &text, &world.origin);
         world.version.fetch_add(1, Ordering::SeqCst);
     }
     for query in ["url=http://assets.test/page", "url=http://assets.test/page?q"] {
         let target = query.strip_prefix("url=http://assets.test").expect("a target");
         (0..2).for_each(|gateway| drop(world.stored_at(gateway, target)));
-        reload(&mut world.gateways[1], &without);
+        reload(&mut world.gateways[1], &without, &world.origin);
         let current = world.version.fetch_add(1, Ordering::SeqCst) + 1;
         assert!(purge(&world.gateways[0], query).is_complete, "{query}");
-        reload(&mut world.gateways[1], &text);
-        assert_eq!(get(&world.gateways[1], ASSETS, target).text(), format!("assets.test {current}"));
+        reload(&mut world.gateways[1], &text, &world.origin);
+        assert_eq!(get_of(&world.gateways[1], ASSETS, target).text(), format!("assets.test {current}"));
     }
 }
 
@@ -219,13 +196,10 @@ fn a_server_that_is_gone_is_nothing_to_the_other_store() {
     wait::until_true("both have noticed", || {
         world.gateways.iter().all(|gateway| doubts(gateway, "all") >= 1.0)
     });
-    for round in 0..50 {
-        let target = format!("/{round}");
-        for host in [SHOP, ASSETS] {
-            let response = get(&world.gateways[0], host, &target);
-            assert_eq!((response.status(), response.text()), (200, format!("{host} 1")));
-            assert_eq!(get(&world.gateways[1], host, &target).status(), 200);
-        }
+    for (round, host) in (0..50).flat_map(|round| [(round, SHOP), (round, ASSETS)]) {
+        let responses = [0, 1].map(|gateway| get_of(&world.gateways[gateway], host, &format!("/{round}")));
+        assert_eq!((responses[0].status(), responses[0].text()), (200, format!("{host} 1")));
+        assert_eq!(responses[1].status(), 200);
     }
     let failed = |parts: &[&str]| world.gateways[0].metric("larder_tier_loads_total", parts);
     assert_eq!(failed(&["failed"]), failed(&["failed", "static"]), "none of them in the other store");
@@ -239,7 +213,7 @@ fn a_server_that_is_gone_is_nothing_to_the_other_store() {
     let of_shop = purge(&world.gateways[0], "site=shop");
     assert!(of_shop.is_complete, "{}", of_shop.text);
     world.version.store(2, Ordering::SeqCst);
-    assert_eq!(get(&world.gateways[1], SHOP, "/page").text(), "shop.test 2");
+    assert_eq!(get_of(&world.gateways[1], SHOP, "/page").text(), "shop.test 2");
     let of_all = purge(&world.gateways[0], "everything=true");
     assert!(!of_all.is_complete && of_all.text.contains("\"silent_stores\":[\"static\"]"), "{}", of_all.text);
     assert!(of_all.text.matches("\"reached_ms\"").count() == 2, "those of the other: {}", of_all.text);
@@ -261,7 +235,7 @@ fn a_server_that_is_gone_is_nothing_to_the_other_store() {
 
     world.assets.start_again();
     wait::until_true("it is used again", || purge(&world.gateways[0], "site=assets").is_complete);
-    assert_eq!(get(&world.gateways[1], ASSETS, "/page").text(), "assets.test 2");
+    assert_eq!(get_of(&world.gateways[1], ASSETS, "/page").text(), "assets.test 2");
 }
 
 #[test]
@@ -273,68 +247,47 @@ fn an_unsafe_request_invalidates_groups_in_all_stores_of_its_host() {
         };
         exchange.respond("200 OK", fields, "x");
     });
-    let site = |name: &str, rest: &str| {
-        format!("[[site]]\nname = \"{name}\"\norigin = \"{}\"\n{rest}\n", origin.url())
-    };
+    let site =
+        |name: &str, rest: &str| format!("[[site]]\nname = \"{name}\"\norigin = \"@origin@\"\n{rest}\n");
     let sites = [
         site("shop", "hosts = [\"shop.test\"]"),
         site("files", "hosts = [\"shop.test\"]\npath_prefix = \"/files\"\nstore = \"static\""),
         site("other", "store = \"other\""),
     ];
-    let text = format!("[stores.static]\n[stores.other]\n{}", sites.concat());
-    let larder = Setup::config(LARDER, &text).start();
+    let larder = with(&format!("[stores.static]\n[stores.other]\n{}", sites.concat()), &origin);
     let urls = [(SHOP, "/page"), (SHOP, "/files/page"), (ASSETS, "/page")];
-    let hits = || urls.map(|(host, target)| get(&larder, host, target).is_hit());
+    let hits = || urls.map(|(host, target)| get_of(&larder, host, target).is_hit());
     assert_eq!((hits(), hits()), ([false; 3], [true; 3]));
-    ask(&larder, ("POST", SHOP, "/change"), "Content-Length: 0\r\n");
+    ask_host(&larder, ("POST", SHOP, "/change"), "Content-Length: 0\r\n");
     assert_eq!(hits(), [false, false, true]);
-    // By its URL, which another site has.
     assert_eq!(hits(), [true; 3]);
-    ask(&larder, ("DELETE", SHOP, "/files/page"), "");
+    ask_host(&larder, ("DELETE", SHOP, "/files/page"), "");
     assert_eq!(hits(), [true, false, true]);
 }
 
 #[test]
-fn what_fills_one_store_evicts_nothing_in_another() {
-    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=3600\r\n", vec![b'x'; 100 << 10]);
-    let text = format!(
-        "[store]\nmemory = \"8MiB\"\n[stores.static]\nmemory = \"4MiB\"\n\
-         [[site]]\nname = \"shop\"\nhosts = [\"shop.test\"]\norigin = \"{0}\"\n\
-         [[site]]\nname = \"assets\"\norigin = \"{0}\"\nstore = \"static\"\n",
-        origin.url()
-    );
-    let larder = Setup::config(LARDER, &text).start();
+fn each_store_has_its_own_limits_and_evicts_nothing_in_another() {
+    let fields = "Cache-Control: max-age=3600\r\nVary: Accept-Language\r\n";
+    let origin = ScriptedOrigin::fixed(fields, vec![b'x'; 100 << 10]);
+    let limits = "[store]\nmemory = \"8MiB\"\n[stores.static]\nmemory = \"4MiB\"\nvariants_max = 1\n";
+    let larder = with(&[limits, &site(SHOP, "default"), &site(ASSETS, "static")].concat(), &origin);
     let kept: Vec<String> = (0..20).map(|number| format!("/kept/{number}")).collect();
-    kept.iter().for_each(|target| drop(get(&larder, SHOP, target)));
-    (0..200).for_each(|number| drop(get(&larder, ASSETS, &format!("/{number}"))));
+    kept.iter().for_each(|target| drop(get_of(&larder, SHOP, target)));
+    (0..200).for_each(|number| drop(get_of(&larder, ASSETS, &format!("/{number}"))));
     let of = |name: &str| {
         let of_static = larder.metric(name, &["store=\"static\""]);
         [larder.metric(name, &[]) - of_static, of_static]
     };
     let [in_first, in_static] = of("larder_store_evictions_total");
-    assert_eq!(in_first, 0.0);
-    assert!(in_static >= 100.0, "{in_static}");
-    assert!(kept.iter().all(|target| get(&larder, SHOP, target).is_hit()));
+    assert!(in_first == 0.0 && in_static >= 100.0, "{in_first} {in_static}");
+    assert!(kept.iter().all(|target| get_of(&larder, SHOP, target).is_hit()));
     assert_eq!(of("larder_store_max_bytes"), [f64::from(8 << 20), f64::from(4 << 20)]);
     assert!(of("larder_store_bytes")[1] <= f64::from(4 << 20));
     assert_eq!(of("larder_store_entries")[0], 20.0);
-}
-
-#[test]
-fn each_store_has_its_own_limits() {
-    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=3600\r\nVary: Accept-Language\r\n", "x");
-    let text = format!(
-        "[stores.static]\nvariants_max = 1\n\
-         [[site]]\nname = \"shop\"\nhosts = [\"shop.test\"]\norigin = \"{0}\"\n\
-         [[site]]\nname = \"assets\"\norigin = \"{0}\"\nstore = \"static\"\n",
-        origin.url()
-    );
-    let larder = Setup::config(LARDER, &text).start();
     let hits = |host: &str| {
-        let is_hit = |language: &str| {
-            ask(&larder, ("GET", host, "/"), &format!("Accept-Language: {language}\r\n")).is_hit()
-        };
-        ["de", "en", "de"].map(is_hit)
+        let ask =
+            |language| ask_host(&larder, ("GET", host, "/"), &format!("Accept-Language: {language}\r\n"));
+        ["de", "en", "de"].map(|language| ask(language).is_hit())
     };
     assert_eq!(hits(SHOP), [false, false, true]);
     assert_eq!(hits(ASSETS), [false, false, false], "one variant makes room for the other");
@@ -343,21 +296,13 @@ fn each_store_has_its_own_limits() {
 #[test]
 fn a_reload_moves_no_site_and_loses_nothing() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=3600\r\n", "x");
-    let site = |host: &str, store: &str| {
-        let name = host.split('.').next().expect("a label");
-        format!(
-            "[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\norigin = \"{}\"\nstore = \"{store}\"\n",
-            origin.url()
-        )
-    };
     let named = "[stores.static]\nvariants_max = 2\n";
-    let before = [named, &site(SHOP, "default"), &site(ASSETS, "static")].concat();
-    let mut larder = Setup::config(LARDER, &before).start();
-    [SHOP, ASSETS].iter().for_each(|host| drop(get(&larder, host, "/page")));
+    let mut larder = with(&[named, &site(SHOP, "default"), &site(ASSETS, "static")].concat(), &origin);
+    [SHOP, ASSETS].iter().for_each(|host| drop(get_of(&larder, host, "/page")));
     let mut reload = |text: &[&str]| {
-        larder.write_config(&text.concat());
+        larder.write_config(&filled(&text.concat(), &origin));
         let answer = larder.ask_admin("POST", "/reload", "");
-        let hits = [SHOP, ASSETS].map(|host| get(&larder, host, "/page").is_hit());
+        let hits = [SHOP, ASSETS].map(|host| get_of(&larder, host, "/page").is_hit());
         assert_eq!(hits, [true; 2], "{}", answer.text());
         (answer.status(), answer.text())
     };
@@ -370,7 +315,7 @@ fn a_reload_moves_no_site_and_loses_nothing() {
     let (status, told) = reload(&[added, named, &site(SHOP, "new"), &site(ASSETS, "static")]);
     assert!(status == 200 && told.contains(&format!("stores.new: {stays}")), "{told}");
     assert!(told.contains(&format!("site[shop].store: {stays}")), "{told}");
-    // What may change does, and a new site may have any store that runs.
+    // Some settings may change, and a new site may have any store that runs.
     let changed = "[stores.static]\nvariants_max = 3\n";
     let third = site("third.test", "static");
     let (status, told) = reload(&[changed, &site(SHOP, "default"), &site(ASSETS, "static"), &third]);
@@ -384,12 +329,9 @@ fn a_reload_moves_no_site_and_loses_nothing() {
 fn doctor_looks_at_the_server_of_each_store() {
     let (shop, assets) = (Redis::start(""), Redis::start("maxmemory 64mb\nmaxmemory-policy volatile-lfu"));
     let origin = ScriptedOrigin::fixed("", "x");
-    let text = config(&origin)
-        .replace("@shop@", &shop.address().to_string())
-        .replace("@assets@", &assets.address().to_string());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("larder.toml");
-    std::fs::write(&file, text).expect("a file in the folder");
+    std::fs::write(&file, config(&origin, &shop, &assets)).expect("a file in the folder");
     let told = run(LARDER, ["doctor", "--config", &file.display().to_string()]);
     assert_eq!(told.status, 1, "the first has no limit: {}", told.text());
     let text = told.text();
@@ -404,12 +346,8 @@ fn a_store_user_that_may_not_do_everything_is_told_of() {
     let redis = Redis::start("");
     assert_eq!(redis.command("ACL SETUSER larder on >secret ~* &* +@all -del -exec -time -role"), "+OK");
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "x");
-    let text = format!(
-        "[store.remote]\nurl = \"redis://{}/0\"\nusername = \"larder\"\npassword_file = \"@dir@/secret\"\n\
-         [[site]]\nname = \"a\"\norigin = \"{}\"\n",
-        redis.address(),
-        origin.url()
-    );
+    let remote = format!("[store.remote]\nurl = \"redis://{}/0\"\nusername = \"larder\"\n", redis.address());
+    let text = filled(&format!("{remote}password_file = \"@dir@/secret\"\n@site@"), &origin);
     let larder = Setup::config(LARDER, &text).file("secret", "secret\n").start();
     let told = || -> Vec<String> {
         let of_refusals =

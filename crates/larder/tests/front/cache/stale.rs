@@ -1,59 +1,60 @@
-//! Stale responses where no answer comes from the origin, for reasons that take a setting of their own. Others are in
-//! `conformance/caching/stale.json`.
+//! Stale responses where no answer comes, for reasons that take a setting of their own; others are in `conformance/caching/stale.json`.
 
-use testkit::{Gate, Larder, ScriptedOrigin, Setup, wait};
+use testkit::{Exchange, Larder, ScriptedOrigin, wait};
 
-use crate::LARDER;
+use super::basics::{asking, bare, gates, wait_for_waiters, with};
 
-/// Every response is stale on arrival, and has a validator.
-const STALE: &str = "ETag: \"a\"\r\nAge: 100\r\nCache-Control: max-age=60";
+/// Stale on arrival, with a validator. `/strict` forbids stale use, and `/over` grants too little.
+fn stale(exchange: &mut Exchange<'_>) {
+    let extra = match exchange.request.target() {
+        "/strict" => ", must-revalidate, stale-if-error=600",
+        "/granted" => ", stale-if-error=600",
+        "/over" => ", stale-if-error=10",
+        _ => "",
+    };
+    let fields = format!("ETag: \"a\"\r\nAge: 100\r\nCache-Control: max-age=60{extra}\r\n");
+    exchange.respond("200 OK", &fields, "stale");
+}
 
-/// A short queue, and this limit until the first byte.
-fn impatient(origin: &str, first_byte: &str) -> Larder {
+/// A short queue, and this limit until the first byte; with these targets stored.
+fn impatient(origin: &ScriptedOrigin, first_byte: &str, targets: &[&str]) -> Larder {
     let settings = "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\n\
         pool = { requests_in_flight_max = 1, queue_max = 1, queue_timeout = \"100ms\" }\n\
         [[site]]\nname = \"a\"\norigin = \"o\"\n\
         timeouts = { first_byte = \"@first_byte@\", between_bytes = \"60s\", total = \"60s\" }\n";
-    Setup::config(LARDER, &settings.replace("@origin@", origin).replace("@first_byte@", first_byte)).start()
+    let larder = with(&settings.replace("@first_byte@", first_byte), origin);
+    targets.iter().for_each(|target| assert_eq!(larder.get(target).status(), 200, "{target}"));
+    larder
 }
 
 #[track_caller]
-fn check(larder: &Larder, target: &str, status: u16, detail: &str) {
-    let response = larder.get(target);
-    assert_eq!(response.status(), status, "{target}: {:?}", response.head);
-    assert!(response.cache_status().contains(detail), "{target}: {:?}", response.head);
-    if status == 200 {
-        assert_eq!((response.text().as_str(), response.field("age").len()), ("stale", 3), "{target}");
+fn check(larder: &Larder, cases: &[(&str, u16, &str)]) {
+    for (target, status, detail) in cases {
+        let response = larder.get(target);
+        assert_eq!(response.status(), *status, "{target}: {:?}", response.head);
+        assert!(response.cache_status().contains(detail), "{target}: {:?}", response.head);
+        let told = response.text();
+        assert!(!told.contains("127.0.0.1"), "what went wrong stays inside: {told}");
+        if *status == 200 {
+            assert_eq!((told.as_str(), response.field("age").len()), ("stale", 3), "{target}");
+        }
     }
-}
-
-/// `/strict` forbids stale use.
-fn fields(target: &str) -> String {
-    let extra = if target == "/strict" { ", must-revalidate" } else { "" };
-    format!("{STALE}{extra}\r\n")
 }
 
 //= RFC 9111 section 4.2.4: serving stale responses
 //= RFC 9111 section 2: disconnected
 #[test]
 fn an_origin_that_does_not_answer_in_time() {
-    let gate = Gate::new();
-    let released = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        if exchange.request.earlier > 0 {
+    let (gate, released) = gates();
+    let origin = ScriptedOrigin::start(move |exchange| match exchange.request.earlier {
+        0 => stale(exchange),
+        _ => {
             released.pass();
             exchange.close();
-            return;
         }
-        let target = exchange.request.target().to_owned();
-        exchange.respond("200 OK", &fields(&target), "stale");
     });
-    let larder = impatient(&origin.url(), "1s");
-    for target in ["/page", "/strict"] {
-        assert_eq!(larder.get(target).status(), 200);
-    }
-    check(&larder, "/page", 200, "detail=http-response-timeout");
-    check(&larder, "/strict", 504, "fwd=stale");
+    let larder = impatient(&origin, "1s", &["/page", "/strict"]);
+    check(&larder, &[("/page", 200, "detail=http-response-timeout"), ("/strict", 504, "fwd=stale")]);
     gate.open();
 }
 
@@ -61,76 +62,79 @@ fn an_origin_that_does_not_answer_in_time() {
 //= RFC 9111 section 2: disconnected
 #[test]
 fn no_place_among_the_requests_in_flight() {
-    let gate = Gate::new();
-    let released = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        let target = exchange.request.target().to_owned();
-        if target == "/held" {
+    let (gate, released) = gates();
+    let origin = ScriptedOrigin::start(move |exchange| match exchange.request.target() {
+        "/held" => {
             exchange.head("200 OK", "Content-Length: 2\r\nCache-Control: no-store\r\n").send("o");
             released.pass();
             exchange.send("k");
-            return;
         }
-        exchange.respond("200 OK", &fields(&target), "stale");
+        _ => stale(exchange),
     });
-    let larder = impatient(&origin.url(), "60s");
-    for target in ["/page", "/strict"] {
-        assert_eq!(larder.get(target).status(), 200);
-    }
-    let mut holder = larder.client();
-    holder.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    let larder = impatient(&origin, "60s", &["/page", "/strict"]);
+    let mut holder = asking(&larder, "/held", "");
     assert_eq!(holder.head().status(), 200);
-    check(&larder, "/page", 200, "detail=queue-timeout");
-    check(&larder, "/strict", 503, "fwd=stale");
+    check(&larder, &[("/page", 200, "detail=queue-timeout"), ("/strict", 503, "fwd=stale")]);
     assert_eq!(origin.count("/page"), 1);
     gate.open();
     assert_eq!(holder.bytes(2), b"ok");
 }
 
+//= RFC 5861 section 4: stale-if-error
 //= RFC 9111 section 4.2.4: serving stale responses
 #[test]
 fn a_port_where_nobody_listens() {
-    let mut origin = ScriptedOrigin::start(|exchange| {
-        let target = exchange.request.target().to_owned();
-        exchange.respond("200 OK", &fields(&target), "stale");
-    });
-    let larder = impatient(&origin.url(), "60s");
-    for target in ["/page", "/strict"] {
-        assert_eq!(larder.get(target).status(), 200);
-    }
+    let mut origin = ScriptedOrigin::start(stale);
+    let larder = impatient(&origin, "60s", &["/page", "/granted", "/over", "/strict"]);
     origin.stop();
-    check(&larder, "/page", 200, "detail=connection-refused");
-    check(&larder, "/strict", 504, "fwd=stale");
+    let refused = "detail=connection-refused";
+    let cases = [("/page", 200), ("/granted", 200), ("/strict", 504), ("/over", 502), ("/new", 502)];
+    check(
+        &larder,
+        &cases.map(|(target, status)| (target, status, if status == 200 { refused } else { "fwd=" })),
+    );
+    origin.start_again();
+    assert_eq!(larder.get("/new").status(), 200);
 }
 
-/// Who waits for another request's forward is not bound to what that request would have taken.
+/// A waiter for another request's forward is not bound to what that request would have taken.
 //= RFC 5861 section 4: of a request or of a response
 #[test]
 fn the_permission_of_one_request_is_not_that_of_those_who_wait() {
-    let gate = Gate::new();
-    let released = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        if exchange.request.earlier == 0 {
-            exchange.respond("200 OK", &format!("{STALE}\r\n"), "stale");
-            return;
+    let (gate, released) = gates();
+    let origin = ScriptedOrigin::start(move |exchange| match exchange.request.earlier {
+        0 => stale(exchange),
+        _ => {
+            released.pass();
+            exchange.respond("503 Service Unavailable", "", "broken");
         }
-        released.pass();
-        exchange.respond("503 Service Unavailable", "", "broken");
     });
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     larder.get("/");
-    let asker = |fields: &str| {
-        let mut client = larder.client();
-        client.send(format!("GET / HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
-        client
-    };
-    let mut leader = asker("Cache-Control: stale-if-error=600\r\n");
+    let leader = asking(&larder, "/", "Cache-Control: stale-if-error=600\r\n");
     origin.wait_for("/", 2);
-    let mut waiters = [asker("Cache-Control: stale-if-error=500\r\n"), asker("")];
-    wait::until_true("two wait", || larder.metric("larder_collapsed_waiters", &[]) >= 2.0);
+    let waiters = [asking(&larder, "/", "Cache-Control: stale-if-error=500\r\n"), asking(&larder, "/", "")];
+    wait_for_waiters(&larder, 2);
     gate.open();
-    let got: Vec<_> = [&mut leader].into_iter().chain(&mut waiters).map(|client| client.response()).collect();
-    let got: Vec<_> = got.iter().map(|response| (response.status(), response.text())).collect();
+    let got = [leader].into_iter().chain(waiters).map(|mut client| client.response());
+    let got: Vec<_> = got.map(|response| (response.status(), response.text())).collect();
     let (stale, broken) = ((200, "stale".to_owned()), (503, "broken".to_owned()));
     assert_eq!(got, [stale.clone(), stale, broken]);
+}
+
+//= RFC 5861 section 3: stale-while-revalidate
+//= RFC 5861 section 3: validation without blocking
+//= RFC 5861 section 5: validations follow requests
+#[test]
+fn stale_while_revalidate_answers_at_once_and_validates_behind() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let number = exchange.request.earlier;
+        let age = if number == 0 { 100 } else { 0 };
+        let fields = format!("Age: {age}\r\nCache-Control: max-age=60, stale-while-revalidate=600\r\n");
+        exchange.respond("200 OK", &fields, format!("round {number}"));
+    });
+    let larder = bare(&origin);
+    assert_eq!([larder.get("/").text(), larder.get("/").text()], ["round 0"; 2]);
+    wait::until_true("the validation ends", || larder.get("/").text() == "round 1");
+    assert_eq!(origin.count("/"), 2);
 }

@@ -1,6 +1,4 @@
-//! Hundreds of users with cookies, tokens and API keys ask for the same URLs at the same moment, of origins that say about
-//! sharing whatever origins say: 35 styles of header fields. The origin is well, slow, overloaded or dead, and names in
-//! each response whose it is. Nobody gets what was made for somebody else, except where the style has permitted it.
+//! Hundreds of users with credentials ask for the same URLs at once, of origins with 35 styles of header fields: nobody gets what is another's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,9 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Client, Exchange, Larder, Response, ScriptedOrigin, Setup};
+use testkit::{Client, Exchange, Response, ScriptedOrigin, Setup};
 
-/// How much is tried.
 #[derive(Clone, Copy)]
 pub(crate) struct Trial {
     pub(crate) users: usize,
@@ -20,7 +17,6 @@ pub(crate) struct Trial {
     pub(crate) rounds: usize,
 }
 
-/// What came of it.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) responses: usize,
@@ -37,11 +33,9 @@ pub(crate) struct Outcome {
 /// To whom the response of a style may be handed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// Its owner only.
     Owner,
     /// All, unless the owner has asked with `Authorization` (RFC 9111 section 3.5).
     Lifetime,
-    /// All.
     Open,
 }
 use Reach::{Lifetime, Open, Owner};
@@ -90,7 +84,6 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 const PAST: &str = "Thu, 01 Oct 2026 00:00:00 GMT";
 
-/// How the origin is, by round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Health {
     Well,
@@ -102,7 +95,6 @@ enum Health {
 const HEALTH: [Health; 6] =
     [Health::Well, Health::Slow, Health::Overloaded, Health::Dead, Health::Well, Health::Overloaded];
 
-/// What users add to their requests, by round and user.
 const WISHES: [&str; 7] = [
     "",
     "",
@@ -135,7 +127,6 @@ impl User {
 }
 
 impl Trial {
-    /// Gives the outcome, with the extra lines in the rule of the site.
     pub(crate) fn run(self, rule: &str) -> Outcome {
         let health = Arc::new(AtomicUsize::new(0));
         let (seen, turns) = (Arc::clone(&health), AtomicU64::new(0));
@@ -146,7 +137,7 @@ impl Trial {
             "[log]\nlevel = \"error\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n[[site.rule]]\nname = \"all\"\n{rule}\n",
             origin.url()
         );
-        let larder = Setup::config(env!("CARGO_BIN_EXE_larder"), &config).start();
+        let mut larder = Setup::config(env!("CARGO_BIN_EXE_larder"), &config).start();
         let users: Vec<User> = (0..self.users).map(User::number).collect();
         let mut outcome = Outcome::default();
         for round in 0..self.rounds {
@@ -160,16 +151,11 @@ impl Trial {
                 visit.together(clients.iter_mut().zip(users).collect(), &mut outcome);
             }
         }
-        check_runs(larder);
+        larder.service().assert_runs();
         outcome
     }
 }
 
-fn check_runs(mut larder: Larder) {
-    larder.service().assert_runs();
-}
-
-/// A request of many.
 #[derive(Clone, Copy)]
 struct Visit {
     style: usize,
@@ -198,8 +184,7 @@ impl Visit {
     }
 
     fn judge(self, user: &User, response: &Response, outcome: &mut Outcome) {
-        let (reach, style) = STYLES[self.style];
-        let status = response.cache_status();
+        let ((reach, style), status) = (STYLES[self.style], response.cache_status());
         outcome.responses += 1;
         outcome.collapsed += usize::from(status.contains("collapsed"));
         outcome.stale += usize::from(response.is_hit() && status.contains("ttl=-"));
@@ -220,7 +205,7 @@ impl Visit {
         } else {
             *outcome.foreign.entry(style).or_default() += 1;
         }
-        // What only a 304 has is its user's, unless the 304 may be shared itself.
+        // A field that only a 304 has is its user's, unless the 304 may be shared itself.
         let mark = response.field("x-validated");
         if !mark.is_empty() && mark != user.name && !is_permitted(&mark) {
             *outcome.foreign.entry(style).or_default() += 1;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use testkit::{Client, Larder, Redis, ScriptedOrigin, Setup};
 
+use super::basics::{bare, filled, with};
 use crate::LARDER;
 use crate::fleet::instances::{is_written, start};
 
@@ -40,7 +41,7 @@ fn is_stored(client: &mut Client, kind: &str) -> bool {
 #[test]
 fn a_variant_that_is_used_stays_when_rare_ones_come() {
     let origin = origin();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     for (rare_client, rare) in [(1, ROOM), (1, 4 * ROOM), (2, 4 * ROOM)] {
         let (mut usual, mut other) = (client(&larder, 1), client(&larder, rare_client));
         assert!(ask(&mut usual, "usual", 100));
@@ -50,36 +51,12 @@ fn a_variant_that_is_used_stays_when_rare_ones_come() {
     assert!(is_stored(&mut client(&larder, 1), &format!("rare-{}-{}", 4 * ROOM, 4 * ROOM - 1)), "the newest");
 }
 
-/// However much a client uses its own.
-#[test]
-fn one_client_does_not_turn_over_the_variants_of_others() {
-    const SHARE: usize = ROOM / 4;
-    let origin = origin();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
-    let (mut honest, mut greedy) = (client(&larder, 1), client(&larder, 2));
-    let kinds: Vec<String> = (0..ROOM).map(|number| format!("honest-{number}")).collect();
-    kinds.iter().for_each(|kind| _ = ask(&mut honest, kind, 1));
-    ask(&mut honest, &kinds[0], 2);
-    (0..4 * ROOM).for_each(|number| _ = ask(&mut greedy, &format!("greedy-{number}"), 5));
-    let left = kinds.iter().filter(|kind| is_stored(&mut honest, kind)).count();
-    assert_eq!(left, ROOM - SHARE);
-    assert!(is_stored(&mut honest, &kinds[0]), "the one that was used");
-    let own = (0..4 * ROOM).filter(|number| is_stored(&mut greedy, &format!("greedy-{number}"))).count();
-    assert_eq!(own, SHARE);
-    // Others get the room back.
-    let more: Vec<String> = (0..SHARE).map(|number| format!("more-{number}")).collect();
-    (0..SHARE).for_each(|number| _ = ask(&mut client(&larder, 3 + number as u8), &more[number], 1));
-    assert!(more.iter().all(|kind| is_stored(&mut honest, kind)));
-}
-
 /// Field bug: two clients that asked for each other's variants pushed out what all others used, for a variant of several was nobody's.
 #[test]
 fn clients_together_turn_over_nothing_that_is_used() {
     for clients in [2, 5] {
         let origin = origin();
-        let config =
-            format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n[store]\nvariants_max = 4\n", origin.url());
-        let larder = Setup::config(LARDER, &config).start();
+        let larder = with("@site@[store]\nvariants_max = 4\n", &origin);
         assert!(ask(&mut client(&larder, 1), "usual", 4));
         let mut greedy: Vec<_> = (2..2 + clients).map(|number| client(&larder, number)).collect();
         for kind in (0..8).map(|number| format!("greedy-{number}")) {
@@ -100,12 +77,9 @@ fn clients_together_turn_over_nothing_that_is_used() {
 #[test]
 fn a_variant_that_one_instance_uses_stays_when_another_gets_rare_ones() {
     let (origin, redis) = (origin(), Redis::start(""));
-    let config = format!(
-        "[[site]]\nname = \"a\"\norigin = \"{}\"\n[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"10s\"\n",
-        origin.url(),
-        redis.address()
-    );
-    let gateways = start(2, |_| Setup::config(LARDER, &config));
+    let remote =
+        format!("[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"10s\"\n", redis.address());
+    let gateways = start(2, |_| Setup::config(LARDER, &filled(&format!("@site@{remote}"), &origin)));
     assert!(ask(&mut client(&gateways[0], 1), "usual", 20));
     is_written(&gateways[0]);
     let mut greedy = client(&gateways[1], 2);

@@ -7,25 +7,23 @@ use std::sync::{Arc, Mutex};
 
 use testkit::{Exchange, Response};
 
-/// What an origin server has under every target.
+/// The content that an origin server has under every target.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     pub(crate) body: Vec<u8>,
-    /// With its quotes; empty: none.
+    /// With its quotes.
     pub(crate) etag: &'static str,
     /// Field lines with their ends.
     pub(crate) fields: &'static str,
     pub(crate) on_range: OnRange,
 }
 
-/// What the origin server makes of `Range`.
+/// The way of the origin server with `Range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnRange {
-    /// What the specification says.
+    /// That of the specification.
     Answer,
     Ignore,
-    /// 206 whatever `If-Range` says.
-    DespiteIfRange,
     /// At most 10 bytes at once.
     TenBytes,
     /// Half of what is announced, then the connection closes.
@@ -53,47 +51,34 @@ pub(crate) fn hundred() -> Vec<u8> {
 /// Answers a request for a resource.
 pub(crate) fn answer(exchange: &mut Exchange<'_>, resource: &Resource) {
     let content = resource.lock().expect("no holder of this lock panics").clone();
-    let mut fields = content.fields.to_owned();
-    if !content.etag.is_empty() {
-        fields.push_str(&format!("ETag: {}\r\n", content.etag));
-    }
-    let is_known = !content.etag.is_empty() && exchange.request.field("if-none-match") == content.etag;
-    if is_known {
+    let mut fields = format!("{}ETag: {}\r\n", content.fields, content.etag);
+    if exchange.request.field("if-none-match") == content.etag {
         exchange.head("304 Not Modified", &fields);
         return;
     }
     let if_range = exchange.request.field("if-range").to_owned();
-    let is_current = if_range.is_empty() || if_range == content.etag || is_date_of(&if_range, &fields);
+    let is_current = if_range.is_empty() || if_range == content.etag;
     let range = exchange.request.field("range").to_owned();
-    let heeded = match content.on_range {
-        OnRange::Answer | OnRange::TenBytes | OnRange::Half => is_current,
-        OnRange::DespiteIfRange => true,
-        OnRange::Ignore => false,
-    };
-    if range.is_empty() || !heeded {
-        exchange.respond("200 OK", &fields, &content.body);
-        return;
+    let (mut status, mut body) = ("200 OK", &content.body[..]);
+    if !range.is_empty() && is_current && content.on_range != OnRange::Ignore {
+        let length = body.len();
+        let Some(mut part) = part_of(&range, length) else {
+            let fields = format!("Content-Range: bytes */{length}\r\n");
+            exchange.respond("416 Range Not Satisfiable", &fields, "");
+            return;
+        };
+        if content.on_range == OnRange::TenBytes {
+            part.end = part.end.min(part.start + 10);
+        }
+        fields.push_str(&format!("Content-Range: bytes {}-{}/{length}\r\n", part.start, part.end - 1));
+        (status, body) = ("206 Partial Content", &content.body[part]);
     }
-    let length = content.body.len();
-    let Some(mut part) = part_of(&range, length) else {
-        exchange.respond("416 Range Not Satisfiable", &format!("Content-Range: bytes */{length}\r\n"), "");
-        return;
-    };
-    if content.on_range == OnRange::TenBytes {
-        part.end = part.end.min(part.start + 10);
-    }
-    fields.push_str(&format!("Content-Range: bytes {}-{}/{length}\r\n", part.start, part.end - 1));
-    let body = &content.body[part];
     if content.on_range == OnRange::Half {
         fields.push_str(&format!("Content-Length: {}\r\n", body.len()));
-        exchange.head("206 Partial Content", &fields).send(&body[..body.len() / 2]).close();
-        return;
+        exchange.head(status, &fields).send(&body[..body.len() / 2]).close();
+    } else {
+        exchange.respond(status, &fields, body);
     }
-    exchange.respond("206 Partial Content", &fields, body);
-}
-
-fn is_date_of(if_range: &str, fields: &str) -> bool {
-    fields.contains(&format!("Last-Modified: {if_range}\r\n"))
 }
 
 /// The one range of a `Range`.
@@ -107,8 +92,7 @@ pub(crate) fn part_of(range: &str, length: usize) -> Option<Range<usize>> {
     (part.start < part.end).then_some(part)
 }
 
-/// What came, in short: `10-19/100` for a part, `whole` for all of `body`, else the status code. Bytes that aren't
-/// those of `body` fail the test.
+/// Says what came: `10-19/100` for a part, `whole` for all of `body`, else the status code. Bytes that aren't those of `body` fail the test.
 #[track_caller]
 pub(crate) fn extent(response: &Response, body: &[u8]) -> String {
     match response.status() {

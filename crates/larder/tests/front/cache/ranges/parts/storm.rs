@@ -6,10 +6,10 @@ use std::thread;
 
 use testkit::{End, Exchange, Larder, Random, Response, ScriptedOrigin, Setup, wait};
 
-use super::part_of;
+use super::{Content, OnRange, answer, part_of};
 
 const BYTES: usize = 700_000;
-const VERSIONS: usize = 4;
+const TAGS: [&str; 4] = ["\"0\"", "\"1\"", "\"2\"", "\"3\""];
 const CLIENTS: u64 = 6;
 const REQUESTS: usize = 120;
 
@@ -32,7 +32,7 @@ pub(crate) struct Ends {
 impl Storm {
     /// Runs it in front of the binary.
     pub(crate) fn run(binary: &str) -> Ends {
-        let bodies = (0..VERSIONS as u64).map(|seed| Random::new(seed).bytes(BYTES)).collect();
+        let bodies = (0..TAGS.len() as u64).map(|seed| Random::new(seed).bytes(BYTES)).collect();
         let storm = Arc::new(Self { bodies, current: AtomicUsize::new(0), answers: AtomicUsize::new(0) });
         let served = Arc::clone(&storm);
         let origin = ScriptedOrigin::start(move |exchange| served.answer(exchange));
@@ -44,39 +44,24 @@ impl Storm {
         thread::scope(|scope| {
             let clients: Vec<_> =
                 (0..CLIENTS).map(|seed| scope.spawn(move || storm.client(larder, seed))).collect();
-            clients.into_iter().map(|client| client.join().expect("the client is content")).fold(
-                Ends::default(),
-                |sum, ends| Ends {
-                    complete: sum.complete + ends.complete,
-                    broken: sum.broken + ends.broken,
-                    hits: sum.hits + ends.hits,
-                    assembled: sum.assembled + ends.assembled,
-                },
-            )
+            let all = clients.into_iter().map(|client| client.join().expect("the client is content"));
+            all.reduce(|sum, ends| Ends {
+                complete: sum.complete + ends.complete,
+                broken: sum.broken + ends.broken,
+                hits: sum.hits + ends.hits,
+                assembled: sum.assembled + ends.assembled,
+            })
+            .expect("there are clients")
         })
     }
 
     /// Every ninth answer breaks off.
     fn answer(&self, exchange: &mut Exchange<'_>) {
         let version = self.current.load(Ordering::Acquire);
-        let (body, tag) = (&self.bodies[version], format!("\"{version}\""));
-        let if_range = exchange.request.field("if-range");
-        let is_current = if_range.is_empty() || if_range == tag;
-        let part = part_of(exchange.request.field("range"), BYTES).filter(|_| is_current);
-        let mut fields = format!("Cache-Control: max-age=60\r\nETag: {tag}\r\n");
-        let (status, content) = match part {
-            Some(part) => {
-                fields.push_str(&format!("Content-Range: bytes {}-{}/{BYTES}\r\n", part.start, part.end - 1));
-                ("206 Partial Content", &body[part])
-            }
-            None => ("200 OK", &body[..]),
-        };
-        if self.answers.fetch_add(1, Ordering::AcqRel) % 9 == 8 {
-            fields.push_str(&format!("Content-Length: {}\r\n", content.len()));
-            exchange.head(status, &fields).send(&content[..content.len() / 2]).close();
-        } else {
-            exchange.respond(status, &fields, content);
-        }
+        let breaks = self.answers.fetch_add(1, Ordering::AcqRel) % 9 == 8;
+        let on_range = if breaks { OnRange::Half } else { OnRange::Answer };
+        let content = Content { etag: TAGS[version], on_range, ..Content::new(self.bodies[version].clone()) };
+        answer(exchange, &content.shared());
     }
 
     fn client(&self, larder: &Larder, seed: u64) -> Ends {
@@ -101,7 +86,7 @@ impl Storm {
         ends
     }
 
-    /// Whatever comes is of the version that its tag names, and of that the bytes that it says.
+    /// All bytes are of the version that the tag names, and of the place that the response says.
     fn check(&self, response: &Response, fields: &str, ends: &mut Ends) {
         let what = format!("{fields:?} -> {:?} {:?}", response.head, response.end);
         let version: usize = response.field("etag").trim_matches('"').parse().expect(&what);
@@ -130,5 +115,5 @@ impl Storm {
 }
 
 fn next(version: usize) -> Option<usize> {
-    Some((version + 1) % VERSIONS)
+    Some((version + 1) % TAGS.len())
 }
