@@ -16,23 +16,11 @@ fn passing_interims(origin: &ScriptedOrigin, word: &str) -> Larder {
     Setup::config(LARDER, &config).start()
 }
 
-/// Sends what it got back: method, body and trailers; chunked if the request was.
-fn echo() -> ScriptedOrigin {
-    ScriptedOrigin::start(|exchange| {
-        exchange.read_body();
-        let body = exchange.request.body.clone();
-        match exchange.request.head.fields.has("transfer-encoding") {
-            true => exchange.chunked_head("").chunk(body).last_chunk(""),
-            false => exchange.respond("200 OK", "", body),
-        };
-    })
-}
-
 //= RFC 9112 section 9.3: persistence
 //= RFC 9112 section 9.3: an HTTP/1.0 client must be told that the connection stays
 //= RFC 9112 section 6.1: no Transfer-Encoding to HTTP/1.0
 #[test]
-fn http_1_0_clients() {
+fn http_1_0_clients_get_no_chunks() {
     let origin = ScriptedOrigin::start(|exchange| {
         match exchange.request.target() {
             "/length" => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "hello"),
@@ -44,11 +32,7 @@ fn http_1_0_clients() {
         client.send(format!("GET {target} HTTP/1.0\r\nHost: a\r\n{fields}\r\n"));
         let response = client.response();
         assert_eq!(response.text(), "hello");
-        assert!(
-            !response.head.fields.has("transfer-encoding"),
-            "HTTP/1.0 has no chunks: {:?}",
-            response.head
-        );
+        assert!(!response.head.fields.has("transfer-encoding"), "it has no chunks: {:?}", response.head);
         response
     };
     for _ in 0..2 {
@@ -67,21 +51,17 @@ fn http_1_0_clients() {
 
 //= RFC 9112 section 6.3: a response ended by the close of the connection
 #[test]
-fn http_1_0_origins() {
+fn a_body_of_an_http_1_0_origin_is_stored() {
     let origin = ScriptedOrigin::start(|exchange| {
         exchange.send("HTTP/1.0 200 OK\r\nCache-Control: max-age=60\r\n\r\nhello").close();
     });
     let larder = Setup::origin(LARDER, &origin.url()).arguments(&["--profile", "rfc9111"]).start();
-    let mut client = larder.client();
     for hit in [false, true] {
-        let response = client.get("/");
-        assert_eq!(
-            (response.text().as_str(), response.end, response.is_hit()),
-            ("hello", End::Complete, hit)
-        );
+        let response = larder.get("/");
+        let found = (response.text(), response.end, response.is_hit());
+        assert_eq!(found, ("hello".to_owned(), End::Complete, hit));
+        assert_eq!(response.head.fields.joined("via"), "1.0 larder", "the version that was received");
     }
-    let via = client.get("/").head.fields.joined("via");
-    assert_eq!(via, "1.0 larder", "the version that was received");
 }
 
 //= RFC 9112 section 9.6: close is obeyed
@@ -99,22 +79,7 @@ fn connection_close_is_obeyed_on_hits_and_misses() {
     }
 }
 
-/// A client may say that it sends nothing more, and still wants its answer.
-#[test]
-fn half_closed_clients_get_their_answer() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        exchange.delay_ms(50).respond("200 OK", "Cache-Control: max-age=60\r\n", "hello");
-    });
-    let larder = in_front_of(&origin);
-    for hit in [false, true] {
-        let mut client = larder.client();
-        client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n").finish_sending();
-        let response = client.response();
-        assert_eq!((response.text().as_str(), response.is_hit()), ("hello", hit));
-    }
-}
-
-/// The same for a body that comes for this client alone, after the client closed its side.
+/// A client may say that it sends nothing more while its private body comes.
 //= RFC 9112 section 9.6: a client may close its sending side and go on reading
 #[test]
 fn half_closed_clients_get_the_rest_of_a_private_body() {
@@ -150,58 +115,30 @@ fn pipelined_requests_are_answered_in_order() {
     let larder = in_front_of(&origin);
     larder.get("/stored");
     let targets = ["/slow/1", "/stored", "/2", "/stored", "/stored", "/slow/3", "/stored"];
-    let request = |target: &&str| format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n");
-    let all: String = targets.iter().map(request).collect();
+    let request = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    let all: String = targets.map(request).concat();
     let mut client = larder.client();
-    client.send(&all);
-    let bodies: Vec<String> = targets.iter().map(|_| client.response().text()).collect();
-    assert_eq!(bodies, targets);
-
-    // The same with a byte at a time: no boundary of a read is a boundary of a message.
+    let check = |client: &mut Client| assert_eq!(targets.map(|_| client.response().text()), targets);
+    check(client.send(&all));
+    // A byte at a time: no boundary of a read is a boundary of a message.
     for byte in all.bytes() {
         client.send([byte]);
     }
-    let bodies: Vec<String> = targets.iter().map(|_| client.response().text()).collect();
-    assert_eq!(bodies, targets);
-}
-
-#[test]
-fn a_thousand_pipelined_hits() {
-    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "x".repeat(1000));
-    let larder = in_front_of(&origin);
-    larder.get("/");
-    let mut client = larder.client();
-    client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n".repeat(1000));
+    check(&mut client);
+    client.send(request("/stored").repeat(1000));
     for _ in 0..1000 {
         let response = client.response();
-        assert!(response.is_hit() && response.body.len() == 1000);
+        assert!(response.is_hit() && response.body == b"/stored");
     }
-}
-
-//= RFC 9110 section 10.1.1: Expect
-#[test]
-fn expect_100_continue() {
-    let origin = echo();
-    let larder = in_front_of(&origin);
-    for framing in ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
-        let mut client = larder.client();
-        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n{framing}\r\n"));
-        assert_eq!(client.head().status(), 100);
-        client.send(if framing.contains("chunked") { "5\r\nhello\r\n0\r\n\r\n" } else { "hello" });
-        assert_eq!(client.response().text(), "hello", "{framing}");
-    }
-    let mut refused = larder.client();
-    refused.send(format!(
-        "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
-        1_u64 << 40
-    ));
-    let response = refused.response();
-    assert_eq!((response.status(), response.interim.len()), (413, 0), "nobody asked for that body");
 }
 
 #[test]
 fn request_bodies_arrive_unchanged() {
-    let origin = echo();
+    // The body comes back as it arrives.
+    let origin = ScriptedOrigin::start(|exchange| {
+        let body = exchange.read_body().to_vec();
+        exchange.respond("200 OK", "", body);
+    });
     let larder = in_front_of(&origin);
     let mut random = testkit::Random::new(7);
     let mut client = larder.client();
@@ -209,88 +146,53 @@ fn request_bodies_arrive_unchanged() {
         let body = random.bytes(size);
         let head = "POST / HTTP/1.1\r\nHost: a\r\n";
         client.send(format!("{head}Content-Length: {size}\r\n\r\n")).send(&body);
-        let response = client.response();
-        assert!(response.body == body, "Content-Length: {size}, status {}", response.status());
-
+        assert!(client.response().body == body, "Content-Length: {size}");
         client.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n"));
         for piece in body.chunks(size / 3 + 1) {
             client.send(format!("{:x};x=y\r\n", piece.len())).send(piece).send("\r\n");
         }
         client.send("0\r\n\r\n");
-        let response = client.response();
-        assert!(response.body == body, "chunked: {size}, status {}", response.status());
+        assert!(client.response().body == body, "chunked: {size}");
     }
 }
 
+/// `forwarded_fields` has the trailers of requests.
 //= RFC 9110 section 6.5.1: trailers only to clients that said TE: trailers
 //= RFC 9111 section 3.1: trailer fields are stored apart or discarded
 //= RFC 9110 section 10.1.4: TE: trailers
-//= RFC 9110 section 6.5.1: limitations on use of trailers
-//= RFC 9112 section 7.1.2: chunked trailer section
 #[test]
-fn trailers_travel_both_ways() {
+fn trailers_reach_clients_that_take_them() {
     let origin = ScriptedOrigin::start(|exchange| {
-        exchange.read_body();
         let fields = "Cache-Control: max-age=60\r\nTrailer: X-Sum\r\n";
         exchange.chunked_head(fields).chunk("hello").last_chunk("X-Sum: 42\r\n");
     });
     let larder = in_front_of(&origin);
-    for (target, trailer) in [("/a", Some("42")), ("/b", None)] {
-        let fields = if trailer.is_some() { "TE: trailers\r\nConnection: TE\r\n" } else { "" };
-        let mut client = larder.client();
-        let response = client.ask("GET", target, fields);
+    for (target, fields, trailer) in
+        [("/a", "TE: trailers\r\nConnection: TE\r\n", Some("42")), ("/b", "", None)]
+    {
+        let response = larder.ask("GET", target, fields);
         let got = (response.text(), response.trailers.one("x-sum"));
         assert_eq!(got, ("hello".to_owned(), trailer), "{:?}", response.head);
         assert_eq!(response.field("trailer"), "X-Sum");
-        // A cache may leave trailer fields out of what it stores, and announces none then; the body is whole either way.
-        let hit = client.ask("GET", target, fields);
+        // The stored response has no trailer, and announces none.
+        let hit = larder.ask("GET", target, fields);
         assert_eq!((hit.text().as_str(), hit.head.fields.has("trailer")), ("hello", false), "{:?}", hit.head);
     }
-    let mut client = larder.client();
-    client.send("POST /up HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Up\r\n\r\n");
-    client.send("2\r\nhi\r\n0\r\nX-Up: 7\r\nContent-Length: 3\r\n\r\n");
-    assert_eq!(client.response().status(), 200);
-    let received = origin.last("/up");
-    assert_eq!((received.body.as_slice(), received.trailers.one("x-up")), (&b"hi"[..], Some("7")));
-    assert!(
-        !received.trailers.has("content-length"),
-        "a framing field is no trailer: {:?}",
-        received.trailers
-    );
 }
 
+/// `stored-fields.json` has the fields of responses.
 //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
 //= RFC 9110 section 7.6.1: known connection-specific fields are removed
 //= RFC 9110 section 5.1: unrecognized fields are forwarded
 #[test]
-fn hop_by_hop_fields_stop_here() {
-    const HOP: [&str; 7] = [
-        "x-mine",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "upgrade",
-        "proxy-authenticate",
-        "transfer-encoding",
-    ];
-    let origin = ScriptedOrigin::start(|exchange| {
-        let fields = "Connection: x-mine\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\nX-Kept: 1\r\n\
-                      Proxy-Connection: keep-alive\r\nCache-Control: max-age=60\r\n";
-        exchange.respond("200 OK", fields, "x");
-    });
-    let larder = in_front_of(&origin);
+fn hop_by_hop_fields_of_requests_stop_here() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "x");
     let fields = "Connection: keep-alive, X-Mine\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\nTE: gzip\r\n\
                   Proxy-Connection: keep-alive\r\nX-Kept: 1\r\n";
-    for _ in 0..2 {
-        let response = larder.ask("GET", "/", fields);
-        assert_eq!(response.field("x-kept"), "1");
-        for name in HOP {
-            assert!(!response.head.fields.has(name), "{name} reached the client: {:?}", response.head);
-        }
-    }
+    in_front_of(&origin).ask("GET", "/", fields);
     let received = origin.last("/");
     assert_eq!(received.field("x-kept"), "1");
-    for name in HOP {
+    for name in ["x-mine", "keep-alive", "proxy-connection", "te"] {
         assert!(!received.head.fields.has(name), "{name} reached the origin: {:?}", received.head);
     }
 }
@@ -300,10 +202,7 @@ fn hop_by_hop_fields_stop_here() {
 fn connection_cannot_remove_what_the_gateway_says() {
     let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "x");
     let larder = in_front_of(&origin);
-    for name in ["X-Forwarded-For", "Via", "CDN-Loop", "Forwarded"] {
-        let refused = larder.ask("GET", "/", &format!("Connection: close, {name}\r\n"));
-        assert_eq!(refused.status(), 400, "{name}");
-    }
+    assert_eq!(larder.ask("GET", "/", "Connection: close, X-Forwarded-For\r\n").status(), 400);
     larder.ask("GET", "/", "Connection: close, X-Own\r\n");
     let received = origin.last("/");
     for name in ["x-forwarded-for", "via", "host", "forwarded"] {
@@ -315,76 +214,28 @@ fn connection_cannot_remove_what_the_gateway_says() {
 //= RFC 7239 section 4: Forwarded
 //= RFC 9110 section 7.6.3: Via in responses
 #[test]
-fn the_way_of_a_request_is_described_by_those_who_are_trusted() {
+fn a_stranger_does_not_describe_the_way_of_its_request() {
     let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\nVia: 1.1 inner\r\n", "x");
     let claims = "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: evil.example\r\n\
                   Forwarded: for=6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nVia: 1.1 outer\r\n";
-    let larder = in_front_of(&origin);
-    let response = larder.ask("GET", "/", claims);
+    let response = in_front_of(&origin).ask("GET", "/", claims);
     assert_eq!(response.head.fields.joined("via"), "1.1 inner, 1.1 larder");
     let received = origin.last("/");
-    assert_eq!(received.head.fields.joined("x-forwarded-for"), "127.0.0.1");
-    assert_eq!(received.head.fields.joined("x-forwarded-proto"), "http");
-    assert_eq!(received.head.fields.joined("x-forwarded-host"), "test.example");
-    assert_eq!(received.head.fields.joined("via"), "1.1 outer, 1.1 larder");
-    let forwarded = received.head.fields.joined("forwarded");
-    assert!(forwarded.contains("for=127.0.0.1") && !forwarded.contains("6.6.6.6"), "{forwarded}");
-    assert!(!received.head.fields.has("x-real-ip"));
-
-    let trusting = "trusted_proxies = [\"127.0.0.0/8\"]\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
-    let larder = Setup::config(LARDER, &trusting.replace("@origin@", &origin.url())).start();
-    larder.ask("GET", "/trusted", claims);
-    let received = origin.last("/trusted");
-    assert_eq!(received.head.fields.joined("x-forwarded-for"), "6.6.6.6, 127.0.0.1");
-    assert_eq!(received.head.fields.joined("x-forwarded-proto"), "https");
-    assert_eq!(received.head.fields.joined("x-forwarded-host"), "evil.example");
-    let forwarded = received.head.fields.joined("forwarded");
-    let way = "host=\"evil.example\";proto=https";
-    assert_eq!(forwarded, format!("for=6.6.6.6;{way}, for=127.0.0.1;{way}"));
-}
-
-//= RFC 9110 section 15.2: informational responses
-//= RFC 9110 section 15.2: no 1xx to HTTP/1.0 clients
-//= RFC 8297 section 2: 103 says nothing about the final response
-//= RFC 8297 section 3: 103 only for clients that know it
-#[test]
-fn interim_responses_come_before_the_final_one() {
-    let gate = Gate::new();
-    let seen = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        exchange.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
-        exchange.send("HTTP/1.1 102 Processing\r\n\r\n");
-        seen.pass();
-        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "final");
-    });
-    let larder = passing_interims(&origin, "all");
-    let mut client = larder.client();
-    client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n");
-    let early = client.head();
-    assert_eq!((early.status(), early.fields.one("link")), (103, Some("</a.css>; rel=preload")));
-    assert_eq!(client.head().status(), 102);
-    gate.open();
-    let response = client.response();
-    assert_eq!((response.status(), response.text().as_str()), (200, "final"));
-    assert!(client.get("/").is_hit());
-
-    let mut old = larder.client();
-    old.send("GET /old HTTP/1.0\r\nHost: test.example\r\n\r\n");
-    let response = old.response();
-    assert_eq!((response.status(), response.interim.len()), (200, 0), "HTTP/1.0 knows no interim responses");
-}
-
-/// Who waits for another request's forward gets its hints, but not its cookies.
-#[test]
-fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
-    for (word, leader, waiter) in
-        [("all", &[true, false][..], &[false][..]), ("http2", &[], &[]), ("off", &[], &[])]
-    {
-        check_waiting_for_hints(word, leader, waiter);
+    for (name, value) in [
+        ("x-forwarded-for", "127.0.0.1"),
+        ("x-forwarded-proto", "http"),
+        ("x-forwarded-host", "test.example"),
+        ("via", "1.1 outer, 1.1 larder"),
+        ("forwarded", "for=127.0.0.1;host=\"test.example\";proto=http"),
+        ("x-real-ip", ""),
+    ] {
+        assert_eq!(received.head.fields.joined(name), value, "{name}");
     }
 }
 
-fn check_waiting_for_hints(word: &str, of_leader: &[bool], of_waiter: &[bool]) {
+/// A client that waits for another request's forward gets its hints, but not its cookies.
+#[test]
+fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
     let gate = Gate::new();
     let released = gate.clone();
     let origin = ScriptedOrigin::start(move |exchange| {
@@ -393,7 +244,7 @@ fn check_waiting_for_hints(word: &str, of_leader: &[bool], of_waiter: &[bool]) {
         exchange.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
         exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "final");
     });
-    let larder = passing_interims(&origin, word);
+    let larder = passing_interims(&origin, "all");
     let request = "GET / HTTP/1.1\r\nHost: test.example\r\n\r\n";
     let (mut leader, mut waiter) = (larder.client(), larder.client());
     leader.send(request);
@@ -405,8 +256,8 @@ fn check_waiting_for_hints(word: &str, of_leader: &[bool], of_waiter: &[bool]) {
         let fields = response.interim.iter().map(|head| head.fields.has("set-cookie"));
         fields.collect::<Vec<_>>()
     };
-    assert_eq!(early(&leader.response()), of_leader, "{word}");
-    assert_eq!(early(&waiter.response()), of_waiter, "{word}");
+    assert_eq!(early(&leader.response()), [true, false]);
+    assert_eq!(early(&waiter.response()), [false]);
 }
 
 /// Many clients of HTTP/1.1 take the first response for the final one.
@@ -434,37 +285,27 @@ fn interim_responses_reach_who_can_take_them() {
     check(&passing_interims(&origin, "off"), &[100], &[100]);
 }
 
-/// A head over both protocols.
-struct BothWays {
-    fields: usize,
-    crumbs: usize,
-    crumb_bytes: usize,
-    status: &'static str,
-}
-
-/// What is too much, is so over HTTP/1.1 and HTTP/2 alike: crumbs are one line, and HTTP/2 counts 32 bytes for each.
+/// A head that is too large is so over HTTP/1.1 and HTTP/2 alike: crumbs are one line, and HTTP/2 counts 32 bytes for each.
 //= RFC 9113 section 8.2.3: cookie crumbs are joined before they reach anything but HTTP/2
 #[test]
 fn heads_have_the_same_limits_over_both_protocols() {
-    const CASES: [BothWays; 8] = [
-        BothWays { fields: 20, crumbs: 90, crumb_bytes: 10, status: "200" },
-        BothWays { fields: 99, crumbs: 0, crumb_bytes: 0, status: "200" },
-        BothWays { fields: 100, crumbs: 0, crumb_bytes: 0, status: "431" },
-        BothWays { fields: 98, crumbs: 300, crumb_bytes: 10, status: "200" },
-        BothWays { fields: 99, crumbs: 2, crumb_bytes: 10, status: "431" },
-        BothWays { fields: 0, crumbs: 900, crumb_bytes: 12, status: "200" },
-        BothWays { fields: 0, crumbs: 300, crumb_bytes: 40, status: "200" },
-        BothWays { fields: 0, crumbs: 200, crumb_bytes: 100, status: "431" },
-    ];
     let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "ok");
     let url = origin.url();
     let config =
         format!("[limits]\nhead_bytes_max = \"16KiB\"\n[[site]]\nname = \"a\"\norigin = \"{url}\"\n");
     let larder = Setup::config(LARDER, &config).start();
-    for case in CASES {
-        let crumbs: Vec<_> =
-            (0..case.crumbs).map(|number| format!("{number:0>width$}", width = case.crumb_bytes)).collect();
-        let fields = (0..case.fields).map(|number| format!("x-{number}: 1"));
+    for (fields, crumbs, crumb_bytes, expected) in [
+        (20, 90, 10, "200"),
+        (99, 0, 0, "200"),
+        (100, 0, 0, "431"),
+        (98, 300, 10, "200"),
+        (99, 2, 10, "431"),
+        (0, 900, 12, "200"),
+        (0, 300, 40, "200"),
+        (0, 200, 100, "431"),
+    ] {
+        let crumbs: Vec<_> = (0..crumbs).map(|number| format!("{number:0>crumb_bytes$}")).collect();
+        let fields = (0..fields).map(|number| format!("x-{number}: 1"));
         let joined = (!crumbs.is_empty()).then(|| format!("cookie: {}", crumbs.join("; ")));
         let as_crumbs = crumbs.iter().map(|crumb| format!("cookie: {crumb}"));
         let ways: [(&str, Vec<String>); 2] = [
@@ -476,10 +317,9 @@ fn heads_have_the_same_limits_over_both_protocols() {
             let unsaid = ["-H", "User-Agent:", "-H", "Accept:"];
             let lines: Vec<&str> = lines.iter().flat_map(|line| ["-H", line]).collect();
             let status = run("curl", [&usual[..], &unsaid, &lines, &[&larder.url("/")]].concat()).text();
-            let (fields, crumbs) = (case.fields, case.crumbs);
-            assert_eq!(status, case.status, "{fields} fields and {crumbs} crumbs by {version}");
+            assert_eq!(status, expected, "{} fields, {} crumbs by {version}", fields.len(), crumbs.len());
         }
-        if case.status == "200" {
+        if expected == "200" {
             assert_eq!(origin.last("/").field("cookie"), crumbs.join("; "));
         }
     }
@@ -488,44 +328,26 @@ fn heads_have_the_same_limits_over_both_protocols() {
     assert_eq!(refused, [4.0, 2.0]);
 }
 
-/// Many hints: some reach the client, the final response does, and nothing of them is stored.
+/// A hundred hints are passed on; more are a failure, with or without a final response behind them.
 //= RFC 9110 section 15.2: informational responses
 #[test]
 fn interim_responses_are_bounded() {
     let origin = ScriptedOrigin::start(|exchange| {
-        let cc = if exchange.request.target() == "/stored" { "max-age=60" } else { "no-store" };
-        for number in 0..100 {
-            exchange.send(format!("HTTP/1.1 103 Early Hints\r\nLink: </{number}>\r\n\r\n"));
+        let target = exchange.request.target().to_owned();
+        let hint = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
+        exchange.send(hint.repeat(if target == "/late" { 101 } else { 100 }));
+        while target == "/endless" && !exchange.is_broken() {
+            exchange.send(hint.repeat(1000));
         }
-        exchange.respond("200 OK", &format!("Cache-Control: {cc}\r\n"), "final");
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "final");
     });
     let larder = passing_interims(&origin, "all");
-    for target in ["/stored", "/private"] {
-        let response = larder.get(target);
-        assert_eq!((response.status(), response.text().as_str()), (200, "final"), "{target}");
-        let first = response.interim.first().and_then(|head| head.fields.one("link"));
-        assert_eq!(first, Some("</0>"), "{target}");
-        assert!(!response.head.fields.has("link"), "{:?}", response.head);
-    }
-    let hit = larder.get("/stored");
+    let response = larder.get("/");
+    assert_eq!((response.status(), response.text().as_str()), (200, "final"));
+    assert!(!response.interim.is_empty() && !response.head.fields.has("link"), "{:?}", response.head);
+    let hit = larder.get("/");
     assert!(hit.is_hit() && hit.interim.is_empty(), "{:?}", hit.interim);
-}
-
-/// Field bug: as long as there was more to read, no time limit ended the request, and nothing was wrong with its server.
-#[test]
-fn interim_responses_without_end_are_a_failure() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        let is_late = exchange.request.target() == "/late";
-        if is_late {
-            exchange.send("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(101));
-            exchange.respond("200 OK", "", "final");
-        }
-        while !is_late && !exchange.is_broken() {
-            exchange.send("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000));
-        }
-    });
-    let larder = in_front_of(&origin);
-    for (target, count) in [("/", 1.0), ("/late", 2.0)] {
+    for (target, count) in [("/endless", 1.0), ("/late", 2.0)] {
         let response = larder.get(target);
         let told = "larder; fwd=uri-miss; detail=interim-responses-max";
         assert_eq!((response.status(), &response.cache_status()[..]), (502, told), "{target}");
@@ -561,7 +383,7 @@ fn an_unexpected_100_is_passed_on() {
     assert_eq!((response.text().as_str(), response.interim.len()), ("final", 0), "{:?}", response.interim);
 }
 
-/// Clients that wait for one forward: all of them get its interim responses, also who came after they did.
+/// Clients that wait for one forward all get its interim responses, before the final one, also those that come later.
 #[test]
 fn interim_responses_reach_everybody_who_waits() {
     let gate = Gate::new();
@@ -584,7 +406,6 @@ fn interim_responses_reach_everybody_who_waits() {
     assert_eq!(origin.total(), 1);
 }
 
-/// A WebSocket frame with this text, masked as clients do.
 fn masked_frame(text: &str) -> Vec<u8> {
     let mask = [1, 2, 3, 4];
     let length = u8::try_from(text.len()).expect("a short text");
@@ -609,10 +430,8 @@ fn a_websocket_echoes_through_the_gateway() {
             let length = header[1] & 0x7f;
             let (mask, text) = (exchange.read_exact(4), exchange.read_exact(length.into()));
             let (mask, text) = (mask.expect("a mask"), text.expect("a text"));
-            exchange.send([0x81, length]);
-            exchange.send(
-                text.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect::<Vec<_>>(),
-            );
+            let plain = text.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask);
+            exchange.send([0x81, length]).send(plain.collect::<Vec<_>>());
         }
     });
     let larder = in_front_of(&origin);
@@ -621,10 +440,8 @@ fn a_websocket_echoes_through_the_gateway() {
     let head = client.head();
     assert_eq!(head.status(), 101, "{head:?}");
     assert_eq!(head.fields.one("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
-    assert!(
-        head.fields.lists("upgrade", "websocket") && head.fields.lists("connection", "upgrade"),
-        "{head:?}"
-    );
+    assert!(head.fields.lists("upgrade", "websocket"), "{head:?}");
+    assert!(head.fields.lists("connection", "upgrade"), "{head:?}");
     for text in ["hello", "again", "and a third one"] {
         client.send(masked_frame(text));
         let header = client.bytes(2);
@@ -653,7 +470,7 @@ fn a_tunnel_loses_no_early_bytes() {
 /// Field bug (upgrade-before-101): the gateway made a tunnel before the origin agreed, so the next request on the
 /// connection went to the origin unseen.
 #[test]
-fn upgrade_before_101() {
+fn a_tunnel_does_not_begin_before_101() {
     let origin = ScriptedOrigin::start(|exchange| {
         let target = exchange.request.target().to_owned();
         exchange.respond("200 OK", "Cache-Control: no-store\r\n", target);
@@ -672,22 +489,23 @@ fn upgrade_before_101() {
 
 /// A tunnel is for the protocol that the client offered: for another one, client and origin would not mean the same.
 //= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
+//= RFC 9110 section 15.2.2: 101 only answers a request that asked for an upgrade
+//= RFC 9110 section 15.6.3: 502
 #[test]
 fn a_101_for_a_protocol_that_nobody_offered_is_no_tunnel() {
-    for (chosen, expected) in [
-        ("Upgrade: WebSocket\r\n", 101),
-        ("Upgrade: h2c\r\n", 502),
-        ("Upgrade: websocket, x\r\n", 502),
-        ("", 502),
+    for (request, chosen, expected) in [
+        (UPGRADE, "Upgrade: WebSocket\r\n", 101),
+        (UPGRADE, "Upgrade: h2c\r\n", 502),
+        (UPGRADE, "Upgrade: websocket, x\r\n", 502),
+        (UPGRADE, "", 502),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "Upgrade: websocket\r\n", 502),
     ] {
         let origin = ScriptedOrigin::start(move |exchange| {
             let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n";
             exchange.send(format!("{head}{chosen}\r\n")).close();
         });
         let larder = in_front_of(&origin);
-        let mut client = larder.client();
-        client.send(UPGRADE);
-        assert_eq!(client.head().status(), expected, "{chosen}");
+        assert_eq!(larder.client().send(request).head().status(), expected, "{chosen}");
     }
 }
 
@@ -695,52 +513,33 @@ fn a_101_for_a_protocol_that_nobody_offered_is_no_tunnel() {
 /// every request goes by the gateway unseen. It is ignored: HTTP/2 in clear starts with its preface.
 //= RFC 9113 section 3.1: h2c is obsolete
 #[test]
-fn h2c_smuggling() {
+fn an_upgrade_to_h2c_is_no_tunnel() {
     let origin = ScriptedOrigin::start(|exchange| {
         let upgrade = exchange.request.head.fields.joined("upgrade").to_ascii_lowercase();
+        let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n";
         match upgrade.contains("h2c") {
-            true => exchange
-                .send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"),
+            true => exchange.send(switched),
             false => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "plain"),
         };
     });
     let larder = in_front_of(&origin);
+    let settings = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQC\r\n";
     for (fields, forwarded) in [
-        (
-            "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n",
-            1,
-        ),
+        (settings, 1),
         ("Connection: Upgrade\r\nUpgrade: H2C\r\n", 1),
         ("Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n", 2),
         ("Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n", 3),
     ] {
         let response = larder.ask("GET", "/", fields);
         assert_eq!((response.status(), response.text().as_str()), (200, "plain"), "{fields:?}");
-        assert_eq!(
-            origin.total(),
-            forwarded,
-            "without another protocol it is like any other request: {fields:?}"
-        );
+        assert_eq!(origin.total(), forwarded, "h2c alone is like any other request: {fields:?}");
     }
     assert!(origin.received().iter().all(|request| !request.head.fields.has("http2-settings")));
 }
 
-/// An upgrade that nobody asked for is no tunnel.
-//= RFC 9110 section 15.2.2: 101 only answers a request that asked for an upgrade
-//= RFC 9110 section 15.6.3: 502
-#[test]
-fn a_101_without_an_upgrade_request_is_a_bad_response() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        exchange
-            .send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
-            .close();
-    });
-    assert_eq!(in_front_of(&origin).get("/").status(), 502);
-}
-
 /// Field bug (hit-drains-body): a hit left the request's body on the connection, where it was read as a request.
 #[test]
-fn hit_drains_body() {
+fn a_hit_reads_the_body_of_its_request() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "stored");
     let larder = in_front_of(&origin);
     larder.get("/");
@@ -757,9 +556,9 @@ fn hit_drains_body() {
     assert_eq!(origin.count("/smuggled"), 0);
 }
 
-/// Field bug (second-range-on-keepalive): what a range request left behind changed the next one.
+/// Field bug: the rest of a range request changed the next one.
 #[test]
-fn second_range_on_keepalive() {
+fn a_range_changes_no_later_response() {
     let body: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", body.clone());
     let larder = in_front_of(&origin);
@@ -774,7 +573,6 @@ fn second_range_on_keepalive() {
     }
 }
 
-/// A body that the origin never ends must not hold the head or the bytes back.
 #[test]
 fn events_arrive_live() {
     let (gate, steps) = (Gate::new(), 20);
@@ -799,60 +597,23 @@ fn events_arrive_live() {
     assert_eq!(client.chunk(), b"");
 }
 
-/// Any status of three digits, and its reason phrase as it came, from the origin and from the store.
-//= RFC 9110 section 15: unrecognized status codes are treated as x00
-//= RFC 9112 section 4: the reason phrase means nothing
-#[test]
-fn statuses_and_reason_phrases_pass_through() {
-    const LINES: [&str; 13] = [
-        "200 OK",
-        "200 Fine, thanks",
-        "200 ",
-        "299 Odd but good",
-        "299 ",
-        "413 Payload Too Large",
-        "413 Content Too Large",
-        "418 I'm a teapot",
-        "418 ",
-        "499 Client Closed Request",
-        "599 Network Connect Timeout Error",
-        "999 Request Denied",
-        "999 \tTab and  spaces",
-    ];
-    let origin = ScriptedOrigin::start(|exchange| {
-        let number: usize = exchange.request.target()[1..].parse().expect("a number");
-        exchange.respond(LINES[number], "Cache-Control: max-age=60\r\n", "body");
-    });
-    let larder = in_front_of(&origin);
-    for (number, line) in LINES.iter().enumerate() {
-        for hit in [false, true] {
-            let response = larder.get(&format!("/{number}"));
-            assert_eq!(response.head.start, format!("HTTP/1.1 {line}"), "{}", response.cache_status());
-            // What is said of one request is not stored.
-            let hit = hit && !["413", "499"].iter().any(|status| line.starts_with(status));
-            assert_eq!((response.is_hit(), response.text().as_str()), (hit, "body"), "{line}");
-        }
-    }
-}
-
 //= RFC 9112 section 6.3: message body length
 #[test]
 fn statuses_without_content_have_none() {
     let origin = ScriptedOrigin::start(|exchange| {
         match exchange.request.target() {
             "/204" => exchange.head("204 No Content", "Cache-Control: max-age=60\r\n"),
-            _ => exchange.head("200 OK", "Content-Length: 0\r\nCache-Control: max-age=60\r\n"),
+            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", ""),
         };
     });
     let larder = in_front_of(&origin);
     let mut client = larder.client();
-    for _ in 0..2 {
-        let empty = client.get("/204");
-        assert_eq!(empty.status(), 204);
-        for name in ["content-length", "transfer-encoding"] {
-            assert!(!empty.head.fields.has(name), "{name}: {:?}", empty.head);
-        }
-        let zero = client.get("/200");
-        assert_eq!((zero.status(), zero.field("content-length")), (200, "0"));
+    for (target, status, length) in
+        [("/204", 204, None), ("/200", 200, Some("0")), ("/204", 204, None), ("/200", 200, Some("0"))]
+    {
+        let fields = client.get(target).head;
+        let framing = (fields.status(), fields.fields.one("content-length"));
+        assert_eq!(framing, (status, length), "{target}");
+        assert!(!fields.fields.has("transfer-encoding"), "{target}: {fields:?}");
     }
 }

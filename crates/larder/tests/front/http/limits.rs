@@ -1,23 +1,25 @@
-//! Limits that protect sites and their origins: what one client may ask, how large messages may be, what is not stored for safety, and
-//! what clients get instead.
-
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+//! Limits that protect sites and their origins: rates, sizes, budgets of misses, denied paths, and the answers in their place.
 
 use testkit::{End, Exchange, Gate, Larder, ScriptedOrigin, Setup, run, wait};
 
+use super::real_clients::logged;
 use crate::LARDER;
 
 /// A slow rate, so that no test is fast enough to see a request become available again.
 const SLOW: &str = "requests = 6\nwindow = \"1h\"\n";
 
+const TRUSTING: &str = "trusted_proxies = [\"127.0.0.1\"]";
+
 fn config(origin: &ScriptedOrigin, top: &str, site: &str) -> String {
     format!("{top}\n[[site]]\nname = \"a\"\norigin = \"{}\"\nexpose_errors = true\n{site}\n", origin.url())
 }
 
-/// With a proxy that names the clients.
 fn larder(origin: &ScriptedOrigin, site: &str) -> Larder {
-    Setup::config(LARDER, &config(origin, "trusted_proxies = [\"127.0.0.1\"]", site)).start()
+    Setup::config(LARDER, &config(origin, TRUSTING, site)).start()
+}
+
+fn without_proxy(origin: &ScriptedOrigin, site: &str) -> Larder {
+    Setup::config(LARDER, &config(origin, "", site)).start()
 }
 
 #[track_caller]
@@ -41,7 +43,6 @@ fn from(client: &str) -> String {
     format!("X-Forwarded-For: {client}\r\n")
 }
 
-/// The statuses of so many requests of a client.
 fn statuses(larder: &Larder, client: &str, target: &str, count: usize) -> Vec<u16> {
     (0..count).map(|_| larder.ask("GET", target, &from(client)).status()).collect()
 }
@@ -87,15 +88,16 @@ fn each_client_has_a_rate_limit() {
     assert!(larder.metric("larder_requests_total", &["status=\"429\"", "cache=\"local\""]) >= 9.0);
 }
 
-/// What nobody is trusted to say does not count: the peer does.
+/// A dry run counts and refuses nobody.
 #[test]
 fn a_client_can_not_name_another_one() {
     let origin = ScriptedOrigin::start(cacheable);
-    let site = format!("[site.rate_limit]\n{SLOW}");
-    let larder = Setup::config(LARDER, &config(&origin, "", &site)).start();
-    let statuses: Vec<_> =
-        (0..8).map(|client| larder.ask("GET", "/", &from(&format!("192.0.2.{client}"))).status()).collect();
-    assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 429, 429]);
+    let larder = without_proxy(&origin, &format!("[site.rate_limit]\n{SLOW}"));
+    let ask = |client| larder.ask("GET", "/", &from(&format!("192.0.2.{client}"))).status();
+    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(ask), [200, 200, 200, 200, 200, 200, 429, 429]);
+    let larder = without_proxy(&origin, &format!("[site.rate_limit]\n{SLOW}dry_run = true\n"));
+    assert_eq!(statuses(&larder, "192.0.2.1", "/", 10), [200; 10]);
+    assert_eq!(larder.metric("larder_rate_limited_total", &["site=\"a\"", "outcome=\"dry_run\""]), 4.0);
 }
 
 #[test]
@@ -135,43 +137,6 @@ fn a_rule_has_a_limit_beside_that_of_its_site() {
     assert_eq!(larder.metric("larder_rate_limited_total", &of_rule), 2.0);
 }
 
-/// Many origins take `/LOGIN` and `/login/` for `/login`.
-#[test]
-fn limits_hold_in_any_spelling() {
-    let origin = ScriptedOrigin::start(cacheable);
-    let site = format!(
-        "[[site.rule]]\nname = \"login\"\npath = {{ exact = \"/login\" }}\n[site.rule.rate_limit]\n{SLOW}burst = 3\n\
-         [[site.rule]]\nname = \"upload\"\npath = {{ glob = \"/up/*\" }}\nrequest_body_bytes_max = 10\n\
-         [[site.rule]]\nname = \"report\"\npath = {{ regex = \"^/report$\" }}\nresponse_body_bytes_max = 1\n\
-         [[site.rule]]\nname = \"cold\"\npath = {{ prefix = \"/cold\" }}\n[site.rule.miss_budget]\n{SLOW}burst = 1\n"
-    );
-    let larder = larder(&origin, &site);
-    let spellings = ["/login", "/LOGIN?a", "/Login/", "/login/?b"];
-    let found = spellings.map(|target| larder.ask("GET", target, &from("192.0.2.1")).status());
-    assert_eq!(found, [200, 200, 200, 429]);
-    assert_eq!(statuses(&larder, "192.0.2.1", "/logins", 4), [200; 4]);
-    for (method, target, content, status) in [
-        ("POST", "/up/a", 11, 413),
-        ("POST", "/UP/a", 11, 413),
-        ("POST", "/up/a/", 11, 413),
-        ("POST", "/up/A", 10, 200),
-        ("POST", "/upper", 11, 200),
-        ("GET", "/report", 0, 502),
-        ("GET", "/Report?all", 0, 502),
-        ("GET", "/reports", 0, 200),
-        ("GET", "/cold/1", 0, 200),
-        ("GET", "/COLD/2", 0, 503),
-        ("GET", "/warm", 0, 200),
-    ] {
-        let mut client = larder.client();
-        let head = format!("{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {content}\r\n\r\n");
-        client.send(head).send(vec![b'x'; content]);
-        let answer = client.response();
-        assert_eq!(answer.status(), status, "{method} {target}: {:?}", answer.head);
-    }
-}
-
-/// Before anything that is stored, too.
 #[test]
 fn a_rule_denies_its_paths_in_any_spelling() {
     let origin = ScriptedOrigin::start(cacheable);
@@ -181,18 +146,15 @@ fn a_rule_denies_its_paths_in_any_spelling() {
     let mut larder = larder(&origin, "");
     assert_eq!(larder.get("/admin").status(), 200);
     assert!(larder.get("/admin").is_hit(), "stored before the rule was there");
-    reload(&mut larder, &config(&origin, "trusted_proxies = [\"127.0.0.1\"]", rules));
+    reload(&mut larder, &config(&origin, TRUSTING, rules));
     let before = origin.total();
     for target in ["/admin", "/admin/x?y=1", "/ADMIN?z", "/admin/", "/%61dmin", "/.git/config", "/%2egit"] {
         let refused = larder.get(target);
-        assert_eq!(
-            (refused.status(), &refused.cache_status()[..]),
-            (403, "larder; detail=rule-denied"),
-            "{target}"
-        );
+        let found = (refused.status(), refused.cache_status());
+        assert_eq!(found, (403, "larder; detail=rule-denied".to_owned()), "{target}");
     }
     assert_eq!(larder.ask("POST", "/admin", "Content-Length: 0\r\n").status(), 403);
-    let over_http2 = curl(&["--http2-prior-knowledge", &larder.url("/admin")], "");
+    let over_http2 = curl(&["--http2-prior-knowledge", &larder.url("/admin")]);
     assert!(over_http2.starts_with("HTTP/2 403"), "{over_http2}");
     assert_eq!(origin.total(), before, "the origin hears nothing of it");
     for target in ["/administrator", "/x?/admin", "/git"] {
@@ -221,21 +183,16 @@ fn a_refusal_counts_at_the_rule_whose_limit_refuses() {
     }
 }
 
-#[test]
-fn a_dry_run_counts_and_refuses_nobody() {
-    let origin = ScriptedOrigin::start(cacheable);
-    let larder = larder(&origin, &format!("[site.rate_limit]\n{SLOW}dry_run = true\n"));
-    assert_eq!(statuses(&larder, "192.0.2.1", "/", 10), [200; 10]);
-    assert_eq!(larder.metric("larder_rate_limited_total", &["site=\"a\"", "outcome=\"dry_run\""]), 4.0);
-}
-
-/// What a client has used up stays used up, unless the limit is another one.
+/// A client that has used up its requests has no more after a reload, unless the limit is another one.
 #[test]
 fn counts_survive_a_reload_of_the_same_limit() {
     let origin = ScriptedOrigin::start(cacheable);
-    let top = "trusted_proxies = [\"127.0.0.1\"]";
     let limits = |site: &str, rule: &str| {
-        config(&origin, top, &format!("[site.rate_limit]\n{SLOW}{site}[[site.rule]]\nname = \"r\"\n{rule}"))
+        config(
+            &origin,
+            TRUSTING,
+            &format!("[site.rate_limit]\n{SLOW}{site}[[site.rule]]\nname = \"r\"\n{rule}"),
+        )
     };
     let rule = format!("[site.rule.rate_limit]\n{SLOW}burst = 4\n");
     let mut larder = Setup::config(LARDER, &limits("", &rule)).start();
@@ -248,7 +205,7 @@ fn counts_survive_a_reload_of_the_same_limit() {
     check_left(&larder, "192.0.2.2", "/", 6);
     reload(&mut larder, &limits("burst = 2\n", ""));
     check_left(&larder, "192.0.2.1", "/", 2);
-    reload(&mut larder, &config(&origin, top, ""));
+    reload(&mut larder, &config(&origin, TRUSTING, ""));
     assert_eq!(statuses(&larder, "192.0.2.1", "/", 9), [200; 9]);
 }
 
@@ -256,29 +213,25 @@ fn counts_survive_a_reload_of_the_same_limit() {
 #[test]
 fn counts_stay_with_what_a_rule_matches() {
     let origin = ScriptedOrigin::start(cacheable);
-    let top = "trusted_proxies = [\"127.0.0.1\"]";
     let rule = |path: &str| {
         format!("[[site.rule]]\npath = {{ exact = \"{path}\" }}\n[site.rule.rate_limit]\n{SLOW}")
     };
     let both = rule("/login") + &rule("/search");
-    let mut larder = Setup::config(LARDER, &config(&origin, top, &both)).start();
+    let mut larder = Setup::config(LARDER, &config(&origin, TRUSTING, &both)).start();
     check_left(&larder, "192.0.2.1", "/login", 6);
-    reload(&mut larder, &config(&origin, top, &(rule("/new") + &both)));
+    reload(&mut larder, &config(&origin, TRUSTING, &(rule("/new") + &both)));
     for (path, left) in [("/login", 0), ("/search", 6), ("/new", 6)] {
         check_left(&larder, "192.0.2.1", path, left);
     }
 }
 
-/// A client gets its refusals on the connection that it has, over each protocol.
 #[test]
 fn refusals_over_each_protocol() {
     let origin = ScriptedOrigin::start(cacheable);
-    let larder =
-        Setup::config(LARDER, &config(&origin, "", "[site.rate_limit]\nrequests = 1\nwindow = \"1h\"\n"))
-            .start();
+    let larder = without_proxy(&origin, "[site.rate_limit]\nrequests = 1\nwindow = \"1h\"\n");
     assert_eq!(larder.get("/").status(), 200);
     for (protocol, version) in [("--http1.1", "1.1"), ("--http2-prior-knowledge", "2")] {
-        let answer = curl(&[protocol, &larder.url("/")], "");
+        let answer = curl(&[protocol, &larder.url("/")]);
         assert!(answer.starts_with(&format!("HTTP/{version} 429")), "{protocol}: {answer}");
         assert!(answer.contains("retry-after: 3600\r\n"), "{answer}");
     }
@@ -288,33 +241,19 @@ fn refusals_over_each_protocol() {
     assert_eq!(client.get("/").status(), 429, "the content of a refused request is read");
 }
 
-/// What curl prints, which is given `input`: the response with its head, and what went wrong.
-fn curl(arguments: &[&str], input: impl AsRef<[u8]>) -> String {
-    let mut curl = Command::new("curl")
-        .args(["--silent", "--show-error", "--include", "--max-time", "30"])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("curl runs");
-    let written = curl.stdin.take().expect("it is piped").write_all(input.as_ref());
-    let output = curl.wait_with_output().expect("it ends");
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    // Who is refused need not read what comes.
-    assert!(written.is_ok() || text[0].contains(" 413"), "{text:?}");
-    text.concat()
+/// The response with its head, as curl gets it, and the problem that it tells.
+fn curl(arguments: &[&str]) -> String {
+    let usual = ["--silent", "--show-error", "--include", "--max-time", "30"];
+    let output = run("curl", [&usual[..], arguments].concat());
+    output.text() + &output.stderr
 }
 
 #[test]
 fn explain_tells_of_limits() {
     let origin = ScriptedOrigin::start(cacheable);
-    let larder = Setup::config(LARDER, &config(&origin, "", &format!("[site.rate_limit]\n{SLOW}"))).start();
-    let explain = || {
-        let admin = larder.admin().to_string();
-        let output = Command::new(LARDER).args(["explain", "http://a/", "--admin", &admin]).output();
-        String::from_utf8_lossy(&output.expect("the binary runs").stdout).into_owned()
-    };
+    let larder = without_proxy(&origin, &format!("[site.rate_limit]\n{SLOW}"));
+    let admin = larder.admin().to_string();
+    let explain = || run(LARDER, ["explain", "http://a/", "--admin", &admin]).text();
     let told = explain();
     for part in ["within the rate limit of the client [RFC 6585 section 4]", "policy = default", "left = 5"] {
         assert!(told.contains(part), "{part}: {told}");
@@ -323,7 +262,6 @@ fn explain_tells_of_limits() {
     assert!(explain().contains("beyond the rate limit of the client: refused"));
 }
 
-/// Many connections of one client at a time, on all workers: together they have one limit.
 #[test]
 fn workers_share_what_they_count() {
     let origin = ScriptedOrigin::start(cacheable);
@@ -343,7 +281,6 @@ fn workers_share_what_they_count() {
     assert_eq!(admitted, 50);
 }
 
-/// With `Content-Length`, the origin never hears of a request that is too large.
 //= RFC 9110 section 15.5.14: 413
 #[test]
 fn a_request_with_too_much_content_is_refused() {
@@ -379,24 +316,18 @@ fn a_request_with_too_much_content_is_refused() {
     assert!(refused.text().contains("larger than 1000 bytes"), "{}", refused.text());
     assert_eq!(refused.field("connection"), "", "a short rest is read");
     assert_eq!(post("/", 100_000).field("connection"), "close", "a long one is not");
-    assert!(larder.metric("larder_client_errors_total", &["reason=\"request-body-too-large\""]) >= 5.0);
-}
-
-/// A client that waits for 100 gets its answer in place of it.
-#[test]
-fn content_that_is_expected_is_refused_before_it_comes() {
-    let origin = ScriptedOrigin::start(cacheable);
-    let larder = Setup::config(LARDER, &config(&origin, "", "request_body_bytes_max = 10\n")).start();
-    let mut client = larder.client();
-    client.send("PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 11\r\n\r\n");
+    let reason = ["reason=\"request-body-too-large\""];
+    assert!(larder.metric("larder_client_errors_total", &reason) >= 5.0);
+    // A client that waits for 100 gets its answer in place of it.
+    let (mut client, before) = (larder.client(), origin.total());
+    client.send("PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1001\r\n\r\n");
     let refused = client.response();
     assert_eq!((refused.status(), refused.interim.len()), (413, 0), "{:?}", refused.head);
     assert_eq!(refused.field("connection"), "close", "nobody knows whether the content comes");
-    assert_eq!(client.rest(), b"");
-    assert_eq!(origin.total(), 0);
+    assert_eq!((client.rest(), origin.total()), (Vec::new(), before));
 }
 
-/// Whenever it shows that content is too much, the answer is an error of its site like any other: in the log, the metrics, its page and its fields.
+/// Content is too much by its length or in the end. Either way the answer is an error of its site: in log, metrics, page and fields.
 #[test]
 fn a_refusal_of_content_is_like_other_errors() {
     let origin = ScriptedOrigin::start(cacheable);
@@ -445,46 +376,37 @@ fn a_refusal_of_content_is_like_other_errors() {
     assert_eq!(requests(&["status=\"413\""]), 6.0);
 }
 
-/// What a client is told that sends so much without saying how much. Over HTTP/2 it is nghttp: curl 7.88 takes a response for none if the stream
-/// is reset behind it, with NO_ERROR, before it has read it (RFC 9113 section 8.1).
+/// The answer to a client that sends so much without saying how much. Over HTTP/2 it is nghttp: curl 7.88 takes a response for none if
+/// the stream is reset behind it, with NO_ERROR, before it has read it (RFC 9113 section 8.1).
 fn uploaded(larder: &Larder, target: &str, (protocol, fields): (&str, &[String]), bytes: usize) -> String {
     let url = larder.url(target);
     let fields: Vec<&str> = fields.iter().flat_map(|field| ["--header", field.as_str()]).collect();
-    if protocol == "--http1.1" {
-        return curl(&[&fields[..], &[protocol, "--upload-file", "-", &url]].concat(), vec![b'x'; bytes]);
-    }
     let file = larder.folder().join("content").display().to_string();
     std::fs::write(&file, vec![b'x'; bytes]).expect("the folder can be written");
+    if protocol == "--http1.1" {
+        return curl(
+            &[&fields[..], &[protocol, "--request", "PUT", "--data-binary", &format!("@{file}"), &url]]
+                .concat(),
+        );
+    }
     let own = ["--verbose", "--no-content-length", "--data", &file, "--header", ":method: PUT", &url];
     run("nghttp", [&fields[..], &own].concat()).text()
-}
-
-/// The line of the access log about the request of this agent.
-fn logged(larder: &Larder, agent: &str) -> serde_json::Value {
-    wait::until("the line is written", || {
-        let text = larder.stdout();
-        let mut lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        lines.find(|line| line["user_agent"] == agent)
-    })
 }
 
 #[test]
 fn content_of_unknown_length_is_refused_once_it_is_too_much() {
     let origin = ScriptedOrigin::start(cacheable);
-    let larder = Setup::config(LARDER, &config(&origin, "", "request_body_bytes_max = 5000\n")).start();
-    let (url, chunked) = (larder.url("/"), "Transfer-Encoding: chunked".to_owned());
-    for (protocol, fields) in [("--http1.1", &[chunked][..]), ("--http2-prior-knowledge", &[])] {
+    let larder = without_proxy(&origin, "request_body_bytes_max = 5000\n");
+    for (protocol, field) in
+        [("--http1.1", "Transfer-Encoding: chunked"), ("--http2-prior-knowledge", "X-A: 1")]
+    {
         for (bytes, status) in [(5000, " 200"), (5001, " 413")] {
-            let answer = uploaded(&larder, "/", (protocol, fields), bytes);
+            let answer = uploaded(&larder, "/", (protocol, &[field.to_owned()]), bytes);
             assert!(answer.contains(status), "{bytes} bytes, {protocol}: {answer}");
         }
     }
     // The rest is not read: the stream ends.
-    let large = larder.folder().join("large");
-    std::fs::write(&large, vec![b'x'; 300_000]).expect("the folder can be written");
-    let data = large.to_string_lossy();
-    let arguments = ["--verbose", "--no-content-length", "--data", &data, "--header", ":method: PUT", &url];
-    let told = run("nghttp", arguments).text();
+    let told = uploaded(&larder, "/", ("--http2-prior-knowledge", &[]), 300_000);
     assert!(told.contains(":status: 413") && told.contains("error_code=NO_ERROR"), "{told}");
     let mut client = larder.client();
     client.send("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1389\r\n");
@@ -497,6 +419,12 @@ fn content_of_unknown_length_is_refused_once_it_is_too_much() {
 #[test]
 fn a_response_with_too_much_content_is_not_passed_on() {
     let origin = ScriptedOrigin::start(|exchange| {
+        if exchange.request.target() == "/stale" {
+            let bytes = if exchange.request.field("if-none-match").is_empty() { 10 } else { 1001 };
+            let fields = "Cache-Control: max-age=1, stale-if-error=600\r\nAge: 5\r\nETag: \"1\"\r\n";
+            exchange.respond("200 OK", fields, vec![b'x'; bytes]);
+            return;
+        }
         let fields = "Cache-Control: max-age=600, stale-if-error=600\r\nETag: \"1\"\r\n";
         let bytes = match exchange.request.target().split('/').next_back() {
             Some("large") => 1001,
@@ -514,7 +442,7 @@ fn a_response_with_too_much_content_is_not_passed_on() {
         }
     });
     let site = "[[site.rule]]\nresponse_body_bytes_max = 1000\n";
-    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
+    let larder = without_proxy(&origin, site);
     for target in ["/length", "/chunked"] {
         assert_eq!(larder.get(target).body.len(), 1000, "{target}");
         assert!(larder.get(target).is_hit(), "{target}");
@@ -526,6 +454,11 @@ fn a_response_with_too_much_content_is_not_passed_on() {
         assert!(refused.text().contains("response body larger than 1000 bytes"), "{}", refused.text());
     }
     assert_eq!(larder.ask("HEAD", "/length/large", "").status(), 200, "it has no content");
+    // It is a failure of the origin: a stored response stands in where it may.
+    assert_eq!(larder.get("/stale").status(), 200);
+    let stale = larder.get("/stale");
+    assert_eq!((stale.status(), stale.body.len()), (200, 10), "{:?}", stale.head);
+    assert!(stale.cache_status().contains("detail=http-response-body-size"), "{:?}", stale.head);
     for method in ["GET", "POST", "GET"] {
         let before = origin.count("/chunked/large");
         let broken = larder.ask(method, "/chunked/large", "");
@@ -534,27 +467,11 @@ fn a_response_with_too_much_content_is_not_passed_on() {
     }
     let ranged = larder.ask("GET", "/chunked/large", "Range: bytes=0-9\r\n");
     assert!(!ranged.is_hit(), "nor the beginning: {:?}", ranged.head);
-    let broken = curl(&["--http2-prior-knowledge", &larder.url("/chunked/large")], "");
+    let broken = curl(&["--http2-prior-knowledge", &larder.url("/chunked/large")]);
     assert!(broken.contains("INTERNAL_ERROR"), "{broken}");
     let reason = ["reason=\"http-response-body-size\""];
     assert!(larder.metric("larder_origin_errors_total", &reason) >= 2.0);
     assert!(larder.metric("larder_fills_aborted_total", &reason) >= 3.0);
-}
-
-/// It is a failure of the origin: what is stored stands in where it may.
-#[test]
-fn a_stale_response_stands_in_for_one_that_is_too_large() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        let bytes = if exchange.request.field("if-none-match").is_empty() { 10 } else { 1001 };
-        let fields = "Cache-Control: max-age=1, stale-if-error=600\r\nAge: 5\r\nETag: \"1\"\r\n";
-        exchange.respond("200 OK", fields, vec![b'x'; bytes]);
-    });
-    let site = "[[site.rule]]\nresponse_body_bytes_max = 1000\n";
-    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
-    assert_eq!(larder.get("/").status(), 200);
-    let stale = larder.get("/");
-    assert_eq!((stale.status(), stale.body.len()), (200, 10), "{:?}", stale.head);
-    assert!(stale.cache_status().contains("detail=http-response-body-size"), "{:?}", stale.head);
 }
 
 /// Cache deception: a user is made to open `/account/x.css`, which the origin answers with the page of the account.
@@ -577,21 +494,17 @@ fn a_page_under_the_url_of_a_file_is_not_stored() {
     });
     let site = "[[site.rule]]\nname = \"all\"\npath = { prefix = \"/all\" }\ntype_mismatch = \"store\"\n\
         [[site.rule]]\nname = \"static\"\npath = { glob = \"/static/**\" }\nttl_override = { 200 = \"1d\" }\n";
-    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
+    let larder = without_proxy(&origin, site);
     #[track_caller]
     fn check(larder: &Larder, target: &str, fields: &str, is_stored: bool) {
         let first = larder.ask("GET", target, fields);
         assert_eq!(first.cache_status().contains("stored"), is_stored, "{target}: {}", first.cache_status());
         assert_eq!(first.cache_status().contains("detail=type-mismatch"), !is_stored, "{target}");
         let again = larder.ask("GET", target, fields);
-        assert_eq!(
-            (again.is_hit(), again.status()),
-            (is_stored, first.status()),
-            "{target}: {:?}",
-            again.head
-        );
+        let found = (again.is_hit(), again.status());
+        assert_eq!(found, (is_stored, first.status()), "{target}: {:?}", again.head);
     }
-    // Where no rule has a path, these are not refused.
+    // No rule has a path here, so that these are not refused.
     let bare = Setup::config(LARDER, &config(&origin, "", "")).start();
     for path in ["/account;x.js", "/account;x%2ecss", "/account%2fx%2ecss", "/account/x%252ecss"] {
         check(&bare, &format!("{path}?text/html"), "", false);
@@ -602,13 +515,9 @@ fn a_page_under_the_url_of_a_file_is_not_stored() {
         ("/static/x.css?text/html", false),
         ("/account/x%2ecss?text/html", false),
         ("/account/x.c%73s?text/html", false),
-        ("/account/x.woff%32?text/html", false),
         ("/account/x.css?text/css", true),
-        ("/account/y.jpg?image/webp", true),
-        ("/account/x.woff2?application/octet-stream", true),
         ("/account/x.pdf?none", true),
         ("/account?text/html", true),
-        ("/account/x.html?text/html", true),
         ("/missing.css?text/html", true),
         ("/all/x.css?text/html", true),
     ] {
@@ -619,25 +528,6 @@ fn a_page_under_the_url_of_a_file_is_not_stored() {
     assert!(larder.metric("larder_not_stored_total", &["reason=\"type-mismatch\""]) >= 5.0);
     let letter = Setup::config(LARDER, &config(&origin, "profile = \"rfc9111\"", site)).start();
     check(&letter, "/account/x.css?text/html", "", true);
-}
-
-/// In profile `safe`: what one client's odd request may have caused, and what says that this origin is not for the host.
-#[test]
-fn errors_of_one_request_are_not_stored() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        let status = exchange.request.target()[1..].to_owned();
-        exchange.respond(&format!("{status} Error"), "Cache-Control: public, max-age=600\r\n", "error");
-    });
-    let larder = Setup::config(LARDER, &config(&origin, "", "")).start();
-    for status in [400, 421] {
-        for _ in 0..2 {
-            let answer = larder.get(&format!("/{status}"));
-            assert_eq!((answer.status(), answer.is_hit()), (status, false), "{:?}", answer.head);
-            assert!(answer.cache_status().contains("status-of-request"), "{}", answer.cache_status());
-        }
-        assert_eq!(origin.count(&format!("/{status}")), 2);
-    }
-    assert!(larder.get("/404").cache_status().contains("stored"), "an error of the resource is");
 }
 
 /// A cold cache costs the origin no more than so much, however many clients want to have it warm.
@@ -653,18 +543,14 @@ fn a_miss_budget_spares_the_origin() {
         exchange.respond("200 OK", says, "content");
     });
     let budget = "[[site.rule]]\nname = \"r\"\n[site.rule.miss_budget]\nrequests = 4\nwindow = \"1h\"\n";
-    let mut larder = Setup::config(LARDER, &config(&origin, "", budget)).start();
+    let mut larder = without_proxy(&origin, budget);
     for target in ["/1", "/2", "/stale", "/private"] {
         assert_eq!(larder.get(target).status(), 200, "{target}");
     }
     for target in ["/3", "/4", "/private", "/3?query"] {
         let refused = larder.get(target);
-        assert_eq!(
-            (refused.status(), refused.field("retry-after")),
-            (503, "900"),
-            "{target}: {:?}",
-            refused.head
-        );
+        let found = (refused.status(), refused.field("retry-after"));
+        assert_eq!(found, (503, "900"), "{target}: {:?}", refused.head);
         assert!(refused.cache_status().contains("detail=miss-budget"), "{}", refused.cache_status());
     }
     let stale = larder.get("/stale");
@@ -718,11 +604,8 @@ fn limits_hold_for_each_reading_of_a_path() {
         let larder = larder(&origin, &site);
         let status = |client: &str, method: &str, target: &str, bytes: usize| {
             let fields = format!("{}Content-Length: {bytes}\r\n\r\n{}", from(client), "x".repeat(bytes));
-            larder
-                .client()
-                .send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}"))
-                .response()
-                .status()
+            let head = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}");
+            larder.client().send(head).response().status()
         };
         // Each spelling counts for all.
         for target in ["/login", "/%6cogin", "/LOGIN", "/login/", "/login%3Fx", "/login%23x"] {
@@ -735,28 +618,25 @@ fn limits_hold_for_each_reading_of_a_path() {
             assert_eq!(status("192.0.2.1", "POST", target, 0), 400, "{target} {rest}");
         }
         // A client is limited by the other rule too, where that is the stricter one.
-        let others = (0..8)
-            .map(|_| larder.ask("GET", "/other", &from("192.0.2.2")).status())
-            .filter(|status| *status == 200);
-        assert_eq!(others.count(), if rest.is_empty() { 8 } else { 7 });
+        let others = statuses(&larder, "192.0.2.2", "/other", 8);
+        let refused = others.iter().position(|status| *status == 429);
+        assert_eq!(refused, (!rest.is_empty()).then_some(7), "{others:?}");
         assert_eq!(status("192.0.2.2", "POST", "/login%3f", 0), if rest.is_empty() { 200 } else { 429 });
-        assert_eq!(status("192.0.2.3", "POST", "/login%3f", 21), 413, "{rest}");
+        for target in ["/login%3f", "/LOGIN", "/login/"] {
+            assert_eq!(status("192.0.2.3", "POST", target, 21), 413, "{target} {rest}");
+        }
         assert_eq!(status("192.0.2.3", "POST", "/login%3f", 15), if rest.is_empty() { 200 } else { 413 });
-        for target in ["/api/x", "/%61pi/x"] {
+        for target in ["/api/x", "/%61pi/x", "/API/x?y"] {
             assert_eq!(larder.ask("GET", target, &from("192.0.2.4")).text(), "later", "{target}: too large");
         }
-        assert_eq!(
-            larder.ask("GET", "/%61pi/down", &from("192.0.2.4")).status(),
-            203,
-            "of the path as it is decoded"
-        );
-        let shop = ["/shop/1", "/%73hop/2", "/shop/3", "/%73hop/4", "/shop/%40", "/shop/6"];
+        let down = larder.ask("GET", "/%61pi/down", &from("192.0.2.4"));
+        assert_eq!(down.status(), 203, "the response of the path as it is decoded");
+        let shop = ["/shop/1", "/%73hop/2", "/SHOP/3", "/%73hop/4", "/shop/%40", "/Shop/6"];
         let answers = shop.map(|target| larder.ask("GET", target, &from("192.0.2.5")).status());
         assert_eq!(answers, [200, 200, 200, 503, 503, 503], "{rest}");
     }
 }
 
-/// In place of the failure of an origin, where nothing that is stored may stand in.
 #[test]
 fn a_rule_has_a_response_for_when_the_origin_fails() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -787,19 +667,16 @@ fn a_rule_has_a_response_for_when_the_origin_fails() {
     let other = larder.get("/1");
     assert_eq!((other.status(), &other.text()[..]), (503, "try later"), "{:?}", other.head);
     assert_eq!((other.field("content-type"), other.field("retry-after")), ("text/plain; charset=utf-8", "1"));
-    // What was to change something has not.
+    // A POST has not changed anything.
     assert_eq!(larder.ask("POST", "/page/1", "Content-Length: 0\r\n").status(), 502);
-    assert_eq!(
-        (larder.get("/page/500").status(), &larder.get("/page/500").text()[..]),
-        (500, "of the origin")
-    );
+    assert_eq!(larder.get("/page/500").text(), "of the origin");
     assert_eq!(larder.get("/page/502").text(), "<p>soon</p>");
     for target in ["/stored", "/page/stored"] {
         larder.get(target);
         assert_eq!(larder.get(target).text(), "stored", "{target}: what is stored goes before it");
     }
     for (protocol, version) in [("--http1.1", "1.1"), ("--http2-prior-knowledge", "2")] {
-        let answer = curl(&[protocol, &larder.url("/page/1")], "");
+        let answer = curl(&[protocol, &larder.url("/page/1")]);
         assert!(answer.starts_with(&format!("HTTP/{version} 200")), "{protocol}: {answer}");
         assert!(answer.ends_with("\r\n\r\n<p>soon</p>"), "{protocol}: {answer}");
     }
@@ -817,7 +694,6 @@ fn a_rule_has_a_response_for_when_the_origin_fails() {
     }
 }
 
-/// Whatever way a response of the origin with such a status takes to its client.
 #[test]
 fn the_response_of_a_rule_replaces_stored_and_shared_errors_too() {
     let gate = Gate::new();
@@ -840,7 +716,7 @@ fn the_response_of_a_rule_replaces_stored_and_shared_errors_too() {
     });
     let site = "[[site.rule]]\nname = \"page\"\nttl_default = { 502 = \"1h\" }\n\
         default_response = { body = \"soon\", statuses = [404, \"5xx\"] }\n";
-    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
+    let larder = without_proxy(&origin, site);
     for (target, cache) in [
         ("/stored", "larder; fwd=uri-miss"),
         ("/stored", "larder; hit; detail=default-response"),

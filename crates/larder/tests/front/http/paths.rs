@@ -1,73 +1,23 @@
 //! Paths in every spelling: one normal form for keys, rules, purges and origins, and nothing that origins could read otherwise.
 
-use std::collections::BTreeMap;
-
 use testkit::{Larder, Response, ScriptedOrigin, Setup, run};
 
 use crate::LARDER;
 
 /// Spellings of `/secret` by as many attackers, for origins that decode once, twice or three times, with all that servers make of paths.
-const ATTACKS: &[&str] = &[
-    "/%73ecret",
-    "/%73%65%63%72%65%74",
-    "/s%65cret",
-    "/secre%74",
-    "/%2573ecret",
-    "/%25%37%33ecret",
-    "/%25%373ecret",
-    "/%257%33ecret",
-    "/s%25%365cret",
-    "/s%25%36%35cret",
-    "/s%256%35cret",
-    "/%2525%37%33ecret",
-    "/%252573ecret",
-    "/%25252573ecret",
-    "/%%37%33ecret",
-    "/%%373ecret",
-    "/%7%33ecret",
-    "/%25%32%66secret",
-    "/%252fsecret",
-    "/%2fsecret",
-    "/%5csecret",
-    "/%25%35%63secret",
-    "/\\secret",
-    "//secret",
-    "///secret",
-    "//x/secret",
-    "/x//../secret",
-    "/./secret",
-    "/%2e/secret",
-    "/%2e%2fsecret",
-    "/x/../secret",
-    "/x/%2e%2e/secret",
-    "/x/.%2E/secret",
-    "/x/%252e%252e/secret",
-    "/x/%25%32%65%25%32%65/secret",
-    "/x%2f..%2fsecret",
-    "/x/..%5csecret",
-    "/x/..;/secret",
-    "/x/..%3b/secret",
-    "/secret;x",
-    "/secret;x=y.css",
-    "/secret%3bx",
-    "/secret%253bx.css",
-    "/;x/secret",
-    "/secret%00",
-    "/secret%00.css",
-    "/secret%0a.css",
-    "/secret%2500",
-    "/secret%3f.css",
-    "/secret%3Fx=1",
-    "/secret%23.css",
-    "/secret%2523.css",
-    "/static/%2e%2e/secret",
-    "/static/..%2fsecret",
-    "/static%2f..%2fsecret",
-    "/static/%252e%252e%252fsecret",
-    "/static/../secret",
-    "/static/x/..;/../secret",
-    "/static\\..\\secret",
-];
+const ATTACKS: &str = "\
+    /%73ecret /%73%65%63%72%65%74 /s%65cret /secre%74 /%2573ecret /%25%37%33ecret /%25%373ecret /%257%33ecret /s%25%365cret \
+    /s%25%36%35cret /s%256%35cret /%2525%37%33ecret /%252573ecret /%25252573ecret /%%37%33ecret /%%373ecret /%7%33ecret \
+    /%25%32%66secret /%252fsecret /%2fsecret /%5csecret /%25%35%63secret /\\secret //secret ///secret //x/secret \
+    /x//../secret /./secret /%2e/secret /%2e%2fsecret /x/../secret /x/%2e%2e/secret /x/.%2E/secret /x/%252e%252e/secret \
+    /x/%25%32%65%25%32%65/secret /x%2f..%2fsecret /x/..%5csecret /x/..;/secret /x/..%3b/secret /secret;x /secret;x=y.css \
+    /secret%3bx /secret%253bx.css /;x/secret /secret%00 /secret%00.css /secret%0a.css /secret%2500 /secret%3f.css \
+    /secret%3Fx=1 /secret%23.css /secret%2523.css /static/%2e%2e/secret /static/..%2fsecret /static%2f..%2fsecret \
+    /static/%252e%252e%252fsecret /static/../secret /static/x/..;/../secret /static\\..\\secret";
+
+fn attacks() -> impl Iterator<Item = &'static str> {
+    ATTACKS.split_whitespace()
+}
 
 /// As many times as there is anything to decode, and then as servers of all kinds would.
 fn read_as(target: &str) -> String {
@@ -110,21 +60,27 @@ fn origin() -> ScriptedOrigin {
     })
 }
 
-fn start(origin: &ScriptedOrigin, top: &str, rules: &str) -> Larder {
-    let site =
-        format!("{top}[[site]]\nname = \"a\"\norigin = \"{}\"\nexpose_errors = true\n{rules}", origin.url());
-    Setup::config(LARDER, &site).start()
+fn echo(fields: &'static str) -> ScriptedOrigin {
+    ScriptedOrigin::start(move |exchange| {
+        exchange.read_body();
+        let target = exchange.request.target().to_owned();
+        exchange.respond("200 OK", fields, target);
+    })
+}
+
+const MINUTES: &str = "Cache-Control: max-age=600\r\n";
+
+fn site(name: &str, origin: &ScriptedOrigin, rules: &str) -> String {
+    let url = origin.url();
+    format!("[[site]]\nname = \"{name}\"\norigin = \"{url}\"\nexpose_errors = true\n{rules}")
+}
+
+fn start(origin: &ScriptedOrigin, rules: &str) -> Larder {
+    Setup::config(LARDER, &site("a", origin, rules)).start()
 }
 
 fn asked_by(larder: &Larder, target: &str, user: &str) -> Response {
     larder.ask("GET", target, &format!("X-User: {user}\r\n"))
-}
-
-#[test]
-fn attacks_are_what_they_say() {
-    for target in ATTACKS {
-        assert_eq!(read_as(target), "/secret", "{target}");
-    }
 }
 
 /// An origin may read on behind a decoded `#` or `?`, which a URL ends at.
@@ -135,14 +91,9 @@ fn nothing_hides_behind_a_decoded_end_of_the_path() {
                  [[site.rule]]\nname = \"admin\"\npath = { prefix = \"/admin\" }\ndeny = true\n\
                  [[site.rule]]\nname = \"me\"\npath = { regex = \"/@me$\" }\ncache = false\n\
                  [[site.rule]]\nname = \"rest\"\nspellings_allowed = [\"dot-segment\"]\nttl_override = { 200 = \"1h\" }\n";
-    let larder = start(&origin, "", rules);
-    for target in [
-        "/x%23/%40internal",
-        "/x%3F/%40internal",
-        "/x%3F%23/%40internal",
-        "/x%23/../admin/x",
-        "/x%3F/../admin",
-    ] {
+    let larder = start(&origin, rules);
+    let denied = "/x%23/%40internal /x%3F/%40internal /x%3F%23/%40internal /x%23/../admin/x /x%3F/../admin";
+    for target in denied.split(' ') {
         assert_eq!(larder.get(target).status(), 403, "{target}");
     }
     for target in ["/x%23/%40me", "/x%3f1/%40me"] {
@@ -153,25 +104,18 @@ fn nothing_hides_behind_a_decoded_end_of_the_path() {
     }
 }
 
-/// What lies beside the folder of an origin is not reached by paths that leave it.
 #[test]
 fn paths_stay_below_the_path_of_the_origin() {
     let origin = origin();
-    let site = |url: &str, more: &str| format!("[[site]]\nname = \"a\"\norigin = \"{url}\"\n{more}");
-    let below = format!("{}/tenant", origin.url());
+    let below = format!("[[site]]\nname = \"a\"\norigin = \"{}/tenant\"\n", origin.url());
     let rewrite = "[[site.transform]]\nphase = \"client_request\"\nrewrite = { add_prefix = \"/tenant\" }\n";
-    for config in [site(&below, ""), site(&origin.url(), rewrite)] {
+    for config in [below, site("a", &origin, rewrite)] {
         let larder = Setup::config(LARDER, &config).start();
         assert_eq!(larder.get("/page").status(), 200);
         let before = origin.total();
-        for target in [
-            "/../admin",
-            "/%2e%2e/admin",
-            "/..%2fadmin",
-            "/x/..;/../../admin",
-            "/%u002e%u002e/admin",
-            "/%c0%ae%c0%ae/admin",
-        ] {
+        let leaving =
+            "/../admin /%2e%2e/admin /..%2fadmin /x/..;/../../admin /%u002e%u002e/admin /%c0%ae%c0%ae/admin";
+        for target in leaving.split(' ') {
             assert_eq!(larder.get(target).status(), 400, "{target}: {config}");
         }
         assert_eq!(origin.total(), before);
@@ -182,12 +126,9 @@ fn paths_stay_below_the_path_of_the_origin() {
 #[test]
 fn an_allowed_spelling_beside_a_prefix_is_not_stored() {
     let origin = origin();
-    let config = format!(
-        "[[site]]\nname = \"a\"\npath_prefix = \"/a\"\norigin = \"{0}\"\n\
-         [[site]]\nname = \"b\"\norigin = \"{0}\"\n\
-         [[site.rule]]\nspellings_allowed = [\"encoded-slash\"]\nttl_override = {{ 200 = \"1h\" }}\n",
-        origin.url()
-    );
+    let allowing =
+        "[[site.rule]]\nspellings_allowed = [\"encoded-slash\"]\nttl_override = { 200 = \"1h\" }\n";
+    let config = site("a", &origin, "path_prefix = \"/a\"\n") + &site("b", &origin, allowing);
     let larder = Setup::config(LARDER, &config).start();
     for _ in 0..2 {
         let answer = larder.get("/@s%2fn");
@@ -208,14 +149,12 @@ fn no_spelling_evades_what_denies_or_limits() {
     ];
     for rule in restricting {
         let origin = origin();
-        let larder = start(
-            &origin,
-            "",
-            &format!("{rule}[[site.rule]]\nname = \"rest\"\nttl_default = {{ 200 = \"1h\" }}\n"),
-        );
+        let rest = "[[site.rule]]\nname = \"rest\"\nttl_default = { 200 = \"1h\" }\n";
+        let larder = start(&origin, &format!("{rule}{rest}"));
         larder.get("/secret");
         let before = origin.total();
-        for target in ATTACKS {
+        for target in attacks() {
+            assert_eq!(read_as(target), "/secret", "{target} is an attack");
             let status = larder.get(target).status();
             assert!([400, 403, 429].contains(&status), "{target}: {status} by {rule}");
         }
@@ -223,7 +162,7 @@ fn no_spelling_evades_what_denies_or_limits() {
     }
 }
 
-/// What is one user's stays so, whether a rule forbids to store it or permits to store something else.
+/// The page of one user stays so, whether a rule forbids to store it or permits to store something else.
 #[test]
 fn no_spelling_has_a_page_stored_for_others() {
     let rules = [
@@ -238,8 +177,8 @@ fn no_spelling_has_a_page_stored_for_others() {
     ];
     for rules in rules {
         let origin = origin();
-        let larder = start(&origin, "", rules);
-        for target in ATTACKS {
+        let larder = start(&origin, rules);
+        for target in attacks() {
             for user in ["alice", "bob"] {
                 let answer = asked_by(&larder, target, user);
                 let is_own = answer.text() == format!("/secret of {user:?}");
@@ -249,83 +188,51 @@ fn no_spelling_has_a_page_stored_for_others() {
     }
 }
 
-/// A site by prefix is guarded like a rule.
 #[test]
 fn no_spelling_leads_into_another_site() {
     let origin = origin();
-    let guarded = format!(
-        "[[site]]\nname = \"secret\"\npath_prefix = \"/secret\"\norigin = \"{}\"\nclients_denied = [\"127.0.0.1\"]\n",
-        origin.url()
-    );
-    let larder = start(&origin, &guarded, "");
-    for target in ATTACKS {
+    let guarded = site("secret", &origin, "path_prefix = \"/secret\"\nclients_denied = [\"127.0.0.1\"]\n");
+    let larder = Setup::config(LARDER, &(guarded + &site("a", &origin, ""))).start();
+    for target in attacks() {
         let status = larder.get(target).status();
         assert!([400, 403].contains(&status), "{target}: {status}");
     }
     assert_eq!(origin.total(), 0);
 }
 
-/// Why a path is refused, and what is honest.
+/// A refusal says why, and honest paths get none. The spellings themselves are tested in `routing::spelling`.
 #[test]
 fn refusals_name_the_spelling() {
     let origin = origin();
     let rules =
         "[[site.rule]]\nname = \"r\"\npath = { prefix = \"/api/\" }\nttl_default = { 200 = \"1h\" }\n";
-    let larder = start(&origin, "", rules);
+    let larder = start(&origin, rules);
     let allow = |name: &str| format!("allow it with `spellings_allowed = [\"{name}\"]`");
     let never = || "`spellings_allowed` can't allow it".to_owned();
     for (target, name, part, key) in [
         ("/a%2fb", "encoded-slash", "a%2Fb", allow("encoded-slash")),
-        ("/x/a%5cb/y", "backslash", "a%5Cb", allow("backslash")),
         ("/a\\b", "backslash", "a\\b", allow("backslash")),
-        ("/a%2561", "double-encoding", "a%2561", allow("double-encoding")),
         ("/a%25%36%31", "double-encoding", "a%2561", allow("double-encoding")),
-        ("/a;b", "semicolon", "a;b", allow("semicolon")),
         ("/a%3bb", "semicolon", "a%3Bb", allow("semicolon")),
         ("/a//b", "empty-segment", "//", allow("empty-segment")),
         ("//a", "empty-segment", "//", never()),
-        ("/a/../b", "dot-segment", "..", allow("dot-segment")),
         ("/a/%2e%2E", "dot-segment", "..", allow("dot-segment")),
         ("/a%00", "control-character", "a%00", allow("control-character")),
         ("/a;b%2fc", "encoded-slash, semicolon", "a;b%2Fc", never()),
     ] {
         let refused = larder.get(target);
-        assert_eq!(
-            (refused.status(), &refused.cache_status()[..]),
-            (400, "larder; detail=ambiguous-path"),
-            "{target}"
-        );
+        let found = (refused.status(), refused.cache_status());
+        assert_eq!(found, (400, "larder; detail=ambiguous-path".to_owned()), "{target}");
         for told in [name, &format!("by its part `{part}`"), &key] {
             assert!(refused.text().contains(told), "{target}, {told}: {}", refused.text());
         }
     }
-    for target in [
-        "/",
-        "/a/",
-        "/100%25",
-        "/100%25-off",
-        "/100%",
-        "/a%20b",
-        "/caf%C3%A9",
-        "/%D2%B1",
-        "/C%23",
-        "/What%3F",
-        "/@me",
-        "/%40me",
-        "/.well-known/x",
-        "/a/...",
-        "/a..b",
-        "/a?b=//;x/../%2f%252f",
-        "/a%2Cb:c",
-    ] {
+    let honest = "/ /100%25-off /100% /a%20b /caf%C3%A9 /C%23 /What%3F /%40me /.well-known/x /a/... /a?b=//;x/../%2f%252f";
+    for target in honest.split(' ') {
         for is_second in [false, true] {
             let answer = larder.get(&format!("/api{target}"));
-            assert_eq!(
-                (answer.status(), answer.is_hit()),
-                (200, is_second),
-                "{target}: {}",
-                answer.cache_status()
-            );
+            let found = (answer.status(), answer.is_hit());
+            assert_eq!(found, (200, is_second), "{target}: {}", answer.cache_status());
         }
     }
     let admin = larder.admin().to_string();
@@ -350,25 +257,21 @@ fn escaped_characters_of_paths_evade_no_rule() {
         ("rate_limit = { requests = 1, window = \"1h\", burst = 1 }", 429),
         ("cache = false", 200),
     ];
-    for (kind, (rule, status)) in
-        ["exact", "prefix", "regex", "glob"].iter().flat_map(|kind| rules.map(|rule| (*kind, rule)))
-    {
+    let kinds = ["exact", "prefix", "regex", "glob"];
+    for (kind, (rule, status)) in kinds.into_iter().flat_map(|kind| rules.map(|rule| (kind, rule))) {
         let origin = origin();
         let rules = CHARACTERS
             .chars()
             .map(|character| format!("[[site.rule]]\npath = {{ {} }}\n{rule}\n", path(kind, character)));
         let rest = "[[site.rule]]\nttl_override = { 200 = \"1h\" }\n";
-        let larder = start(&origin, "", &(rules.collect::<String>() + rest));
+        let larder = start(&origin, &(rules.collect::<String>() + rest));
         for character in CHARACTERS.chars() {
             larder.get(&format!("/{character}x"));
             let digits = format!("{:02x}", u32::from(character));
             for spelled in [digits.clone(), digits.to_uppercase(), digits.clone()] {
                 let answer = larder.get(&format!("/%{spelled}x"));
-                assert!(
-                    answer.status() == status && !answer.is_hit(),
-                    "%{spelled} with {kind} and {rule}: {}",
-                    answer.status()
-                );
+                let found = (answer.status(), answer.is_hit());
+                assert_eq!(found, (status, false), "%{spelled} with {kind} and {rule}");
             }
             // Unreserved characters too: the normal form decodes once.
             assert_eq!(larder.get(&format!("/%25{digits}x")).status(), 400, "%25{digits} with {kind}");
@@ -379,39 +282,28 @@ fn escaped_characters_of_paths_evade_no_rule() {
 /// Two slashes at the beginning are the name of a server to some origins.
 #[test]
 fn a_prefix_that_is_cut_off_leaves_no_slashes() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        let target = exchange.request.target().to_owned();
-        exchange.respond("200 OK", "", target);
-    });
-    let site = |keys: &str| {
-        format!("[[site]]\nname = \"a\"\norigin = \"{}\"\nexpose_errors = true\n{keys}", origin.url())
-    };
+    let origin = echo("");
     let allowed = "[[site.rule]]\nspellings_allowed = [\"empty-segment\"]\n";
     let rewrite = "[[site.transform]]\nphase = \"client_request\"\nrewrite = { strip_prefix = \"/shop\" }\n";
-    for config in [
-        site(&format!("path_prefix = \"/shop\"\nstrip_prefix = true\n{allowed}")),
-        site(&format!("{allowed}{rewrite}")),
-    ] {
-        let larder = Setup::config(LARDER, &config).start();
-        assert_eq!(larder.get("/shop/a//b").text(), "/a//b", "{config}");
+    for rules in
+        [format!("path_prefix = \"/shop\"\nstrip_prefix = true\n{allowed}"), format!("{allowed}{rewrite}")]
+    {
+        let larder = start(&origin, &rules);
+        assert_eq!(larder.get("/shop/a//b").text(), "/a//b", "{rules}");
         let before = origin.total();
         for target in ["/shop//evil.example/x", "/shop///x", "/shop//"] {
             let refused = larder.get(target);
-            assert_eq!(refused.status(), 400, "{target}: {} with {config}", refused.text());
+            assert_eq!(refused.status(), 400, "{target}: {} with {rules}", refused.text());
             assert!(refused.text().contains("can't allow it"), "{}", refused.text());
         }
         assert_eq!(origin.total(), before);
     }
 }
 
-/// Where paths decide nothing, nothing is refused.
 #[test]
 fn without_paths_all_spellings_pass() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        let target = exchange.request.target().to_owned();
-        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", target);
-    });
-    let larder = start(&origin, "", "[[site.rule]]\nname = \"all\"\nttl_default = { 200 = \"1h\" }\n");
+    let origin = echo(MINUTES);
+    let larder = start(&origin, "[[site.rule]]\nname = \"all\"\nttl_default = { 200 = \"1h\" }\n");
     for target in ["//a", "/a/../b", "/a;b", "/a%2Fb", "/a%2561", "/a\\b", "/a%00"] {
         for is_second in [false, true] {
             let answer = larder.get(target);
@@ -423,18 +315,10 @@ fn without_paths_all_spellings_pass() {
 /// To some origins, two slashes at the beginning are a host, whose site may have rules.
 #[test]
 fn no_path_names_the_host_of_another_site() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        let target = exchange.request.target().to_owned();
-        exchange.respond("200 OK", "", target);
-    });
-    let site = |name: &str, more: &str| {
-        format!(
-            "[[site]]\nname = \"{name}\"\nhosts = [\"{name}.example\"]\norigin = \"{}\"\n{more}",
-            origin.url()
-        )
-    };
-    let config =
-        site("open", "") + &site("guarded", "[[site.rule]]\npath = { prefix = \"/admin\" }\ndeny = true\n");
+    let origin = echo("");
+    let denied =
+        "hosts = [\"guarded.example\"]\n[[site.rule]]\npath = { prefix = \"/admin\" }\ndeny = true\n";
+    let config = site("open", &origin, "hosts = [\"open.example\"]\n") + &site("guarded", &origin, denied);
     let larder = Setup::config(LARDER, &config).start();
     let ask = |host: &str, target: &str| {
         larder.client().send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).response().status()
@@ -458,16 +342,12 @@ fn no_path_names_the_host_of_another_site() {
 /// Package registries and forges put names with slashes into one segment.
 #[test]
 fn a_rule_allows_a_spelling_that_is_then_never_stored() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        exchange.read_body();
-        let target = exchange.request.target().to_owned();
-        exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", target);
-    });
+    let origin = echo(MINUTES);
     let rules = "[[site.rule]]\nname = \"denied\"\npath = { prefix = \"/@scope/secret\" }\ndeny = true\n\
                  [[site.rule]]\nname = \"parameter\"\npath = { exact = \"/@scope/a;b\" }\ndeny = true\nspellings_allowed = [\"semicolon\"]\n\
                  [[site.rule]]\nname = \"slow\"\npath = { exact = \"/@scope/slow\" }\nrate_limit = { requests = 1, window = \"1h\", burst = 1 }\n\
                  [[site.rule]]\nname = \"npm\"\npath = { prefix = \"/@\" }\nspellings_allowed = [\"encoded-slash\", \"semicolon\"]\n";
-    let larder = start(&origin, "", rules);
+    let larder = start(&origin, rules);
     assert_eq!(larder.get("/@scope/name").text(), "/@scope/name");
     assert!(larder.get("/@scope/name").is_hit());
     for _ in 0..2 {
@@ -501,66 +381,37 @@ fn a_rule_allows_a_spelling_that_is_then_never_stored() {
 /// One form for key and origin, over both protocols, and for what takes out of use.
 #[test]
 fn equivalent_targets_are_one() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        exchange.read_body();
-        let target = exchange.request.target().to_owned();
-        exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", target);
-    });
-    let larder = start(&origin, "", "[[site.rule]]\nname = \"r\"\nquery_ignore = [\"utm_*\"]\n");
-    let admin = larder.admin().to_string();
-    let host = larder.address().to_string();
-    let equivalent = BTreeMap::from([
+    let origin = echo(MINUTES);
+    let larder = start(&origin, "[[site.rule]]\nname = \"r\"\nquery_ignore = [\"utm_*\"]\n");
+    let (admin, host) = (larder.admin().to_string(), larder.address().to_string());
+    let ask = |method: &str, target: &str| {
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+        larder.client().send(head).response()
+    };
+    for (normal, spellings) in [
         ("/~%D2%B1?w=1", ["/%7e%d2%b1?w=1", "/~%D2%B1?%77=%31"]),
         ("/a%2Fb", ["/%61%2fb", "/a%2fb"]),
         ("/x?q=%2B%", ["/x?%71=%2b%", "/x?q=%2B%&utm%5fx=1"]),
-    ]);
-    let ask = |method: &str, target: &str| {
-        larder
-            .client()
-            .send(format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"))
-            .response()
-    };
-    for (normal, spellings) in &equivalent {
+    ] {
         for spelled in spellings {
             ask("GET", spellings[0]);
             assert!(ask("GET", spelled).is_hit(), "{spelled}");
             assert!(!ask("GET", spelled).text().contains("%2f"), "{spelled}");
             let url = format!("http://{host}{spelled}");
-            let flags = [
-                "--silent",
-                "--include",
-                "--globoff",
-                "--http2-prior-knowledge",
-                "--path-as-is",
-                "--max-time",
-                "30",
-                &url,
-            ];
-            let over_http2 = run("curl", flags).text();
+            let flags = ["-si", "--globoff", "--http2-prior-knowledge", "--path-as-is", "--max-time", "30"];
+            let over_http2 = run("curl", flags.into_iter().chain([&url[..]])).text();
             assert!(over_http2.contains("hit"), "{spelled}: {over_http2}");
             ask("POST", spelled);
             assert!(!ask("GET", normal).is_hit(), "POST {spelled}");
-            let url = format!("http://{host}{spelled}");
             let purged = run(LARDER, ["purge", &url, "--admin", &admin]).text();
             assert!(purged.contains("stored responses 1"), "{url}: {purged}");
             assert!(!ask("GET", normal).is_hit(), "{url}");
-            run(
-                LARDER,
-                [
-                    "purge",
-                    "--prefix",
-                    &spelled[..spelled.find('?').unwrap_or(spelled.len())],
-                    "--admin",
-                    &admin,
-                ],
-            );
+            let prefix = spelled.split('?').next().expect("a path");
+            run(LARDER, ["purge", "--prefix", prefix, "--admin", &admin]);
             assert!(!ask("GET", normal).is_hit(), "prefix of {url}");
         }
     }
-    assert!(
-        origin
-            .received()
-            .iter()
-            .all(|asked| !asked.target().contains("%2f") && !asked.target().contains("%7e"))
-    );
+    for asked in origin.received() {
+        assert!(!asked.target().contains("%2f") && !asked.target().contains("%7e"), "{}", asked.target());
+    }
 }

@@ -3,10 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use testkit::{Authority, Client, Larder, Port, ScriptedOrigin, Setup, run, wait};
+use testkit::{Client, Larder, ScriptedOrigin, Setup, run, wait};
 
+use super::real_clients::Secured;
+use super::slow_clients::frames::Http2;
 use crate::LARDER;
-use crate::http::slow_clients::frames::Http2;
 
 const MIB: usize = 1 << 20;
 
@@ -18,16 +19,7 @@ fn origin() -> ScriptedOrigin {
     })
 }
 
-/// Sends content in one way and returns the body of the response.
-type Upload = fn(&Larder, &Ways, bytes: usize) -> String;
-
-/// What the ways need beside the gateway.
-struct Ways {
-    authority: Authority,
-    tls: Port,
-}
-
-/// What the process has written in calls that the kernel counts: those with several parts, as a piece of a body has with its framing, or to a file.
+/// Writes of the process that the kernel counts: those with several parts, as a piece of a body has with its framing, or to a file.
 fn writes(larder: &mut Larder) -> u64 {
     let counts = fs::read_to_string(format!("/proc/{}/io", larder.service().id())).expect("it runs");
     let count = counts.lines().find_map(|line| line.strip_prefix("syscw: ")).expect("the kernel counts");
@@ -43,12 +35,6 @@ fn behind_its_head(larder: &Larder, framing: &str, content: impl FnOnce(&mut Cli
     client.response().text()
 }
 
-fn with_length(larder: &Larder, _: &Ways, bytes: usize) -> String {
-    behind_its_head(larder, &format!("Content-Length: {bytes}"), |client| {
-        client.send(vec![b'x'; bytes]);
-    })
-}
-
 fn in_chunks_of(chunk_bytes: usize, larder: &Larder, bytes: usize) -> String {
     behind_its_head(larder, "Transfer-Encoding: chunked", |client| {
         let chunk = format!("{chunk_bytes:x}\r\n{}\r\n", "x".repeat(chunk_bytes));
@@ -56,127 +42,92 @@ fn in_chunks_of(chunk_bytes: usize, larder: &Larder, bytes: usize) -> String {
     })
 }
 
-fn in_chunks(larder: &Larder, _: &Ways, bytes: usize) -> String {
-    in_chunks_of(32 << 10, larder, bytes)
+/// A way to send content.
+enum Way {
+    Length,
+    Chunks(usize),
+    Curl(&'static str, &'static str),
 }
 
-fn in_small_chunks(larder: &Larder, _: &Ways, bytes: usize) -> String {
-    in_chunks_of(128, larder, bytes)
-}
-
-fn by_curl(larder: &Larder, ways: &Ways, (scheme, version): (&str, &str), bytes: usize) -> String {
-    let port = if scheme == "https" { ways.tls.address().port() } else { larder.address().port() };
-    let (url, resolve) = (format!("{scheme}://a.example:{port}/"), format!("a.example:{port}:127.0.0.1"));
-    let file = larder.folder().join("content");
-    fs::write(&file, vec![b'x'; bytes]).expect("a file");
-    let (authority, content) = (ways.authority.file(), format!("@{}", file.display()));
-    let authority = authority.display().to_string();
-    let usual = ["-sf", "--max-time", "120", "--cacert", &authority, "--resolve", &resolve, version];
-    let content = ["-H", "Content-Type: application/octet-stream", "--data-binary", &content, &url];
-    run("curl", [&usual[..], &content[..]].concat()).succeeded().text()
-}
-
-fn by_tls(larder: &Larder, ways: &Ways, bytes: usize) -> String {
-    by_curl(larder, ways, ("https", "--http1.1"), bytes)
-}
-
-fn by_http2(larder: &Larder, ways: &Ways, bytes: usize) -> String {
-    by_curl(larder, ways, ("http", "--http2-prior-knowledge"), bytes)
-}
-
-fn by_tls_and_http2(larder: &Larder, ways: &Ways, bytes: usize) -> String {
-    by_curl(larder, ways, ("https", "--http2"), bytes)
+impl Way {
+    /// Sends so many bytes, and returns the body of the response.
+    fn upload(&self, gateway: &Secured, bytes: usize) -> String {
+        match *self {
+            Self::Length => behind_its_head(&gateway.larder, &format!("Content-Length: {bytes}"), |client| {
+                client.send(vec![b'x'; bytes]);
+            }),
+            Self::Chunks(chunk_bytes) => in_chunks_of(chunk_bytes, &gateway.larder, bytes),
+            Self::Curl(scheme, version) => {
+                let file = gateway.larder.folder().join("content");
+                fs::write(&file, vec![b'x'; bytes]).expect("a file");
+                let content = format!("@{}", file.display());
+                let more = ["-H", "Content-Type: application/octet-stream", "--data-binary", &content];
+                String::from_utf8(gateway.body((scheme, version), "/", &more)).expect("a number")
+            }
+        }
+    }
 }
 
 /// Pieces of a body are as large as what arrives, whatever the size of the head, of its chunks or of TLS records.
 #[test]
 fn uploads_go_on_in_large_pieces() {
     const WRITES_PER_MIB_MAX: u64 = 96;
-    const WAYS: [(&str, Upload, usize); 6] = [
-        ("with a length", with_length, 16 * MIB),
-        ("in chunks", in_chunks, 16 * MIB),
-        ("in small chunks", in_small_chunks, 4 * MIB),
-        ("TLS", by_tls, 16 * MIB),
-        ("HTTP/2", by_http2, 16 * MIB),
-        ("HTTP/2 with TLS", by_tls_and_http2, 16 * MIB),
-    ];
-    let (origin, ways) = (origin(), Ways { authority: Authority::new(), tls: Port::reserve() });
-    let identity = ways.authority.identity(&["a.example"]);
-    let config = format!(
-        "[[listen]]\naddress = \"@listen@\"\n[[listen]]\naddress = \"{}\"\n[[listen.certificates]]\ncert = \"{}\"\nkey = \"{}\"\n\
-         [[site]]\nname = \"a\"\norigin = \"{}\"\n",
-        ways.tls.address(),
-        identity.certificate.display(),
-        identity.key.display(),
-        origin.url()
-    );
-    let mut larder = Setup::config(LARDER, &config).start();
-    for (name, upload, bytes) in WAYS {
-        let before = writes(&mut larder);
-        assert_eq!(upload(&larder, &ways, bytes), bytes.to_string(), "{name}");
-        let per_mib = (writes(&mut larder) - before) / (bytes / MIB) as u64;
+    let origin = origin();
+    let mut gateway = Secured::start(&origin, "", &["a.example"]);
+    for (name, way, bytes) in [
+        ("with a length", Way::Length, 16 * MIB),
+        ("in chunks", Way::Chunks(32 << 10), 16 * MIB),
+        ("in small chunks", Way::Chunks(128), 4 * MIB),
+        ("TLS", Way::Curl("https", "--http1.1"), 16 * MIB),
+        ("HTTP/2", Way::Curl("http", "--http2-prior-knowledge"), 16 * MIB),
+        ("HTTP/2 with TLS", Way::Curl("https", "--http2"), 16 * MIB),
+    ] {
+        let before = writes(&mut gateway.larder);
+        assert_eq!(way.upload(&gateway, bytes), bytes.to_string(), "{name}");
+        let per_mib = (writes(&mut gateway.larder) - before) / (bytes / MIB) as u64;
         assert!(per_mib <= WRITES_PER_MIB_MAX, "{name}: {per_mib} writes for each MiB");
     }
 }
-
-/// Content whose length the client doesn't say.
-struct Unsaid {
-    method: &'static str,
-    content: &'static [&'static str],
-    trailers: &'static str,
-    /// What the origin gets: fields of the framing, and content.
-    length: &'static str,
-    coding: &'static str,
-}
-
-const UNSAID: [Unsaid; 7] = [
-    Unsaid { method: "POST", content: &["hello"], trailers: "", length: "5", coding: "" },
-    Unsaid { method: "POST", content: &["hel", "lo"], trailers: "", length: "5", coding: "" },
-    Unsaid { method: "POST", content: &[], trailers: "", length: "0", coding: "" },
-    Unsaid { method: "PATCH", content: &[], trailers: "", length: "0", coding: "" },
-    Unsaid { method: "GET", content: &[], trailers: "", length: "", coding: "" },
-    Unsaid { method: "DELETE", content: &["x"], trailers: "", length: "1", coding: "" },
-    Unsaid { method: "POST", content: &["hello"], trailers: "X-Sum: 1\r\n", length: "", coding: "chunked" },
-];
 
 /// Some origins answer chunks with 411, or see no content at all.
 #[test]
 fn short_content_gets_its_length() {
     let origin = origin();
     let larder = Setup::origin(LARDER, &origin.url()).start();
-    for case in &UNSAID {
-        let chunks: String =
-            case.content.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len())).collect();
-        let mut client = larder.client();
-        client.send(format!(
-            "{} / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n{chunks}0\r\n{}\r\n",
-            case.method, case.trailers
-        ));
-        assert_eq!(client.response_to(case.method).status(), 200);
-        check(&origin, case, "HTTP/1.1");
-    }
-    let lengthless = |method: &str, content: &str| {
-        let fields = ["-H", "Content-Length:", "-H", "Transfer-Encoding: chunked"];
-        let usual =
-            ["-sf", "--max-time", "60", "--http2-prior-knowledge", "-X", method, "--data-binary", content];
-        let url = larder.url("/");
-        run("curl", [&usual[..], &fields[..], &[&url]].concat()).succeeded();
+    let check = |method: &str, content: &str, framing: (&str, &str), version: &str| {
+        let received = origin.last("/");
+        let found = (received.field("content-length"), received.field("transfer-encoding"));
+        assert_eq!(found, framing, "{method} {content:?} {version}");
+        assert_eq!(received.body, content.as_bytes(), "{method} {version}");
     };
-    for case in UNSAID.iter().filter(|case| case.trailers.is_empty()) {
-        lengthless(case.method, &case.content.concat());
-        check(&origin, case, "HTTP/2");
+    let cases: [(&str, &[&str], &str, (&str, &str)); 7] = [
+        ("POST", &["hello"], "", ("5", "")),
+        ("POST", &["hel", "lo"], "", ("5", "")),
+        ("POST", &[], "", ("0", "")),
+        ("PATCH", &[], "", ("0", "")),
+        ("GET", &[], "", ("", "")),
+        ("DELETE", &["x"], "", ("1", "")),
+        ("POST", &["hello"], "X-Sum: 1\r\n", ("", "chunked")),
+    ];
+    for (method, pieces, trailers, framing) in cases {
+        let chunks: String = pieces.iter().map(|piece| format!("{:x}\r\n{piece}\r\n", piece.len())).collect();
+        let head = "Host: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n";
+        let mut client = larder.client();
+        client.send(format!("{method} / HTTP/1.1\r\n{head}{chunks}0\r\n{trailers}\r\n"));
+        assert_eq!(client.response_to(method).status(), 200);
+        let content = pieces.concat();
+        check(method, &content, framing, "HTTP/1.1");
+        if trailers.is_empty() {
+            let usual = ["-sf", "--max-time", "60", "--http2-prior-knowledge", "-X", method];
+            let lengthless = ["-H", "Content-Length:", "-H", "Transfer-Encoding: chunked"];
+            let rest = ["--data-binary", &content, &larder.url("/")];
+            run("curl", [&usual[..], &lengthless, &rest].concat()).succeeded();
+            check(method, &content, framing, "HTTP/2");
+        }
     }
 }
 
-fn check(origin: &ScriptedOrigin, case: &Unsaid, version: &str) {
-    let received = origin.last("/");
-    let found = (received.field("content-length"), received.field("transfer-encoding"));
-    let what = format!("{} {:?} {version}", case.method, case.content);
-    assert_eq!(found, (case.length, case.coding), "{what}");
-    assert_eq!(received.body, case.content.concat().as_bytes(), "{what}");
-}
-
-/// What is longer than what is gathered, or not there in time, has no length.
+/// Content that is longer than the gateway gathers, or not there in time, has no length.
 #[test]
 fn long_and_slow_content_goes_on_in_chunks() {
     let origin = origin();
@@ -253,7 +204,7 @@ fn slow_content_has_the_limits_of_its_rule() {
 
 /// A stream of gRPC that waits for its other side is not a slow upload.
 #[test]
-fn what_is_answered_while_it_is_sent_may_pause() {
+fn an_upload_may_pause_after_its_answer_has_begun() {
     let origin = conversing();
     let larder = with_limits(&origin, "body_read_timeout = \"1s\"", "");
     let mut client = stopped(&larder, "/duplex");
@@ -271,7 +222,7 @@ fn what_is_answered_while_it_is_sent_may_pause() {
 
 /// It ends like a tunnel in which nothing moves, and somebody hears of it.
 #[test]
-fn what_is_answered_while_it_is_sent_does_not_pause_for_ever() {
+fn an_upload_does_not_pause_for_ever_after_its_answer_has_begun() {
     let origin = conversing();
     let larder = with_limits(&origin, "tunnel_idle_timeout = \"1s\"", "");
     let mut client = stopped(&larder, "/duplex");
@@ -286,77 +237,29 @@ fn what_is_answered_while_it_is_sent_does_not_pause_for_ever() {
     assert!(log.contains("path=\"/duplex\"") && log.contains("path=\"/duplex/2\""), "{log}");
 }
 
-/// An answer that comes before the end of what it answers.
-struct Early {
-    target: &'static str,
-    framing: &'static str,
-    content: &'static str,
-    status: u16,
-    connection: &'static str,
-}
-
-/// Where the rest is too long to be read for the next request, or may be, the answer says that the connection ends.
+/// The answer says that the connection ends if the rest of the content is, or may be, too long to be read.
 //= RFC 9112 section 9.6: close is said
 #[test]
 fn early_answers_say_whether_the_connection_ends() {
-    const CASES: [Early; 7] = [
-        Early {
-            target: "/",
-            framing: "Content-Length: 1000000",
-            content: "x",
-            status: 401,
-            connection: "close",
-        },
-        Early { target: "/", framing: "Content-Length: 1000", content: "x", status: 401, connection: "" },
-        Early {
-            target: "/",
-            framing: "Transfer-Encoding: chunked",
-            content: "1\r\nx\r\n",
-            status: 401,
-            connection: "close",
-        },
-        Early {
-            target: "/denied",
-            framing: "Content-Length: 1000000",
-            content: "x",
-            status: 403,
-            connection: "close",
-        },
-        Early {
-            target: "/denied",
-            framing: "Content-Length: 1000",
-            content: "x",
-            status: 403,
-            connection: "",
-        },
-        Early {
-            target: "/denied",
-            framing: "Transfer-Encoding: chunked",
-            content: "1\r\nx\r\n",
-            status: 403,
-            connection: "close",
-        },
-        Early {
-            target: "/denied",
-            framing: "Transfer-Encoding: chunked",
-            content: "1\r\nx\r\n0\r\n\r\n",
-            status: 403,
-            connection: "",
-        },
-    ];
     let origin = ScriptedOrigin::start(|exchange| {
         exchange.respond("401 Unauthorized", "WWW-Authenticate: Basic\r\n", "who?").close();
     });
-    let config = format!(
-        "[[site]]\nname = \"a\"\norigin = \"{}\"\n[[site.rule]]\npath = {{ prefix = \"/denied\" }}\ndeny = true\n",
-        origin.url()
-    );
-    let larder = Setup::config(LARDER, &config).start();
-    for Early { target, framing, content, status, connection } in CASES {
+    let rule = "[[site.rule]]\npath = { prefix = \"/denied\" }\ndeny = true\n";
+    let larder = with_limits(&origin, "", rule);
+    let (length, chunked) = ("Content-Length", "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+    for (target, content, status, connection) in [
+        ("/", format!("{length}: 1000000\r\n\r\nx"), 401, "close"),
+        ("/", format!("{length}: 1000\r\n\r\nx"), 401, ""),
+        ("/", chunked.to_owned(), 401, "close"),
+        ("/denied", format!("{length}: 1000000\r\n\r\nx"), 403, "close"),
+        ("/denied", format!("{length}: 1000\r\n\r\nx"), 403, ""),
+        ("/denied", chunked.to_owned(), 403, "close"),
+        ("/denied", format!("{chunked}0\r\n\r\n"), 403, ""),
+    ] {
         let mut client = larder.client();
-        client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{content}"));
+        client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\n{content}"));
         let response = client.response();
-        let what = format!("{target} {framing}");
-        assert_eq!((response.status(), response.field("connection")), (status, connection), "{what}");
+        let found = (response.status(), response.field("connection"));
+        assert_eq!(found, (status, connection), "{target} {content}");
     }
 }

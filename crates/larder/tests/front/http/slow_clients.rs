@@ -1,13 +1,13 @@
-//! Few clients take neither the gateway nor the origin from all: slow, silent and vanished ones, in numbers beyond every
-//! limit, while others are answered.
+//! Slow, silent and vanished clients, in numbers beyond every limit, while others are answered.
 
 pub(crate) mod frames;
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::any::Any;
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Client, Gate, Larder, Response, ScriptedOrigin, Setup, wait};
+use testkit::{Client, Gate, Larder, ScriptedOrigin, Setup, wait};
 
 use frames::{Http2, Windows};
 use rustix::net::{AddressFamily, SocketType};
@@ -28,8 +28,7 @@ fn origin(gate: &Gate) -> ScriptedOrigin {
         let target = exchange.request.target().to_owned();
         match target.split('/').nth(1) {
             Some("ws") => {
-                exchange
-                    .send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+                exchange.head("101 Switching Protocols", "Connection: upgrade\r\nUpgrade: x\r\n");
                 exchange.wait_for_peer();
             }
             Some("silent") => {
@@ -60,15 +59,15 @@ fn larder(origin: &ScriptedOrigin, workers: usize, limits: &str, pool: &str) -> 
     Setup::config(LARDER, &config).start()
 }
 
-/// What a client does to keep a place.
+/// Ways of a client to keep a place.
 #[derive(Clone, Copy, Debug)]
 enum Slow {
     /// Has a tunnel, and says nothing.
     Tunnels,
     /// Sends this and nothing more, and stays.
     Says(&'static str),
-    /// The same over HTTP/2: a request of which this much of the content comes.
-    Sends2(&'static [u8]),
+    /// Sends a little content over HTTP/2, and not its end.
+    Uploads2,
     /// Asks, and takes nothing of the answer.
     DoesNotRead(&'static str),
     DoesNotRead2(&'static str),
@@ -77,14 +76,16 @@ enum Slow {
     Resets(&'static str),
 }
 
+const UPLOAD: &str = "POST /post HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx";
+
 const SLOW: [(&str, Slow); 11] = [
     ("idle tunnels", Slow::Tunnels),
-    ("uploads that stop", Slow::Says("POST /post HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx")),
+    ("uploads that stop", Slow::Says(UPLOAD)),
     (
         "uploads in chunks that stop",
         Slow::Says("POST /post HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"),
     ),
-    ("uploads over HTTP/2 that stop", Slow::Sends2(b"x")),
+    ("uploads over HTTP/2 that stop", Slow::Uploads2),
     ("responses that are not stored and not read", Slow::DoesNotRead("/large")),
     ("the same over HTTP/2", Slow::DoesNotRead2("/large")),
     ("responses that turn out too large to be stored", Slow::DoesNotRead("/too-large")),
@@ -100,74 +101,39 @@ const SLOW: [(&str, Slow); 11] = [
     ),
 ];
 
-/// What is to be kept until the end of a case.
-enum Kept {
-    Http1 {
-        _client: Client,
-    },
-    Http2 {
-        _client: Http2,
-    },
-    /// Until its request is known to have arrived.
-    ToReset(Client),
-    Nothing,
-}
-
-impl Kept {
-    fn reset(self) {
-        if let Self::ToReset(client) = self {
-            client.reset();
-        }
-    }
-}
+/// A client that stays until the end of a case.
+type Kept = Box<dyn Any>;
 
 impl Slow {
     fn begin(self, larder: &Larder, number: usize) -> Kept {
-        let target = format!("/{number}");
+        if let Self::Uploads2 | Self::DoesNotRead2(_) = self {
+            let mut client = Http2::connect(larder.address());
+            match self {
+                Self::DoesNotRead2(path) => client.get(&format!("{path}/{number}")).wait_for_data(),
+                _ => _ = client.request("POST", "/post").data(b"x"),
+            }
+            return Box::new(client);
+        }
+        let mut client = larder.client();
         match self {
-            Self::Says(bytes) => {
-                let mut client = larder.client();
-                client.send(bytes.replace('@', &number.to_string()));
-                Kept::Http1 { _client: client }
-            }
-            Self::Tunnels => {
-                let mut client = larder.client();
-                assert_eq!(client.send(UPGRADE).head().status(), 101);
-                Kept::Http1 { _client: client }
-            }
+            Self::Tunnels => assert_eq!(client.send(UPGRADE).head().status(), 101),
             Self::DoesNotRead(target) => {
-                let mut client = larder.client();
                 client.send(format!("GET {target}/{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
                 assert_eq!(client.head().status(), 200, "{target}");
-                Kept::Http1 { _client: client }
             }
-            Self::Sends2(content) => {
-                let mut client = Http2::connect(larder.address());
-                client.request("POST", "/post").data(content);
-                Kept::Http2 { _client: client }
-            }
-            Self::DoesNotRead2(path) => {
-                let mut client = Http2::connect(larder.address());
-                client.request("GET", &format!("{path}{target}")).end();
-                client.wait_for_data();
-                Kept::Http2 { _client: client }
-            }
-            Self::Leaves(request) => {
-                let mut client = larder.client();
+            Self::Says(request) | Self::Leaves(request) | Self::Resets(request) => {
                 client.send(request.replace('@', &number.to_string()));
-                client.finish_sending();
-                Kept::Nothing
             }
-            Self::Resets(request) => {
-                let mut client = larder.client();
-                client.send(request.replace('@', &number.to_string()));
-                Kept::ToReset(client)
-            }
+            Self::Uploads2 | Self::DoesNotRead2(_) => unreachable!("over HTTP/2"),
         }
+        if let Self::Leaves(_) = self {
+            client.finish_sending();
+            return Box::new(());
+        }
+        Box::new(client)
     }
 }
 
-/// A request that needs the origin.
 #[track_caller]
 fn is_answered(larder: &Larder, what: &str) {
     let start = Instant::now();
@@ -203,7 +169,7 @@ fn no_slow_client_holds_a_place_that_others_need() {
                 wait::until_true("they have arrived", || {
                     larder.metric("larder_origin_exchanges", &["queued"]) == (CLIENTS - PLACES / 2) as f64
                 });
-                kept.drain(..).for_each(Kept::reset);
+                kept.drain(..).for_each(|kept| kept.downcast::<Client>().expect("a client").reset());
             }
             for _ in 0..3 {
                 is_answered(&larder, what);
@@ -216,24 +182,30 @@ fn no_slow_client_holds_a_place_that_others_need() {
     }
 }
 
-/// A client that has closed its sending side is answered where nobody needs its place.
+/// A client that has closed its sending side is answered, if nobody needs its place: after a silence, and from the store.
 #[test]
-fn a_half_closed_client_is_answered_after_a_silence() {
+fn a_half_closed_client_is_answered() {
     let gate = Gate::new();
     let origin = origin(&gate);
     let larder = larder(&origin, 1, "", "");
-    let mut client = larder.client();
-    client.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n").finish_sending();
+    let ask = || {
+        let mut client = larder.client();
+        client.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n").finish_sending();
+        client
+    };
+    let mut client = ask();
     origin.wait_for("/silent", 1);
     is_answered(&larder, "others");
     assert!(!client.wait_for_bytes(Duration::from_millis(200)));
     gate.open();
     assert_eq!(client.response().text(), "late");
+    let hit = ask().response();
+    assert_eq!((hit.text().as_str(), hit.is_hit()), ("late", true));
 }
 
-/// What somebody has asked for and left is still stored, where nobody needs the place.
+/// The response for a client that has left is still stored, if nobody needs the place.
 #[test]
-fn what_nobody_waits_for_is_still_stored() {
+fn a_response_that_nobody_waits_for_is_still_stored() {
     let gate = Gate::new();
     let origin = origin(&gate);
     let larder = larder(&origin, 1, "", "");
@@ -247,12 +219,10 @@ fn what_nobody_waits_for_is_still_stored() {
     assert_eq!(origin.count("/silent"), 1);
 }
 
-fn ask_from(larder: &Larder, from: &str, target: &str, fields: &str) -> Response {
-    let from: IpAddr = from.parse().expect("an address");
-    Client::connect_from(from, larder.address()).ask("GET", target, fields)
+fn other(larder: &Larder) -> Client {
+    Client::connect_from([127, 0, 0, 2].into(), larder.address())
 }
 
-/// One address has its share of the places and of the queue, and the others have the rest.
 #[test]
 fn a_client_has_its_share() {
     for workers in [1, 2] {
@@ -271,7 +241,7 @@ fn a_client_has_its_share() {
             refused >= (CLIENTS - PLACES) as f64
                 && larder.metric("larder_origin_exchanges", &["in_flight"]) == (PLACES / 2) as f64
         });
-        let other = ask_from(&larder, "127.0.0.2", "/page", "");
+        let other = other(&larder).get("/page");
         assert_eq!(other.status(), 200, "{:?}", other.head);
         let same = larder.get("/page");
         assert_eq!(same.status(), 503);
@@ -282,7 +252,7 @@ fn a_client_has_its_share() {
     }
 }
 
-/// Behind a trusted proxy the clients are those that it names, and who names none has no share.
+/// Behind a trusted proxy the clients are those that it names; without a name there is no share.
 #[test]
 fn a_trusted_proxy_names_the_clients() {
     for (trusted, fields, expected) in [
@@ -376,7 +346,7 @@ fn responses_have_a_lowest_rate() {
     }
 }
 
-/// When all connections are taken by those that say nothing, or a little, or have said something once, a new client gets in.
+/// A new client gets in while all connections are taken by those that say nothing, or a little, or have said something once.
 #[test]
 fn connections_that_wait_make_room() {
     let hit = "GET / HTTP/1.1\r\nHost: test.example\r\n\r\n";
@@ -397,8 +367,7 @@ fn connections_that_wait_make_room() {
                 slow.push(client);
             }
             for _ in 0..5 {
-                let mut client =
-                    Client::connect_from("127.0.0.2".parse().expect("an address"), larder.address());
+                let mut client = other(&larder);
                 assert!(client.get("/").is_hit(), "{beginning:?}");
                 assert!(client.get("/").is_hit(), "{beginning:?}");
             }
@@ -416,8 +385,8 @@ fn connections_that_wait_make_room() {
 /// Connections that are in use, in every way that costs the client nothing.
 const IN_USE: [(&str, Slow); 5] = [
     ("slow misses", Slow::Says("GET /silent/@ HTTP/1.1\r\nHost: a\r\n\r\n")),
-    ("uploads that stop", Slow::Says("POST /post HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx")),
-    ("uploads over HTTP/2 that stop", Slow::Sends2(b"x")),
+    ("uploads that stop", Slow::Says(UPLOAD)),
+    ("uploads over HTTP/2 that stop", Slow::Uploads2),
     ("tunnels", Slow::Tunnels),
     ("responses that are not read", Slow::DoesNotRead("/large")),
 ];
@@ -426,7 +395,6 @@ const IN_USE: [(&str, Slow); 5] = [
 #[test]
 fn connections_in_use_above_a_share_make_room() {
     const CONNECTIONS: usize = 8;
-    let others: IpAddr = "127.0.0.2".parse().expect("an address");
     for workers in [1, 2] {
         for (what, slow) in IN_USE {
             let gate = Gate::new();
@@ -443,8 +411,7 @@ fn connections_in_use_above_a_share_make_room() {
                 assert_eq!(client.rest(), b"", "{what}: what comes above the share is closed");
             }
             assert_eq!(larder.metric("larder_connections_evicted_total", &[]), 0.0, "{what}");
-            let mut clients: Vec<Client> =
-                (0..CONNECTIONS / 2).map(|_| Client::connect_from(others, larder.address())).collect();
+            let mut clients: Vec<Client> = (0..CONNECTIONS / 2).map(|_| other(&larder)).collect();
             for client in &mut clients {
                 let answer = client.get("/page");
                 assert_eq!(answer.status(), 200, "{what}: {:?}", answer.head);
@@ -462,7 +429,7 @@ fn connections_in_use_above_a_share_make_room() {
 const READERS: usize = 160;
 const MEMORY_BYTES: u64 = 16 << 20;
 
-/// What waits for slow readers is counted as memory of the cache, and bounded with it.
+/// Bodies that wait for slow readers are counted as memory of the cache, and bounded with it.
 #[test]
 fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
     testkit::raise_open_files_limit();
@@ -498,25 +465,22 @@ fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
         let within = |when: &str| {
             let resident = larder.resident_bytes();
             assert!(resident <= limit, "{what}, {when}: {} of {} KiB", resident >> 10, limit >> 10);
-            resident
         };
         let mut readers = Vec::new();
-        let mut peak = 0;
         for number in 0..READERS {
             let mut client = larder.client();
             client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
             assert_eq!(client.head().status(), 200, "{what}");
             readers.push(client);
-            peak = peak.max(within("while they come"));
+            within("while they come");
         }
         // Each takes a little, again and again.
         for _ in 0..3 {
             for client in &mut readers {
                 client.bytes(100_000);
             }
-            peak = peak.max(within("while they read"));
+            within("while they read");
         }
-        eprintln!("{what}: {} MiB at most", peak >> 20);
         assert_eq!(larder.get("/page").status(), 200, "{what}");
         let held = larder.metric("larder_store_bytes", &[]);
         assert!(held <= MEMORY_BYTES as f64, "{what}: {held} bytes are held");
@@ -528,7 +492,7 @@ fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
     }
 }
 
-/// What a client may send of one request body before the origin has taken any of it.
+/// The part of a request body that a client may send before the origin has taken any of it.
 const UPLOAD_BYTES: usize = 256 << 10;
 
 /// Behind a balancer, the uploads of one connection are those of many clients.
@@ -576,7 +540,7 @@ fn origin_in_pieces(gate: &Gate) -> ScriptedOrigin {
 
 const SAMPLES_ALIKE: usize = 50;
 
-/// What is to be kept meanwhile.
+/// Returns the clients that stay meanwhile.
 type Hold = fn(&Larder) -> Vec<Kept>;
 
 /// Ways to make a gateway hold bytes that are neither stored nor filling, each of 100 MB and more.
@@ -599,41 +563,38 @@ const HELD: [(&str, Hold); 3] = [
         connections(8, larder, Windows::Widest, readers)
     }),
     ("content of QUERY that does not end", |larder| {
-        let query = |_| {
+        let query = |_| -> Kept {
             let mut client = larder.client();
-            client.send(
-                "QUERY /query HTTP/1.1\r\nHost: a\r\nContent-Type: text/x\r\nContent-Length: 1000000\r\n\r\n",
-            );
-            client.send(vec![b'x'; 900_000]);
-            Kept::Http1 { _client: client }
+            let fields = "Host: a\r\nContent-Type: text/x\r\nContent-Length: 1000000\r\n\r\n";
+            client.send(format!("QUERY /query HTTP/1.1\r\n{fields}")).send(vec![b'x'; 900_000]);
+            Box::new(client)
         };
         (0..160).map(query).collect()
     }),
 ];
 
 fn connections(count: usize, larder: &Larder, windows: Windows, use_: fn(&mut Http2)) -> Vec<Kept> {
-    let connection = |_| {
+    let connection = |_| -> Kept {
         let mut client = Http2::connect_with(larder.address(), windows);
         use_(&mut client);
-        Kept::Http2 { _client: client }
+        Box::new(client)
     };
     (0..count).map(connection).collect()
 }
 
-/// The most memory until it has stayed the same for a while.
-fn settled(larder: &Larder) -> u64 {
-    let (mut peak, mut last, mut same) = (0, 0, 0);
+/// Waits until the memory of the process has stayed the same for a while.
+fn settle(larder: &Larder) {
+    let (mut last, mut same) = (0, 0);
     wait::until_true("the memory of the process stays the same", || {
         let resident = larder.resident_bytes();
         same = if resident == last { same + 1 } else { 0 };
-        (peak, last) = (peak.max(resident), resident);
+        last = resident;
         same == SAMPLES_ALIKE
     });
-    peak
 }
 
 #[test]
-fn what_clients_make_the_gateway_hold_stays_within_the_memory() {
+fn bytes_that_clients_make_the_gateway_hold_stay_within_the_memory() {
     testkit::raise_open_files_limit();
     let limit = MEMORY_BYTES + MEMORY_BYTES / 10 + (64 << 20);
     for (what, hold) in HELD {
@@ -648,7 +609,7 @@ fn what_clients_make_the_gateway_hold_stays_within_the_memory() {
         );
         let larder = Setup::config(LARDER, &config).start();
         let kept = hold(&larder);
-        eprintln!("{what}: {} MiB", settled(&larder) >> 20);
+        settle(&larder);
         // A worker gives back what is free as it goes on.
         wait::until_true(&format!("{what}: what is held is within the memory"), || {
             larder.get("/page");
@@ -663,13 +624,13 @@ fn what_clients_make_the_gateway_hold_stays_within_the_memory() {
     }
 }
 
-/// What HTTP/2 clients that ask for large responses leave open.
+/// Windows of HTTP/2 clients that ask for large responses.
 const HTTP2_READERS: [(&str, Windows); 2] = [
     ("windows that are closed", Windows::Closed),
     ("wide windows, and a socket that is not read", Windows::Widest),
 ];
 
-/// What is stored in a file is not copied for a client that takes nothing of it.
+/// A body that is stored in a file is not copied for a client that takes nothing of it.
 #[test]
 fn stored_bodies_are_not_copied_for_streams_that_take_nothing() {
     const CONNECTIONS: usize = 8;
@@ -683,12 +644,7 @@ fn stored_bodies_are_not_copied_for_streams_that_take_nothing() {
             exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", body);
         });
         let larder = Setup::origin(LARDER, &origin.url()).arguments(&["--memory", "64MiB"]).start();
-        // As the others do.
-        let get = || {
-            let mut client = larder.client();
-            client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
-            client.response()
-        };
+        let get = || larder.client().send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").response();
         get();
         assert!(get().is_hit());
         let before = larder.resident_bytes();
@@ -706,7 +662,6 @@ fn stored_bodies_are_not_copied_for_streams_that_take_nothing() {
         }
         assert!(get().is_hit());
         let more = larder.resident_bytes().saturating_sub(before);
-        eprintln!("{what}: {} KiB for each stream", (more >> 10) / (CONNECTIONS * STREAMS) as u64);
         assert!(more < MORE_BYTES_MAX, "{what}: {} MiB more", more >> 20);
         drop(kept);
         wait::until_true("all memory is free again", || {
@@ -721,7 +676,6 @@ fn stored_bodies_are_not_copied_for_streams_that_take_nothing() {
 fn slow_readers_of_one_client_do_not_keep_others_from_the_store() {
     const LARGE_BYTES: usize = 12 << 20;
     const ATTEMPTS: usize = 100;
-    let others: IpAddr = "127.0.0.2".parse().expect("an address");
     for protocol in ["HTTP/1", "HTTP/2"] {
         let body = vec![b'x'; LARGE_BYTES];
         let origin = ScriptedOrigin::start(move |exchange| {
@@ -734,7 +688,7 @@ fn slow_readers_of_one_client_do_not_keep_others_from_the_store() {
         });
         let larder = Setup::origin(LARDER, &origin.url()).arguments(&["--memory", "64MiB"]).start();
         let is_stored = |target: &str| {
-            let mut client = Client::connect_from(others, larder.address());
+            let mut client = other(&larder);
             client.get(target);
             client.get(target).is_hit()
         };
@@ -742,17 +696,14 @@ fn slow_readers_of_one_client_do_not_keep_others_from_the_store() {
         for number in 0..12 {
             let target = format!("/large/{number}");
             slow.push(if protocol == "HTTP/1" {
-                let mut client = larder.client();
-                client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
-                client.head();
-                Kept::Http1 { _client: client }
+                Slow::DoesNotRead("/large").begin(&larder, number)
             } else {
                 let mut client = Http2::connect_with(larder.address(), Windows::Closed);
                 client.get(&target);
-                Kept::Http2 { _client: client }
+                Box::new(client)
             });
             origin.wait_for(&target, 1);
-            // Where there is no room it is made for the next ones.
+            // The gateway makes room for the next ones if there is none.
             let is_soon_stored =
                 (0..ATTEMPTS).any(|attempt| is_stored(&format!("/small/{number}/{attempt}")));
             assert!(is_soon_stored, "{protocol}: beside {number}");

@@ -1,7 +1,5 @@
-//! Transformation rules, through the binary: each action in each phase, on a miss, a hit, a 304, HEAD, an error and
-//! HTTP/2. Every case has a path of its own, `/<number>/`, and all run against one process.
-
-use std::process::{Command, Output};
+//! Transformation rules: each action in each phase, on a miss, a hit, a 304, HEAD, an error and HTTP/2. Each case has a path of its own,
+//! `/<number>/`, and all run against one process.
 
 use testkit::{Exchange, Fields, Larder, ScriptedOrigin, Setup, run};
 
@@ -46,14 +44,13 @@ fn start(config: &str) -> (ScriptedOrigin, Larder) {
     (origin, larder)
 }
 
-/// A site with one rule for each case, each for its own path.
+/// A site with one rule for each case, each for its own path; `@` in a rule is the number of the case.
 fn site(rules: impl IntoIterator<Item = (&'static str, &'static str)>) -> String {
     let mut config = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n".to_owned();
     for (number, (phase, rule)) in rules.into_iter().enumerate() {
-        config.push_str(&format!(
-            "[[site.transform]]\nname = \"case-{number}\"\nphase = \"{phase}\"\n\
-             path = {{ prefix = \"/{number}/\" }}\n{rule}\n"
-        ));
+        let rule = rule.replace('@', &number.to_string()).replace(" ; ", "\n");
+        config += &format!("[[site.transform]]\nname = \"case-{number}\"\nphase = \"{phase}\"\n");
+        config += &format!("path = {{ prefix = \"/{number}/\" }}\n{rule}\n");
     }
     config
 }
@@ -86,148 +83,84 @@ fn ask_http2(larder: &Larder, target: &str, lines: &[&str]) -> Answered {
     Answered { status: status.expect("a status"), fields, body: body.to_owned() }
 }
 
-/// A rule for responses, a field of them, and all its values: in a 200, in a 304 and in a 500.
-struct OfResponse {
-    phase: &'static str,
-    rule: &'static str,
-    field: &'static str,
-    in_200: &'static str,
-    in_304: &'static str,
-    in_500: &'static str,
-}
-
-const fn of_response(
-    phase: &'static str,
-    rule: &'static str,
-    field: &'static str,
-    [in_200, in_304, in_500]: [&'static str; 3],
-) -> OfResponse {
-    OfResponse { phase, rule, field, in_200, in_304, in_500 }
-}
-
+const ASKED: &str = "client_request";
+const SENT: &str = "origin_request";
 const STORED: &str = "origin_response";
 const LAID_OVER: &str = "client_response";
 
-const OF_RESPONSES: &[OfResponse] = &[
-    of_response(STORED, "set = { X-New = \"n\" }", "x-new", ["n", "n", "n"]),
-    of_response(LAID_OVER, "set = { X-New = \"n\" }", "x-new", ["n", "n", "n"]),
-    of_response(STORED, "set = { X-Twice = \"c\" }", "x-twice", ["c", "c", "c"]),
-    of_response(LAID_OVER, "set = { x-twice = \"c\" }", "x-twice", ["c", "c", "c"]),
-    of_response(STORED, "add = { X-Twice = \"c\" }", "x-twice", ["a, b, c", "a, b, c", "a, b, c"]),
-    of_response(LAID_OVER, "add = { X-Twice = \"c\" }", "x-twice", ["a, b, c", "a, b, c", "a, b, c"]),
-    of_response(STORED, "remove = [\"X-Twice\"]", "x-twice", ["", "", ""]),
-    of_response(LAID_OVER, "remove = [\"X-TWICE\"]", "x-twice", ["", "", ""]),
-    of_response(STORED, "copy = { X-To = \"X-Twice\" }", "x-to", ["a, b", "a, b", "a, b"]),
-    of_response(LAID_OVER, "copy = { X-From = \"X-Twice\" }", "x-from", ["a, b", "a, b", "a, b"]),
-    of_response(LAID_OVER, "copy = { X-From = \"X-None\" }", "x-from", ["origin", "origin", "origin"]),
-    of_response(
-        STORED,
-        "set = { Cache-Control = \"max-age=30\" }",
-        "cache-control",
-        ["max-age=30", "max-age=30", "max-age=30"],
-    ),
-    of_response(
-        LAID_OVER,
-        "set = { Cache-Control = \"no-cache\" }",
-        "cache-control",
-        ["no-cache", "no-cache", "no-cache"],
-    ),
-    of_response(
-        STORED,
-        "cache_control = { 200 = \"max-age=20\", 5xx = \"no-cache\" }",
-        "cache-control",
-        ["max-age=20", "max-age=20", "no-cache"],
-    ),
-    of_response(
-        STORED,
-        "set = { X-New = \"{status}{path}\" }",
-        "x-new",
-        ["200@page", "200@page", "500@error"],
-    ),
-    of_response(
-        LAID_OVER,
-        "set = { X-New = \"{scheme}://{host}{path}?{query} {status} {header.X-From} {request.header.X-Own} {client.address}\" }",
-        "x-new",
-        [
-            "http://test.example@page?q=1 200 origin own 127.0.0.1",
-            "http://test.example@page?q=1 304 origin own 127.0.0.1",
-            "http://test.example@error?q=1 500 origin own 127.0.0.1",
-        ],
-    ),
-    of_response(LAID_OVER, "statuses = [\"5xx\"]\nset = { X-New = \"n\" }", "x-new", ["", "", "n"]),
-    of_response(STORED, "statuses = [\"200\"]\nset = { X-New = \"n\" }", "x-new", ["n", "n", ""]),
-    of_response(LAID_OVER, "statuses = [\"200\"]\nset = { X-New = \"n\" }", "x-new", ["n", "n", ""]),
-    of_response(LAID_OVER, "content_types = [\"text/*\"]\nset = { X-New = \"n\" }", "x-new", ["n", "n", "n"]),
-    of_response(LAID_OVER, "content_types = [\"image/*\"]\nset = { X-New = \"n\" }", "x-new", ["", "", ""]),
-    of_response(
-        LAID_OVER,
-        "response_fields = { X-From = \"o*n\" }\nset = { X-New = \"n\" }",
-        "x-new",
-        ["n", "n", "n"],
-    ),
-    of_response(
-        LAID_OVER,
-        "request_fields = { X-Own = \"*\" }\nset = { X-New = \"n\" }",
-        "x-new",
-        ["n", "n", "n"],
-    ),
-    of_response(
-        LAID_OVER,
-        "request_fields = { X-Own = \"x\" }\nset = { X-New = \"n\" }",
-        "x-new",
-        ["", "", ""],
-    ),
-    of_response(LAID_OVER, "hosts = [\"*.example\"]\nset = { X-New = \"n\" }", "x-new", ["n", "n", "n"]),
-    of_response(LAID_OVER, "hosts = [\"other.example\"]\nset = { X-New = \"n\" }", "x-new", ["", "", ""]),
-    of_response(LAID_OVER, "scheme = \"https\"\nset = { X-New = \"n\" }", "x-new", ["", "", ""]),
-    of_response(LAID_OVER, "methods = [\"POST\"]\nset = { X-New = \"n\" }", "x-new", ["", "", ""]),
-];
+fn is_hit(answered: &Answered) -> bool {
+    answered.fields.joined("cache-status").contains("; hit")
+}
+
+/// A rule for responses, a field of them, and all its values: in a 200, in a 304 and in a 500; the values that follow are like the
+/// first. `;` stands for the end of a line. `rewrite::rules` has all conditions.
+const OF_RESPONSES: &str = r#"
+origin_response | set = { X-New = "n" } | x-new | n
+client_response | set = { X-New = "n" } | x-new | n
+origin_response | set = { X-Twice = "c" } | x-twice | c
+client_response | set = { x-twice = "c" } | x-twice | c
+origin_response | add = { X-Twice = "c" } | x-twice | a, b, c
+client_response | add = { X-Twice = "c" } | x-twice | a, b, c
+origin_response | remove = ["X-Twice"] | x-twice |
+client_response | remove = ["X-TWICE"] | x-twice |
+origin_response | copy = { X-To = "X-Twice" } | x-to | a, b
+client_response | copy = { X-From = "X-Twice" } | x-from | a, b
+client_response | copy = { X-From = "X-None" } | x-from | origin
+origin_response | set = { Cache-Control = "max-age=30" } | cache-control | max-age=30
+client_response | set = { Cache-Control = "no-cache" } | cache-control | no-cache
+origin_response | cache_control = { 200 = "max-age=20", 5xx = "no-cache" } | cache-control | max-age=20 | max-age=20 | no-cache
+origin_response | set = { X-New = "{status}{path}" } | x-new | 200/@/page | 200/@/page | 500/@/error
+client_response | set = { X-New = "{scheme}://{host}{path}?{query}" } | x-new | http://test.example/@/page?q=1 | http://test.example/@/page?q=1 | http://test.example/@/error?q=1
+client_response | set = { X-New = "{status} {header.X-From} {request.header.X-Own} {client.address}" } | x-new | 200 origin own 127.0.0.1 | 304 origin own 127.0.0.1 | 500 origin own 127.0.0.1
+client_response | statuses = ["5xx"] ; set = { X-New = "n" } | x-new | | | n
+origin_response | statuses = ["200"] ; set = { X-New = "n" } | x-new | n | n |
+client_response | content_types = ["text/*"] ; set = { X-New = "n" } | x-new | n
+client_response | response_fields = { X-From = "o*n" } ; set = { X-New = "n" } | x-new | n
+client_response | request_fields = { X-Own = "*" } ; set = { X-New = "n" } | x-new | n
+client_response | methods = ["POST"] ; set = { X-New = "n" } | x-new |
+"#;
+
+/// The columns of the rows of a table.
+fn rows(table: &'static str) -> Vec<Vec<&'static str>> {
+    table.trim().lines().map(|row| row.split('|').map(str::trim).collect()).collect()
+}
 
 #[test]
 fn responses_are_changed_wherever_they_come_from() {
-    let (_origin, larder) = start(&site(OF_RESPONSES.iter().map(|case| (case.phase, case.rule))));
-    for (number, case) in OF_RESPONSES.iter().enumerate() {
+    let rows = rows(OF_RESPONSES);
+    let (_origin, larder) = start(&site(rows.iter().map(|row| (row[0], row[1]))));
+    for (number, row) in rows.iter().enumerate() {
+        let (phase, rule, field) = (row[0], row[1], row[2]);
+        let [in_200, in_304, in_500] = [3, 4, 5].map(|column| row.get(column).copied().unwrap_or(row[3]));
         let own: &[&str] = &["X-Own: own"];
         let conditional: &[&str] = &["X-Own: own", "If-None-Match: \"1\""];
-        let place = format!("/{number}/");
-        let page = format!("{place}page?q=1");
-        let check = |situation: &str, answered: &Answered, (status, expected): (u16, &str)| {
-            let found = answered.fields.joined(case.field);
-            let expected = expected.replace('@', &place);
-            let told = format!("{situation} of {}: {}", case.phase, case.rule);
-            assert_eq!((answered.status, found), (status, expected), "{told}");
-        };
-        let is_hit = |answered: &Answered| answered.fields.joined("cache-status").contains("; hit");
-        let miss = ask(&larder, "GET", &page, own);
-        assert!(!is_hit(&miss) && miss.body.starts_with("GET "), "{}", case.rule);
-        check("miss", &miss, (200, case.in_200));
         let range: &[&str] = &["X-Own: own", "Range: bytes=0-3"];
-        let in_206 = case.in_200.replace("200 origin", "206 origin");
-        let hits = [
-            ("hit", ask(&larder, "GET", &page, own), (200, case.in_200)),
-            ("HEAD", ask(&larder, "HEAD", &page, own), (200, case.in_200)),
-            ("HTTP/2", ask_http2(&larder, &page, own), (200, case.in_200)),
-            ("206", ask(&larder, "GET", &page, range), (206, in_206.as_str())),
-            ("304", ask(&larder, "GET", &page, conditional), (304, case.in_304)),
-            ("304 over HTTP/2", ask_http2(&larder, &page, conditional), (304, case.in_304)),
-        ];
-        for (situation, answered, expected) in &hits {
-            assert!(is_hit(answered), "{situation}: {}", case.rule);
-            check(situation, answered, *expected);
+        let [page, error] = ["page", "error"].map(|name| format!("/{number}/{name}?q=1"));
+        let in_206 = in_200.replace("200 origin", "206 origin");
+        for (situation, answered, status, expected) in [
+            ("miss", ask(&larder, "GET", &page, own), 200, in_200),
+            ("hit", ask(&larder, "GET", &page, own), 200, in_200),
+            ("hit, HEAD", ask(&larder, "HEAD", &page, own), 200, in_200),
+            ("hit over HTTP/2", ask_http2(&larder, &page, own), 200, in_200),
+            ("hit, 206", ask(&larder, "GET", &page, range), 206, &in_206),
+            ("hit, 304", ask(&larder, "GET", &page, conditional), 304, in_304),
+            ("hit, 304 over HTTP/2", ask_http2(&larder, &page, conditional), 304, in_304),
+            ("error", ask(&larder, "GET", &error, own), 500, in_500),
+            ("error over HTTP/2", ask_http2(&larder, &error, own), 500, in_500),
+        ] {
+            let found = (answered.status, answered.fields.joined(field));
+            let expected = (status, expected.replace('@', &number.to_string()));
+            assert_eq!(found, expected, "{situation} of {phase}: {rule}");
+            let is_expected =
+                situation.starts_with("error") || is_hit(&answered) == situation.starts_with("hit");
+            assert!(is_expected, "{situation} of {phase}: {rule}");
         }
-        let error = format!("{place}error?q=1");
-        check("error", &ask(&larder, "GET", &error, own), (500, case.in_500));
-        check("error over HTTP/2", &ask_http2(&larder, &error, own), (500, case.in_500));
-        assert!(
-            larder.metric("larder_transforms_total", &["site=\"a\"", &format!("rule=\"case-{number}\"")])
-                >= 0.0
-        );
     }
-    assert!(larder.metric("larder_transforms_total", &["rule=\"case-1\""]) >= 8.0);
-    assert_eq!(larder.metric("larder_transforms_total", &["rule=\"case-24\""]) as u64, 9);
+    let applied = |rule: &str| larder.metric("larder_transforms_total", &["site=\"a\"", rule]);
+    assert_eq!((applied("rule=\"case-1\""), applied("rule=\"case-22\"")), (9.0, 0.0));
 }
 
-/// What the rules have put into a stored response is there as well after the origin has validated it.
+/// A stored response keeps what rules have put into it after the origin has validated it.
 #[test]
 fn a_validated_response_keeps_what_rules_have_made_of_it() {
     let rules = [
@@ -243,11 +176,8 @@ fn a_validated_response_keeps_what_rules_have_made_of_it() {
     for (number, (field, value)) in expected.into_iter().enumerate() {
         for situation in ["stored", "validated", "validated again"] {
             let answered = ask(&larder, "GET", &format!("/{number}/stale"), &[]);
-            assert_eq!(
-                (answered.status, answered.fields.joined(field)),
-                (200, value.to_owned()),
-                "{situation}"
-            );
+            let found = (answered.status, answered.fields.joined(field));
+            assert_eq!(found, (200, value.to_owned()), "{situation}");
             let is_validated = answered.fields.joined("cache-status").contains("fwd-status=304");
             assert_eq!(is_validated, situation != "stored", "{number} {situation}");
         }
@@ -281,95 +211,48 @@ fn redirections_and_cookies_of_the_origin_are_rewritten() {
     }
 }
 
-/// A rule for requests, what is asked, and a line of what the origin gets; `-` before what it must not get.
-const OF_REQUESTS: &[(&str, &str, &str, &[&str], &str)] = &[
-    ("client_request", "set = { X-New = \"n\" }", "page", &[], "x-new: n"),
-    ("origin_request", "set = { X-New = \"n\" }", "page", &[], "x-new: n"),
-    ("client_request", "set = { X-Own = \"n\" }", "page", &["X-Own: 1", "X-Own: 2"], "-x-own: 1"),
-    ("client_request", "set = { X-Hop = \"n\" }", "page", &["Connection: X-Hop", "X-Hop: 1"], "x-hop: n"),
-    ("origin_request", "set = { X-Own = \"n\" }", "page", &["X-Own: 1"], "x-own: n"),
-    ("client_request", "add = { X-Own = \"2\" }", "page", &["X-Own: 1"], "x-own: 2"),
-    ("origin_request", "add = { X-Own = \"2\" }", "page", &["X-Own: 1"], "x-own: 1"),
-    ("client_request", "remove = [\"Cookie\"]", "page", &["Cookie: a=1"], "-cookie"),
-    (
-        "origin_request",
-        "remove = [\"Accept-Language\"]",
-        "page",
-        &["Accept-Language: de"],
-        "-accept-language",
-    ),
-    ("client_request", "copy = { X-To = \"X-Own\" }\nremove = [\"X-Own\"]", "page", &["X-Own: 1"], "x-to: 1"),
-    ("client_request", "copy = { X-To = \"X-Own\" }\nremove = [\"X-Own\"]", "page", &["X-Own: 1"], "-x-own"),
-    ("origin_request", "copy = { X-To = \"X-Own\" }", "page", &["X-Own: 1"], "x-to: 1"),
-    (
-        "origin_request",
-        "set = { X-Real-IP = \"{client.address}\" }",
-        "page",
-        &["X-Real-IP: 1.2.3.4"],
-        "x-real-ip: 127.0.0.1",
-    ),
-    (
-        "client_request",
-        "set = { X-New = \"{scheme} {authority} {path} {query} {header.X-Own}\" }",
-        "page?a=%0d",
-        &["X-Own: 1"],
-        "x-new: http test.example /@/page a=%0d 1",
-    ),
-    (
-        "client_request",
-        "request_fields = { X-Own = \"1\" }\nset = { X-New = \"n\" }",
-        "page",
-        &["X-Own: 2"],
-        "-x-new",
-    ),
-    (
-        "client_request",
-        "rewrite = { strip_prefix = \"/@\", add_prefix = \"/new\" }",
-        "page?a=b",
-        &[],
-        " /new/page?a=b HTTP/1.1",
-    ),
-    (
-        "client_request",
-        "rewrite = { regex = \"/item/(\\\\d+)$\", to = \"/item.php?id=$1\" }",
-        "item/7?a=b",
-        &[],
-        " /@/item.php?id=7&a=b HTTP/1.1",
-    ),
-    (
-        "client_request",
-        "rewrite = { query_ignore = [\"utm_*\"], query_sort = true }",
-        "page?b=1&utm_x=1&a=2",
-        &[],
-        " /@/page?a=2&b=1 HTTP/1.1",
-    ),
-    ("client_request", "rewrite = { query_keep = [] }", "page?b=1", &[], " /@/page HTTP/1.1"),
-];
+/// A rule for requests, the target, lines of the request, and a part of what the origin gets; `-` before what it must not get. `T` ends
+/// the method.
+const OF_REQUESTS: &str = r#"
+client_request | set = { X-New = "n" } | page | | x-new: n
+origin_request | set = { X-New = "n" } | page | | x-new: n
+client_request | set = { X-Own = "n" } | page | X-Own: 1;X-Own: 2 | -x-own: 1
+client_request | set = { X-Hop = "n" } | page | Connection: X-Hop;X-Hop: 1 | x-hop: n
+origin_request | set = { X-Own = "n" } | page | X-Own: 1 | x-own: n
+client_request | add = { X-Own = "2" } | page | X-Own: 1 | x-own: 2
+origin_request | add = { X-Own = "2" } | page | X-Own: 1 | x-own: 1
+client_request | remove = ["Cookie"] | page | Cookie: a=1 | -cookie
+origin_request | remove = ["Accept-Language"] | page | Accept-Language: de | -accept-language
+client_request | copy = { X-To = "X-Own" } ; remove = ["X-Own"] | page | X-Own: 1 | x-to: 1
+client_request | copy = { X-To = "X-Own" } ; remove = ["X-Own"] | page | X-Own: 1 | -x-own
+origin_request | copy = { X-To = "X-Own" } | page | X-Own: 1 | x-to: 1
+origin_request | set = { X-Real-IP = "{client.address}" } | page | X-Real-IP: 1.2.3.4 | x-real-ip: 127.0.0.1
+client_request | set = { X-New = "{scheme} {authority} {path} {query} {header.X-Own}" } | page?a=%0d | X-Own: 1 | x-new: http test.example /@/page a=%0d 1
+client_request | request_fields = { X-Own = "1" } ; set = { X-New = "n" } | page | X-Own: 2 | -x-new
+client_request | rewrite = { strip_prefix = "/@", add_prefix = "/new" } | page?a=b | | T /new/page?a=b HTTP/1.1
+client_request | rewrite = { regex = '/item/(\d+)$', to = "/item.php?id=$1" } | item/7?a=b | | T /@/item.php?id=7&a=b HTTP/1.1
+client_request | rewrite = { query_ignore = ["utm_*"], query_sort = true } | page?b=1&utm_x=1&a=2 | | T /@/page?a=2&b=1 HTTP/1.1
+client_request | rewrite = { query_keep = [] } | page?b=1 | | T /@/page HTTP/1.1
+"#;
 
 #[test]
 fn requests_are_changed_on_either_protocol() {
-    let rules: Vec<_> = OF_REQUESTS.iter().map(|(phase, rule, ..)| (*phase, *rule)).collect();
-    let mut config = site(rules);
-    for number in 0..OF_REQUESTS.len() {
-        let place = format!("path = {{ prefix = \"/{number}/\" }}");
-        let at = config.find(&place).expect("its rule");
-        let end = config[at..].find("[[site.transform]]").map_or(config.len(), |end| at + end);
-        let rule = config[at..end].replace('@', &number.to_string());
-        config.replace_range(at..end, &rule);
-    }
-    let (_origin, larder) = start(&config);
-    for (number, (phase, rule, target, lines, expected)) in OF_REQUESTS.iter().enumerate() {
+    let rows = rows(OF_REQUESTS);
+    let (_origin, larder) = start(&site(rows.iter().map(|row| (row[0], row[1]))));
+    for (number, row) in rows.iter().enumerate() {
+        let [phase, rule, target, lines, expected] = row[..] else { panic!("{row:?}") };
+        let lines: &[&str] = &lines.split(';').filter(|line| !line.is_empty()).collect::<Vec<_>>();
         let number = number.to_string();
         let expected = expected.replace('@', &number);
         let check = |situation: &str, body: &str| {
-            let has =
-                body.to_ascii_lowercase().contains(&expected.trim_start_matches('-').to_ascii_lowercase());
+            let part = expected.trim_start_matches('-').to_ascii_lowercase();
+            let has = body.to_ascii_lowercase().contains(&part);
             assert_eq!(has, !expected.starts_with('-'), "{situation} {phase} {rule}: {body}");
         };
         let target = format!("/{number}/{target}");
-        check("a POST", &ask(&larder, "POST", &target, lines).body);
-        check("a miss", &ask(&larder, "GET", &target, lines).body);
-        check("a hit", &ask(&larder, "GET", &target, lines).body);
+        for (situation, method) in [("a POST", "POST"), ("a miss", "GET"), ("a hit", "GET")] {
+            check(situation, &ask(&larder, method, &target, lines).body);
+        }
         let head = ask(&larder, "HEAD", &target, lines);
         assert_eq!((head.status, head.body.as_str()), (200, ""), "{rule}");
         if !lines.iter().any(|line| line.starts_with("Connection")) {
@@ -404,8 +287,7 @@ fn changed_requests_share_what_is_the_same_and_nothing_else() {
     for (index, (first, second, [before, after], is_shared)) in cases.into_iter().enumerate() {
         ask(&larder, "GET", first, before);
         let answered = ask(&larder, "GET", second, after);
-        let is_hit = answered.fields.joined("cache-status").contains("; hit");
-        assert_eq!(is_hit, is_shared, "{index}: {second}: {}", answered.body);
+        assert_eq!(is_hit(&answered), is_shared, "{index}: {second}: {}", answered.body);
     }
 }
 
@@ -421,10 +303,10 @@ fn clients_are_redirected() {
         [[site.transform]]\nphase = \"client_response\"\nset = { X-Laid-Over = \"yes\" }\n";
     let (_origin, larder) = start(config);
     let cases: [(&str, &[&str], u16, &str); 9] = [
-        ("/p/7", &[], 302, "/product/7"),
         ("/p/7?a=b", &[], 302, "/product/7"),
         ("/p/7/evil.example", &[], 302, "/product/7/evil.example"),
-        ("/old/a?b=c", &[], 301, "https://test.example/old/a?b=c"),
+        ("/old/a?b=c?", &[], 301, "https://test.example/old/a?b=c?"),
+        ("/old/a?", &[], 301, "https://test.example/old/a"),
         ("/old/a", &[], 301, "https://test.example/old/a"),
         ("/old/a", &["X-To: first-rule-wins"], 301, "https://test.example/old/a"),
         ("/x", &["X-To: here"], 308, "/here"),
@@ -448,7 +330,7 @@ fn clients_are_redirected() {
 
 /// Nothing that a client says splits a message or makes it larger than it may be.
 #[test]
-fn what_clients_say_stays_inside_of_a_value() {
+fn text_of_clients_stays_inside_of_a_value() {
     let copies: String =
         (0..40).map(|number| format!("X-C{number} = \"{{header.X-Long}}\"")).collect::<Vec<_>>().join(", ");
     let config = format!(
@@ -471,58 +353,38 @@ fn what_clients_say_stays_inside_of_a_value() {
     }
 }
 
-fn explain(larder: &Larder, path: &str) -> Output {
-    let (url, admin) = (format!("http://test.example{path}"), larder.admin().to_string());
-    let arguments = ["explain", &url, "--admin", &admin];
-    Command::new(LARDER).args(arguments).output().expect("the binary runs")
-}
-
-/// What rules do is explained, a purge by the method reaches what was rewritten, and a reload changes the rules.
+/// Rules are explained, a purge by the method reaches what was rewritten, and a reload changes the rules.
 #[test]
 fn rules_are_explained_and_reloaded() {
-    let token = "[purge]\ntoken_file = \"token\"\n";
-    let config = |value: &str| {
-        format!(
-            "{token}{}",
-            site([
-                ("client_request", "rewrite = { add_prefix = \"/new\" }"),
-                ("origin_request", "set = { X-Secret = \"1\", Authorization = \"Bearer hidden-1\" }"),
-                ("origin_response", "cache_control = { 2xx = \"max-age=50\" }"),
-            ])
-        ) + &format!("[[site.transform]]\nphase = \"client_response\"\nset = {{ X-New = \"{value}\" }}\n")
-    };
     let origin = ScriptedOrigin::start(script);
-    let setup = Setup::config(LARDER, &config("one").replace("@origin@", &origin.url()));
-    let mut larder = setup.file("token", "0123456789abcdef").start();
-    let explained = |path: &str| {
-        let output = explain(&larder, path);
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    let rules = site([
+        (ASKED, "rewrite = { add_prefix = \"/new\" }"),
+        (SENT, "set = { X-Secret = \"1\", Authorization = \"Bearer hidden-1\" }"),
+        (STORED, "cache_control = { 2xx = \"max-age=50\" }"),
+    ]);
+    let config = |value: &str| {
+        let rest =
+            format!("[[site.transform]]\nphase = \"client_response\"\nset = {{ X-New = \"{value}\" }}\n");
+        format!("[purge]\ntoken_file = \"token\"\n{rules}{rest}").replace("@origin@", &origin.url())
     };
-    let of_client = [
-        "a rule changes the request of the client",
-        "rule = case-0",
-        "rewrite = path and query",
-        "GET http://test.example/new/0/page of site a",
-    ];
-    let of_origin =
-        ["a rule changes the request to the origin", "set = x-secret: 1", "authorization: (hidden)"];
-    let of_responses = [
-        "a rule changes the response of the origin",
-        "set = cache-control by status",
-        "a rule changes the response to the client",
-        "set = x-new: one",
-    ];
-    for (path, says) in [("/0/page", &of_client[..]), ("/1/page", &of_origin), ("/2/page", &of_responses)] {
-        let text = explained(path);
-        for says in says {
+    let mut larder = Setup::config(LARDER, &config("one")).file("token", "0123456789abcdef").start();
+    let admin = larder.admin().to_string();
+    let of_client = "a rule changes the request of the client|rule = case-0|rewrite = path and query|\
+                     GET http://test.example/new/0/page of site a";
+    let of_origin = "a rule changes the request to the origin|set = x-secret: 1|authorization: (hidden)";
+    let of_responses = "a rule changes the response of the origin|set = cache-control by status|\
+                        a rule changes the response to the client|set = x-new: one";
+    for (path, says) in [("/0/page", of_client), ("/1/page", of_origin), ("/2/page", of_responses)] {
+        let text = run(LARDER, ["explain", &format!("http://test.example{path}"), "--admin", &admin]).text();
+        for says in says.split('|') {
             assert!(text.contains(says) && !text.contains("hidden-1"), "{path}: {says}: {text}");
         }
     }
-    assert!(ask(&larder, "GET", "/0/page", &[]).fields.joined("cache-status").contains("; hit"));
+    assert!(is_hit(&ask(&larder, "GET", "/0/page", &[])));
     let purged = ask(&larder, "PURGE", "/0/page", &["Authorization: Bearer 0123456789abcdef"]);
     assert_eq!(purged.status, 200, "{}", purged.body);
-    assert!(!ask(&larder, "GET", "/0/page", &[]).fields.joined("cache-status").contains("; hit"));
-    larder.write_config(&config("two").replace("@origin@", &origin.url()));
+    assert!(!is_hit(&ask(&larder, "GET", "/0/page", &[])));
+    larder.write_config(&config("two"));
     assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
     assert_eq!(ask(&larder, "GET", "/0/page", &[]).fields.joined("x-new"), "two");
 }
@@ -537,20 +399,9 @@ fn other_web_origins_get_what_the_site_says() {
         [site.cors]\norigins = [\"*\"]\nheaders = [\"*\"]\n";
     let (origin, larder) = start(config);
     let shown = |answered: &Answered| {
-        let names = [
-            "vary",
-            "allow-origin",
-            "allow-credentials",
-            "expose-headers",
-            "allow-methods",
-            "allow-headers",
-            "max-age",
-        ];
-        let value = |name: &&str| match *name {
-            "vary" => answered.fields.joined("vary"),
-            name => answered.fields.joined(&format!("access-control-{name}")),
-        };
-        names.iter().map(value).collect::<Vec<_>>().join("|")
+        let names = "allow-origin allow-credentials expose-headers allow-methods allow-headers max-age";
+        let values = names.split(' ').map(|name| answered.fields.joined(&format!("access-control-{name}")));
+        [answered.fields.joined("vary")].into_iter().chain(values).collect::<Vec<_>>().join("|")
     };
     let told = "Origin|https://a.example|true|x-from|||";
     let others = "Origin|http://localhost:3000|true|x-from|||";
@@ -564,11 +415,15 @@ fn other_web_origins_get_what_the_site_says() {
     ];
     for target in ["/page", "/error", "/x/page"] {
         for (lines, expected) in cases {
-            assert_eq!(shown(&ask(&larder, "GET", target, lines)), expected, "{target} {lines:?}");
-            assert_eq!(shown(&ask(&larder, "HEAD", target, lines)), expected, "HEAD {target} {lines:?}");
-            assert_eq!(shown(&ask_http2(&larder, target, lines)), expected, "HTTP/2 {target} {lines:?}");
             let conditional = [lines, &["If-None-Match: \"1\""]].concat();
-            assert_eq!(shown(&ask(&larder, "GET", target, &conditional)), expected, "304 {target} {lines:?}");
+            for answered in [
+                ask(&larder, "GET", target, lines),
+                ask(&larder, "HEAD", target, lines),
+                ask_http2(&larder, target, lines),
+                ask(&larder, "GET", target, &conditional),
+            ] {
+                assert_eq!(shown(&answered), expected, "{} {target} {lines:?}", answered.status);
+            }
         }
     }
     let before = origin.total();
@@ -593,19 +448,16 @@ fn other_web_origins_get_what_the_site_says() {
     assert_eq!(any(""), (String::new(), "*".to_owned()));
 }
 
+/// `transformation_safety` has the clients that are admitted.
 #[test]
-fn a_site_in_maintenance_answers_the_admitted() {
+fn a_site_in_maintenance_has_one_answer() {
     let site = |name: &str, host: &str, more: &str| {
-        format!("[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\norigin = \"@origin@\"\n{more}\n")
+        format!(
+            "[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\norigin = \"@origin@\"\n[site.maintenance]\n{more}\n"
+        )
     };
-    let maintenance = |more: &str| format!("[site.maintenance]\nenabled = true\n{more}");
-    let config = [
-        site("closed", "test.example", &maintenance("retry_after = \"2m\"\nbody_file = \"soon.html\"")),
-        site("admitted", "a.example", &maintenance("clients_admitted = [\"127.0.0.1\"]")),
-        site("others", "b.example", &maintenance("clients_admitted = [\"10.0.0.0/8\"]")),
-        site("off", "c.example", "[site.maintenance]\nenabled = false"),
-    ]
-    .concat();
+    let closed = "enabled = true\nretry_after = \"2m\"\nbody_file = \"soon.html\"";
+    let config = site("closed", "test.example", closed) + &site("off", "c.example", "enabled = false");
     let origin = ScriptedOrigin::start(script);
     let setup = Setup::config(LARDER, &config.replace("@origin@", &origin.url()));
     let larder = setup.file("soon.html", "<p>soon</p>").start();
@@ -616,10 +468,8 @@ fn a_site_in_maintenance_answers_the_admitted() {
         assert!(answered.fields.joined("cache-status").contains("detail=maintenance"));
     }
     assert_eq!(ask(&larder, "HEAD", "/page", &[]).status, 503);
-    for (host, status) in [("a.example", 200), ("b.example", 503), ("c.example", 200)] {
-        let head = format!("GET /page HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        assert_eq!(larder.client().send(head).response().status(), status, "{host}");
-    }
+    let off = larder.client().send("GET /page HTTP/1.1\r\nHost: c.example\r\n\r\n").response();
+    assert_eq!(off.status(), 200);
 }
 
 #[test]
@@ -632,10 +482,7 @@ fn errors_of_larder_have_the_pages_of_the_site() {
     let setup = Setup::config(LARDER, &config.replace("@origin@", &origin.url()));
     let larder = setup.file("bad.json", "{}").file("any.html", "<p>any</p>").start();
     let of_origin = ask(&larder, "GET", "/error", &[]);
-    assert!(
-        of_origin.status == 500 && of_origin.body.starts_with("GET "),
-        "an error of the origin keeps its body"
-    );
+    assert!(of_origin.body.starts_with("GET "), "an error of the origin keeps its body");
     let shown = |answered: Answered| {
         let [kind, new] = ["content-type", "x-new"].map(|name| answered.fields.joined(name));
         (answered.status, kind, answered.body, new)

@@ -1,10 +1,6 @@
-//! What transformation rules must not lead to, through the binary: a page of one user for others, a client that chooses where
-//! others are sent, a message that nobody can read, and rules that hold for less than they say.
+//! Transformation rules give no page of one user to others, let no client choose a server, and leave messages readable.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-
-use testkit::{Exchange, Larder, ScriptedOrigin, Setup};
+use testkit::{Exchange, Larder, ScriptedOrigin, Setup, run};
 
 use crate::LARDER;
 
@@ -71,7 +67,7 @@ fn credentials_that_rules_move_are_credentials() {
     }
 }
 
-/// Where the key has what was made of credentials, everybody gets what is stored for theirs.
+/// A key that has what a rule makes of credentials keeps the responses of users apart.
 #[test]
 fn keyed_fields_tell_users_apart() {
     let rule = "copy = { X-Session = \"Cookie\" }\nremove = [\"Cookie\"]";
@@ -89,7 +85,7 @@ fn keyed_fields_tell_users_apart() {
     assert!(!larder.ask("GET", "/0/account", "").text().contains("x-session"));
 }
 
-/// What an answer to HEAD says of a stored response is changed as the stored response was.
+/// Fields of an answer to HEAD, which update a stored response, are changed as those of the stored response were.
 #[test]
 fn rules_for_get_hold_for_news_by_head() {
     let config = format!(
@@ -136,9 +132,8 @@ fn parts_stay_readable() {
             let fields = "Content-Type: Multipart/ByteRanges; boundary=B\r\nX-Of: a/b\r\n";
             exchange.respond("206 Partial Content", fields, part);
         } else {
-            let fields =
-                "Content-Type: text/plain\r\nX-Of: a/b\r\nCache-Control: max-age=60\r\nETag: \"1\"\r\n";
-            exchange.respond("200 OK", fields, "0123456789");
+            let fields = "Content-Type: text/plain\r\nX-Of: a/b\r\nCache-Control: max-age=60\r\n";
+            exchange.respond("200 OK", &format!("{fields}ETag: \"1\"\r\n"), "0123456789");
         }
     });
     for site in ["stored", "laid", "passed"] {
@@ -151,10 +146,8 @@ fn parts_stay_readable() {
             let boundary = found.strip_prefix("multipart/byteranges; boundary=").unwrap_or_default();
             assert_eq!(parts.status(), 206, "{site} {rule}");
             let is_readable = !boundary.is_empty() && !found.contains(',');
-            assert!(
-                is_readable && parts.text().to_ascii_lowercase().contains(boundary),
-                "{site} {rule}: {found}"
-            );
+            let is_its_own = parts.text().to_ascii_lowercase().contains(boundary);
+            assert!(is_readable && is_its_own, "{site} {rule}: {found}");
         }
     }
 }
@@ -227,6 +220,7 @@ fn rewritten_locations_are_invalidated() {
 /// Caches between Larder and its clients learn which request fields an answer depends on.
 #[test]
 fn answers_by_fields_say_so() {
+    const FOUND: &str = "statuses = [\"404\"]\nrequest_fields = { X-A = \"*\" }\nset = { X-Over = \"1\" }";
     let rules = [
         ("client_request", "/r/", "request_fields = { X-Old = \"*\" }\nredirect = { to = \"/new\" }"),
         ("client_request", "/v/", "redirect = { to = \"/{header.X-To}\" }"),
@@ -234,11 +228,7 @@ fn answers_by_fields_say_so() {
         ("client_request", "/o/", "request_fields = { X-B = \"*\" }\nset = { X-C = \"1\" }"),
         ("client_response", "/c/", "request_fields = { X-A = \"*\" }\nset = { X-Over = \"1\" }"),
         ("client_response", "/t/", "set = { X-Over = \"{request.header.X-A}\" }"),
-        (
-            "client_response",
-            "/s/",
-            "statuses = [\"404\"]\nrequest_fields = { X-A = \"*\" }\nset = { X-Over = \"1\" }",
-        ),
+        ("client_response", "/s/", FOUND),
         ("client_response", "/l/", "set = { X-Over = \"{path}\" }"),
     ];
     let text = |(phase, path, actions): (&str, &str, &str)| {
@@ -271,20 +261,6 @@ fn answers_by_fields_say_so() {
     }
 }
 
-/// A redirection keeps the query as it was sent.
-#[test]
-fn redirections_keep_the_query() {
-    let rule = "redirect = { to = \"https://shop.example{path}?{query}\" }";
-    let config = format!("{SITE}{}", rules("client_request", &[rule]));
-    let (_origin, larder) = start(&config, personal);
-    for (target, expected) in
-        [("/0/a", "/0/a"), ("/0/a?b=c?", "/0/a?b=c?"), ("/0/a??", "/0/a??"), ("/0/a?", "/0/a")]
-    {
-        let found = larder.get(target);
-        assert_eq!(found.field("location"), format!("https://shop.example{expected}"), "{target}");
-    }
-}
-
 /// A beginning of a URL is one of whole components, and no host is taken for another.
 #[test]
 fn beginnings_end_where_components_do() {
@@ -299,14 +275,9 @@ fn beginnings_end_where_components_do() {
     });
     let cases = [
         ("http://internal.example/x", "https://shop.example/x"),
-        ("HTTP://Internal.EXAMPLE", "https://shop.example"),
-        ("http://internal.example?x", "https://shop.example?x"),
         ("http://internal.example.evil.example/", "http://internal.example.evil.example/"),
         ("http://internal.example@evil.example/", "http://internal.example@evil.example/"),
-        ("http://internal.example:8080/", "http://internal.example:8080/"),
-        ("/in", "/out"),
         ("/in/x", "/out/x"),
-        ("/IN/x", "/app/IN/x"),
         ("/inner", "/app/inner"),
         ("//evil.example/", "//evil.example/"),
     ];
@@ -319,39 +290,23 @@ fn beginnings_end_where_components_do() {
     }
 }
 
-/// What can't be carried out as it says is refused before it is.
+/// `config_cases/transforms_unsafe.toml` has all other rules that `larder check` refuses.
 #[test]
-fn check_refuses_what_would_not_hold() {
-    let check = |config: &str, expected: &str| {
-        let mut command = Command::new(LARDER);
-        command.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary runs");
-        child.stdin.take().expect("a pipe").write_all(config.as_bytes()).expect("it reads");
-        let output = child.wait_with_output().expect("it ends");
-        let text = String::from_utf8_lossy(&output.stdout);
-        let is_refused = output.status.code() == Some(1) && text.contains(expected);
-        assert!(is_refused, "{expected}: {:?} {text:.500}", output.status);
+fn check_refuses_globs_without_end_and_too_many_rules() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("larder.toml");
+    let check = |rules: &str, expected: &str| {
+        std::fs::write(&file, SITE.replace("@origin@", "http://a") + rules).expect("a file");
+        let output = run(LARDER, ["check".as_ref(), file.as_os_str()]);
+        let text = output.text();
+        assert!(output.status == 1 && text.contains(expected), "{expected}: {} {text:.500}", output.status);
     };
-    let site = SITE.replace("@origin@", "http://a");
-    let transform =
-        |phase: &str, rule: &str| format!("{site}[[site.transform]]\nphase = \"{phase}\"\n{rule}\n");
-    let redirect = |to: &str| transform("client_request", &format!("redirect = {{ to = \"{to}\" }}"));
-    check(&redirect("https://{query}.x.example/"), "would let a client choose the server");
-    check(&redirect("https://user@x.example/"), "expected a host");
-    check(&redirect("http://"), "expected a host");
-    let token = "[[site.rule]]\ncredential_fields = [\"X-My-Token\"]\n";
-    let set = transform("origin_request", "set = { X-My-Token = \"{header.X-A}\" }") + token;
-    check(&set, "`x-my-token` tells whose request it is");
-    check(&transform("origin_response", "methods = [\"HEAD\"]\nremove = [\"X-A\"]"), "matches as `GET`");
-    let cookie = "cookie_paths = [{ from = \"/a\", to = \"/b;Secure\" }]";
-    check(&transform("client_response", cookie), "would begin another attribute");
-    check(&format!("{site}[site.cors]\norigins = [\"https://*.example\"]\n"), "list each");
-    check(&format!("{site}[site.cors]\norigins = []\n"), "names no web origin");
+    let transform = "[[site.transform]]\nphase = \"client_response\"\n";
     for depth in [500, 2000] {
         let glob = format!("{}b{}", "{a,".repeat(depth), "}".repeat(depth));
-        check(&transform("client_response", &format!("response_fields = {{ X-A = \"{glob}\" }}")), "error");
-        check(&transform("client_response", &format!("path = {{ glob = \"{glob}\" }}")), "error");
+        check(&format!("{transform}response_fields = {{ X-A = \"{glob}\" }}"), "error");
+        check(&format!("{transform}path = {{ glob = \"{glob}\" }}"), "error");
     }
-    let many = "[[site.transform]]\nphase = \"client_response\"\nremove = [\"X-A\"]\n".repeat(10_001);
-    check(&format!("{site}{many}"), "a site may have at most 10000 transformation rules of a phase");
+    let many = format!("{transform}remove = [\"X-A\"]\n").repeat(10_001);
+    check(&many, "a site may have at most 10000 transformation rules of a phase");
 }

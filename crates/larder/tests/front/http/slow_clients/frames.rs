@@ -18,11 +18,11 @@ pub(crate) struct Http2 {
     stream: TcpStream,
     next_id: u32,
     open: bool,
-    /// What the other side has room for, of all streams.
+    /// Room of the other side, for all streams.
     credit: i64,
 }
 
-/// What a client lets the other side send.
+/// The windows of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Windows {
     AsTheyBegin,
@@ -168,7 +168,7 @@ impl Http2 {
         let mut frame = vec![bytes[1], bytes[2], bytes[3], kind, flags];
         frame.extend_from_slice(&id.to_be_bytes());
         frame.extend_from_slice(payload);
-        // What is closed meanwhile is noticed by who reads.
+        // The next read notices that it is closed.
         let _ = self.stream.write_all(&frame);
     }
 }
