@@ -64,14 +64,22 @@ mod fleet {
 
 /// Probes, metrics, logs, traces, reload and stop.
 mod admin {
-    pub mod access_log;
-    pub mod collector;
-    pub mod dashboards;
-    pub mod endpoints;
-    pub mod event_log;
-    pub mod hostile_surroundings;
-    pub mod reload_and_stop;
-    pub mod tracing;
+    mod access_log;
+    mod admin_api;
+    pub(crate) mod collector;
+    mod dashboards;
+    mod event_log;
+    mod hostile_surroundings;
+    mod listening;
+    mod metrics;
+    pub(crate) mod operator;
+    mod purge_command;
+    mod reload;
+    mod steady_clients;
+    mod stop;
+    mod tls;
+    mod tracing;
+    mod upgrade;
 }
 
 /// Commands that run beside a server.
