@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use serde_json::Value;
-use testkit::{Client, Gate, Larder, ScriptedOrigin, Setup, Signal, run, wait};
+use testkit::{Client, Larder, ScriptedOrigin, Setup, Signal, run, wait};
 
 use crate::LARDER;
 use crate::admin::operator::{
-    SITE, assert_operable, check, ends, lasting, mkfifo, shell, site, soon, start, stop, stop_successor,
-    upgrade,
+    SITE, assert_operable, check, ends, gated, lasting, mkfifo, shell, site, soon, start, stop,
+    stop_successor, upgrade,
 };
 
 const TO_STDOUT: &str = "[log]\naccess = \"stdout\"\n";
@@ -129,12 +129,7 @@ impl Left {
 #[test]
 fn clients_that_leave_before_their_response_are_logged_and_counted() {
     const UPLOAD: &[u8] = b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345";
-    let gate = Gate::new();
-    let held = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        held.pass();
-        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "x");
-    });
+    let (gate, origin) = gated("/");
     let rule = "[[site.rule]]\nname = \"all\"\npath = { prefix = \"/\" }\n";
     let larder = start(&site(&origin, &format!("{rule}{TO_STDOUT}")));
     let cancel = |mut client: Client| drop(client.try_send(HTTP2_CANCEL));

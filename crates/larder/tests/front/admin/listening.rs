@@ -11,10 +11,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testkit::{Client, Gate, Port, ScriptedOrigin, Service, Setup, Signal, run, wait};
+use testkit::{Client, Port, Service, Setup, Signal, run, wait};
 
 use crate::LARDER;
-use crate::admin::operator::{HIT, SITE, ends, lasting, operate, site, start};
+use crate::admin::operator::{HIT, SITE, ends, gated, halting, lasting, operate, site, start};
 
 /// One more process; killed when dropped.
 struct Another {
@@ -138,13 +138,7 @@ fn one_of_many_processes_that_start_at_once_gets_the_address() {
 /// Clients of the one that stops are still being answered, and connections that have ended wait for late packets.
 #[test]
 fn the_next_process_gets_the_address_while_the_last_drains() {
-    let gate = Gate::new();
-    let released = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        exchange.head("200 OK", "Content-Length: 10\r\n").send("hello");
-        released.pass();
-        exchange.send("world");
-    });
+    let (gate, origin) = halting("no-store");
     let mut first = start(&site(&origin, ""));
     let address = first.address();
     let mut client = first.client();
@@ -398,12 +392,7 @@ fn signals_that_come_early_do_nothing() {
 
 #[test]
 fn connections_are_limited() {
-    let gate = Gate::new();
-    let passed = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        passed.pass();
-        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "");
-    });
+    let (gate, origin) = gated("/");
     let larder = start(&site(&origin, "[limits]\nconnections_max = 3\n"));
     let ask = |client: &mut Client| client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     // Connections with a request give way to nobody.

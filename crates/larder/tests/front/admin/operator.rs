@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::{Client, Larder, Output, Response, ScriptedOrigin, Setup, Signal, Successor, run};
+use testkit::{Client, Gate, Larder, Output, Response, ScriptedOrigin, Setup, Signal, Successor, run};
 
 use crate::LARDER;
 
@@ -40,6 +40,34 @@ pub(crate) fn echoing() -> ScriptedOrigin {
         let control = if target == "/miss" { "no-store" } else { "max-age=600" };
         exchange.respond("200 OK", &format!("Cache-Control: {control}\r\n"), target);
     })
+}
+
+/// An origin that answers requests for targets that begin so when the gate opens, and others at once.
+pub(crate) fn gated(held: &'static str) -> (Gate, ScriptedOrigin) {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.target().starts_with(held) {
+            released.pass();
+        }
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "body");
+    });
+    (gate, origin)
+}
+
+/// An origin that sends the second half of `helloworld` when the gate opens, and for `/quick` all at once.
+pub(crate) fn halting(control: &'static str) -> (Gate, ScriptedOrigin) {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let fields = format!("Cache-Control: {control}\r\nContent-Length: 10\r\n");
+        exchange.head("200 OK", &fields).send("hello");
+        if exchange.request.target() != "/quick" {
+            released.pass();
+        }
+        exchange.send("world");
+    });
+    (gate, origin)
 }
 
 /// Runs a command that asks the admin API of this server.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use testkit::{Gate, ScriptedOrigin, Signal, wait};
 
-use crate::admin::operator::{SITE, echoing, ends, lasting, named, site, start, stop};
+use crate::admin::operator::{SITE, echoing, ends, halting, lasting, named, site, start, stop};
 use crate::admin::steady_clients::{Load, Refused};
 
 #[test]
@@ -39,21 +39,11 @@ fn a_stop_under_load_fails_no_request() {
 /// another one, whose clients are gone.
 #[test]
 fn requests_in_flight_finish_after_the_stop() {
-    let gate = Gate::new();
-    let released = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        if exchange.request.target() == "/quick" {
-            exchange.respond("200 OK", "Cache-Control: no-store\r\n", "quick");
-            return;
-        }
-        exchange.head("200 OK", "Content-Length: 10\r\nCache-Control: max-age=60\r\n").send("hello");
-        released.pass();
-        exchange.send("world");
-    });
+    let (gate, origin) = halting("max-age=60");
     let limits = "[limits]\nhead_read_timeout = \"3s\"\n";
     let mut larder = start(&format!("workers = 4\n{}{limits}", named(&origin, "larder")));
     let (mut unused, mut idle, mut slow) = (larder.client(), larder.client(), larder.client());
-    assert_eq!(idle.get("/quick").text(), "quick");
+    assert_eq!(idle.get("/quick").text(), "helloworld");
     let mut busy: Vec<_> = (0..3).map(|_| larder.client()).collect();
     for (number, busy) in busy.iter_mut().enumerate() {
         busy.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));

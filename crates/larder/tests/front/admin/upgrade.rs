@@ -12,13 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::{
-    Authority, Client, Gate, Larder, ScriptedOrigin, Service, Setup, Signal, Successor, run, wait,
-};
+use testkit::{Authority, Client, Larder, ScriptedOrigin, Service, Setup, Signal, Successor, run, wait};
 
 use crate::LARDER;
 use crate::admin::operator::{
-    HIT, check, echoing, ends, lasting, named, operate, site, soon, start, stop_successor, upgrade,
+    HIT, check, echoing, ends, halting, lasting, named, operate, site, soon, start, stop_successor, upgrade,
 };
 use crate::admin::steady_clients::{Load, Refused};
 use crate::admin::tls::listener_with;
@@ -112,22 +110,12 @@ fn upgrades_under_load_over_tls_fail_no_request() {
 /// any more. Field bug: the process that counted upgrades was gone when anybody could have looked.
 #[test]
 fn requests_in_flight_finish_after_an_upgrade() {
-    let gate = Gate::new();
-    let released = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        if exchange.request.target() == "/fast" {
-            exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "fast");
-            return;
-        }
-        exchange.head("200 OK", "Content-Length: 10\r\n").send("hello");
-        released.pass();
-        exchange.send("world");
-    });
+    let (gate, origin) = halting("max-age=60");
     let mut larder = Setup::origin(LARDER, &origin.url()).start();
     let upgrades = |larder: &Larder| larder.metric("larder_upgrades_total", &["took-over"]);
     assert_eq!(upgrades(&larder), 0.0);
     let (mut idle, mut busy) = (larder.client(), larder.client());
-    let is_stored = |larder: &Larder| larder.get("/fast").cache_status().contains("stored");
+    let is_stored = |larder: &Larder| larder.get("/quick").cache_status().contains("stored");
     assert!(is_stored(&larder));
     busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     busy.head();
@@ -136,7 +124,7 @@ fn requests_in_flight_finish_after_an_upgrade() {
     assert_eq!(larder.ask_admin("GET", "/ready", "").status(), 200, "the new process answers");
     assert_eq!(larder.ask_admin("POST", "/purge", "{\"everything\":true}").status(), 200);
     // Purges do not reach the old process: an answer by it would be older than the last purge.
-    let _ = idle.try_send("GET /fast HTTP/1.1\r\nHost: a\r\n\r\n");
+    let _ = idle.try_send("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
     let rest = idle.rest();
     assert!(rest.is_empty(), "by then, idle connections are closed: {}", String::from_utf8_lossy(&rest));
     larder.service().assert_runs();
