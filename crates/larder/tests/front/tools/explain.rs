@@ -37,113 +37,55 @@ fn script(exchange: &mut Exchange<'_>) {
     exchange.respond(status, fields, if status.starts_with("304") { "" } else { "body" });
 }
 
-/// Name, fields of a request that comes before (`-` for none), a field of the request that is explained, and parts of the explanation.
-type Case = (&'static str, &'static str, &'static str, &'static [&'static str]);
-
-const CASES: &[Case] = &[
-    (
-        "fresh",
-        "-",
-        "A: 1",
-        &[
-            "reuse: forward: nothing is stored for this URL [RFC 9111 section 4]\n",
-            "store: stored [",
-            "rule = built-in",
-            "key = GET http://test.example/fresh of site",
-            "the origin answers 200",
-            "freshness_lifetime = 600 s, from max-age [RFC 9111 section 4.2.1]",
-        ],
-    ),
-    (
-        "fresh/hit",
-        "",
-        "A: 1",
-        &[
-            "reuse: the stored response is fresh and is used [RFC 9111 section 4.2]\nStatus: 200\n",
-            "current_age = ",
-        ],
-    ),
-    (
-        "fresh/304",
-        "",
-        "If-None-Match: \"1\"",
-        &["Status: 304\n", "the client's own copy is still good [RFC 9111 section 4.3.2]"],
-    ),
-    (
-        "fresh/if-cached",
-        "-",
-        "Cache-Control: only-if-cached",
-        &["Status: 504\n", "504, because of only-if-cached"],
-    ),
-    (
-        "fresh/reload",
-        "",
-        "Cache-Control: no-cache",
-        &["reuse: validate first: the request says `no-cache`", "asked with = if-none-match: \"1\""],
-    ),
-    (
-        "stale",
-        "",
-        "A: 1",
-        &[
-            "reuse: validate first: the stored response is stale",
-            "ttl = stale for 4",
-            "freshen: the origin's 304 updates the stored response [RFC 9111 section 4.3.4]\n",
-            "asked with = if-none-match: \"1\" [RFC 9111 section 4.3.1]",
-            "freshness_lifetime = 600 s",
-        ],
-    ),
-    ("behind", "", "A: 1", &["used while a validation runs [RFC 5861 section 3]", "the origin answers 304"]),
-    (
-        "error",
-        "",
-        "A: 1",
-        &[
-            "stale: the stale response is used in place of the error [RFC 5861 section 4]",
-            "cause = status 503",
-        ],
-    ),
-    (
-        "private",
-        "-",
-        "A: 1",
-        &[
-            "store: not stored: the response says `private`",
-            "reason = private",
-            "[RFC 9111 section 5.2.2.7]",
-            "\nTo have it stored: if everyone may have this response, have the origin send `public`",
-        ],
-    ),
-    (
-        "bare",
-        "-",
-        "A: 1",
-        &[
-            "detail=no-freshness",
-            "\nTo have it stored: have the origin send a lifetime, such as `Cache-Control: max-age=60`, or set `ttl_default` in a rule\n",
-        ],
-    ),
-    (
-        "private/known",
-        "",
-        "Range: bytes=0-0",
-        &[
-            "pass: forwarded for this client alone: a response for this key could not be stored",
-            "store: not stored, a short while ago: the response says `private`",
-        ],
-    ),
-    (
-        "vary",
-        "Accept-Language: de\r\nCookie: session=secret\r\n",
-        "Accept-Language: fr",
-        &[
-            "reuse: forward: nothing is stored for these nominated fields",
-            "stored response 1 of 1 is for other requests (Vary) [RFC 9111 section 4.1]",
-            "accept-language = differs: stored \"de\", request \"fr\"",
-            "cookie = differs [",
-        ],
-    ),
-];
+/// Name, fields of a request that comes before (`-` for none), and a field of the request that is explained; then parts of the explanation.
+const CASES: &str = r#"
+fresh | - | A: 1
+    reuse: forward: nothing is stored for this URL [RFC 9111 section 4]
+    store: stored [
+    rule = built-in
+    key = GET http://test.example/fresh of site
+    the origin answers 200
+    freshness_lifetime = 600 s, from max-age [RFC 9111 section 4.2.1]
+fresh/hit | | A: 1
+    reuse: the stored response is fresh and is used [RFC 9111 section 4.2]\nStatus: 200\n
+    current_age =
+fresh/304 | | If-None-Match: "1"
+    Status: 304\n
+    the client's own copy is still good [RFC 9111 section 4.3.2]
+fresh/if-cached | - | Cache-Control: only-if-cached
+    Status: 504\n
+    504, because of only-if-cached
+fresh/reload | | Cache-Control: no-cache
+    reuse: validate first: the request says `no-cache`
+    asked with = if-none-match: "1"
+stale | | A: 1
+    reuse: validate first: the stored response is stale
+    ttl = stale for 4
+    freshen: the origin's 304 updates the stored response [RFC 9111 section 4.3.4]\n
+    asked with = if-none-match: "1" [RFC 9111 section 4.3.1]
+    freshness_lifetime = 600 s
+behind | | A: 1
+    used while a validation runs [RFC 5861 section 3]
+    the origin answers 304
+error | | A: 1
+    stale: the stale response is used in place of the error [RFC 5861 section 4]
+    cause = status 503
+private | - | A: 1
+    store: not stored: the response says `private`
+    reason = private
+    [RFC 9111 section 5.2.2.7]
+    \nTo have it stored: if everyone may have this response, have the origin send `public`
+bare | - | A: 1
+    detail=no-freshness
+    \nTo have it stored: have the origin send a lifetime, such as `Cache-Control: max-age=60`, or set `ttl_default` in a rule\n
+private/known | | Range: bytes=0-0
+    pass: forwarded for this client alone: a response for this key could not be stored
+    store: not stored, a short while ago: the response says `private`
+vary | Accept-Language: de\r\nCookie: session=secret\r\n | Accept-Language: fr
+    reuse: forward: nothing is stored for these nominated fields
+    stored response 1 of 1 is for other requests (Vary) [RFC 9111 section 4.1]
+    accept-language = differs: stored "de", request "fr"
+    cookie = differs ["#;
 
 /// Returns `Cache-Status` without ages, which tick between two requests.
 fn without_ttl(cache_status: &str) -> String {
@@ -155,14 +97,20 @@ fn without_ttl(cache_status: &str) -> String {
 fn an_explanation_is_what_happens() {
     let origin = ScriptedOrigin::start(script);
     let larder = Setup::origin(LARDER, &origin.url()).start();
-    for (name, before, field, says) in CASES {
+    let mut count = 0.0;
+    let unescaped = |text: &str| text.replace("\\n", "\n").replace("\\r", "\r");
+    for case in CASES.replace("\n    ", "\t").lines().skip(1) {
+        let (request, says) = case.split_once('\t').expect("parts of the explanation");
+        let [name, before, field] = request.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{request}")
+        };
+        count += 1.0;
         let (explained, asked) = (format!("/{name}"), format!("/{name}/again"));
-        if *before != "-" {
-            larder.ask("GET", &explained, before);
-            larder.ask("GET", &asked, before);
+        if before != "-" {
+            [&explained, &asked].iter().for_each(|path| drop(larder.ask("GET", path, &unescaped(before))));
         }
         let output = explain(&larder, &explained, &["-H", field]);
-        says.iter().for_each(|part| check(&output, 0, part));
+        says.split('\t').for_each(|part| check(&output, 0, &unescaped(part)));
         let shown = printed(&output);
         assert!(!shown.contains("secret"), "{name}: {shown}");
         let really = larder.ask("GET", &asked, &format!("{field}\r\n"));
@@ -170,7 +118,7 @@ fn an_explanation_is_what_happens() {
         assert_eq!(without_ttl(line), without_ttl(&really.cache_status()), "{name}");
         assert!(shown.contains(&format!("Status: {}\n", really.status())), "{name}: {shown}");
     }
-    assert_eq!(larder.metric("larder_explanations_total", &[]), CASES.len() as f64);
+    assert_eq!(larder.metric("larder_explanations_total", &[]), count);
 }
 
 /// An operator names fields that belong to one client as `Cookie` does, parameters that are secret, and fields of keys.

@@ -255,7 +255,7 @@ fn examples_do_their_jobs() {
 fn a_group_loses_servers_and_no_request() {
     let server = |name: &'static str| {
         ScriptedOrigin::start(move |exchange| {
-            // What is old when it comes is stored all the same, for when the origin fails.
+            // An old response is stored all the same, for when the origin fails.
             let fields = if exchange.request.target() == "/old" { OLD } else { NO_STORE };
             exchange.respond("200 OK", fields, name);
         })
