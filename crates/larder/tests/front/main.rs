@@ -65,13 +65,21 @@ mod fleet {
 /// Probes, metrics, logs, traces, reload and stop.
 mod admin {
     mod access_log;
+    mod admin_api;
     pub(crate) mod collector;
     mod dashboards;
-    mod endpoints;
     mod event_log;
     mod hostile_surroundings;
-    mod reload_and_stop;
+    mod listening;
+    mod metrics;
+    pub(crate) mod operator;
+    mod purge_command;
+    mod reload;
+    mod steady_clients;
+    mod stop;
+    mod tls;
     mod tracing;
+    mod upgrade;
 }
 
 /// Commands that run beside a server.

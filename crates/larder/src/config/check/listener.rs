@@ -101,8 +101,7 @@ fn check_validity(scope: &mut Scope<'_>, node: &Node, certificate: &[u8]) {
     let file = scope.path(node);
     let file = file.display();
     let Some(validity) = Validity::of(certificate) else {
-        return scope
-            .warning(node, format!("can't read the validity period of the certificate in {file} is valid"));
+        return scope.warning(node, format!("can't read the validity period of the certificate in {file}"));
     };
     let date = httpdate::fmt_http_date;
     let why = match validity.at(scope.now) {

@@ -1,19 +1,19 @@
-//! What is counted and logged of requests that do not end as most do, and of what goes on now.
+//! The access log: lines and their fields, clients that leave, servers by name, rotation, and targets that fail.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
-use testkit::{
-    Authority, Client, Gate, Identity, KvService, Larder, ScriptedOrigin, Setup, Signal, Successor, run, wait,
-};
+use testkit::{Client, Larder, ScriptedOrigin, Setup, Signal, run, wait};
 
 use crate::LARDER;
+use crate::admin::operator::{
+    SITE, assert_operable, check, ends, gated, lasting, mkfifo, shell, site, soon, start, stop,
+    stop_successor, upgrade,
+};
+
+const TO_STDOUT: &str = "[log]\naccess = \"stdout\"\n";
+const TO_FILE: &str = "[log]\naccess = \"@dir@/log\"\n";
 
 /// An HTTP/2 connection with one request, `GET /http2` of the host `a`: preface, SETTINGS, HEADERS.
 const HTTP2_GET: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
@@ -21,296 +21,158 @@ const HTTP2_GET: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
 /// CANCEL for its stream.
 const HTTP2_CANCEL: &[u8] = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08";
 
-fn gateway(origin: &ScriptedOrigin, more: &str) -> Larder {
-    let config = format!(
-        "[log]\naccess = \"stdout\"\n{more}\n[[site]]\nname = \"shop\"\norigin = \"{}\"\n\
-         [[site.rule]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\n",
-        origin.url()
-    );
-    Setup::config(LARDER, &config).start()
-}
-
-/// The last line of the access log in which a field has this value.
-fn logged(larder: &Larder, field: &str, value: &str) -> Value {
+/// Waits for a line with these values, and returns the last one.
+#[track_caller]
+pub(crate) fn logged(larder: &Larder, values: &[(&str, &str)]) -> Value {
     wait::until("a line of the log", || {
         let lines = larder.stdout();
         let mut records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        records.rfind(|record| record[field] == value)
+        records.rfind(|record| values.iter().all(|(field, value)| record[field] == *value))
     })
 }
 
-struct Left {
-    target: &'static str,
-    request: &'static [u8],
-    leave: fn(Client),
-    reason: &'static str,
+/// Returns the log of a gateway that has stopped, from the file `log`.
+#[track_caller]
+fn written(larder: &mut Larder) -> String {
+    stop(larder);
+    fs::read_to_string(larder.folder().join("log")).expect("the access log")
 }
 
-impl Left {
-    fn check(&self, larder: &Larder, origin: &ScriptedOrigin) {
-        let &Self { target, reason, .. } = self;
-        let [answered, ruled, refused] = counted(larder, reason);
-        let mut client = larder.client();
-        client.send(self.request);
-        origin.wait_for(target, 1);
-        (self.leave)(client);
-        let line = logged(larder, "target", target);
-        let told = (&line["status"], &line["cache"], &line["site"], &line["cache_status"]);
-        let detail = format!("larder; detail={reason}");
-        assert_eq!(
-            told,
-            (&Value::from(499), &Value::from("error"), &Value::from("shop"), &Value::from(detail)),
-            "{target}: {line}"
-        );
-        assert!(line["duration_seconds"].as_f64() > Some(0.0), "{line}");
-        assert_eq!(counted(larder, reason), [answered + 1.0, ruled + 1.0, refused + 1.0], "{target}");
+fn is_json(line: &str) -> bool {
+    serde_json::from_str::<Value>(line).is_ok()
+}
+
+#[test]
+fn each_request_has_a_line_of_json() {
+    let mut origin = lasting();
+    let larder = start(&site(&origin, TO_STDOUT));
+    (0..2).for_each(|_| drop(larder.get("/plain")));
+    larder.ask("GET", "/a?token=secret&b", "User-Agent: \"\\\u{e9}\r\n");
+    larder.client().send("GET / HTTP/1.1\n\n").response();
+    let of = |target, cache| logged(&larder, &[("target", target), ("cache", cache)]);
+    of("/plain", "miss");
+    let hit = of("/plain", "hit");
+    assert_eq!((hit["status"].as_u64(), hit["body_bytes"].as_u64()), (Some(200), Some(4)), "{hit}");
+    assert_eq!(hit["client"], "127.0.0.1", "{hit}");
+    assert_eq!(of("/a?token=REDACTED&b", "miss")["user_agent"], "\"\\\u{e9}");
+    of("", "local");
+    origin.stop();
+    larder.get("/dead?token=secret");
+    of("/dead?token=REDACTED", "error");
+    let lines = larder.stdout();
+    assert!(!(lines.clone() + &larder.stderr()).contains("secret"), "{lines}");
+    assert!(lines.lines().filter(|line| line.starts_with('{')).all(is_json), "{lines}");
+}
+
+#[test]
+fn lines_name_the_client_as_a_trusted_proxy_does() {
+    let origin = lasting();
+    for (trusted, format, expected) in [
+        ("127.0.0.1", "json", "\"client\":\"192.0.2.1\""),
+        ("127.0.0.1", "combined", "192.0.2.1 - - ["),
+        ("10.0.0.0/8", "json", "\"client\":\"127.0.0.1\""),
+    ] {
+        let log = format!("{TO_STDOUT}access_format = \"{format}\"\n");
+        let larder = start(&format!("trusted_proxies = [\"{trusted}\"]\n{}", site(&origin, &log)));
+        larder.ask("GET", "/seen", "X-Forwarded-For: 198.51.100.1, 192.0.2.1\r\n");
+        wait::until_true("the line is written", || larder.stdout().contains("/seen"));
+        let lines = larder.stdout();
+        let line = lines.lines().find(|line| line.contains("/seen"));
+        assert!(line.is_some_and(|line| line.contains(expected)), "{trusted}: {line:?}");
     }
 }
 
-fn counted(larder: &Larder, reason: &str) -> [f64; 3] {
-    [
-        larder.metric("larder_requests_total", &["site=\"shop\"", "status=\"499\"", "cache=\"error\""]),
-        larder.metric("larder_rule_requests_total", &["rule=\"all\"", "cache=\"error\""]),
-        larder.metric("larder_client_errors_total", &[&format!("reason=\"{reason}\"")]),
-    ]
+#[test]
+fn the_page_on_the_access_log_has_the_fields_of_lines_in_their_order() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/access-log.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let told = page.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0));
+    let told: Vec<_> = told.filter(|name| !["tls", "sni", "trace_id", "span_id"].contains(name)).collect();
+    let origin = lasting();
+    let larder = start(&site(&origin, TO_STDOUT));
+    larder.ask("GET", "/", "User-Agent: a\r\nReferer: b\r\n");
+    logged(&larder, &[("target", "/")]);
+    let lines = larder.stdout();
+    let line = lines.lines().find(|line| line.starts_with('{')).expect("it is logged");
+    let names = line.split("\":").filter_map(|part| Some(part.rsplit_once('"')?.1));
+    let names: Vec<_> = names.filter(|name| name.starts_with(char::is_alphabetic)).collect();
+    assert_eq!(told, names, "{line}");
+}
+
+/// A request whose client goes before its response begins.
+struct Left(&'static str, &'static [u8], fn(Client), &'static str);
+
+impl Left {
+    fn check(&self, larder: &Larder, origin: &ScriptedOrigin) {
+        let &Self(target, request, leave, reason) = self;
+        let counted = || {
+            [
+                larder.metric("larder_requests_total", &["site=\"a\"", "status=\"499\"", "cache=\"error\""]),
+                larder.metric("larder_rule_requests_total", &["rule=\"all\"", "cache=\"error\""]),
+                larder.metric("larder_client_errors_total", &[&format!("reason=\"{reason}\"")]),
+            ]
+        };
+        let before = counted();
+        let mut client = larder.client();
+        client.send(request);
+        origin.wait_for(target, 1);
+        leave(client);
+        let line = logged(larder, &[("target", target)]);
+        let told = ["cache", "site", "cache_status"].map(|field| line[field].clone());
+        assert_eq!(told, ["error", "a", &format!("larder; detail={reason}")], "{target}: {line}");
+        assert!(line["status"] == 499 && line["duration_seconds"].as_f64() > Some(0.0), "{line}");
+        assert_eq!(counted(), before.map(|count| count + 1.0), "{target}");
+    }
 }
 
 /// Field bug: a request whose client had left before its response began was in no log and no figure.
 #[test]
-fn clients_that_leave_before_their_response_are_counted() {
+fn clients_that_leave_before_their_response_are_logged_and_counted() {
     const UPLOAD: &[u8] = b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345";
-    let cases = [
-        Left {
-            target: "/get",
-            request: b"GET /get HTTP/1.1\r\nHost: a\r\n\r\n",
-            leave: Client::reset,
-            reason: "client-closed",
-        },
-        Left { target: "/upload", request: UPLOAD, leave: drop, reason: "client-closed" },
-        Left {
-            target: "/http2",
-            request: HTTP2_GET,
-            leave: |mut client| drop(client.try_send(HTTP2_CANCEL)),
-            reason: "client-reset",
-        },
-    ];
-    let gate = Gate::new();
-    let held = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        held.pass();
-        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "x");
-    });
-    let larder = gateway(&origin, "");
-    cases.iter().for_each(|case| case.check(&larder, &origin));
+    let (gate, origin) = gated("/");
+    let rule = "[[site.rule]]\nname = \"all\"\npath = { prefix = \"/\" }\n";
+    let larder = start(&site(&origin, &format!("{rule}{TO_STDOUT}")));
+    let cancel = |mut client: Client| drop(client.try_send(HTTP2_CANCEL));
+    Left("/get", b"GET /get HTTP/1.1\r\nHost: a\r\n\r\n", Client::reset, "client-closed")
+        .check(&larder, &origin);
+    Left("/upload", UPLOAD, drop, "client-closed").check(&larder, &origin);
+    Left("/http2", HTTP2_GET, cancel, "client-reset").check(&larder, &origin);
     // One that waits for the forward of another.
-    let mut leader = larder.client();
-    leader.send("GET /shared HTTP/1.1\r\nHost: a\r\n\r\n");
+    let shared = "GET /shared HTTP/1.1\r\nHost: a\r\n\r\n";
+    let [mut leader, mut waiter] = [larder.client(), larder.client()];
+    leader.send(shared);
     origin.wait_for("/shared", 1);
-    let mut waiter = larder.client();
-    waiter.send("GET /shared HTTP/1.1\r\nHost: a\r\n\r\n");
+    waiter.send(shared);
     wait::until_true("it waits", || larder.metric("larder_collapsed_waiters", &[]) == 1.0);
     waiter.reset();
-    assert_eq!(logged(&larder, "target", "/shared")["status"], 499);
+    assert_eq!(logged(&larder, &[("target", "/shared")])["status"], 499);
     gate.open();
     assert_eq!(leader.response().status(), 200);
 }
 
-/// Field bug: nothing was ever in flight, and fills waited while their bodies came.
+/// A refusal by Larder is no failure of an origin, whatever its status.
 #[test]
-fn what_goes_on_now_is_told() {
-    const REQUESTS: usize = 4;
-    let gate = Gate::new();
-    let steps = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        steps.pass_step(1);
-        exchange.head("200 OK", "Content-Length: 4\r\nCache-Control: max-age=60\r\n").send("ab");
-        steps.pass_step(2);
-        exchange.send("cd");
-    });
-    let larder = gateway(&origin, "");
-    let now = || {
-        let fills = |state: &str| larder.metric("larder_fills", &[&format!("state=\"{state}\"")]);
-        [larder.metric("larder_requests_in_flight", &[]), fills("waiting"), fills("streaming")]
-    };
-    assert_eq!(now(), [0.0; 3]);
-    let mut clients: Vec<Client> = (0..REQUESTS).map(|_| larder.client()).collect();
-    for (number, client) in clients.iter_mut().enumerate() {
-        client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
+fn refusals_are_local() {
+    let text = format!("{SITE}x_cache = true\n[purge]\ntoken_file = \"token\"\n{TO_FILE}");
+    let mut larder = Setup::config(LARDER, &text).file("token", "0123456789abcdef").start();
+    let looped = "Via: 1.1 larder\r\n".repeat(8);
+    let cases = [
+        ("GET", "/cached", "Cache-Control: only-if-cached\r\n", 504),
+        ("PURGE", "/missing", "", 401),
+        ("PURGE", "/wrong", "Authorization: Bearer wrong\r\n", 403),
+        ("GET", "/loop", &looped, 508),
+    ];
+    for (method, target, fields, status) in cases {
+        let response = larder.ask(method, target, fields);
+        assert_eq!((response.status(), response.field("x-cache")), (status, "LOCAL"), "{target}");
     }
-    wait::until_true("heads are waited for", || now() == [4.0, 4.0, 0.0]);
-    let admin = format!("http://{}", larder.admin());
-    let status = run(LARDER, ["status", "--admin", &admin]).succeeded().text();
-    assert!(status.contains("; 4 in flight"), "{status}");
-    gate.reach(1);
-    wait::until_true("bodies are on their way", || now() == [4.0, 0.0, 4.0]);
-    gate.open();
-    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "abcd"));
-    wait::until_true("all is over", || now() == [0.0; 3]);
-}
-
-/// Field bug: segments counted as stored responses.
-#[test]
-fn evictions_are_of_responses() {
-    const RESPONSES: u32 = 60;
-    let body = vec![b'x'; 1 << 20];
-    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=3600\r\n", body.clone());
-    let larder = gateway(&origin, "[store]\nmemory = \"16MiB\"");
-    for number in 0..RESPONSES {
-        assert_eq!(larder.get(&format!("/{number}")).body.len(), body.len());
-    }
-    let gone = || larder.metric("larder_store_evictions_total", &[]);
-    let here = || larder.metric("larder_store_entries", &[]);
-    wait::until_true("the last is stored", || gone() + here() == f64::from(RESPONSES));
-    assert!(larder.metric("larder_store_segments_evicted_bytes_total", &[]) > 0.0);
-}
-
-/// Field bug: notes that responses for a key aren't stored were counted as stored responses, and variants as one.
-#[test]
-fn notes_are_no_responses() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        let is_stored = exchange.request.target().starts_with("/stored");
-        let control = if is_stored { "max-age=60" } else { "no-store" };
-        exchange.respond("200 OK", &format!("Cache-Control: {control}\r\nVary: Accept-Language\r\n"), "x");
-    });
-    let larder = gateway(&origin, "");
-    for (target, language) in [("/stored", "de"), ("/stored", "en"), ("/a", "de"), ("/b", "de"), ("/c", "de")]
-    {
-        larder.ask("GET", target, &format!("Accept-Language: {language}\r\n"));
-    }
-    let counts = || ["entries", "notes"].map(|what| larder.metric(&format!("larder_store_{what}"), &[]));
-    wait::until_true("two variants are stored, and three keys noted", || counts() == [2.0, 3.0]);
-    let admin = format!("http://{}", larder.admin());
-    let status = run(LARDER, ["status", "--admin", &admin]).succeeded().text();
-    assert!(status.contains("\nstore: 2 responses, "), "{status}");
-}
-
-/// Field bug: failed handshakes were counted nowhere, and HTTP on an address for TLS was in no log.
-#[test]
-fn failed_handshakes_are_counted() {
-    let origin = ScriptedOrigin::fixed("", "x");
-    let authority = Authority::new();
-    let identity = authority.identity(&["a.example"]);
-    let config = format!(
-        "[log]\naccess = \"stdout\"\nlevel = \"debug\"\n[[listen]]\naddress = \"@listen@\"\n[[listen.certificates]]\n\
-         cert = \"{}\"\nkey = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n",
-        identity.certificate.display(),
-        identity.key.display(),
-        origin.url()
-    );
-    let larder = Setup::config(LARDER, &config).start();
-    let failed = |reason: &str| {
-        larder.metric("larder_tls_handshakes_failed_total", &[&format!("reason=\"{reason}\"")])
-    };
-    let curl = |more: &[&str]| {
-        let port = larder.address().port();
-        let resolve = format!("a.example:{port}:127.0.0.1");
-        let url = format!("https://a.example:{port}/");
-        run("curl", [&["--silent", "--max-time", "30", "--resolve", &resolve, &url], more].concat())
-    };
-    let trusted = authority.file().display().to_string();
-    assert_eq!(curl(&["--cacert", &trusted]).succeeded().text(), "x");
-    assert_ne!(curl(&[]).status, 0, "nobody else knows the authority");
-    // Bytes of no record, and a record that is cut short.
-    let mut garbage = larder.client();
-    garbage.send(b"\x16\x09\x09\x00\x05hello");
-    garbage.rest();
-    let mut cut = larder.client();
-    cut.send(b"\x16\x03\x01\x02\x00\x01");
-    cut.finish_sending();
-    cut.rest();
-    for reason in ["certificate-refused", "not-tls", "client-closed"] {
-        wait::until_true(reason, || failed(reason) == 1.0);
-    }
-    assert!(larder.stderr().contains("TLS handshake failed"), "{}", larder.stderr());
-    let mut plain = larder.client();
-    plain.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
-    assert_eq!(plain.response().status(), 400);
-    let line = logged(&larder, "cache_status", "plain-http");
-    assert_eq!((&line["status"], &line["client"]), (&Value::from(400), &Value::from("127.0.0.1")), "{line}");
-}
-
-/// A listener with these certificates.
-fn listener_with(certificates: &[&Identity]) -> String {
-    let of = |Identity { certificate, key }: &&Identity| {
-        let (certificate, key) = (certificate.display(), key.display());
-        format!("[[listen.certificates]]\ncert = \"{certificate}\"\nkey = \"{key}\"\n")
-    };
-    "[[listen]]\naddress = \"@listen@\"\n".to_owned() + &certificates.iter().map(of).collect::<String>()
-}
-
-const SITE: &str = "[[site]]\nname = \"a\"\norigin = \"http://127.0.0.1:1\"\n";
-const DAY: Duration = Duration::from_secs(86_400);
-
-/// Field bug: nobody was told when a certificate ends before clients refused it.
-#[test]
-fn the_end_of_each_certificate_is_told() {
-    let (authority, now) = (Authority::new(), SystemTime::now());
-    let first = authority.identity_for(&["A.example", "b.example"], now - DAY..now + DAY);
-    let second = authority.identity_for(&["*.shop.example"], now - 2 * DAY..now - DAY);
-    // The first one answers both of its names.
-    let unused = authority.identity_for(&["b.example", "a.example"], now - DAY..now + 9 * DAY);
-    let text = listener_with(&[&first, &second, &unused]) + SITE;
-    let larder = Setup::config(LARDER, &text).start();
-    let told = |host: &str| {
-        let label = format!("{{host=\"{host}\"}}");
-        larder.metric("larder_certificate_expiry_timestamp_seconds", &[&label])
-    };
-    let seconds = |end: SystemTime| end.duration_since(SystemTime::UNIX_EPOCH).expect("not so old").as_secs();
-    let expected = |end: SystemTime| f64::from(u32::try_from(seconds(end)).expect("this century"));
-    assert_eq!([told("a.example"), told("*.shop.example")], [now + DAY, now - DAY].map(expected));
-    assert_eq!(told("b.example"), 0.0, "it answers as `a.example`");
-    authority.identity_for(&["A.example", "b.example"], now - DAY..now + 90 * DAY);
-    assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
-    assert_eq!([told("a.example"), told("*.shop.example")], [now + 90 * DAY, now - DAY].map(expected));
-}
-
-/// Makes something else of the end of a certificate, the last second of the year 9999: what no library writes.
-fn end_at(certificate: &Path, text: &[u8; 15]) {
-    let mut der = CertificateDer::from_pem_file(certificate).expect("it is a PEM file").to_vec();
-    let at = der.windows(15).position(|part| part == b"99991231235959Z").expect("it is so long");
-    der[at..at + 15].copy_from_slice(text);
-    let lines = BASE64_STANDARD.encode(der);
-    let pem = format!("-----BEGIN CERTIFICATE-----\n{lines}\n-----END CERTIFICATE-----\n");
-    fs::write(certificate, pem).expect("it is there");
-}
-
-/// The dates of a certificate are those of a stranger: whatever they say, nothing panics.
-#[test]
-fn certificates_that_clients_refuse_are_told() {
-    let (authority, now) = (Authority::new(), SystemTime::now());
-    let last_second = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
-    let date = |time: SystemTime| httpdate::fmt_http_date(time);
-    let check = |valid: [SystemTime; 2], end: Option<&[u8; 15]>, expected: &str| {
-        let identity = authority.identity_for(&["a.example"], valid[0]..valid[1]);
-        end.iter().for_each(|end| end_at(&identity.certificate, end));
-        let larder = Setup::config(LARDER, &(listener_with(&[&identity]) + SITE)).start();
-        let file = larder.folder().join("larder.toml").display().to_string();
-        let expected = expected.replace("FILE", &identity.certificate.display().to_string());
-        for said in [run(LARDER, ["check", &file]).succeeded().text(), larder.stderr()] {
-            match expected.as_str() {
-                "" => assert!(!said.contains("the certificate in"), "{said}"),
-                _ => assert!(said.contains(&expected), "{expected} is not in {said}"),
-            }
-        }
-        let looked = run(LARDER, ["doctor", &file]);
-        assert!([0, 1].contains(&looked.status), "{}", looked.stderr);
-        larder.metric("larder_certificate_expiry_timestamp_seconds", &["host=\"a.example\""])
-    };
-    check([now - DAY, now + DAY], None, "");
-    check([now - DAY, last_second], None, "");
-    let expired = format!("clients refuse the certificate in FILE: it expired on {}", date(now - DAY));
-    check([now - 2 * DAY, now - DAY], None, &expired);
-    let early = format!("clients refuse the certificate in FILE: it is not valid before {}", date(now + DAY));
-    check([now + DAY, now + 2 * DAY], None, &early);
-    for end in [b"99999999999999Z", b"99991231235960Z", b"99990229000000Z", b"never, I swear!"] {
-        let unread = "can't read the validity period of the certificate in FILE is valid";
-        assert_eq!(check([now - DAY, last_second], Some(end), unread), 0.0);
-    }
+    let log = written(&mut larder);
+    assert_eq!(log.matches("\"cache\":\"local\"").count(), cases.len(), "{log}");
 }
 
 /// Field bug: nobody could tell from the log which server of a group had failed.
 #[test]
-fn the_log_names_the_server_that_was_asked() {
+fn lines_name_the_server_that_was_asked() {
     let dead = ScriptedOrigin::start(|exchange| _ = exchange.reset());
     let mut well = ScriptedOrigin::start(|exchange| {
         let lifetime = match exchange.request.target() {
@@ -321,91 +183,140 @@ fn the_log_names_the_server_that_was_asked() {
         exchange.respond("200 OK", &format!("Cache-Control: {lifetime}\r\n"), "well");
     });
     let urls = [dead.url(), well.url()];
-    let config = format!(
-        "[log]\naccess = \"stdout\"\n[[origin]]\nname = \"group\"\nservers = [\"{}\", \"{}\"]\n\
-         [[site]]\nname = \"a\"\norigin = \"group\"\n",
-        urls[0], urls[1]
-    );
-    // The client's own words are logged, and other ones go to the origin.
+    let group = format!("[[origin]]\nname = \"group\"\nservers = [\"{}\", \"{}\"]\n", urls[0], urls[1]);
+    let config = format!("{TO_STDOUT}{group}{}", SITE.replace("http://127.0.0.1:1", "group"));
+    // The log repeats the client's own request, and the origin gets another one.
     let rule = "[[site.transform]]\nname = \"b\"\nphase = \"client_request\"\nset = { X-B = \"b\" }\n";
     for more in ["", rule] {
-        let larder = Setup::config(LARDER, &(config.clone() + more)).start();
-        let line = |target: &str, cache: &str| {
-            wait::until("a line of the log", || {
-                let lines = larder.stdout();
-                let mut records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-                records.rfind(|record| record["target"] == target && record["cache"] == cache)
-            })
-        };
+        let larder = start(&(config.clone() + more));
+        let server =
+            |target, cache| logged(&larder, &[("target", target), ("cache", cache)])["server"].clone();
         for target in ["/swr", "/sie", "/kept"] {
             assert_eq!(larder.get(target).text(), "well");
-            assert_eq!(line(target, "miss")["server"], urls[1], "the other one is dead");
+            assert_eq!(server(target, "miss"), urls[1], "the other one is dead");
         }
         for (target, cache) in [("/kept", "hit"), ("/swr", "stale")] {
             assert_eq!(larder.get(target).text(), "well");
-            assert_eq!(line(target, cache)["server"], Value::Null, "nobody was asked");
+            assert_eq!(server(target, cache), Value::Null, "nobody was asked");
         }
         let http2 = ["--silent", "--http2-prior-knowledge", &larder.url("/http2")];
         assert_eq!(run("curl", http2).succeeded().text(), "well");
-        assert_eq!(line("/http2", "miss")["server"], urls[1]);
+        assert_eq!(server("/http2", "miss"), urls[1]);
     }
     well.stop();
-    well.stop();
-    let larder = Setup::config(LARDER, &config).start();
+    let larder = start(&config);
     assert_eq!(larder.get("/new").status(), 502);
-    let record = logged(&larder, "target", "/new");
+    let record = logged(&larder, &[("target", "/new")]);
     let server = record["server"].as_str().expect("one was tried last");
     assert!(urls.iter().any(|url| url == server), "{record}");
     let warning = format!("server=\"{server}\" path=\"/new\"");
     wait::until_true(&warning, || larder.stderr().contains(&warning));
 }
 
-/// Field bug: what is against the protocol left no trace.
+/// Field bug: the signal by which other servers rotate their logs ended the process.
 #[test]
-fn malformed_http_2_is_counted() {
-    let origin = ScriptedOrigin::fixed("", "x");
-    let larder = gateway(&origin, "");
-    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    let settings = b"\0\0\0\x04\0\0\0\0\0";
-    let cases: [(&str, &[u8]); 4] = [
-        ("DATA on stream 0", b"\0\0\x01\0\0\0\0\0\0x"),
-        ("a header block that can't be read", b"\0\0\x02\x01\x05\0\0\0\x01\xff\xff"),
-        ("WINDOW_UPDATE of 0 bytes", b"\0\0\x04\x08\0\0\0\0\0\0\0\0\0"),
-        ("SETTINGS of a wrong length", b"\0\0\x05\x04\0\0\0\0\0\0\0\0\0\0"),
-    ];
-    for (count, (name, frame)) in (1..).zip(cases) {
-        let mut client = larder.client();
-        client.send([&preface[..], settings, frame].concat());
-        client.rest();
-        wait::until_true(name, || {
-            larder.metric("larder_client_errors_total", &["reason=\"http2-malformed\""]) == f64::from(count)
-        });
-    }
-    assert_eq!(logged(&larder, "cache_status", "http2-malformed")["status"], 400);
+fn logs_are_rotated_by_signal() {
+    let origin = lasting();
+    let larder = start(&site(&origin, TO_FILE));
+    let [log, old] = ["log", "log.1"].map(|name| larder.folder().join(name));
+    let has = |path: &Path, target| fs::read_to_string(path).is_ok_and(|text| text.contains(target));
+    larder.get("/first");
+    wait::until_true("the first is written", || has(&log, "/first"));
+    fs::rename(&log, &old).expect("it is there");
+    larder.signal(Signal::USR1);
+    wait::until_true("the file is there again", || log.exists());
+    larder.get("/second");
+    wait::until_true("the second is written", || has(&log, "/second"));
+    assert!(has(&old, "/first") && !has(&old, "/second"));
+    // Without a file it does nothing.
+    let larder = start(&site(&origin, ""));
+    larder.signal(Signal::USR1);
+    wait::until_true("it is logged", || larder.stderr().contains("access log"));
+    assert_eq!(larder.get("/first").status(), 200);
 }
 
-/// Field bug: the process that counted was gone when anybody could have looked.
-#[test]
-fn upgrades_are_counted_by_the_successor() {
-    let origin = ScriptedOrigin::fixed("", "x");
-    let mut process = gateway(&origin, "");
-    assert_eq!(process.metric("larder_upgrades_total", &["took-over"]), 0.0);
-    let answer = process.ask_admin("POST", "/upgrade", "");
-    assert_eq!(answer.status(), 200, "{}{}", answer.text(), process.stderr());
-    let answer: Value = serde_json::from_str(&answer.text()).expect("JSON");
-    let successor = Successor::new(answer["process"].as_u64().expect("the id of a process"));
-    assert!(process.service().end().success(), "{}", process.stderr());
-    wait::until_true("it is told", || process.metric("larder_upgrades_total", &["took-over"]) == 1.0);
-    successor.signal(Signal::TERM);
-    successor.end();
+/// Asks for more lines than a pipe takes.
+fn fill_access_log(larder: &Larder) {
+    let target = format!("/{}", "x".repeat(1000));
+    let mut client = larder.client();
+    (0..200).for_each(|_| assert_eq!(client.get(&target).status(), 200));
 }
 
-/// Field bug: the first of these errors is what an alert is to see, and a rate misses the first event of a series.
 #[test]
-fn errors_of_alerts_are_there_before_they_happen() {
-    let kv = KvService::start(LARDER, "");
-    for code in ["OOM", "WRONGPASS", "NOAUTH"] {
-        let series = format!("larder_kv_errors_total{{code=\"{code}\"}}");
-        assert_eq!(kv.metric(&series), Some(0.0), "{series}");
+fn an_access_log_that_nobody_reads_does_not_keep_the_process() {
+    let origin = lasting();
+    for is_upgraded in [false, true] {
+        let words = ["sh", "-c", "mkfifo @dir@/pipe; exec \"$@\" 1<>@dir@/pipe", "sh"];
+        let mut larder = Setup::config(LARDER, &site(&origin, TO_STDOUT)).under(&words).start();
+        fill_access_log(&larder);
+        let successor = is_upgraded.then(|| upgrade(&larder));
+        soon("the stop", || if is_upgraded { ends(&mut larder) } else { stop(&mut larder) });
+        assert!(larder.stderr().contains("the last lines are lost"), "{}", larder.stderr());
+        successor.iter().for_each(stop_successor);
     }
+}
+
+#[test]
+fn a_pipe_without_a_reader_is_no_access_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    mkfifo(&pipe);
+    let serve = "larder serve --origin http://a --listen 127.0.0.1:0 --admin 127.0.0.1:0 --access-log";
+    let refused = soon("the start", || shell(&format!("{serve} {}", pipe.display())));
+    check(&refused, 1, "it is a pipe (FIFO) that no process reads");
+    let refused = shell(&format!("{serve} /proc/no-such"));
+    let reasons = refused.stderr.matches("No such file").count();
+    assert_eq!((refused.status, reasons), (1, 1), "the reason is told once: {}", refused.stderr);
+
+    let mut larder = start(&format!("{SITE}{TO_FILE}"));
+    let log = larder.folder().join("log");
+    fs::remove_file(&log).expect("it is there");
+    mkfifo(&log);
+    larder.signal(Signal::USR1);
+    wait::until_true("it is refused", || larder.stderr().contains("can't reopen the access log"));
+    assert_operable(&mut larder);
+}
+
+#[test]
+fn an_access_log_whose_reader_has_stopped_is_reopened() {
+    let (origin, folder) = (lasting(), tempfile::tempdir().expect("a folder"));
+    let pipe = folder.path().join("pipe");
+    mkfifo(&pipe);
+    let _reader = File::options().read(true).write(true).open(&pipe).expect("it opens");
+    let log = TO_FILE.replace("@dir@/log", &pipe.display().to_string());
+    let mut larder = start(&site(&origin, &log));
+    fill_access_log(&larder);
+    larder.signal(Signal::USR1);
+    assert_operable(&mut larder);
+}
+
+#[test]
+fn a_line_that_a_full_disk_cuts_is_finished() {
+    // In blocks of 512 bytes, or of twice as many: files may not grow beyond, as if the disk were full.
+    let limited = ["sh", "-c", "ulimit -S -f 5; exec \"$@\"", "sh"];
+    let origin = lasting();
+    let mut larder = Setup::config(LARDER, &site(&origin, TO_FILE)).under(&limited).start();
+    let mut client = larder.client();
+    let mut ask = || (0..40).for_each(|_| assert_eq!(client.get("/").status(), 200));
+    let dropped = |larder: &Larder| larder.metric("larder_access_log_dropped_total", &[]);
+    ask();
+    wait::until_true("lines are dropped", || dropped(&larder) > 0.0);
+    run("prlimit", ["--pid", &larder.service().id().to_string(), "--fsize=unlimited"]).succeeded();
+    ask();
+    let dropped = dropped(&larder);
+    let text = written(&mut larder);
+    let cut: Vec<_> = text.lines().filter(|line| !is_json(line)).collect();
+    assert!(cut.is_empty(), "{cut:?}");
+    assert_eq!(text.lines().count() as f64 + dropped, 80.0);
+}
+
+/// A process before could not finish it.
+#[test]
+fn a_line_that_another_process_left_cut_stands_alone() {
+    let origin = lasting();
+    let setup = Setup::config(LARDER, &site(&origin, TO_FILE));
+    let mut larder = setup.file("log", "{\"of\":\"before\"}\n{\"cut").start();
+    assert_eq!(larder.get("/").status(), 200);
+    let text = written(&mut larder);
+    assert_eq!(text.lines().map(is_json).collect::<Vec<_>>(), [true, false, true], "{text}");
 }

@@ -17,29 +17,21 @@ use testkit::{Exchange, Received, ScriptedOrigin, wait};
 /// A span as received.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectedSpan {
-    /// Trace id, 32 hexadecimal digits.
     pub(crate) trace: String,
-    /// Span id, 16 hexadecimal digits.
     pub(crate) id: String,
     /// Id of the parent span; empty for a root.
     pub(crate) parent: String,
-    /// `tracestate`
     pub(crate) state: String,
-    /// Name.
     pub(crate) name: String,
     /// `server`, `client` or `internal`.
     pub(crate) kind: &'static str,
-    /// Start, in nanoseconds.
     pub(crate) start_ns: u64,
-    /// End, in nanoseconds.
     pub(crate) end_ns: u64,
-    /// Whether its status is an error.
     pub(crate) is_error: bool,
     /// Attributes, with numbers as text.
     pub(crate) attributes: BTreeMap<String, String>,
     /// Links, as trace and span.
     pub(crate) links: Vec<(String, String)>,
-    /// Attributes of the resource.
     pub(crate) resource: BTreeMap<String, String>,
 }
 
@@ -91,28 +83,25 @@ impl Collector {
         ExportTraceServiceResponse { partial_success }.encode_to_vec()
     }
 
-    /// Returns its URL, without a path.
     pub(crate) fn url(&self) -> String {
         self.server.url()
     }
 
-    /// Returns the requests received.
     pub(crate) fn received(&self) -> Vec<Received> {
         self.server.received()
     }
 
-    /// Returns the spans taken.
-    ///
-    /// # Panics
-    /// Never in practice: no holder of the lock panics.
     pub(crate) fn spans(&self) -> Vec<CollectedSpan> {
         self.spans.lock().expect("no holder panics").clone()
     }
 
+    /// Waits until the collector has a span that fits, and returns the first one.
+    #[track_caller]
+    pub(crate) fn one(&self, fits: impl Fn(&CollectedSpan) -> bool) -> CollectedSpan {
+        self.wait_for(1, fits).remove(0)
+    }
+
     /// Waits until the collector has `count` spans that `fit`, and returns them.
-    ///
-    /// # Panics
-    /// Panics if they don't come.
     #[track_caller]
     pub(crate) fn wait_for(&self, count: usize, fit: impl Fn(&CollectedSpan) -> bool) -> Vec<CollectedSpan> {
         wait::until("the collector has the spans", || {
@@ -121,7 +110,6 @@ impl Collector {
         })
     }
 
-    /// Stops listening.
     pub(crate) fn stop(&mut self) {
         self.server.stop();
     }

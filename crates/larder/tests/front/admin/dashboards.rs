@@ -1,5 +1,4 @@
-//! What `deploy/` gives those who watch Larder: a real Prometheus finds what dashboards and rules ask for, and alerts
-//! fire when what they are for happens.
+//! Dashboards, rules and alerts of `deploy/`: a real Prometheus finds data for each query, and each alert fires for its fault.
 
 mod dashboards;
 mod faults;
@@ -13,14 +12,14 @@ use std::time::Instant;
 
 use dashboards::{Query, declared, metrics_in};
 use faults::{FAULTS, Trouble};
-use prometheus::{Kind, Prometheus, deploy};
+use prometheus::{Prometheus, deploy};
 use testkit::{run, wait};
 use world::World;
 
-/// All queries of panels, and the names of all recording rules, each with its place.
+/// Returns all queries of panels, and the names of all recording rules.
 fn queries(prometheus: &Prometheus) -> Vec<Query> {
     let panels = dashboards::all().into_iter().flat_map(|dashboard| dashboard.queries());
-    let recorded = prometheus.rules().into_iter().filter(|rule| rule.kind == Kind::Recording);
+    let recorded = prometheus.rules().into_iter().filter(|rule| rule.firing.is_none());
     let recorded = recorded.map(|rule| Query { place: "a recording rule".to_owned(), text: rule.name });
     panels.chain(recorded).collect()
 }
@@ -47,8 +46,10 @@ fn prometheus_finds_what_panels_ask_for_and_alerts_fire() {
     find_data(&world.prometheus);
     for rule in world.prometheus.rules() {
         assert_eq!(rule.health, "ok", "{}", rule.name);
-        for metric in metrics_in(&rule.query) {
-            assert_ne!(world.prometheus.series(&metric_or_count(&metric)), 0, "{}: {metric}", rule.name);
+        for mut metric in metrics_in(&rule.query) {
+            // A histogram has no series of its own name.
+            metric += if metric.ends_with("_duration_seconds") { "_count" } else { "" };
+            assert_ne!(world.prometheus.series(&metric), 0, "{}: {metric}", rule.name);
         }
     }
     has_faults_for_all_alerts(&world.prometheus);
@@ -76,17 +77,10 @@ fn nothing_fires(prometheus: &Prometheus) {
 #[track_caller]
 fn has_faults_for_all_alerts(prometheus: &Prometheus) {
     let rules = prometheus.rules().into_iter();
-    let alerts: BTreeSet<String> =
-        rules.filter(|rule| rule.kind != Kind::Recording).map(|rule| rule.name).collect();
+    let alerts = rules.filter(|rule| rule.firing.is_some()).map(|rule| rule.name).collect();
     let made: BTreeSet<String> = FAULTS.iter().map(|fault| fault.alert.to_owned()).collect();
     assert_eq!(made, alerts, "each alert has a fault for which it fires here");
     assert_eq!(made.len(), FAULTS.len(), "and each only one");
-}
-
-/// A histogram has no series of its own name.
-fn metric_or_count(metric: &str) -> String {
-    let is_histogram = metric.ends_with("_duration_seconds");
-    if is_histogram { format!("{metric}_count") } else { metric.to_owned() }
 }
 
 #[test]

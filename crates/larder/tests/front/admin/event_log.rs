@@ -1,57 +1,40 @@
-//! The event log: each site says how much of it is logged, and errors tell clients only what their site allows.
+//! The event log: levels of sites, errors that clients may see, and limits for what fills it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use testkit::{Larder, Setup, wait};
 
 use crate::LARDER;
+use crate::admin::operator::{SITE, assert_operable, start};
 
-/// Two sites whose origin refuses connections.
+/// Starts two sites whose origin refuses connections.
 fn two_sites() -> Larder {
-    let config = r#"
-        [log]
-        level = "error"
-        [[site]]
-        name = "talkative"
-        hosts = ["talkative.example"]
-        origin = "http://127.0.0.1:1"
-        log_level = "warn"
-        expose_errors = true
-        [[site]]
-        name = "quiet"
-        hosts = ["quiet.example"]
-        origin = "http://127.0.0.1:1"
-    "#;
-    Setup::config(LARDER, config).start()
+    let site = |name: &str, more: &str| {
+        SITE.replace("\"a\"", &format!("\"{name}\"")) + &format!("hosts = [\"{name}.example\"]\n{more}")
+    };
+    let talkative = site("talkative", "log_level = \"warn\"\nexpose_errors = true\n");
+    start(&format!("[log]\nlevel = \"error\"\n{talkative}{}", site("quiet", "")))
 }
 
 fn get(larder: &Larder, host: &str) -> String {
-    let mut client = larder.client();
-    client.send(format!("GET /page?token=secret HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-    let response = client.response_to("GET");
+    let head = format!("GET /page?token=secret HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let response = larder.client().send(head).response();
     assert_eq!(response.status(), 502);
     response.text()
 }
 
 #[test]
-fn each_site_has_its_own_log_level_and_no_query_is_logged() {
+fn each_site_has_its_own_log_level_and_tells_clients_of_errors_where_it_says_so() {
     let larder = two_sites();
-    get(&larder, "quiet.example");
-    get(&larder, "talkative.example");
+    assert_eq!(get(&larder, "quiet.example"), "502 Bad Gateway\n");
+    assert!(get(&larder, "talkative.example").contains("connection-refused"));
     wait::until_true("the talkative site is logged", || larder.stderr().contains("site=talkative"));
     let log = larder.stderr();
     assert!(log.contains("connection-refused") && log.contains("/page"), "{log}");
     assert!(!log.contains("site=quiet") && !log.contains("secret"), "{log}");
 }
 
-#[test]
-fn errors_are_exposed_only_where_the_site_says_so() {
-    let larder = two_sites();
-    assert_eq!(get(&larder, "quiet.example"), "502 Bad Gateway\n");
-    assert!(get(&larder, "talkative.example").contains("connection-refused"));
-}
-
-/// Field bug: each request that an origin failed wrote a line, so that whoever sent many filled the disk.
+/// Field bug: each request that an origin failed wrote a line, and many of them filled the disk.
 #[test]
 fn requests_write_few_warnings() {
     let larder = two_sites();
@@ -67,11 +50,11 @@ fn requests_write_few_warnings() {
     assert!(told.contains("site=talkative"), "{told}");
 }
 
-/// Field bug: whoever sent refused purges, or requests that had been here before, kept the failures of the origin out of the log.
+/// Field bug: refused purges, or requests that had been here before, kept the failures of the origin out of the log.
 #[test]
 fn one_kind_of_warnings_leaves_room_for_others() {
-    let config = "[purge]\ntoken_file = \"token\"\n[[site]]\nname = \"a\"\norigin = \"http://127.0.0.1:1\"\n";
-    let larder = Setup::config(LARDER, config).file("token", "0123456789abcdef0123456789abcdef").start();
+    let config = format!("[purge]\ntoken_file = \"token\"\n{SITE}");
+    let larder = Setup::config(LARDER, &config).file("token", "0123456789abcdef0123456789abcdef").start();
     let warned = |what: &str| larder.stderr().matches(what).count();
     // Each more than are written in a second.
     let fill = |method: &str, fields: &str| (0..40).for_each(|_| drop(larder.ask(method, "/", fields)));
@@ -82,4 +65,33 @@ fn one_kind_of_warnings_leaves_room_for_others() {
     for what in ["a PURGE was refused", "client=127.0.0.1", "a request that was forwarded came back"] {
         assert!((1..40).contains(&warned(what)), "{what}: {}", larder.stderr());
     }
+}
+
+#[test]
+fn an_event_log_that_nobody_reads_stops_nothing() {
+    let words = ["sh", "-c", "mkfifo @dir@/pipe; exec \"$@\" 2<>@dir@/pipe", "sh"];
+    let mut larder = Setup::config(LARDER, SITE).under(&words).start();
+    let body = format!("{{\"url\":\"http://test.example/{}\"}}", "x".repeat(7_000));
+    for _ in 0..250 {
+        assert_eq!(larder.ask_admin("POST", "/purge", &body).status(), 200);
+    }
+    assert_eq!(larder.get("/").status(), 502);
+    assert!(larder.metric("larder_log_dropped_total", &[]) > 0.0);
+    assert_operable(&mut larder);
+}
+
+#[test]
+fn connections_that_are_not_accepted_do_not_fill_the_log() {
+    let limited = ["sh", "-c", "ulimit -n 64; exec \"$@\"", "sh"];
+    let larder = Setup::config(LARDER, &format!("workers = 1\n{SITE}")).under(&limited).start();
+    let clients: Vec<_> = (0..64).map(|_| larder.client()).collect();
+    let told = |count: usize| {
+        let lines = || larder.stderr().matches("connection not accepted").count();
+        wait::until_true("it is told", || lines() >= count);
+        Instant::now()
+    };
+    let (first, third) = (told(1), told(3));
+    assert!(third - first > Duration::from_millis(900), "{}", larder.stderr());
+    assert!(larder.stderr().contains("left_out"), "{}", larder.stderr());
+    drop(clients);
 }

@@ -1,4 +1,4 @@
-//! Traces of requests at a collector, what the origin is told of them, and what a client is told of times.
+//! Traces of requests at a collector, trace fields for the origin, and times for clients.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -6,16 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{End, Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Setup, run, wait};
+use testkit::{End, Exchange, Gate, Larder, Received, Redis, Response, ScriptedOrigin, Setup, run, wait};
 
 use crate::LARDER;
 use crate::admin::collector::{CollectedSpan, Collector};
-use crate::fleet::instances;
-use crate::fleet::instances::{is_written, status};
+use crate::admin::operator::{check, gated, printed, site, start, stop};
+use crate::fleet::instances::{self, is_written, status};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 const FRESH: &str = "Cache-Control: max-age=600\r\n";
+const STALE: &str = "Cache-Control: max-age=1, stale-while-revalidate=600\r\nAge: 5\r\nETag: \"1\"\r\n";
+const ALWAYS: &str = "accept_parent = \"always\"\n";
 
 /// `traceparent` with these flags.
 fn parent(flags: &str) -> String {
@@ -24,19 +26,13 @@ fn parent(flags: &str) -> String {
 
 /// A gateway that has every request traced that says so, and sends what it has at once.
 fn traced(origin: &ScriptedOrigin, collector: &str, more: &str) -> String {
-    format!(
-        "{more}\n[[site]]\nname = \"shop\"\norigin = \"{}\"\n[tracing]\nendpoint = \"{collector}\"\n\
-         interval = \"10ms\"\nsample_one_in = 1\n",
-        origin.url()
-    )
+    let tracing = format!("[tracing]\nendpoint = \"{collector}\"\ninterval = \"10ms\"\nsample_one_in = 1\n");
+    format!("{more}\n{}", site(origin, &tracing))
 }
 
 fn gateway(origin: &ScriptedOrigin, collector: &Collector, tracing: &str) -> Larder {
-    let config = traced(origin, &collector.url(), "") + tracing;
-    Setup::config(LARDER, &config).start()
+    start(&(traced(origin, &collector.url(), "") + tracing))
 }
-
-const ALWAYS: &str = "accept_parent = \"always\"\n";
 
 fn spans_total(larder: &Larder, result: &str) -> f64 {
     larder.metric("larder_trace_spans_total", &[&format!("result=\"{result}\"")])
@@ -46,37 +42,31 @@ fn spans_total(larder: &Larder, result: &str) -> f64 {
 #[track_caller]
 fn only(spans: &[CollectedSpan], fits: impl Fn(&CollectedSpan) -> bool) -> &CollectedSpan {
     let found: Vec<_> = spans.iter().filter(|span| fits(span)).collect();
-    assert_eq!(found.len(), 1, "of {spans:#?}");
+    assert_eq!(found.len(), 1, "among {spans:#?}");
     found[0]
 }
 
-/// Trace and span of a `traceparent` that an origin got, and its flags.
+/// Trace, span and flags of the `traceparent` that an origin got.
 #[track_caller]
-fn told(exchange: &testkit::Received) -> (String, String, String) {
-    let value = exchange.field("traceparent");
-    let parts: Vec<_> = value.split('-').collect();
-    assert!(parts.len() == 4 && parts[0] == "00", "{value:?}");
-    (parts[1].to_owned(), parts[2].to_owned(), parts[3].to_owned())
+fn told(request: &Received) -> [&str; 3] {
+    let value = request.field("traceparent");
+    match value.split('-').collect::<Vec<_>>()[..] {
+        ["00", trace, span, flags] => [trace, span, flags],
+        _ => panic!("{value:?}"),
+    }
 }
 
 #[test]
 fn a_trace_of_one_miss_across_two_instances_is_complete() {
     let redis = Redis::start("");
     let collector = Collector::start();
-    let gate = Gate::new();
-    let released = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        released.pass();
-        exchange.respond("200 OK", FRESH, "shared");
-    });
+    let (gate, origin) = gated("/a");
     let config = |name: &str| {
-        let store = format!(
-            "server_name = \"{name}\"\n[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"10s\"\n\
-             lease_wait_max = \"20s\"\nlease_time = \"20s\"\n",
-            redis.address()
-        );
+        let times = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"20s\"\n";
+        let remote = format!("[store.remote]\nurl = \"redis://{}/0\"\n{times}", redis.address());
+        let store = format!("server_name = \"{name}\"\n{remote}");
         let config = traced(&origin, &collector.url(), &store) + ALWAYS;
-        config.replace("name = \"shop\"", "name = \"shop\"\nserver_timing = \"always\"")
+        config.replace("name = \"a\"", "name = \"a\"\nserver_timing = \"always\"")
     };
     let fleet = instances::start(2, |index| Setup::config(LARDER, &config(["one", "two"][index])));
     let request = format!("GET /a HTTP/1.1\r\nHost: shop.example\r\n{}\r\n", parent("01"));
@@ -88,7 +78,7 @@ fn a_trace_of_one_miss_across_two_instances_is_complete() {
     wait::until_true("the second waits for the first", || waited() > 0.0);
     gate.open();
     let (first, second) = (first.response(), second.response());
-    assert_eq!((first.text(), second.text()), ("shared".to_owned(), "shared".to_owned()));
+    assert_eq!((first.text(), second.text()), ("body".to_owned(), "body".to_owned()));
     assert!(status(&second).contains("collapsed"), "{}", status(&second));
     assert_eq!(timings(&first), ["cache", "local", "store", "origin", "total"]);
     assert_eq!(timings(&second), ["cache", "local", "store", "lease", "total"]);
@@ -112,11 +102,9 @@ fn a_trace_of_one_miss_across_two_instances_is_complete() {
         assert_eq!(of(service, "larder.store").attribute("larder.store.result"), "nothing");
     }
     let asked = only(&spans, |span| span.kind == "client");
-    assert_eq!(
-        (asked.service(), &*asked.name, asked.attribute("larder.origin")),
-        ("one", "GET", &*origin.url())
-    );
-    assert_eq!(told(&origin.last("/a")), (TRACE.to_owned(), asked.id.clone(), "01".to_owned()));
+    assert_eq!((asked.service(), &*asked.name), ("one", "GET"));
+    assert_eq!(asked.attribute("larder.origin"), origin.url());
+    assert_eq!(told(&origin.last("/a")), [TRACE, &asked.id, "01"]);
     let waiting = of("two", "larder.lease");
     assert_eq!(waiting.links, [(TRACE.to_owned(), of("one", "GET").id.clone())]);
     assert_eq!(of("one", "GET").attribute("larder.cache.result"), "miss");
@@ -131,7 +119,7 @@ fn spans_name_the_server_that_answered() {
     let group = format!("[[origin]]\nname = \"group\"\nservers = [\"{}\", \"{}\"]\n", dead.url(), well.url());
     let config = traced(&well, &collector.url(), &group);
     let config = config.replace(&format!("\norigin = \"{}\"", well.url()), "\norigin = \"group\"");
-    let larder = Setup::config(LARDER, &config).start();
+    let larder = start(&config);
     ["/a", "/b"].iter().for_each(|target| assert_eq!(larder.get(target).text(), "well"));
     assert!(dead.total() > 0, "one of them was tried there first");
     for asked in collector.wait_for(2, |span| span.kind == "client") {
@@ -140,7 +128,6 @@ fn spans_name_the_server_that_answered() {
     }
 }
 
-/// What is believed of whom, and what the origin and the collector see then.
 #[test]
 fn whose_trace_goes_on_is_the_operators_choice() {
     let collector = Collector::start();
@@ -149,73 +136,62 @@ fn whose_trace_goes_on_is_the_operators_choice() {
     // `accept_parent`, the proxies that are trusted, and whether the client's trace goes on.
     let cases = [
         ("always", "", true),
-        ("never", "127.0.0.1", false),
+        ("never", "\"127.0.0.1\"", false),
         ("trusted_proxies", "", false),
-        ("trusted_proxies", "127.0.0.1", true),
+        ("trusted_proxies", "\"127.0.0.1\"", true),
     ];
     for (index, (accepted, trusted, goes_on)) in cases.into_iter().enumerate() {
-        let trusted =
-            if trusted.is_empty() { String::new() } else { format!("trusted_proxies = [\"{trusted}\"]") };
-        let config =
-            traced(&origin, &collector.url(), &trusted) + &format!("accept_parent = \"{accepted}\"\n");
-        let larder = Setup::config(LARDER, &config).start();
+        let trusted = format!("trusted_proxies = [{trusted}]");
+        let accepted = format!("accept_parent = \"{accepted}\"\n");
+        let larder = start(&(traced(&origin, &collector.url(), &trusted) + &accepted));
         let target = format!("/{index}");
         larder.ask("GET", &target, &(parent("01") + state));
-        let is_server = |span: &CollectedSpan| span.attribute("url.path") == target;
-        let server = collector.wait_for(1, is_server).remove(0);
-        let client =
-            collector.wait_for(1, |span| span.parent == server.id && span.kind == "client").remove(0);
-        let (trace, span, flags) = told(&origin.last(&target));
-        assert_eq!((&trace, &span, &*flags), (&server.trace, &client.id, "01"), "{accepted}");
-        assert_eq!(trace == TRACE, goes_on, "{accepted} {trusted}");
+        let server = collector.one(|span| span.attribute("url.path") == target);
+        let client = collector.one(|span| span.parent == server.id && span.kind == "client");
         let at_origin = origin.last(&target);
-        match goes_on {
-            true => {
-                assert_eq!((&*server.parent, server.links.len()), (PARENT, 0));
-                assert_eq!(at_origin.field("tracestate"), "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE");
-                assert_eq!(server.state, at_origin.field("tracestate"));
-            }
-            false => {
-                assert_eq!((&*server.parent, at_origin.field("tracestate")), ("", ""));
-                assert_eq!(server.links, [(TRACE.to_owned(), PARENT.to_owned())]);
-            }
-        }
+        let [trace, span, flags] = told(&at_origin);
+        assert_eq!([trace, span, flags], [&*server.trace, &client.id, "01"], "{accepted}");
+        assert_eq!(trace == TRACE, goes_on, "{accepted} {trusted}");
+        let links = if goes_on { vec![] } else { vec![(TRACE.to_owned(), PARENT.to_owned())] };
+        let expected = if goes_on { (PARENT, "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE") } else { ("", "") };
+        assert_eq!((&*server.parent, at_origin.field("tracestate")), expected, "{accepted} {trusted}");
+        assert_eq!((&server.links, &*server.state), (&links, expected.1), "{accepted} {trusted}");
     }
 }
 
 #[test]
-fn what_nobody_samples_is_not_recorded_and_the_origin_is_told() {
+fn an_unsampled_request_is_not_recorded_and_the_origin_is_told() {
     let collector = Collector::start();
     let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "x");
     let larder = gateway(&origin, &collector, ALWAYS);
     larder.ask("GET", "/unsampled", &parent("00"));
-    assert_eq!(told(&origin.last("/unsampled")), (TRACE.to_owned(), PARENT.to_owned(), "00".to_owned()));
-    let config =
-        traced(&origin, &collector.url(), "").replace("sample_one_in = 1", "sample_one_in = 0") + ALWAYS;
-    let rare = Setup::config(LARDER, &config).start();
+    assert_eq!(told(&origin.last("/unsampled")), [TRACE, PARENT, "00"]);
+    let never = traced(&origin, &collector.url(), "").replace("sample_one_in = 1", "sample_one_in = 0");
+    let rare = start(&(never + ALWAYS));
     rare.get("/rare");
-    assert_eq!(told(&origin.last("/rare")).2, "00");
+    assert_eq!(told(&origin.last("/rare"))[2], "00");
+    // Other forms are in the unit tests of the trace context.
     for broken in [
         format!("traceparent: 00-{TRACE}-{PARENT}\r\n"),
         parent("01") + &parent("01").replace(TRACE, PARENT),
         parent("01") + &parent("01"),
-        "traceparent: \r\n".to_owned(),
         parent("01") + "Connection: traceparent\r\n",
     ] {
         rare.ask("GET", "/broken", &broken);
-        let (trace, _, flags) = told(&origin.last("/broken"));
+        let at_origin = origin.last("/broken");
+        let [trace, _, flags] = told(&at_origin);
         assert!(trace != TRACE && flags == "00", "{broken}");
-        assert_eq!(origin.last("/broken").head.fields.joined("traceparent").matches('-').count(), 3);
+        assert_eq!(at_origin.head.fields.joined("traceparent").matches('-').count(), 3);
     }
     // One that is sampled comes behind all others.
     larder.ask("GET", "/sampled", &parent("01"));
-    collector.wait_for(1, |span| span.kind == "server");
+    collector.one(|span| span.kind == "server");
     assert!(collector.spans().iter().all(|span| span.attribute("url.path") != "/unsampled"));
     // Without a collector the fields are those of the client.
-    let off = Setup::origin(LARDER, &origin.url()).start();
+    let off = start(&site(&origin, ""));
     off.ask("GET", "/off", &(parent("01") + "tracestate: a=b, c=d\r\n"));
     let at_origin = origin.last("/off");
-    assert_eq!(told(&at_origin), (TRACE.to_owned(), PARENT.to_owned(), "01".to_owned()));
+    assert_eq!(told(&at_origin), [TRACE, PARENT, "01"]);
     assert_eq!(at_origin.field("tracestate"), "a=b, c=d");
 }
 
@@ -224,24 +200,22 @@ fn what_nobody_samples_is_not_recorded_and_the_origin_is_told() {
 fn traces_are_no_part_of_what_is_stored() {
     let collector = Collector::start();
     let origin = ScriptedOrigin::start(|exchange| {
-        let vary =
-            if exchange.request.target() == "/varied" { "Vary: traceparent, tracestate\r\n" } else { "" };
+        let is_varied = exchange.request.target() == "/varied";
+        let vary = if is_varied { "Vary: traceparent, tracestate\r\n" } else { "" };
         exchange.respond("200 OK", &format!("{FRESH}{vary}"), "shared");
     });
     let larder = gateway(&origin, &collector, ALWAYS);
     for target in ["/plain", "/varied"] {
         let mut answers = (0..3).map(|number| {
-            let own =
-                parent("01").replace(TRACE, &format!("{number:016x}{TRACE:.16}").replace("0000", "1111"));
+            let trace = format!("{number:016x}{TRACE:.16}").replace("0000", "1111");
+            let own = parent("01").replace(TRACE, &trace);
             larder.ask("GET", target, &format!("{own}tracestate: a={number}\r\n"))
         });
         assert!(!answers.next().unwrap().is_hit());
         for hit in answers {
             assert!(hit.is_hit(), "{target}: {}", hit.cache_status());
-            assert!(
-                hit.head.fields.one("traceparent").is_none()
-                    && hit.head.fields.one("server-timing").is_none()
-            );
+            let told = ["traceparent", "server-timing"].map(|name| hit.head.fields.has(name));
+            assert_eq!(told, [false; 2]);
         }
         assert_eq!(origin.count(target), 1);
     }
@@ -258,32 +232,23 @@ fn hits_collapsed_requests_and_refreshes_have_spans() {
                 released.pass();
                 _ = exchange.respond("200 OK", FRESH, "crowd");
             }
-            ("/stale", 0) => {
-                let fields =
-                    "Cache-Control: max-age=1, stale-while-revalidate=600\r\nAge: 5\r\nETag: \"1\"\r\n";
-                _ = exchange.respond("200 OK", fields, "old");
-            }
+            ("/stale", 0) => _ = exchange.respond("200 OK", STALE, "old"),
             ("/cut", _) => _ = exchange.head("200 OK", "Content-Length: 9\r\n").send("begun").close(),
             ("/gone", _) => _ = exchange.respond("503 Service Unavailable", "", "no"),
             _ => _ = exchange.respond("200 OK", FRESH, "new"),
         });
     let larder = gateway(&origin, &collector, ALWAYS);
-    let result = |target: &'static str, result: &'static str| {
-        let fits = move |span: &CollectedSpan| {
-            span.attribute("url.path") == target && span.attribute("larder.cache.result") == result
-        };
-        collector.wait_for(1, fits).remove(0)
+    let at = |path: &str| collector.one(|span| span.attribute("url.path") == path);
+    let result = |path: &str, result: &str| {
+        let is_result = |span: &CollectedSpan| span.attribute("larder.cache.result") == result;
+        collector.one(|span| span.attribute("url.path") == path && is_result(span))
     };
-    // A hit.
     (0..2).for_each(|_| drop(larder.get("/hit?a=1&token=secret")));
     let hit = result("/hit", "hit");
     assert_eq!(hit.attribute("url.query"), "a=1&token=REDACTED");
     assert!(hit.attribute("larder.cache.status").starts_with("larder; hit"), "{hit:#?}");
-    assert_eq!((hit.attribute("larder.site"), hit.attribute("http.request.method")), ("shop", "GET"));
-    assert_eq!(
-        (hit.attribute("network.protocol.version"), hit.attribute("client.address")),
-        ("1.1", "127.0.0.1")
-    );
+    let names = ["larder.site", "http.request.method", "network.protocol.version", "client.address"];
+    assert_eq!(names.map(|name| hit.attribute(name)), ["a", "GET", "1.1", "127.0.0.1"]);
     let inner = collector.wait_for(1, |span| span.parent == hit.id);
     assert_eq!(inner.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["larder.local"]);
     // Two requests for one response.
@@ -301,19 +266,17 @@ fn hits_collapsed_requests_and_refreshes_have_spans() {
     // A validation that nobody waits for.
     (0..2).for_each(|_| drop(larder.get("/stale")));
     let stale = result("/stale", "stale");
-    let refresh = collector.wait_for(1, |span| span.name == "larder.refresh").remove(0);
+    let refresh = collector.one(|span| span.name == "larder.refresh");
     assert_eq!((&refresh.links, &*refresh.parent), (&vec![(stale.trace, stale.id)], ""));
-    let asked = collector.wait_for(1, |span| span.parent == refresh.id && span.kind == "client").remove(0);
-    assert_eq!(told(&origin.last("/stale")), (refresh.trace, asked.id, "01".to_owned()));
-    // An error of the origin.
+    let asked = collector.one(|span| span.parent == refresh.id && span.kind == "client");
+    assert_eq!(told(&origin.last("/stale")), [&*refresh.trace, &asked.id, "01"]);
     larder.get("/gone");
-    let gone = collector.wait_for(1, |span| span.attribute("url.path") == "/gone").remove(0);
+    let gone = at("/gone");
     assert!(gone.is_error && gone.attribute("error.type") == "503", "{gone:#?}");
-    // A response that breaks off.
     let mut client = larder.client();
     client.send("GET /cut HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().end, End::Truncated);
-    let cut = collector.wait_for(1, |span| span.attribute("url.path") == "/cut").remove(0);
+    let cut = at("/cut");
     assert!(cut.is_error && cut.attribute("error.type") == "broken-off", "{cut:#?}");
 }
 
@@ -327,12 +290,9 @@ fn secrets_stay_out_of_spans() {
            [log]\naccess = \"@dir@/access.log\"\nredact = [\"session\"]\n";
     let setup = Setup::config(LARDER, &config).file("token", "Bearer s3cret\n").file("team", "shop\n");
     let larder = setup.start();
-    larder.ask(
-        "GET",
-        "/page?session=s3cret&b=2",
-        "Cookie: id=s3cret\r\nAuthorization: Basic s3cret\r\nX-Api-Key: s3cret\r\nUser-Agent: probe/1\r\n",
-    );
-    let server = collector.wait_for(1, |span| span.kind == "server").remove(0);
+    let secrets = "Cookie: id=s3cret\r\nAuthorization: Basic s3cret\r\nX-Api-Key: s3cret\r\n";
+    larder.ask("GET", "/page?session=s3cret&b=2", &format!("{secrets}User-Agent: probe/1\r\n"));
+    let server = collector.one(|span| span.kind == "server");
     assert_eq!(server.attribute("url.query"), "session=REDACTED&b=2");
     assert_eq!(server.attribute("user_agent.original"), "probe/1");
     let all = format!("{:?}", collector.spans());
@@ -353,22 +313,13 @@ fn secrets_stay_out_of_spans() {
 #[test]
 fn http_2_is_traced_and_clients_that_leave_are_seen() {
     let collector = Collector::start();
-    let gate = Gate::new();
-    let released = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        if exchange.request.target() == "/left" {
-            released.pass();
-        }
-        exchange.respond("200 OK", FRESH, "x");
-    });
+    let (gate, origin) = gated("/left");
     let larder = gateway(&origin, &collector, ALWAYS);
     let header = parent("01");
     for result in ["miss", "hit"] {
-        let arguments =
-            ["--silent", "--http2-prior-knowledge", "--header", header.trim(), &larder.url("/two")];
-        assert_eq!(run("curl", arguments).succeeded().text(), "x");
-        let fits = |span: &CollectedSpan| span.attribute("larder.cache.result") == result;
-        let span = collector.wait_for(1, fits).remove(0);
+        let http2 = ["--silent", "--http2-prior-knowledge", "--header", header.trim(), &larder.url("/two")];
+        assert_eq!(run("curl", http2).succeeded().text(), "body");
+        let span = collector.one(|span| span.attribute("larder.cache.result") == result);
         assert_eq!((&*span.trace, &*span.parent), (TRACE, PARENT));
         assert_eq!(span.attribute("network.protocol.version"), "2");
     }
@@ -376,15 +327,14 @@ fn http_2_is_traced_and_clients_that_leave_are_seen() {
     client.send("GET /left HTTP/1.1\r\nHost: a\r\nCache-Control: no-store\r\n\r\n");
     origin.wait_for("/left", 1);
     client.reset();
-    wait::until_true("it has left", || {
-        larder.metric("larder_client_errors_total", &["reason=\"client-closed\""]) > 0.0
-    });
+    let closed = || larder.metric("larder_client_errors_total", &["reason=\"client-closed\""]);
+    wait::until_true("it has left", || closed() > 0.0);
     gate.open();
-    let left = collector.wait_for(1, |span| span.attribute("url.path") == "/left").remove(0);
+    let left = collector.one(|span| span.attribute("url.path") == "/left");
     assert_eq!(left.attribute("error.type"), "client-gone");
 }
 
-/// Whatever the collector does, clients get their responses at once.
+/// Clients get their responses at once, whatever the collector does.
 fn is_served(larder: &Larder) {
     let began = Instant::now();
     let mut client = larder.client();
@@ -398,13 +348,13 @@ fn dead_end(collector: &str) -> (ScriptedOrigin, Larder) {
     let origin = ScriptedOrigin::fixed(FRESH, "x");
     let config =
         traced(&origin, collector, "") + "timeout = \"100ms\"\nqueue_spans_max = 60\nbatch_spans_max = 20\n";
-    let larder = Setup::config(LARDER, &config).start();
+    let larder = start(&config);
     (origin, larder)
 }
 
 #[test]
 fn a_collector_that_does_not_answer_holds_nobody_up() {
-    // One that takes connections and says nothing, one that is not there, one that speaks no HTTP, and one that has no use for spans.
+    // One that takes connections and says nothing, one that is not there, and one that speaks no HTTP.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = TcpListener::bind("127.0.0.1:0").unwrap();
     let garbage = ScriptedOrigin::start(|exchange| _ = exchange.send("+OK\r\n\0\0\0\0").close());
@@ -414,9 +364,8 @@ fn a_collector_that_does_not_answer_holds_nobody_up() {
     let dead: Vec<_> = endpoints.iter().map(|endpoint| dead_end(endpoint)).collect();
     thread::scope(|scope| dead.iter().for_each(|(_, larder)| _ = scope.spawn(|| is_served(larder))));
     for (_, larder) in &dead {
-        wait::until_true("it tries again", || {
-            larder.metric("larder_trace_exports_total", &["result=\"again\""]) > 0.0
-        });
+        let tries = || larder.metric("larder_trace_exports_total", &["result=\"again\""]);
+        wait::until_true("it tries again", || tries() > 0.0);
         // 150 spans and more, of which 60 may wait and 20 be on their way.
         assert!(spans_total(larder, "dropped") >= 50.0);
         assert_eq!(spans_total(larder, "exported"), 0.0);
@@ -424,20 +373,18 @@ fn a_collector_that_does_not_answer_holds_nobody_up() {
     // Nor the end of the process.
     for (_, mut larder) in dead {
         let began = Instant::now();
-        larder.signal(testkit::Signal::TERM);
-        assert!(larder.service().end().success());
+        stop(&mut larder);
         assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     }
 }
 
 #[test]
 fn a_collector_is_asked_again_when_it_says_so_and_not_where_it_refuses() {
-    // What it says first of all, and what it says then.
     let (asked, mood) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let its_mood = Arc::clone(&mood);
     let collector = Collector::answering(move |exchange: &mut Exchange<'_>| {
         match (asked.fetch_add(1, Ordering::Relaxed), its_mood.load(Ordering::Relaxed)) {
-            (0, _) => _ = exchange.respond("429 Too Many Requests", "Retry-After: 2\r\n", ""),
+            (0, _) => _ = exchange.respond("429 Too Many Requests", "Retry-After: 1\r\n", ""),
             (_, 0) => return true,
             (_, 1) => _ = exchange.respond("400 Bad Request", "", "what?"),
             _ => _ = exchange.respond("200 OK", "", Collector::partial_success(1)),
@@ -449,7 +396,7 @@ fn a_collector_is_asked_again_when_it_says_so_and_not_where_it_refuses() {
     let began = Instant::now();
     larder.get("/first");
     collector.wait_for(1, |span| span.kind == "server");
-    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
     wait::until_true("counted", || spans_total(&larder, "exported") >= 3.0);
     mood.store(1, Ordering::Relaxed);
     larder.get("/first");
@@ -466,7 +413,7 @@ fn ten_thousand_spans_at_once_are_bounded_and_the_last_ones_are_sent_at_the_end(
     let origin = ScriptedOrigin::fixed(FRESH, "x");
     let config = traced(&origin, &collector.url(), "").replace("10ms", "1h")
         + "queue_spans_max = 300\nbatch_spans_max = 1000\n";
-    let mut larder = Setup::config(LARDER, &config).start();
+    let mut larder = start(&config);
     larder.get("/hot");
     let request = "GET /hot HTTP/1.1\r\nHost: a\r\n\r\n";
     thread::scope(|scope| {
@@ -482,8 +429,7 @@ fn ten_thousand_spans_at_once_are_bounded_and_the_last_ones_are_sent_at_the_end(
     });
     wait::until_true("all are counted", || spans_total(&larder, "dropped") >= 10_000.0 - 300.0);
     assert!(collector.spans().is_empty());
-    larder.signal(testkit::Signal::TERM);
-    assert!(larder.service().end().success());
+    stop(&mut larder);
     assert_eq!(collector.spans().len(), 300);
 }
 
@@ -505,32 +451,27 @@ fn clients_are_told_of_times_where_the_site_says_so() {
     for (setting, unasked, asked) in
         [("off", false, false), ("on_request", false, true), ("always", true, true)]
     {
-        let config = format!(
-            "[[site]]\nname = \"shop\"\norigin = \"{}\"\nserver_timing = \"{setting}\"\n",
-            origin.url()
-        );
-        let larder = Setup::config(LARDER, &config).start();
+        let larder = start(&site(&origin, &format!("server_timing = \"{setting}\"\n")));
+        let check = |answer: &Response, is_told: bool, names: &[&str]| {
+            assert_eq!(timings(answer), if is_told { names } else { &[] }, "{setting}");
+        };
         let miss = larder.ask("GET", "/a", ASKED);
         assert_eq!(origin.last("/a").field("larder-timing").is_empty(), setting != "off", "{setting}");
-        let expected = |is_told: bool, names: &[&str]| {
-            if is_told { names.iter().map(|name| (*name).to_owned()).collect() } else { Vec::new() }
-        };
-        assert_eq!(timings(&miss), expected(asked, &["cache", "local", "origin", "total"]), "{setting}");
+        check(&miss, asked, &["cache", "local", "origin", "total"]);
         if setting == "off" {
             continue;
         }
         let hit = larder.ask("GET", "/a", if setting == "always" { "" } else { ASKED });
         assert!(hit.is_hit(), "{}", hit.cache_status());
-        assert_eq!(timings(&hit), expected(true, &["cache", "local", "total"]), "{setting}");
+        check(&hit, true, &["cache", "local", "total"]);
         assert!(hit.field("server-timing").starts_with("cache;desc=\"hit\", local;dur="), "{hit:?}");
-        // Nothing of it is stored.
-        assert_eq!(timings(&larder.get("/a")), expected(unasked, &["cache", "local", "total"]), "{setting}");
-        let own = larder.ask("GET", "/own", ASKED);
-        assert_eq!(timings(&own), ["db", "cache", "local", "origin", "total"]);
-        let url = larder.url("/a");
-        let arguments = ["--silent", "--include", "--http2-prior-knowledge", "--header", ASKED.trim(), &url];
-        run("curl", arguments).succeeded();
-        let two = run("curl", arguments).succeeded().text();
+        // No time is stored.
+        check(&larder.get("/a"), unasked, &["cache", "local", "total"]);
+        check(&larder.ask("GET", "/own", ASKED), true, &["db", "cache", "local", "origin", "total"]);
+        let http2 =
+            ["-s", "--include", "--http2-prior-knowledge", "--header", ASKED.trim(), &larder.url("/a")];
+        run("curl", http2).succeeded();
+        let two = run("curl", http2).succeeded().text();
         assert_eq!(two.matches("server-timing: cache;desc=\"hit\"").count(), 1, "{two}");
     }
 }
@@ -538,29 +479,21 @@ fn clients_are_told_of_times_where_the_site_says_so() {
 #[test]
 fn a_wait_for_a_place_at_the_origin_has_a_span() {
     let collector = Collector::start();
-    let gate = Gate::new();
-    let released = gate.clone();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        if exchange.request.target() == "/first" {
-            released.pass();
-        }
-        exchange.respond("200 OK", FRESH, "x");
-    });
-    let narrow = format!(
-        "[[origin]]\nname = \"narrow\"\nurl = \"{}\"\npool = {{ requests_in_flight_max = 1 }}\n",
-        origin.url()
-    );
-    let config = traced(&origin, &collector.url(), &narrow)
-        .replace(&format!("origin = \"{}\"", origin.url()), "origin = \"narrow\"");
-    let larder = Setup::config(LARDER, &config).start();
+    let (gate, origin) = gated("/first");
+    let pool = "pool = { requests_in_flight_max = 1 }\n";
+    let narrow = format!("[[origin]]\nname = \"narrow\"\nurl = \"{}\"\n{pool}", origin.url());
+    let config = traced(&origin, &collector.url(), &narrow);
+    let config = config.replace(&format!("origin = \"{}\"", origin.url()), "origin = \"narrow\"");
+    let larder = start(&config);
     let mut clients = [larder.client(), larder.client()];
     clients[0].send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
     origin.wait_for("/first", 1);
     clients[1].send("GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
-    wait::until_true("it waits", || larder.metric("larder_origin_exchanges", &["state=\"queued\""]) > 0.0);
+    let queued = || larder.metric("larder_origin_exchanges", &["state=\"queued\""]);
+    wait::until_true("it waits", || queued() > 0.0);
     gate.open();
-    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "x"));
-    let second = collector.wait_for(1, |span| span.attribute("url.path") == "/second").remove(0);
+    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "body"));
+    let second = collector.one(|span| span.attribute("url.path") == "/second");
     let queue = collector.wait_for(1, |span| span.name == "larder.queue");
     assert_eq!(queue.iter().map(|span| &*span.parent).collect::<Vec<_>>(), [&*second.id]);
 }
@@ -571,19 +504,13 @@ fn doctor_asks_the_collector() {
         exchange.respond("200 OK", "", "");
         false
     });
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("larder.toml");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("larder.toml").display().to_string();
     let origin = ScriptedOrigin::fixed("", "body");
-    let config = format!(
-        "[[site]]\nname = \"a\"\norigin = \"{}\"\n[tracing]\nendpoint = \"{}\"\n",
-        origin.url(),
-        collector.url()
-    );
-    std::fs::write(&file, config).unwrap();
-    let arguments = ["doctor", "--config", file.to_str().unwrap()];
-    let found = run(LARDER, arguments).succeeded().text();
-    assert!(found.contains("/v1/traces, which accepts spans"), "{found}");
+    std::fs::write(&file, traced(&origin, &collector.url(), "")).expect("a file");
+    let doctor = || run(LARDER, ["doctor", "--config", &file]);
+    check(&doctor(), 0, "/v1/traces, which accepts spans");
     collector.stop();
-    let found = run(LARDER, arguments).text();
+    let found = printed(&doctor());
     assert!(found.contains("which accepts no spans: can't connect"), "{found}");
 }

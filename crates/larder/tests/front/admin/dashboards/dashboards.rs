@@ -1,4 +1,4 @@
-//! What the dashboards of `deploy/grafana` ask for.
+//! The dashboards of `deploy/grafana`: their panels, queries and metrics.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,12 +30,12 @@ pub(crate) fn all() -> Vec<Dashboard> {
 }
 
 impl Dashboard {
-    /// All of them, rows included.
+    /// All panels, rows included.
     pub(crate) fn panels(&self) -> &[Value] {
         self.json["panels"].as_array().expect("panels")
     }
 
-    /// Those that show something.
+    /// Panels that show something.
     pub(crate) fn shown(&self) -> impl Iterator<Item = &Value> {
         self.panels().iter().filter(|panel| panel["type"] != "row")
     }
@@ -48,14 +48,13 @@ impl Dashboard {
     pub(crate) fn queries(&self) -> Vec<Query> {
         let of_panel = |panel: &Value| -> Vec<Query> {
             let place = format!("{}: {}", self.name, panel["title"]);
-            let targets = panel["targets"].as_array().expect("a panel has queries").clone();
-            let texts = targets.iter().map(|target| target["expr"].as_str().expect("a query").to_owned());
-            texts.map(|text| Query { place: place.clone(), text: self.filled(&text) }).collect()
+            let targets = panel["targets"].as_array().expect("a panel has queries");
+            let texts = targets.iter().map(|target| target["expr"].as_str().expect("a query"));
+            texts.map(|text| Query { place: place.clone(), text: self.filled(text) }).collect()
         };
         self.shown().flat_map(of_panel).collect()
     }
 
-    /// What fills the variables with values.
     pub(crate) fn metrics_of_variables(&self) -> BTreeSet<String> {
         let queries = self.variables().iter().filter_map(|variable| variable["definition"].as_str());
         queries.flat_map(metrics_in).collect()
@@ -93,7 +92,6 @@ pub(crate) fn declared() -> BTreeSet<String> {
     let page = deploy().join("../docs/reference/metrics.md");
     let text = fs::read_to_string(page).expect("the page on metrics");
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
-    rows.filter(|name| name.starts_with("larder_") || name.starts_with("process_"))
-        .map(str::to_owned)
-        .collect()
+    let rows = rows.filter(|name| name.starts_with("larder_") || name.starts_with("process_"));
+    rows.map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! For each alert the fault that it is for, made from outside.
+//! A fault for each alert, made from outside.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,9 +16,8 @@ use super::world::{CLIENTS_MAX, CONNECTIONS_MAX, NOW, PASSWORD, SOON, World};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) alert: &'static str,
-    /// One of its labels, and the value that says that it means this fault and not another one; no value where it has no such label.
+    /// A label whose value says that it means this fault and not another one; no value where it has no such label.
     means: (&'static str, &'static str),
-    /// What is made.
     fault: &'static str,
 }
 
@@ -52,11 +51,7 @@ pub(crate) const FAULTS: [Fault; 37] = [
     fault("LarderOriginServerOut", ("origin", "group"), "both of its servers are gone"),
     fault("LarderOriginServersOut", ("origin", "group"), "both of its servers are gone"),
     fault("LarderOriginBreakerOpen", ("origin", "guarded"), "it is gone"),
-    fault(
-        "LarderOriginRetriesOverBudget",
-        ("origin", "group"),
-        "its servers are gone, and no retry is allowed",
-    ),
+    fault("LarderOriginRetriesOverBudget", ("origin", "group"), "its servers are gone; no retry is allowed"),
     fault("LarderRateLimited", SHOP, "a client asks too often"),
     fault("LarderMissBudget", ("rule", "budget"), "a client asks for what is not stored"),
     fault("LarderStoreAway", DEFAULT_STORE, "its server is killed"),
@@ -70,9 +65,9 @@ pub(crate) const FAULTS: [Fault; 37] = [
     fault(
         "LarderCertificateExpiresSoon",
         ("host", SOON),
-        "a certificate with a week left is put in the place of another",
+        "a certificate is replaced by one with a week left",
     ),
-    fault("LarderCertificateExpires", ("host", NOW), "one with a day left is put in the place of another"),
+    fault("LarderCertificateExpires", ("host", NOW), "a certificate is replaced by one with a day left"),
     fault("LarderConnections", GATEWAY, "clients keep their connections open"),
     fault("LarderAccessLogDropped", GATEWAY, "no file may grow any more, the access log among them"),
     fault("LarderKvNoRoom", KV, "clients set more than there is room for, and nothing is evicted"),
@@ -96,7 +91,7 @@ pub(crate) struct Trouble<'a> {
     world: &'a mut World,
     /// Kept open to the first gateway.
     _connections: Vec<Client>,
-    /// All that the crowded kv server lets in.
+    /// As many as the crowded kv server lets in.
     clients: Vec<RespClient>,
     round: usize,
 }
@@ -121,9 +116,9 @@ impl<'a> Trouble<'a> {
         break_stores(world);
         fs::create_dir(world.kv.full.folder().join("saved")).expect("a folder where a file should be");
         world.kv.full.ask("BGSAVE\r\n");
-        // Those that come and go need some as well.
-        let mut connections: Vec<_> =
-            (0..CONNECTIONS_MAX * 93 / 100).map(|_| world.gateways[0].client()).collect();
+        // Clients that come and go need some as well.
+        let count = CONNECTIONS_MAX * 93 / 100;
+        let mut connections: Vec<_> = (0..count).map(|_| world.gateways[0].client()).collect();
         // One that has asked nothing yet has little time to do so.
         connections.iter_mut().for_each(|client| drop(client.get("/none")));
         let clients = crowd(&world.kv.crowded);
@@ -146,8 +141,7 @@ impl<'a> Trouble<'a> {
             })
         });
         let silent = faults.iter().filter(|fault| fault.is_silent(&fired));
-        let silent: Vec<_> =
-            silent.map(|fault| format!("{}, although {}", fault.alert, fault.fault)).collect();
+        let silent: Vec<_> = silent.map(|fault| format!("{}: {}", fault.alert, fault.fault)).collect();
         assert!(silent.is_empty(), "silent: {silent:#?}; fired: {fired:#?}");
     }
 
@@ -162,7 +156,6 @@ impl<'a> Trouble<'a> {
         assert_eq!(prometheus.series(&format!("({query}) and on (store) count by (store) ({seen})")), 1);
     }
 
-    /// Makes the fault of the last alert.
     pub(crate) fn make_last(&mut self) {
         drop(self.world.gateways.pop());
     }
@@ -193,12 +186,10 @@ fn scribble(server: &Redis) {
 
 /// Takes all places, and leaves the server few files beyond those that it has open.
 fn crowd(server: &KvService) -> Vec<RespClient> {
-    let clients = (0..CLIENTS_MAX).map(|_| {
-        let mut client = RespClient::connect(server.address());
+    let mut clients: Vec<_> = (0..CLIENTS_MAX).map(|_| RespClient::connect(server.address())).collect();
+    for client in &mut clients {
         assert_eq!(client.ask(&[b"AUTH", PASSWORD]), b"+OK\r\n");
-        client
-    });
-    let clients = clients.collect();
+    }
     let open = server.metric("process_open_fds").expect("it is there");
     let limit = format!("--nofile={}:", (open / 0.85).floor());
     run("prlimit", ["--pid", &server.service.id().to_string(), &limit]).succeeded();
@@ -224,7 +215,7 @@ fn until_all_fired(world: &World, faults: &[Fault], mut make: impl FnMut()) -> B
     fired
 }
 
-/// Makes the faults that pass.
+/// Makes faults that pass.
 fn pass(world: &World, client: &mut RespClient, round: usize) {
     strain_gateway(world, round);
     move_store(world);

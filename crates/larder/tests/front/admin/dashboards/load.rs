@@ -1,4 +1,4 @@
-//! Clients that make a gateway and a kv server count everything that a dashboard shows.
+//! Clients and origins that make a gateway and a kv server count everything that a dashboard shows.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -19,29 +19,24 @@ pub(crate) struct Load {
 pub(crate) struct Gateway {
     pub(crate) clients: SocketAddr,
     /// Where it lets nobody in but the balancer that it does not have.
-    pub(crate) of_balancer: SocketAddr,
+    pub(crate) for_balancer: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
 
 /// Between two rounds: enough for Prometheus and its targets on two cores.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Of clients of what may become slow: each has a thread of its own, so that nobody else waits.
+/// For clients of hosts that may become slow: each has a thread of its own, so that nobody else waits.
 const LONG_PAUSE: Duration = Duration::from_millis(200);
 /// More than the slow origin takes at a time.
-const OF_SLOW: [&str; 5] = ["slow", "slow", "slow", "slow", "far"];
+const SLOW_HOSTS: [&str; 5] = ["slow", "slow", "slow", "slow", "far"];
 
 impl Load {
     pub(crate) fn start(gateways: &[Gateway], kv: SocketAddr) -> Self {
         let over = Arc::new(AtomicBool::new(false));
-        let mut threads: Vec<_> = gateways
-            .iter()
-            .map(|gateway| {
-                let gateway = *gateway;
-                repeat(&over, PAUSE, move |round| gateway.round(round))
-            })
-            .collect();
+        let one = |gateway: Gateway| repeat(&over, PAUSE, move |round| gateway.round(round));
+        let mut threads: Vec<_> = gateways.iter().copied().map(one).collect();
         let first = gateways[0];
-        threads.extend(OF_SLOW.iter().enumerate().map(|(client, host)| {
+        threads.extend(SLOW_HOSTS.iter().enumerate().map(|(client, host)| {
             repeat(&over, LONG_PAUSE, move |round| {
                 first.ask_host(host, "GET", &format!("/pages/{client}-{round}"), "");
             })
@@ -54,20 +49,15 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        self.threads.drain(..).for_each(|thread| {
-            // A client that failed has said so.
-            let _ = thread.join();
-        });
+        // A client that failed has said so.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
 
 fn repeat(over: &Arc<AtomicBool>, pause: Duration, round: impl Fn(usize) + Send + 'static) -> JoinHandle<()> {
     let over = Arc::clone(over);
     thread::spawn(move || {
-        for number in 0.. {
-            if over.load(Ordering::Relaxed) {
-                return;
-            }
+        for number in (0..).take_while(|_| !over.load(Ordering::Relaxed)) {
             round(number);
             thread::park_timeout(pause);
         }
@@ -98,9 +88,6 @@ impl Gateway {
         if round.is_multiple_of(10) {
             self.odd(round);
         }
-        if round.is_multiple_of(20) {
-            self.refused(round);
-        }
     }
 
     fn odd(self, round: usize) {
@@ -108,34 +95,32 @@ impl Gateway {
         self.ask("GET", &format!("/gone/{round}"), "");
         self.ask("POST", "/pages/0", "Content-Length: 0\r\n");
         self.ask("GET", "/", "Host: another\r\n");
-        send(self.of_balancer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        send(self.for_balancer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         let purge = "POST /purge?url=http://test.example/pages/1 HTTP/1.1\r\nHost: localhost\r\n\
                      Content-Length: 0\r\nConnection: close\r\n\r\n";
         send(self.admin, purge);
-    }
-
-    /// What protects the origin, seldom enough for nobody to be alarmed.
-    fn refused(self, round: usize) {
-        self.ask("GET", "/limited", "");
-        self.ask("GET", &format!("/budget/{round}"), "");
-        self.ask("POST", "/sizes", "Content-Length: 2\r\n");
-        self.ask("GET", &format!("/sizes/{round}"), "");
-        self.ask("GET", &format!("/pages/{round}.css"), "");
-        self.ask("GET", &format!("/gone/default/{round}"), "");
+        // Limits that protect the origin, seldom enough for nobody to be alarmed.
+        if round.is_multiple_of(20) {
+            self.ask("GET", "/limited", "");
+            self.ask("POST", "/sizes", "Content-Length: 2\r\n");
+            for target in ["/budget/@", "/sizes/@", "/pages/@.css", "/gone/default/@"] {
+                self.ask("GET", &target.replace('@', &round.to_string()), "");
+            }
+        }
     }
 
     fn ask(self, method: &str, target: &str, fields: &str) {
         self.ask_host("test", method, target, fields);
     }
 
-    /// Asks a site; whatever it answers.
+    /// Asks a site, whatever it answers.
     pub(crate) fn ask_host(self, host: &str, method: &str, target: &str, fields: &str) {
         let fields = format!("Host: {host}.example\r\nConnection: close\r\n{fields}");
         send(self.clients, &format!("{method} {target} HTTP/1.1\r\n{fields}\r\n"));
     }
 }
 
-/// Without an answer where the server, or its origin, is gone: that is part of what is looked at.
+/// Asks, without an answer where the server or its origin is gone, which is to be seen too.
 fn send(address: SocketAddr, request: &str) -> Option<Response> {
     let mut client = Client::over(TcpStream::connect(address).ok()?);
     client.try_send(request).ok()?;
@@ -146,14 +131,15 @@ fn round_of_kv(address: SocketAddr, round: usize) {
     if TcpStream::connect(address).is_err() {
         return;
     }
-    let lines = format!(
-        "SET key-{round} value EX 1\r\nSET k v\r\nGET k\r\nGET none\r\nMGET k none\r\nINCR count\r\nINCR k\r\n\
-         EXPIRE k 100\r\nNOTACOMMAND\r\n"
-    );
+    let lines = "SET k v\nGET k\nGET none\nMGET k none\nINCR count\nINCR k\nEXPIRE k 100\nNOTACOMMAND\n";
+    let lines = format!("SET key-{round} value EX 1\n{lines}").replace('\n', "\r\n");
     converse(address, lines.as_bytes(), usize::MAX);
 }
 
-/// What the gateways forward to.
+const MINUTE: &str = "Cache-Control: max-age=60\r\n";
+const STALE: &str = "Cache-Control: max-age=1, stale-while-revalidate=60\r\n";
+
+/// An origin of gateways.
 pub(crate) fn origin() -> ScriptedOrigin {
     let count = AtomicUsize::new(0);
     ScriptedOrigin::start(move |exchange| {
@@ -162,29 +148,20 @@ pub(crate) fn origin() -> ScriptedOrigin {
         match target.split('/').nth(1).unwrap_or_default() {
             "none" => exchange.respond("404 Not Found", "Cache-Control: no-store\r\n", "none"),
             "private" => exchange.respond("200 OK", "Cache-Control: private\r\n", "yours"),
-            "stale" => exchange.respond(
-                "200 OK",
-                "Cache-Control: max-age=1, stale-while-revalidate=60\r\n",
-                format!("{number}"),
-            ),
+            "stale" => exchange.respond("200 OK", STALE, number.to_string()),
             "old" => revalidated(exchange),
             "parts" => part(exchange),
-            "broken" => exchange
-                .head("200 OK", "Cache-Control: max-age=60\r\nContent-Length: 10\r\n")
-                .send("half ")
-                .close(),
+            "broken" => {
+                exchange.head("200 OK", &format!("{MINUTE}Content-Length: 10\r\n")).send("half ").close()
+            }
             "gone" => exchange.close(),
-            "large" => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", [b'x'; 256 << 10]),
-            _ => exchange.respond(
-                "200 OK",
-                "Cache-Control: max-age=60\r\nContent-Type: text/html\r\n",
-                "a page",
-            ),
+            "large" => exchange.respond("200 OK", MINUTE, [b'x'; 256 << 10]),
+            _ => exchange.respond("200 OK", &format!("{MINUTE}Content-Type: text/html\r\n"), "a page"),
         };
     })
 }
 
-/// One whose responses are stored until somebody changes its mind.
+/// An origin whose responses are stored until somebody changes its mind.
 pub(crate) fn origin_of_news(is_cacheable: &Arc<AtomicBool>) -> ScriptedOrigin {
     let is_cacheable = Arc::clone(is_cacheable);
     ScriptedOrigin::start(move |exchange| {
@@ -201,9 +178,9 @@ fn revalidated<'a, 'b>(exchange: &'a mut Exchange<'b>) -> &'a mut Exchange<'b> {
     }
 }
 
-/// Twenty bytes, or those of them that are asked for.
+/// Responds with twenty bytes, or a part of them.
 fn part<'a, 'b>(exchange: &'a mut Exchange<'b>) -> &'a mut Exchange<'b> {
-    let fields = "Cache-Control: max-age=60\r\nETag: \"1\"\r\n";
+    let fields = format!("{MINUTE}ETag: \"1\"\r\n");
     let whole = "01234567890123456789";
     let range = exchange.request.field("range").strip_prefix("bytes=").and_then(|range| {
         let (first, last) = range.split_once('-')?;
@@ -214,6 +191,6 @@ fn part<'a, 'b>(exchange: &'a mut Exchange<'b>) -> &'a mut Exchange<'b> {
             let fields = format!("{fields}Content-Range: bytes {first}-{last}/20\r\n");
             exchange.respond("206 Partial Content", &fields, &whole[first..=last])
         }
-        None => exchange.respond("200 OK", fields, whole),
+        None => exchange.respond("200 OK", &fields, whole),
     }
 }

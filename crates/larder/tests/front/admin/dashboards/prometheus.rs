@@ -1,4 +1,4 @@
-//! A Prometheus of others, with the configuration and the rules of `deploy/`.
+//! A real Prometheus with the configuration and the rules of `deploy/`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,8 @@ pub(crate) fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
-/// What is scraped, by the addresses of `deploy/prometheus/prometheus.yml`.
-pub(crate) struct Targets {
-    pub(crate) gateways: Vec<SocketAddr>,
-    pub(crate) kv: Vec<SocketAddr>,
-}
+/// Addresses of gateways and of kv servers, to be scraped.
+pub(crate) type Targets = [Vec<SocketAddr>; 2];
 
 /// Stopped when dropped.
 pub(crate) struct Prometheus {
@@ -33,33 +30,22 @@ pub(crate) struct Rule {
     pub(crate) name: String,
     pub(crate) query: String,
     pub(crate) health: String,
-    pub(crate) kind: Kind,
+    /// The alerts that fire, unless it is a recording rule.
+    pub(crate) firing: Option<Vec<Labels>>,
 }
 
-/// Of what fires; `alertname` is among them.
+/// Labels of an alert that fires; `alertname` is among them.
 pub(crate) type Labels = BTreeMap<String, String>;
-
-/// What a rule is for.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Recording,
-    Alerting { firing: Vec<Labels> },
-}
 
 impl Rule {
     fn read(rule: &Value) -> Self {
         let text = |name: &str| rule[name].as_str().unwrap_or_default().to_owned();
-        let kind = match rule["alerts"].as_array() {
-            Some(alerts) => Kind::Alerting { firing: firing(alerts) },
-            None => Kind::Recording,
-        };
-        Self { name: text("name"), query: text("query"), health: text("health"), kind }
+        let firing = rule["alerts"].as_array().map(|alerts| {
+            let alerts = alerts.iter().filter(|alert| alert["state"] == "firing");
+            alerts.map(|alert| serde_json::from_value(alert["labels"].clone()).expect("labels")).collect()
+        });
+        Self { name: text("name"), query: text("query"), health: text("health"), firing }
     }
-}
-
-fn firing(alerts: &[Value]) -> Vec<Labels> {
-    let alerts = alerts.iter().filter(|alert| alert["state"] == "firing");
-    alerts.map(|alert| serde_json::from_value(alert["labels"].clone()).expect("labels")).collect()
 }
 
 impl Prometheus {
@@ -77,24 +63,19 @@ impl Prometheus {
             let Ok(stream) = TcpStream::connect(port.address()) else { return false };
             let mut client = Client::over(stream);
             let asked = client.try_send("GET /-/ready HTTP/1.1\r\nHost: localhost\r\n\r\n");
-            asked.is_ok() && client.try_response_to("GET").is_ok_and(|response| response.status() == 200)
+            let answer = asked.and_then(|()| client.try_response_to("GET"));
+            answer.is_ok_and(|response| response.status() == 200)
         });
         Self { port, _service: service, _folder: folder }
     }
 
     /// How many series a query finds that are a number.
-    ///
-    /// # Panics
-    /// When it is no query.
     #[track_caller]
     pub(crate) fn series(&self, query: &str) -> usize {
         self.values(query).len()
     }
 
     /// The numbers of the series that a query finds.
-    ///
-    /// # Panics
-    /// When it is no query.
     #[track_caller]
     pub(crate) fn values(&self, query: &str) -> Vec<f64> {
         let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
@@ -112,14 +93,9 @@ impl Prometheus {
         rules.map(Rule::read).collect()
     }
 
-    /// Alerts that fire.
     #[track_caller]
     pub(crate) fn firing(&self) -> Vec<Labels> {
-        let of_rule = |rule: Rule| match rule.kind {
-            Kind::Alerting { firing } => firing,
-            Kind::Recording => Vec::new(),
-        };
-        self.rules().into_iter().flat_map(of_rule).collect()
+        self.rules().into_iter().filter_map(|rule| rule.firing).flatten().collect()
     }
 
     #[track_caller]
@@ -138,7 +114,7 @@ fn write_copy(folder: &Path, targets: &Targets) {
     let off = "  # - job_name: larder-kv\n  #   static_configs:\n  #     - targets: ";
     let on = "  - job_name: larder-kv\n    static_configs:\n      - targets: ";
     let mut config = read("prometheus.yml").replace("_interval: 15s", "_interval: 400ms").replace(off, on);
-    for (from, to) in [("\"127.0.0.1:8081\"", &targets.gateways), ("\"127.0.0.1:8082\"", &targets.kv)] {
+    for (from, to) in ["\"127.0.0.1:8081\"", "\"127.0.0.1:8082\""].iter().zip(targets) {
         assert_eq!(config.matches(from).count(), 1, "{config}");
         let to: Vec<_> = to.iter().map(|address| format!("\"{address}\"")).collect();
         config = config.replace(from, &to.join(", "));
@@ -150,8 +126,8 @@ fn write_copy(folder: &Path, targets: &Targets) {
     }
 }
 
-/// So that what takes a quarter of an hour can be seen in a test: a minute of a window is 0.8 s, and its day a minute; what has to last for
-/// some minutes has to last for a second. Expressions and thresholds are those that users have.
+/// Makes a quarter of an hour short enough for a test: a minute of a window is 0.8 s, and its day a minute; some minutes that a condition has
+/// to last are a second. Expressions and thresholds are those that users have.
 fn quicker(rules: &str) -> String {
     let window = Regex::new(r"(?P<before>[\[:])(?P<minutes>\d+)m\b").expect("a pattern");
     let pending = Regex::new(r"(?m)for: \d+m$").expect("a pattern");

@@ -1,31 +1,31 @@
-//! Everything that is watched, and clients that keep it busy.
+//! Origins, stores, gateways and kv servers that Prometheus watches, and clients that keep them busy.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use testkit::{
-    Authority, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, RespProxy, ScriptedOrigin,
-    Setup, wait,
+    Authority, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, RespProxy, ScriptedOrigin, wait,
 };
 
 use super::load::{self, Gateway, Load};
-use super::prometheus::{Prometheus, Targets};
+use super::prometheus::Prometheus;
 use crate::LARDER;
 use crate::admin::collector::Collector;
+use crate::admin::operator::start;
 
-/// Of the kv server that has one.
+/// A kv server has it.
 pub(crate) const PASSWORD: &[u8] = b"open-sesame";
 /// Connections to a gateway, as `gateway.toml` says.
 pub(crate) const CONNECTIONS_MAX: usize = 200;
 /// Clients of the kv server that is crowded later on.
 pub(crate) const CLIENTS_MAX: usize = 20;
 
-/// Hosts of which each has a certificate.
+/// Hosts, each with a certificate.
 pub(crate) const SOON: &str = "soon.example";
 pub(crate) const NOW: &str = "now.example";
 
-/// What is dropped first has clients further down.
+/// Servers; the ones that are dropped first have clients further down.
 pub(crate) struct World {
     pub(crate) origins: Origins,
     pub(crate) stores: Stores,
@@ -38,35 +38,31 @@ pub(crate) struct World {
     _load: Load,
 }
 
-/// What the gateways forward to.
 pub(crate) struct Origins {
     pages: ScriptedOrigin,
-    /// Of a group; the first is an origin with a circuit breaker as well.
+    /// A group; the first is an origin with a circuit breaker as well.
     servers: [ScriptedOrigin; 2],
     /// Never stops.
     steady: ScriptedOrigin,
-    /// The way to the steady one that requests for the origin `slow` take.
+    /// The way to the steady one for the origin `slow`.
     pub(crate) slow: FaultProxy,
     news: ScriptedOrigin,
     pub(crate) are_news_cacheable: Arc<AtomicBool>,
 }
 
-/// Those of the gateways.
 pub(crate) struct Certificates(Authority);
 
-/// The servers behind the stores of the gateways, which are called as the stores are.
+/// The servers behind the stores of the gateways, which are called as the stores are, and the ways to them.
 pub(crate) struct Stores {
     pub(crate) default: Redis,
-    /// Of `far` and `split`.
+    /// Behind `far` and, for the second gateway, `split`.
     shared: Redis,
     pub(crate) full: Redis,
-    /// The way to it, on which its clock may be set.
+    /// The way to `full`, on which its clock may be set.
     pub(crate) clock: RespProxy,
     /// Not yet that of a store.
     pub(crate) other: Redis,
-    /// The way to the server.
     pub(crate) far: FaultProxy,
-    /// The way of the second gateway to the server.
     pub(crate) split: FaultProxy,
 }
 
@@ -92,7 +88,7 @@ impl Origins {
         }
     }
 
-    /// All but those that others need.
+    /// Stops all but the ones that others need.
     pub(crate) fn stop(&mut self) {
         self.pages.stop();
         self.servers.iter_mut().for_each(ScriptedOrigin::stop);
@@ -100,7 +96,7 @@ impl Origins {
 }
 
 impl Certificates {
-    /// A certificate for so many days, in the file of the one before.
+    /// Issues a certificate for so many days, in the file of the one before.
     pub(crate) fn issue(&self, host: &str, days: u32) -> Identity {
         let (now, day) = (SystemTime::now(), Duration::from_secs(86_400));
         self.0.identity_for(&[host], now - day..now + day * days)
@@ -127,16 +123,13 @@ impl Stores {
 impl KvServers {
     fn start() -> Self {
         let password = String::from_utf8_lossy(PASSWORD);
-        let crowded = KvSetup::new(LARDER).file("password", &password).start(&format!(
-            "maxmemory = \"64MiB\"\npassword_files = [\"password\"]\nlimits = {{ clients_max = {CLIENTS_MAX} }}"
-        ));
+        let (saves, evicts) = ("save_file = \"saved\"\n", "maxmemory_policy = \"noeviction\"\n");
+        let limits = format!("limits = {{ clients_max = {CLIENTS_MAX} }}\nmaxmemory = \"64MiB\"\n");
+        let crowded = format!("{limits}password_files = [\"password\"]\n");
         Self {
-            full: KvService::start(
-                LARDER,
-                "maxmemory = \"4MiB\"\nmaxmemory_policy = \"noeviction\"\nsave_file = \"saved\"",
-            ),
-            crowded,
-            crashing: Mutex::new(KvService::start(LARDER, "save_file = \"saved\"")),
+            full: KvService::start(LARDER, &format!("maxmemory = \"4MiB\"\n{evicts}{saves}")),
+            crowded: KvSetup::new(LARDER).file("password", &password).start(&crowded),
+            crashing: Mutex::new(KvService::start(LARDER, saves)),
         }
     }
 }
@@ -144,52 +137,34 @@ impl KvServers {
 impl World {
     #[track_caller]
     pub(crate) fn start() -> Self {
-        let (origins, stores, collector) = (Origins::start(), Stores::start(), Collector::start());
+        let (origins, stores, _collector) = (Origins::start(), Stores::start(), Collector::start());
         let certificates = Certificates(Authority::new());
         let balanced = [Port::reserve(), Port::reserve()];
-        let text = config(&origins, &stores, &collector).replace("@certificates@", &certificates.listed());
+        let text = config(&origins, &stores, &_collector).replace("@certificates@", &certificates.listed());
         let split = [stores.shared.address(), stores.split.address()];
         let gateways: Vec<Larder> = (balanced.iter().zip(split))
             .map(|(balanced, split)| {
                 let text = text.replace("@balanced@", &balanced.address().to_string());
-                Setup::config(LARDER, &text.replace("@split@", &split.to_string())).start()
+                start(&text.replace("@split@", &split.to_string()))
             })
             .collect();
         for gateway in &gateways {
             // Two in each of four stores.
             wait::until_true("they know each other", || gateway.metric("larder_tier_instances", &[]) == 8.0);
         }
-        let places: Vec<_> = gateways
-            .iter()
-            .zip(&balanced)
-            .map(|(gateway, balanced)| Gateway {
-                clients: gateway.address(),
-                of_balancer: balanced.address(),
-                admin: gateway.admin(),
-            })
-            .collect();
-        let kv = KvServers::start();
-        let load = Load::start(&places, kv.full.address());
-        let targets = Targets {
-            gateways: places.iter().map(|place| place.admin).collect(),
-            kv: vec![
-                kv.full.admin(),
-                kv.crowded.admin(),
-                kv.crashing.lock().expect("no thread has it").admin(),
-            ],
-        };
+        let places = gateways.iter().zip(&balanced).map(|(gateway, balanced)| {
+            let [clients, admin] = [gateway.address(), gateway.admin()];
+            Gateway { clients, for_balancer: balanced.address(), admin }
+        });
+        let (places, kv): (Vec<_>, _) = (places.collect(), KvServers::start());
+        let _load = Load::start(&places, kv.full.address());
+        let crashing = kv.crashing.lock().expect("no thread has it").admin();
+        let targets = [
+            places.iter().map(|place| place.admin).collect(),
+            vec![kv.full.admin(), kv.crowded.admin(), crashing],
+        ];
         let prometheus = Prometheus::start(&targets);
-        Self {
-            origins,
-            stores,
-            certificates,
-            gateways,
-            places,
-            kv,
-            prometheus,
-            _collector: collector,
-            _load: load,
-        }
+        Self { origins, stores, certificates, gateways, places, kv, prometheus, _collector, _load }
     }
 }
 
