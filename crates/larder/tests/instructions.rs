@@ -1,9 +1,9 @@
-//! What a request costs, in instructions and allocations, against the figures that are committed in
+//! The cost of a request in instructions and allocations, against the figures that are committed in
 //! `instructions.toml` and, for the kv server, `instructions_kv.toml`: `make instructions`.
 //!
 //! Times differ from machine to machine and from run to run; instructions hardly do. Each case runs in a process of
-//! its own, which first makes all requests of all cases a few times, then its own many times. What a process without
-//! a case of its own did is taken off, and the rest divided by the number of requests: start, end and first requests
+//! its own, which first makes all requests of all cases a few times, then its own many times. The cost of a process without
+//! a case of its own is subtracted, and the rest divided by the number of requests: start, end and first requests
 //! count for nothing. One connection in lock step, so that a request is always one wake-up, one read and one write.
 
 mod callgrind;
@@ -28,7 +28,7 @@ const COUNTED_REQUESTS: u64 = 16_384;
 /// A start with many sites takes so many instructions that what two of them differ by would show in each request of fewer.
 const COUNTED_REQUESTS_OF_SITES: u64 = 8 * COUNTED_REQUESTS;
 
-/// What is asked for, again and again.
+/// Request that is sent again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     /// A target, field lines, the status of the answer, and how many requests are sent before an answer is read.
@@ -60,7 +60,7 @@ const CASES: [(&str, Ask); 6] = [
 /// The same hit where each site has its host: one of them, and many.
 const HIT_OF_ONE: (&str, Sites) = ("hit-1-host", Sites::Named(1));
 const HIT_OF_MANY: (&str, Sites) = ("hit-10000-hosts", Sites::Named(10_000));
-/// What a hit may cost more with many sites than with one.
+/// Largest extra cost of a hit with many sites.
 const SITES_PERCENT_MAX: f64 = 2.0;
 
 #[test]
@@ -109,7 +109,7 @@ const fn counted_requests(sites: Sites) -> u64 {
     }
 }
 
-/// What a whole process does that makes the first requests, and then those of one case.
+/// The cost of a whole process that makes the first requests, and then those of one case.
 fn counts_of(origin: &str, sites: Sites, counted: Option<Ask>) -> Counts {
     let larder = callgrind::start(&LARDER, origin, sites);
     let mut connections: Vec<Connection> =

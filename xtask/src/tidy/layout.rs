@@ -43,7 +43,7 @@ impl Layout {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
             let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-            if matches!(name.as_str(), ".git" | "dist" | "target" | "node_modules")
+            if matches!(name.as_str(), ".git" | "build" | "dist" | "target" | "node_modules")
                 || self.ignored.contains(&path)
             {
                 continue;

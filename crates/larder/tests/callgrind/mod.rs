@@ -6,7 +6,7 @@ use std::fs;
 
 use testkit::{Kv, Larder, Setup, Signal};
 
-/// What a process did from its start to its end.
+/// Instructions and allocations of a process from its start to its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) instructions: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Counts {
 const TOOL: [&str; 4] =
     ["valgrind", "--tool=callgrind", "--compress-strings=no", "--callgrind-out-file=@dir@/counts"];
 
-/// What the gateway serves.
+/// Configuration and files of the gateway.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sites {
     /// One site for any host.

@@ -1,4 +1,4 @@
-//! What a command costs the kv server: as for requests of the gateway, a process for each case, and one connection in
+//! The cost of a command for the kv server: as for requests of the gateway, a process for each case, and one connection in
 //! lock step.
 
 use std::io::{Read as _, Write as _};
@@ -46,7 +46,7 @@ fn figure(nothing: Counts, ask: Ask) -> Figure {
     figures::per_request(counts_of(Some(ask)), nothing, COUNTED_COMMANDS)
 }
 
-/// What a whole process does that executes the first commands of all cases, and then those of one.
+/// The cost of a whole process that executes the first commands of all cases, and then those of one.
 fn counts_of(counted: Option<Ask>) -> Counts {
     let kv = callgrind::start_kv(&LARDER);
     let mut client = Client::connect(&kv);

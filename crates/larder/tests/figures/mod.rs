@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::callgrind::Counts;
 
-/// What one request costs.
+/// Cost of one request.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Figure {
     pub(crate) instructions: u64,
@@ -27,11 +27,11 @@ pub(crate) struct File {
 
 pub(crate) const GATEWAY: File = File {
     path: concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instructions.toml"),
-    about: "# What one request costs the gateway",
+    about: "# The cost of one request for the gateway",
 };
 pub(crate) const KV: File = File {
     path: concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instructions_kv.toml"),
-    about: "# What one command costs the kv server",
+    about: "# The cost of one command for the kv server",
 };
 const HEADER: &str = "\
 : instructions and allocations, counted by callgrind on the `fast` build.
@@ -115,7 +115,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// What is wrong with it, and what to do.
+    /// The problem, and the remedy.
     fn problem(&self) -> Option<&'static str> {
         let Some(was) = self.was else { return Some("not in the file") };
         if self.is.allocations > was.allocations + ALLOCATIONS_TOLERANCE {
@@ -123,7 +123,7 @@ impl Comparison {
         }
         match self.percent() {
             percent if percent > INSTRUCTIONS_TOLERANCE_PERCENT => Some("costs more"),
-            // What was gained is lost again unseen if it isn't written down.
+            // A gain that isn't recorded could be lost again unseen.
             percent if percent < -INSTRUCTIONS_TOLERANCE_PERCENT => Some("costs less"),
             _ if self.is.allocations < was.allocations - ALLOCATIONS_TOLERANCE => Some("allocates less"),
             _ => None,

@@ -334,7 +334,7 @@ section! {
     /// Response fields that replace `Cache-Control` and `Expires`, in this order (RFC 9213).
     ///
     /// The first that is present, well-formed and not empty applies. With an empty list only `Cache-Control` does. `Surrogate-Control` may
-    /// be one of them (docs/operate/configuration.md#what-the-application-says).
+    /// be one of them (docs/operate/configuration.md#directives-of-the-application).
     targeted_fields = FIELD_NAMES.default("[\"CDN-Cache-Control\"]"),
     /// Response field without which a response is not stored, such as `X-Cache-Set`: the application opts in, response by response.
     ///

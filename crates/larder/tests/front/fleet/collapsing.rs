@@ -272,7 +272,7 @@ fn reloads_hold_nobody_up() {
     });
 }
 
-/// Of two reloads the older one is answered last.
+/// The older of two reloads is answered last.
 #[test]
 fn what_was_asked_for_before_a_reload_is_not_stored_after_it() {
     let redis = Redis::start("");
@@ -537,7 +537,7 @@ fn what_fails_is_asked_for_at_each_instance_as_often_as_without_others() {
             let clients = crowds_want(&world, "/page");
             world.gate.open();
             all_see(&world, clients, (code, detail, requests));
-            // Of use to nobody who comes later.
+            // No later request can use it.
             assert_eq!(world.gateways[1].get("/page").status(), code);
             assert_eq!(world.origin.total(), 4 * requests + 1, "{detail}");
         }
@@ -633,7 +633,7 @@ impl World {
     }
 }
 
-/// What is stored may be shared with any client, so one of them validates it for all.
+/// A stored response may be shared with any client, so one of them validates it for all.
 #[test]
 fn one_request_with_credentials_validates_what_all_may_share() {
     on_each_store(|store| {
@@ -671,7 +671,7 @@ fn what_a_validation_brings_for_one_user_stays_with_that_user() {
     });
 }
 
-/// What is selected by credentials is one user's, and no other user waits for it.
+/// A response selected by credentials belongs to one user, and no other user waits for it.
 #[test]
 fn nobody_waits_for_what_credentials_select() {
     let redis = Redis::start("");
@@ -722,7 +722,7 @@ fn each_variant_is_asked_for_once() {
     assert_eq!(world.origin.total(), 2);
 }
 
-/// What one of them writes beside the other's, it gets from the store as well.
+/// A response that one of them writes beside the other's comes from the store as well.
 #[test]
 fn variants_that_two_instances_store_at_once_are_there_for_both() {
     const PAGES: usize = 20;

@@ -6,7 +6,7 @@ pub(crate) fn doubts(gateway: &Larder, reason: &str) -> f64 {
     gateway.metric("larder_tier_doubts_total", &[&format!("reason=\"{reason}\"")])
 }
 
-/// What a purge was answered with.
+/// Answer to a purge.
 pub(crate) struct Purged {
     pub(crate) is_complete: bool,
     pub(crate) text: String,

@@ -85,7 +85,7 @@ fn keys_that_fail_keep_no_others_waiting() {
     assert_eq!(bench.pending(), 20.0, "what fails is tried again");
 }
 
-/// What is refused says nothing about what is stored, and is worth no place in the queue.
+/// A refusal says nothing about the stored response, and takes no place in the queue.
 #[test]
 fn notes_never_wait_for_the_tier() {
     let bench = Bench::start("dead_while=@dead@,memory=kept", "", Tier::Dead);
@@ -160,7 +160,7 @@ fn a_stop_waits_for_no_tier_that_takes_nothing() {
     }
 }
 
-/// What is stored while the tier is dead waits in an eighth of memory at most, and the rest serves as if there were no tier.
+/// Responses stored while the tier is dead wait in an eighth of memory at most, and the rest serves as if there were no tier.
 #[test]
 fn a_dead_tier_costs_memory_a_part_and_no_hits() {
     let without = Flood::often(None);
@@ -178,7 +178,7 @@ const FLOOD_CLIENTS: usize = 4;
 /// Each client asks for one of these after each response that is asked for once.
 const HOT: usize = 20;
 
-/// What a flood of large responses came to that are asked for once, beside some that are asked for again and again.
+/// Outcome of a flood of large responses that are requested once, beside some that are asked for again and again.
 #[derive(Debug)]
 struct Flood {
     hits: usize,

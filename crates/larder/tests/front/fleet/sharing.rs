@@ -316,7 +316,7 @@ fn a_change_that_a_full_store_does_not_take_is_seen_by_others_when_there_is_room
     fleet.has_current(1, "/page");
 }
 
-/// What instances say that they have read is of the log before it was set back.
+/// Instances report positions in the log before it was set back.
 #[test]
 fn a_log_that_is_shorter_than_before_makes_no_purge_complete() {
     let redis = Redis::start("");
@@ -647,7 +647,7 @@ fn a_store_whose_clock_is_wrong_makes_nothing_older() {
     }
 }
 
-/// What a site makes of a response is in what it stores: another configuration has no use for that. `fields` are those of the response.
+/// A stored response depends on the configuration of its site, so another configuration can't use it. `fields` are those of the response.
 #[test]
 fn what_another_configuration_has_stored_is_a_miss() {
     const RULE: &str = "[[site.transform]]\nname = \"NAME\"\nphase = \"origin_response\"\n";
@@ -725,7 +725,7 @@ fn a_header_section_that_is_too_large_for_a_record_is_not_stored() {
     }
 }
 
-/// What was set back has other purges at places that some have read, and none of those that it has lost.
+/// A log that was set back has other purges at positions that some have read, and lacks the lost ones.
 #[test]
 fn a_log_that_is_set_back_leaves_nothing_unvalidated() {
     let redis = Redis::start("");

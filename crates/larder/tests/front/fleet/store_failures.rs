@@ -56,7 +56,7 @@ fn outage(
     store.end(fault);
     let back = Instant::now() + fault.lingers();
     let afterwards = change(pages, &gateways[0], &hot[1]);
-    // What a server without memory did not take, others have until it ends or is changed once more.
+    // Others keep a response that a server without memory didn't take, until it ends or changes once more.
     if fault != Fault::Full {
         has(pages, &gateways[1], &hot[0], during);
     }
@@ -124,7 +124,7 @@ fn a_body_goes_on_from_the_origin_when_its_segments_are_lost() {
     let pages = Pages::of("a.test");
     let origin = FaultProxy::start(pages.origin.address());
     let config = config(store.address(), "256MiB", VERIFICATION_MS, &[&pages]);
-    // What is lost is to be lost, and not late.
+    // Segments are to be lost, not late.
     let config = config.replace("record_timeout", "segment_timeout = \"10s\"\nrecord_timeout");
     let config = config.replace(&pages.url(), &origin.url());
     let gateways = instances::start(3, |_| Setup::config(LARDER, &config));
@@ -212,7 +212,7 @@ impl Damaged {
         self.is_current(0, &paths, &what);
         is_written(&self.gateways[0]);
         let before = damage::contents(&mut client);
-        // What is set back later is what was purged here.
+        // The purge below is set back later.
         self.change(&paths);
         self.purge_is_complete("everything=true", &what);
         self.is_current(0, &paths, &what);
@@ -235,13 +235,13 @@ impl Damaged {
     }
 }
 
-/// Whatever is done to a key of the store: no wrong byte for a URL, nothing of another site, nothing that was purged; and purges go on.
+/// Damage to any key of the store leads to no wrong byte for a URL, nothing of another site and nothing that was purged, and purges go on.
 #[test]
 fn whatever_is_damaged_in_the_store_nothing_wrong_is_served() {
     let mut damaged = Damaged::start();
     let mut number = 0;
     for kind in KINDS {
-        // Of records and segments there are several at once, so each way begins with another one of them.
+        // There are several records and segments at once, so each way begins with another one of them.
         let ways: Vec<Vec<Damage>> = match kind {
             damage::Kind::Record | damage::Kind::Segment => (0..3).map(|turn| rotated(2 * turn)).collect(),
             _ => DAMAGES.map(|how| vec![how]).into(),
@@ -431,7 +431,7 @@ fn an_instance_that_cannot_read_the_purge_log_says_so() {
 }
 
 /// A store with room for a tenth of what is asked for keeps little; it costs the origin nothing that was not asked for, and is not
-/// written to again and again. Whoever reconnects asks the store, and not the origin.
+/// written to again and again. An instance that reconnects asks the store, and not the origin.
 #[test]
 fn a_store_that_is_too_small_is_no_burden() {
     let redis = Redis::start("maxmemory 4mb\nmaxmemory-policy volatile-lfu");
@@ -511,7 +511,7 @@ fn processed(client: &mut RespClient) -> usize {
     count.and_then(|count| count.trim().parse().ok()).expect("it counts")
 }
 
-/// Whatever a server announces, nobody makes room for it.
+/// Announced lengths reserve no memory.
 #[test]
 fn a_server_that_announces_half_a_gigabyte_is_left() {
     const ANNOUNCED: usize = 500_000_000;

@@ -265,7 +265,7 @@ fn target_of_next(stream: &mut BufReader<TcpStream>) -> Option<String> {
     first.split(' ').nth(1).map(str::to_owned)
 }
 
-/// What one client sends as content is no request of the next one's, as far as can be known.
+/// Content of one client never becomes a request of the next one, as far as can be known.
 //= RFC 9112 section 6.3: bytes after the response are not its
 #[test]
 fn an_origin_that_does_not_read_content() {
@@ -805,7 +805,7 @@ fn a_chain_of_gateways_of_one_name() {
     assert_eq!(distinct.len(), 4, "each has a number of its own: {elements:?}");
 }
 
-/// What the addresses say is said before the start.
+/// Warnings about addresses come before the start.
 #[test]
 fn an_origin_that_is_this_process_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");

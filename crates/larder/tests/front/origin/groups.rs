@@ -169,7 +169,7 @@ fn a_reload_of_a_limit_forgets_no_request_in_flight() {
     assert_eq!(larder.get("/free").status(), 200);
 }
 
-/// What a busy server has not answered keeps new requests from it.
+/// Unanswered requests keep new ones from a busy server.
 #[test]
 fn least_requests_and_power_of_two_spare_a_busy_server() {
     for balance in ["least-requests", "power-of-two"] {
@@ -225,7 +225,7 @@ fn resetting() -> ScriptedOrigin {
 /// Has no response for anybody, and is never ejected.
 const NEVER_EJECTED: &str = "[origin.ejection]\nenabled = false";
 
-/// What could not be sent goes to another server whatever it is; what may have been processed only where it may be
+/// An unsent request goes to another server, whatever its method; one that may have been processed only where it may be
 /// processed twice.
 //= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
 #[test]
@@ -309,7 +309,7 @@ fn a_request_without_an_answer_goes_to_another_server() {
     gate.open();
 }
 
-/// What answers with something else than HTTP fails as much as what doesn't answer, and what breaks its responses off too.
+/// A server that doesn't speak HTTP, or breaks its responses off, fails as much as one that doesn't answer.
 #[test]
 fn a_server_that_does_not_speak_http_is_left_out() {
     let settings = "interim_responses_max = 2\n[origin.ejection]\nfailures = 3\nduration = \"1h\"\nduration_max = \"1h\"";
@@ -343,7 +343,7 @@ fn a_server_that_does_not_speak_http_is_left_out() {
     }
 }
 
-/// What clients do wrong, or do not want, says nothing of a server.
+/// Faults of clients say nothing about a server.
 #[test]
 fn clients_eject_nobody() {
     let servers: Vec<_> = (0..2)
@@ -369,7 +369,7 @@ fn clients_eject_nobody() {
     assert!(larder.metric("larder_origin_server_ejections_total", &[]) < 0.5);
 }
 
-/// What a client does with its upload.
+/// Fate of a client's upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Upload {
     AtOnce,
@@ -508,7 +508,7 @@ fn the_last_server_stays_over_a_reload_too() {
     assert_eq!(totals(), [1, 19]);
 }
 
-/// What a reload changes of the connections to a server changes nothing of what is known of it.
+/// A reload that changes the connections to a server keeps its health.
 #[test]
 fn a_reload_of_the_pool_forgets_nothing_of_servers() {
     let servers = [resetting(), numbered(1)];
@@ -774,7 +774,7 @@ impl Probed {
     }
 }
 
-/// Whoever can have a stale response gets it, whatever becomes of the request that tries the origin.
+/// Requests that accept a stale response get it, whatever the outcome of the request that tries the origin.
 //= RFC 5861 section 4: stale-if-error
 #[test]
 fn nobody_waits_for_a_probe_who_can_have_a_stale_response() {
@@ -827,7 +827,7 @@ fn a_probe_that_nobody_waits_for_ends_by_its_time_limit() {
     probed.gate.open();
 }
 
-/// What is purged while a probe is under way isn't stored by it.
+/// A probe doesn't store a response that was purged meanwhile.
 #[test]
 fn a_purge_overtakes_a_probe() {
     let probed = Probed::start(RECOVERS, 2, "");
@@ -939,7 +939,7 @@ fn what_failed_elsewhere_says_nothing_of_a_new_server() {
     check(&[&wrong, &other], &[&other, &wrong], true);
 }
 
-/// What is known of a server goes with its address.
+/// The health of a server belongs to its address.
 #[test]
 fn a_server_in_the_place_of_an_ejected_one_is_not_ejected() {
     let (wrong, steady, right) = (ill(), numbered(0), numbered(1));
@@ -983,7 +983,7 @@ fn a_refusal_beside_a_probe_asks_for_the_time_of_a_reset() {
     let refused = larder.get("/other");
     assert_eq!((refused.status(), refused.field("retry-after")), (503, "1"), "{:?}", refused.head);
     let told = "the circuit breaker of the origin is half-open";
-    // Of the warnings before it only some are written.
+    // Only some of the warnings before it are written.
     wait::until_true("it is told", || {
         larder.get("/other");
         larder.stderr().contains(told)

@@ -7,7 +7,7 @@ use crate::LARDER;
 /// A response that a cache must never believe to be the answer to a request.
 const POISON: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\npoison";
 
-/// What the client gets.
+/// Outcome for the client.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     Whole(u16, &'static str),
@@ -18,7 +18,7 @@ enum Outcome {
 }
 use Outcome::{Bad, Broken, Whole};
 
-/// What the origin does with the connection after its bytes.
+/// Fate of the origin's connection after its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Open,
@@ -58,7 +58,7 @@ fn check(method: &'static str, cases: &'static [Case]) {
     }
 }
 
-/// What an origin says on a connection before it is asked answers nobody: a farewell, or an attack. Through a Unix socket,
+/// Bytes that an origin sends before a request answer nobody: a farewell, or an attack. Through a Unix socket,
 /// which has what was sent as soon as it was sent.
 //= RFC 9112 section 6.3: bytes after the response are not its
 #[test]

@@ -18,7 +18,7 @@ origin = "@origin@"
 object_bytes_max = "1GiB"
 "#;
 
-/// What nginx does with the files: lifetimes, and gzip with Vary for text.
+/// Configuration of nginx for the files: lifetimes, and gzip with Vary for text.
 const DIRECTIVES: &str = "add_header Cache-Control max-age=3600;
         gzip on;
         gzip_vary on;

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use testkit::{Client, End, Response};
 
-/// What the answer of a cache may have otherwise: fields of the connection, of the framing, of the cache itself.
+/// Fields in which the answer of a cache may differ: fields of the connection, of the framing, of the cache itself.
 const OWN_FIELDS: [&str; 12] = [
     // nginx leaves it out of a 206, and so it is missing from what is put together of those.
     "accept-ranges",
@@ -23,7 +23,7 @@ const OWN_FIELDS: [&str; 12] = [
     "expires",
 ];
 
-/// What a 304 carries (RFC 9110 section 15.4.5) or may carry, whether or not the origin server does.
+/// Fields that a 304 has or may have (RFC 9110 section 15.4.5), whether or not the origin server sends them.
 const FIELDS_OF_304: [&str; 5] = ["cache-control", "content-location", "etag", "vary", "last-modified"];
 
 /// One request on a new connection.
@@ -35,7 +35,7 @@ pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -
         .unwrap_or_else(|error| panic!("{method} {path} {fields:?} at {address}: {error}"))
 }
 
-/// What is different, in words; nothing when the answers mean the same.
+/// Differences in words; none if the answers mean the same.
 /// `fields` are those of the request.
 pub(crate) fn differences(fields: &str, origin: &Response, cached: &Response) -> Vec<String> {
     let mut found = Vec::new();

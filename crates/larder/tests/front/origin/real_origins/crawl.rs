@@ -23,7 +23,7 @@ const CODINGS: [&str; 5] = [
 pub(crate) struct Crawl {
     origin: SocketAddr,
     larder: Larder,
-    /// What is different, with the first request that showed it.
+    /// Differences, with the first request that showed each.
     found: BTreeMap<String, String>,
     asked: usize,
     hits: usize,
@@ -219,7 +219,7 @@ fn ask_http2(address: SocketAddr, method: &str, path: &str, fields: &str) -> Res
     Response { interim, head, body: rest.to_vec(), trailers: Fields::default(), end: End::Complete }
 }
 
-/// What a page links to on its own site.
+/// Links of a page to its own site.
 fn links(page: &Response, path: &str) -> Vec<String> {
     if !page.field("content-type").starts_with("text/html") {
         return Vec::new();

@@ -1,26 +1,26 @@
-//! What may happen to the keys of a store behind the backs of those who share it.
+//! Damage to the keys of a store, unnoticed by the instances that share it.
 
 use std::collections::HashMap;
 
 use testkit::{Random, RespClient};
 
-/// Of which kind a key is.
+/// Kind of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What is stored under a cache key, or beside it.
+    /// Record or segment under a cache key.
     Record,
     Segment,
     /// The log of purges.
     Log,
-    /// What an instance says of itself.
+    /// Record of an instance.
     Member,
-    /// Who shares the store.
+    /// List of instances that share the store.
     List,
 }
 
 pub(crate) const KINDS: [Kind; 5] = [Kind::Record, Kind::Segment, Kind::Log, Kind::Member, Kind::List];
 
-/// What happens to a key.
+/// Damage to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
     Deleted,
@@ -38,7 +38,7 @@ pub(crate) enum Damage {
 pub(crate) const DAMAGES: [Damage; 6] =
     [Damage::Deleted, Damage::Flipped, Damage::Truncated, Damage::Swapped, Damage::SetBack, Damage::Foreign];
 
-/// What lies under each name.
+/// Values by name.
 pub(crate) type Contents = HashMap<Vec<u8>, Vec<u8>>;
 
 pub(crate) fn contents(client: &mut RespClient) -> Contents {
@@ -97,7 +97,7 @@ pub(crate) fn clear(client: &mut RespClient) {
     }
 }
 
-/// What a key has afterwards; nothing: it is gone.
+/// Value of a key afterwards; `None` if it is gone.
 fn damaged(
     damage: Damage,
     value: &[u8],

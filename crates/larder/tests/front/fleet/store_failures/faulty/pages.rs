@@ -65,7 +65,7 @@ impl Pages {
         *version
     }
 
-    /// Asks for a page, and says which version came. Whatever is wrong with the response fails the test.
+    /// Requests a page, and returns its version. A wrong response fails the test.
     #[track_caller]
     pub(crate) fn get(&self, client: &mut Client, path: &str) -> Got {
         self.get_with(client, path, "")

@@ -30,7 +30,7 @@ enum Server {
     Kv(Box<Kv>),
 }
 
-/// What is wrong.
+/// Fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The server is killed, and comes back without data.
@@ -177,7 +177,7 @@ impl Store {
             Fault::Garbage => self.replies.decide(|_| testkit::Fate::Pass),
             Fault::Shifted => {
                 self.replies.decide(|_| testkit::Fate::Pass);
-                // What is out of step on a connection stays so as long as that does.
+                // A connection that is out of step stays so for its lifetime.
                 self.replies.close_connections();
             }
         }
