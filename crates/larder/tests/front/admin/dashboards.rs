@@ -1,8 +1,8 @@
 //! Dashboards, rules and alerts of `deploy/`: a real Prometheus finds data for each query, and each alert fires for its fault.
 
-mod dashboards;
 mod faults;
 mod load;
+mod panels;
 mod prometheus;
 mod world;
 
@@ -10,15 +10,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
-use dashboards::{Query, declared, metrics_in};
 use faults::{FAULTS, Trouble};
+use panels::{Query, declared, metrics_in};
 use prometheus::{Prometheus, deploy};
 use testkit::{run, wait};
 use world::World;
 
 /// Returns all queries of panels, and the names of all recording rules.
 fn queries(prometheus: &Prometheus) -> Vec<Query> {
-    let panels = dashboards::all().into_iter().flat_map(|dashboard| dashboard.queries());
+    let panels = panels::all().into_iter().flat_map(|dashboard| dashboard.queries());
     let recorded = prometheus.rules().into_iter().filter(|rule| rule.firing.is_none());
     let recorded = recorded.map(|rule| Query { place: "a recording rule".to_owned(), text: rule.name });
     panels.chain(recorded).collect()
@@ -94,11 +94,11 @@ fn promtool_takes_configuration_rules_and_their_tests() {
 
 #[test]
 fn dashboards_show_every_metric_and_no_other() {
-    let queried = |dashboard: dashboards::Dashboard| {
+    let queried = |dashboard: panels::Dashboard| {
         let of_panels = dashboard.queries().into_iter().flat_map(|query| metrics_in(&query.text));
         of_panels.chain(dashboard.metrics_of_variables()).collect::<BTreeSet<_>>()
     };
-    let shown: BTreeSet<String> = dashboards::all().into_iter().flat_map(queried).collect();
+    let shown: BTreeSet<String> = panels::all().into_iter().flat_map(queried).collect();
     let declared = declared();
     assert!(declared.len() > 60, "{declared:?}");
     let unknown: Vec<_> = shown.difference(&declared).collect();
@@ -110,7 +110,7 @@ fn dashboards_show_every_metric_and_no_other() {
 #[test]
 fn dashboards_are_whole() {
     let mut uids = BTreeSet::new();
-    for dashboard in dashboards::all() {
+    for dashboard in panels::all() {
         let name = dashboard.name;
         assert!(uids.insert(dashboard.json["uid"].as_str().expect("a uid").to_owned()), "{name}");
         assert!(dashboard.json["schemaVersion"].as_u64() >= Some(38), "{name}: Grafana 10 or newer");

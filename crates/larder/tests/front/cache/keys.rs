@@ -37,7 +37,7 @@ enum Protocol {
 }
 use Protocol::{Http1, Http2};
 
-fn get_all<'a>(larder: &Larder, protocol: Protocol, asks: &[(String, &[&'a str])]) -> Vec<String> {
+fn get_all(larder: &Larder, protocol: Protocol, asks: &[(String, &[&str])]) -> Vec<String> {
     if protocol == Http1 {
         let fields = |lines: &[&str]| lines.iter().map(|line| format!("{line}\r\n")).collect::<String>();
         return asks.iter().map(|(target, lines)| larder.ask("GET", target, &fields(lines)).text()).collect();

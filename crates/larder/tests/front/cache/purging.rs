@@ -86,7 +86,8 @@ fn each_form_takes_what_it_says_and_no_more() {
     let origin = origin("");
     let larder = start(&origin);
     let (shop, port, other) = ("a.example", "a.example:8080", "other.example");
-    let forms: [(&str, &[(&str, &str, bool)]); 9] = [
+    type Purged<'a> = [(&'a str, &'a str, bool)];
+    let forms: [(&str, &Purged<'_>); 9] = [
         (
             r#"{"tags":["x"],"site":"shop"}"#,
             &[(shop, "/1/x", true), (shop, "/1/x+y", true), (shop, "/1/y", false), (other, "/1/x", false)],

@@ -346,7 +346,8 @@ fn personal_responses_are_compressed_where_it_is_said() {
     };
     let (keyed, named) =
         ("request_fields_keyed = [\"Cookie\"]\n", "[[site.rule]]\ncredential_fields = [\"X-User\"]\n");
-    let cases: [(&str, &[(&str, &str, &str)]); 4] = [
+    type Requests = [(&'static str, &'static str, &'static str)];
+    let cases: [(&str, &Requests); 4] = [
         (
             "",
             &[

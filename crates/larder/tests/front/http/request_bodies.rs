@@ -100,7 +100,8 @@ fn short_content_gets_its_length() {
         assert_eq!(found, framing, "{method} {content:?} {version}");
         assert_eq!(received.body, content.as_bytes(), "{method} {version}");
     };
-    let cases: [(&str, &[&str], &str, (&str, &str)); 7] = [
+    type Framing = (&'static str, &'static str);
+    let cases: [(&str, &[&str], &str, Framing); 7] = [
         ("POST", &["hello"], "", ("5", "")),
         ("POST", &["hel", "lo"], "", ("5", "")),
         ("POST", &[], "", ("0", "")),
