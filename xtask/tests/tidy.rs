@@ -350,7 +350,7 @@ fn links_lead_somewhere() {
                 [a](gone.md)\n[b](lexicon.md#no-such)\n[c]: ./gone.svg\n<img src=\"gone.png\">\n[d](#nowhere)\n";
     let lexicon = "## Five verbs\n\n[out](https://example.com/x) `[not](a link)`\n\n```\n[nor](this)\n```\n";
     check(
-        &[("docs/README.md", page), ("docs/reference/lexicon.md", lexicon), ("README.md", "")],
+        &[("docs/README.md", page), ("docs/lexicon.md", lexicon), ("README.md", "")],
         &[
             "docs/README.md:5: links",
             "docs/README.md:6: links",
@@ -376,10 +376,10 @@ fn named_paths_exist() {
     check(
         &[
             ("README.md", page),
-            ("docs/reference/lexicon.md", ""),
+            ("docs/lexicon.md", ""),
             ("docs/guide.md", ""),
             ("config/larder.toml", ""),
-            (CACHING, "//! See `docs/reference/lexicon.md`.\n/// See `docs/gone.md`.\nfn f() {}\n"),
+            (CACHING, "//! See `docs/lexicon.md`.\n/// See `docs/gone.md`.\nfn f() {}\n"),
         ],
         &[
             "README.md:4: links",

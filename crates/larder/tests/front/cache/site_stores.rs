@@ -220,7 +220,7 @@ fn a_server_that_is_gone_is_nothing_to_the_other_store() {
     let admin = world.gateways[0].admin().to_string();
     let told = run(LARDER, ["purge", "--site", "assets", "--admin", &admin]);
     assert_eq!(told.status, 4, "{}", told.stderr);
-    assert!(told.stderr.contains("the store static does not answer"), "{}", told.stderr);
+    assert!(told.stderr.contains("the store static has not taken the purge yet"), "{}", told.stderr);
     wait::until_true("status tells which store is silent", || {
         let told = run(LARDER, ["status", "--admin", &admin]).text();
         let mut stores = told.lines().filter(|line| line.contains("store"));

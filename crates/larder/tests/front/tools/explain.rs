@@ -77,7 +77,7 @@ private | - | A: 1
     \nTo have it stored: if everyone may have this response, have the origin send `public`
 bare | - | A: 1
     detail=no-freshness
-    \nTo have it stored: have the origin send a lifetime, such as `Cache-Control: max-age=60`, or set `ttl_default` in a rule\n
+    \nTo have it stored: have the origin send a lifetime, such as `Cache-Control: max-age=60`, or set `ttl_default` in a rule
 private/known | | Range: bytes=0-0
     pass: forwarded for this client alone: a response for this key could not be stored
     store: not stored, a short while ago: the response says `private`
