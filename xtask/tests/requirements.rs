@@ -55,7 +55,10 @@ fn check_problems(tree: Tree<'_>, expected: &[&str]) {
 fn check_row(tree: Tree<'_>, expected: &str) {
     let page = report(tree).page;
     let row = page.lines().find(|line| line.contains("**current age**")).expect("the row is there");
-    assert_eq!(row, format!("| 4.2.3: Calculating Age | **current age**: It is a \\| sum. | MUST | {expected} |"));
+    assert_eq!(
+        row,
+        format!("| 4.2.3: Calculating Age | **current age**: It is a \\| sum. | MUST | {expected} |")
+    );
 }
 
 #[test]

@@ -143,22 +143,19 @@ impl Fleet {
             return Ok(());
         }
         let (listed, members) = self.read_members().await?;
-        let gone = |id: &InstanceId| *id != self.me && !members.iter().any(|member| member.id == *id);
+        let is_known = |id: &InstanceId| *id == self.me || members.iter().any(|member| member.id == *id);
         // Instances that entered the list after it was read have no record among these.
-        let gone: Vec<InstanceId> = listed.ids.iter().copied().filter(gone).collect();
+        let gone: Vec<_> = listed.ids.iter().filter(|id| !is_known(id)).collect();
         if listed.ids.contains(&self.me) && gone.is_empty() {
             return Ok(());
         }
-        self.change(|ids| {
-            ids.retain(|id| !gone.contains(id));
+        let ids = self.change(|ids| {
+            ids.retain(|id| !gone.contains(&id));
             if !ids.contains(&self.me) && ids.len() < MEMBERS_MAX {
                 ids.push(self.me);
             }
-        })
-        .await?
-        .contains(&self.me)
-        .then_some(())
-        .ok_or(BackingError::Full)
+        });
+        ids.await?.contains(&self.me).then_some(()).ok_or(BackingError::Full)
     }
 
     /// Tells the others that this instance ends, so that nobody waits for it. Its record says so to the instances that have seen it, as
@@ -360,8 +357,7 @@ const INSTANCE: &[u8] = b"i";
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// Long, so that a paused fleet isn't forgotten.
-const LIST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+const LIST_LIFETIME: Duration = Duration::from_secs(24 * 3600); // A paused fleet is not forgotten.
 
 #[cfg(test)]
 mod tests {
@@ -421,12 +417,11 @@ mod tests {
         let server = DoubleServer::new(DoubleLimits::default(), 1);
         let one = joined(&server, 1, 10).await;
         let far = async |number| {
-            let latency = Duration::from_millis(20);
-            let backing = server.connect(Behaviour { latency, ..Behaviour::default() });
-            let id = InstanceId([number; 16]);
-            let fleet = Fleet::new(Arc::new(backing), id, "far", Duration::from_secs(2));
-            fleet.beat(cursor(10)).await.unwrap();
-            fleet.enlist().await.unwrap();
+            let mut far = fleet(&server, number);
+            let slow = Behaviour { latency: Duration::from_millis(20), ..Behaviour::default() };
+            far.backing = Arc::new(server.connect(slow));
+            far.beat(cursor(10)).await.unwrap();
+            far.enlist().await.unwrap();
         };
         tokio::join!(far(2), far(3), far(4));
         assert_eq!(one.list().await.unwrap().ids.len(), 4);
