@@ -157,15 +157,10 @@ impl FleetLog {
 
     /// Writes all purges of the outbox, trying again until `end`. Returns the number of purges that are left.
     pub(crate) async fn flush(&self, end: Instant) -> u64 {
-        while self.pending() > 0 {
-            match tokio::time::timeout_at(end, self.send()).await {
-                Ok(Ok(_)) => {}
-                // An open circuit breaker answers at once.
-                Ok(Err(_)) => tokio::time::sleep_until(end.min(Instant::now() + FLUSH_RETRY_PAUSE)).await,
-                Err(_) => break,
-            }
-            if Instant::now() >= end {
-                break;
+        while self.pending() > 0 && Instant::now() < end {
+            // An open circuit breaker answers at once.
+            if let Ok(Err(_)) = tokio::time::timeout_at(end, self.send()).await {
+                tokio::time::sleep_until(end.min(Instant::now() + FLUSH_RETRY_PAUSE)).await;
             }
         }
         self.pending()

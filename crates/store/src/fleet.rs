@@ -270,7 +270,7 @@ impl Fleet {
             let id = listed.id.unwrap_or_else(|| self.next_list());
             let expected = listed.loaded.as_ref().map_or(Expected::Absent, Expected::Is);
             let bytes = encode_list(id, &ids).into();
-            // The list outlives each of its members.
+            // The list outlives each of its members, so that a paused fleet isn't forgotten.
             let write = Write { bytes, expected, ttl: LIST_LIFETIME.max(2 * self.lifetime()), lease: None };
             match self.backing.put(LIST, write).await? {
                 PutOutcome::Conflict(_) => {}
@@ -357,7 +357,7 @@ const INSTANCE: &[u8] = b"i";
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-const LIST_LIFETIME: Duration = Duration::from_secs(24 * 3600); // A paused fleet is not forgotten.
+const LIST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]
 mod tests {

@@ -121,14 +121,17 @@ impl Publication<'_> {
         replaced: Replaced<'_>,
     ) -> Change<CacheEntry> {
         let Some(entry) = current.filter(|_| rival.date() <= head.date()) else { return Change::Keep };
+        self.expire(entry, |variant| self.is_replaced(&variant.head, head, replaced))
+    }
+
+    /// Makes those variants of an entry stale for which `is_meant` holds.
+    fn expire(&self, entry: &CacheEntry, is_meant: impl Fn(&StoredResponse) -> bool) -> Change<CacheEntry> {
         let now = now();
-        let of_unknown_age = |variant: &StoredResponse| match self.is_replaced(&variant.head, head, replaced)
-        {
+        let stale = |variant: &StoredResponse| match is_meant(variant) {
             true => variant.expired(now),
             false => variant.clone(),
         };
-        let variants = entry.variants().iter().map(of_unknown_age).collect();
-        entry.changed_to(self.job.cache().budget(), variants)
+        entry.changed_to(self.job.cache().budget(), entry.variants().iter().map(stale).collect())
     }
 
     /// Returns whether a response to be stored replaces another.
@@ -291,17 +294,10 @@ impl Publication<'_> {
     fn expire_selected(&self) {
         let request = self.job.request.sent().to_lines();
         let selecting = self.job.rule().selecting(&request);
-        self.update(|current| {
-            let Some(entry) = current else { return Change::Keep };
-            if !entry.variants().iter().any(|variant| variant.head.is_selected_by(selecting)) {
-                return Change::Keep;
-            }
-            let now = now();
-            let stale = |variant: &StoredResponse| match variant.head.is_selected_by(selecting) {
-                true => variant.expired(now),
-                false => variant.clone(),
-            };
-            entry.changed_to(self.job.cache().budget(), entry.variants().iter().map(stale).collect())
+        let is_meant = |variant: &StoredResponse| variant.head.is_selected_by(selecting);
+        self.update(|current| match current.filter(|entry| entry.variants().iter().any(is_meant)) {
+            Some(entry) => self.expire(entry, is_meant),
+            None => Change::Keep,
         });
     }
 

@@ -230,8 +230,8 @@ impl Exchange {
                         break Err(BodyProblem::ClientLeft);
                     }
                 }
-                // On the heap: hardly any client goes, and each stream would need room for this.
-                () = Box::pin(plan.others_wait()), if is_reset => break Err(BodyProblem::ClientLeft),
+                // On the heap, and only once it is polled: hardly any client goes, and each stream would need room for this.
+                () = async { Box::pin(plan.others_wait()).await }, if is_reset => break Err(BodyProblem::ClientLeft),
             }
         };
         waiting.end();
