@@ -235,6 +235,20 @@ fn h2load_and_many_streams() {
     assert_eq!(origin.total(), 1);
 }
 
+/// Content is still on its way when each of these is answered, so its stream is reset; the connection goes on.
+#[test]
+fn refused_uploads_leave_their_connection_open() {
+    let origin = hello();
+    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
+    let config = site + "[site.maintenance]\nenabled = true\n";
+    let larder = Setup::config(LARDER, &config).file("content", "x".repeat(60_000)).start();
+    let content = format!("--data={}", larder.folder().join("content").display());
+    let load = ["--clients=1", "--max-concurrent-streams=20", "--requests=2000", &content, &larder.url("/")];
+    let text = run("h2load", load).succeeded().text();
+    assert!(text.contains("2000 done") && text.contains("0 4xx, 2000 5xx"), "{text}");
+    assert_eq!(origin.total(), 0);
+}
+
 /// A page with its style sheet and its image.
 #[test]
 fn a_browser_loads_a_page() {
