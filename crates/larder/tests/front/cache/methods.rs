@@ -51,7 +51,7 @@ fn a_post_invalidates_though_its_client_over_http_2_has_left() {
         if exchange.request.method() == "POST" {
             at_origin.pass();
         }
-        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "page");
+        exchange.respond("200 OK", "Cache-Control: max-age=3600\r\n", "page");
     });
     let larder = Setup::origin(LARDER, &origin.url()).start();
     let get = |path: &str| {
