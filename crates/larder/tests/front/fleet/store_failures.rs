@@ -108,12 +108,16 @@ fn a_purge_outlives_its_instance_where_the_store_answers_late() {
     let version = pages.change(hot);
     path.set(Faults { stall: Stall::Yes, ..Faults::default() });
     assert!(!purge(&gateways[0], "everything=true").is_complete);
-    let ending = gateways.remove(0);
+    let mut ending = gateways.remove(0);
     ending.signal(Signal::TERM);
     wait::until_true("it begins to end", || ending.stderr().contains("stopping"));
+    let connections = path.connections();
+    wait::until_true("it tries the store again", || {
+        ending.service().assert_runs();
+        path.connections() > connections
+    });
     path.set(Faults::default());
     has(&pages, &gateways[0], hot, version);
-    let mut ending = ending;
     assert!(ending.service().end().success());
     assert!(!ending.stderr().contains("panicked"), "{}", ending.stderr());
 }
