@@ -44,8 +44,8 @@ section! {
     drain_delay = Duration(0..=HOUR_MS).default("0s").kept(),
     /// Time for requests in flight to finish when Larder stops, after `drain_delay`.
     ///
-    /// Stored responses are written to the shared store in that time; Larder stops waiting for a store that accepts nothing for 2 s. Keep
-    /// the sum of this key and `drain_delay` below the time after which your supervisor kills the process.
+    /// Stored responses are written to the shared store in that time; Larder stops waiting for a store that accepts nothing for 2 s, unless
+    /// a purge waits for it. Keep the sum of this key and `drain_delay` below the time after which your supervisor kills the process.
     drain_limit = Duration(0..=HOUR_MS).default("30s").kept(),
     /// Further files with `site` and `origin` tables, such as `["sites.d/*.toml"]`.
     ///
