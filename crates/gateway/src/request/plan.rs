@@ -185,6 +185,11 @@ impl Plan {
         }
     }
 
+    /// Passes on the call for the place of this request, after its forward has ended because others wait: another may have to end too.
+    pub(crate) fn place_given_up(&self) {
+        self.site.upstream.permit_given_up(self.client());
+    }
+
     /// Context before a rule is known.
     pub(crate) fn at(&self) -> SiteContext<'_> {
         let OwnedContext { worker, live, site, .. } = &self.owned;

@@ -422,6 +422,7 @@ impl<S: Stream> Connection<S> {
         pump: &BodyPump,
     ) -> Next {
         let BodyProblem::Refused(problem) = problem else {
+            plan.place_given_up();
             self.worker.recorder.client_error(CLIENT_CLOSED);
             account::record_left(plan, CLIENT_CLOSED, pump.received_bytes());
             return Ok(Persistence::Close);

@@ -291,7 +291,7 @@ impl<S: Stream + 'static> Connection<S> {
                 let content = plan.request().content;
                 let (pump, body) = BodyPump::start(body, content, plan.body_limits(), budget);
                 let resets = Arc::clone(&self.resets);
-                drop(tokio::spawn(Exchange { responder, plan, pump, resets }.run(body)));
+                drop(tokio::spawn(Exchange { responder, plan, pump, resets, is_reset: false }.run(body)));
             }
         }
     }

@@ -37,6 +37,9 @@ use crate::request::respond::{self, Problem};
 use crate::server::{BodyProblem, Wanted, at_once};
 use crate::worker::Worker;
 
+/// Reason of an exchange whose client reset the stream before the response began.
+const CLIENT_RESET: &str = "client-reset";
+
 /// A stream before its response.
 pub(super) struct Responder {
     pub(super) respond: SendResponse<Bytes>,
@@ -65,6 +68,8 @@ pub(super) struct Exchange {
     pub(super) plan: Box<Plan>,
     pub(super) pump: BodyPump,
     pub(super) resets: Arc<Resets>,
+    /// The client has reset the stream before its response began.
+    pub(super) is_reset: bool,
 }
 
 /// A response that is being sent. Accounted for however it ends: the drain limit drops it while it waits.
@@ -167,7 +172,10 @@ impl Exchange {
             Err(BodyProblem::Refused(problem)) => pipeline::refuse_content(&self.plan, &problem),
             Err(BodyProblem::ClientLeft) => return self.left(),
         };
-        self.resets.answered();
+        match self.is_reset {
+            true => self.responder.worker.recorder.client_error(CLIENT_RESET),
+            false => self.resets.answered(),
+        }
         let asked = LoggedRequest::of(&self.plan);
         let wanted = Wanted::by(&asked.request.method);
         let worker = Arc::clone(&self.responder.worker);
@@ -185,9 +193,9 @@ impl Exchange {
 
     /// Records a client that did not wait for its response.
     fn left(&self) {
-        let reason = "client-reset";
-        self.responder.worker.recorder.client_error(reason);
-        account::record_left(&self.plan, reason, self.pump.received_bytes());
+        self.plan.place_given_up();
+        self.responder.worker.recorder.client_error(CLIENT_RESET);
+        account::record_left(&self.plan, CLIENT_RESET, self.pump.received_bytes());
     }
 
     //= RFC 9110 section 10.1.1: Expect
@@ -208,7 +216,6 @@ impl Exchange {
         let reply = pin!(pipeline::finish(&self.plan, body, &interims));
         let mut awaited = Awaited::new(reply, &interims);
         let plan = &self.plan;
-        let mut is_reset = false;
         let wanted = plan.site.config.interim_responses;
         let passes = |interim: &Interim| wanted.passes(interim.status, Version::Http2);
         let answered = loop {
@@ -222,8 +229,8 @@ impl Exchange {
                     Coming::Interim(_) => {}
                     Coming::Reply(reply) => break Ok(*reply),
                 },
-                _ = poll_fn(|context| respond.poll_reset(context)), if !is_reset => {
-                    is_reset = true;
+                _ = poll_fn(|context| respond.poll_reset(context)), if !self.is_reset => {
+                    self.is_reset = true;
                     self.resets.given_up();
                     // The changes of an unsafe request are invalidated when it is answered, so its forward goes on.
                     if plan.facts.method != MethodClass::Unsafe {
@@ -231,11 +238,11 @@ impl Exchange {
                     }
                 }
                 // On the heap, and only once it is polled: hardly any client goes, and each stream would need room for this.
-                () = async { Box::pin(plan.others_wait()).await }, if is_reset => break Err(BodyProblem::ClientLeft),
+                () = async { Box::pin(plan.others_wait()).await }, if self.is_reset => break Err(BodyProblem::ClientLeft),
             }
         };
         waiting.end();
-        if !is_reset && matches!(answered, Err(BodyProblem::ClientLeft)) {
+        if !self.is_reset && matches!(answered, Err(BodyProblem::ClientLeft)) {
             self.resets.given_up();
         }
         answered

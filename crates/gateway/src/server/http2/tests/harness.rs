@@ -359,6 +359,12 @@ impl RawClient {
         self.writes.load(Ordering::Relaxed)
     }
 
+    /// Waits until the server has read what was sent.
+    pub(super) async fn ping(&mut self) {
+        self.send(&[frame(PING, 0, 0, b"has read")]).await;
+        self.until(PING).await.unwrap();
+    }
+
     pub(super) async fn pong(&mut self, ping: &Frame) {
         self.send(&[frame(PING, ACK, 0, &ping.payload)]).await;
     }
@@ -369,9 +375,18 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Encodes a GET without content; HPACK with literals that are not indexed (RFC 7541 section 6.2.2).
 pub(super) fn get_frame(stream: u32, authority: &str, path: &str) -> Vec<u8> {
-    let mut block = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
+    head_frame(2, stream, authority, path)
+}
+
+pub(super) fn post_frame(stream: u32, authority: &str, path: &str) -> Vec<u8> {
+    head_frame(3, stream, authority, path)
+}
+
+/// Encodes a request without content; HPACK with literals that are not indexed (RFC 7541 section 6.2.2). `method` is the index of the
+/// method in the static table (appendix A).
+fn head_frame(method: u8, stream: u32, authority: &str, path: &str) -> Vec<u8> {
+    let mut block = vec![0x80 | method, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
     block.extend_from_slice(path.as_bytes());
     if !authority.is_empty() {
         block.extend_from_slice(&[0x01, u8::try_from(authority.len()).unwrap()]);

@@ -311,26 +311,33 @@ async fn rapid_reset_ends_the_connection() {
     assert!(client.until(HEADERS).await.is_none());
 }
 
-/// CVE-2023-44487 at a slower pace: each request is let through to the origin before it is reset.
+/// CVE-2023-44487 at a slower pace: each request is let through to the origin before it is reset, and an unsafe one is answered there.
 #[tokio::test]
 async fn patient_reset_ends_the_connection() {
-    let origin = Origin::start(&[("/hold", &[Act::Hold])]).await;
-    let limits = ClientLimits { http2_resets_max: 2, http2_streams_max: 2, ..limits() };
-    let worker = worker(origin.address, limits);
-    let mut client = RawClient::connect(&worker).await;
-    for index in 0..5 {
-        client.send(&[get_frame(2 * index + 1, "a.example", &format!("/hold?{index}"))]).await;
-        origin.requests(index as usize + 1).await;
-        client.send(&[reset_frame(2 * index + 1)]).await;
+    let origin = Origin::start(&[("/hold", &[Act::Hold]), ("/later", &[Act::Gate, OK])]).await;
+    for (path, encode) in [("/hold", get_frame as fn(u32, &str, &str) -> Vec<u8>), ("/later", post_frame)] {
+        let limits = ClientLimits { http2_resets_max: 2, http2_streams_max: 2, ..limits() };
+        let worker = worker(origin.address, limits);
+        let mut client = RawClient::connect(&worker).await;
+        let sent_before = origin.request_count();
+        origin.close_gate();
+        for index in 0..5 {
+            client.send(&[encode(2 * index + 1, "a.example", &format!("{path}?{index}"))]).await;
+            origin.requests(sent_before + index as usize + 1).await;
+            client.send(&[reset_frame(2 * index + 1)]).await;
+        }
+        // Read after the resets.
+        client.ping().await;
+        origin.open_gate();
+        let counted = || worker.shared.telemetry.sample().value(Metric::ClientErrorsTotal, &["client-reset"]);
+        while counted() != Some(Number::Whole(5)) {
+            tokio::task::yield_now().await;
+        }
+        client.send(&[get_frame(11, "a.example", "/hold")]).await;
+        let goaway = client.until(GOAWAY).await.unwrap();
+        assert_eq!(goaway_code(&goaway), u32::from(Reason::ENHANCE_YOUR_CALM), "{path}");
+        assert_eq!(origin.request_count(), sent_before + 5);
     }
-    let counted = || worker.shared.telemetry.sample().value(Metric::ClientErrorsTotal, &["client-reset"]);
-    while counted() != Some(Number::Whole(5)) {
-        tokio::task::yield_now().await;
-    }
-    client.send(&[get_frame(11, "a.example", "/hold")]).await;
-    let goaway = client.until(GOAWAY).await.unwrap();
-    assert_eq!(goaway_code(&goaway), u32::from(Reason::ENHANCE_YOUR_CALM));
-    assert_eq!(origin.request_count(), 5);
 }
 
 //= RFC 9113 section 6.8: a graceful shutdown
