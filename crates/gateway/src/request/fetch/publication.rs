@@ -12,7 +12,7 @@ use cache::fill::{CompleteBody, Fill, FillLimits};
 use caching::partial::may_combine;
 use caching::{
     ExchangeTimes, FieldLine, NotStored, ResponseFacts, Storable, Timestamp, VaryUnusable, file_type,
-    may_store,
+    may_store, sharing,
 };
 use http1::ResponseFraming;
 use message::clock::now;
@@ -290,11 +290,14 @@ impl Publication<'_> {
         Some((alone, freshened.storable.map(drop).map_err(Detail::from)))
     }
 
-    /// Makes the stored responses that this request selects stale: the origin has just said that there is nothing any more.
-    fn expire_selected(&self) {
+    /// Makes the stored responses with another status that this request selects stale: the origin has just said that there is nothing
+    /// any more.
+    fn expire_selected(&self, gone: http::StatusCode) {
         let request = self.job.request.sent().to_lines();
         let selecting = self.job.rule().selecting(&request);
-        let is_meant = |variant: &StoredResponse| variant.head.is_selected_by(selecting);
+        let is_meant = |variant: &StoredResponse| {
+            variant.head.facts.status != gone.as_u16() && variant.head.is_selected_by(selecting)
+        };
         self.update(|current| match current.filter(|entry| entry.variants().iter().any(is_meant)) {
             Some(entry) => self.expire(entry, is_meant),
             None => Change::Keep,
@@ -348,11 +351,24 @@ impl Job {
         if !response.status.is_server_error() {
             self.remember_refusal(reason, times.response, None, || leader.in_flight.is_invalidated());
         }
-        let is_of_request = matches!(reason, Detail::Store(reason) if reason.is_of_request());
-        if is_gone(response.status) && !is_of_request {
-            self.publication(&leader).expire_selected();
+        if self.tells_all_of_absence(reason, &response, times) {
+            self.publication(&leader).expire_selected(response.status);
         }
         self.keep_private(response, reason, leader);
+    }
+
+    /// Returns whether the origin has nothing under the URL any more, for all clients: not for this user or for this request alone, as
+    /// an update by HEAD judges too.
+    fn tells_all_of_absence(&self, reason: Detail, response: &OriginResponse, times: ExchangeTimes) -> bool {
+        let is_gone = matches!(response.status, http::StatusCode::NOT_FOUND | http::StatusCode::GONE);
+        let is_of_request = matches!(reason, Detail::Store(reason) if reason.is_of_request());
+        if !is_gone || is_of_request || self.request.has_unkeyed_overrides() {
+            return false;
+        }
+        let rules = &self.rule().caching;
+        let lines = response.fields.to_lines();
+        let facts = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
+        sharing::may_inform(&self.facts, &facts, rules)
     }
 
     /// Notes under the key that responses for it aren't stored, if the reason goes beyond this one and isn't noted already.
@@ -427,11 +443,6 @@ impl Job {
     pub(crate) fn publication<'a>(&'a self, leader: &'a LeaderGuard) -> Publication<'a> {
         Publication { job: self, in_flight: &leader.in_flight }
     }
-}
-
-/// Whether a status says that the origin has nothing under the URL, as an update by HEAD judges it too.
-fn is_gone(status: http::StatusCode) -> bool {
-    matches!(status, http::StatusCode::NOT_FOUND | http::StatusCode::GONE)
 }
 
 /// Returns whether the next response for the key will probably be refused too, for requests in the scope of the reason.

@@ -71,23 +71,35 @@ fn a_post_invalidates_though_its_client_over_http_2_has_left() {
     wait::until_true("the page is invalidated", || !get("/"));
 }
 
-/// The same pages are gone for a reload and for a HEAD.
+/// The same pages are gone for a reload and for a HEAD: not those of which the origin speaks to one user, or of another target.
 #[test]
 fn a_reload_that_finds_nothing_makes_the_stored_page_stale() {
-    for (status, is_used) in [("404 Not Found", false), ("410 Gone", false), ("403 Forbidden", true)] {
+    const RELOAD: &str = "Cache-Control: no-cache\r\n";
+    const USER: &str = "Cache-Control: no-cache\r\nAuthorization: Bearer a\r\n";
+    const OTHER_TARGET: &str = "Cache-Control: no-cache\r\nX-Original-URL: /other\r\n";
+    let cases = [
+        ("404 Not Found", RELOAD, "no-cache", false),
+        ("410 Gone", RELOAD, "no-cache", false),
+        ("403 Forbidden", RELOAD, "no-cache", true),
+        ("404 Not Found", USER, "private", true),
+        ("404 Not Found", USER, "no-store", true),
+        ("404 Not Found", USER, "public, no-cache", false),
+        ("404 Not Found", OTHER_TARGET, "no-store", true),
+    ];
+    for (status, fields, later, is_used) in cases {
         let origin = ScriptedOrigin::start(move |exchange| {
             let (status, directive) = match exchange.request.earlier {
                 0 => ("200 OK", "max-age=60"),
-                _ => (status, "no-cache"),
+                _ => (status, later),
             };
             exchange.respond(status, &format!("Cache-Control: {directive}\r\n"), "page");
         });
-        let larder = Setup::origin(LARDER, &origin.url()).start();
+        let larder = with("@site@[[site.rule]]\noverride_fields = \"forward\"\n", &origin);
         larder.get("/");
-        let reload = larder.ask("GET", "/", "Cache-Control: no-cache\r\n");
+        let reload = larder.ask("GET", "/", fields);
         assert_eq!(reload.status().to_string(), status[..3]);
         let after = larder.get("/");
-        assert_eq!(after.is_hit(), is_used, "{status}: {}", after.cache_status());
+        assert_eq!(after.is_hit(), is_used, "{status} {fields:?} {later}: {}", after.cache_status());
     }
 }
 
