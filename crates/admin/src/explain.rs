@@ -1,5 +1,6 @@
 //! The parameters of an explanation, from a JSON body.
 
+use caching::hop_by_hop;
 use gateway::Question;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Uri};
@@ -32,18 +33,8 @@ pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<Question, Refusal
     sent.parse().map_err(|reason| Refusal::RequestInvalid { reason })
 }
 
-/// Fields about a connection or the framing of a message. A question has neither.
-const OF_CONNECTIONS: [&str; 9] = [
-    "connection",
-    "content-length",
-    "expect",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+/// Fields about the content of a message, which a question doesn't have.
+const OF_CONTENT: [&str; 3] = ["content-length", "expect", "trailer"];
 
 impl Sent {
     /// Fails for parts that a request can't have.
@@ -54,7 +45,7 @@ impl Sent {
         let mut fields = HeaderMap::new();
         for (name, value) in &self.fields {
             let name: HeaderName = name.parse().map_err(|_| format!("{name:?} isn't a field name"))?;
-            if OF_CONNECTIONS.contains(&name.as_str()) {
+            if hop_by_hop::is_connection_specific(name.as_str()) || OF_CONTENT.contains(&name.as_str()) {
                 return Err(format!("{name} can't be explained: only a request on a connection has it"));
             }
             if name == "host" {
@@ -101,6 +92,7 @@ mod tests {
         check(None, r#"{"url":"http://h/","fields":[["a b","c"]]}"#, Err("\"a b\" isn't a field name"));
         check(None, r#"{"url":"http://h/","fields":[["a","\n"]]}"#, Err("isn't a value of a"));
         check(None, r#"{"url":"http://h/","fields":[["Upgrade","a"]]}"#, Err("upgrade can't be explained"));
+        check(None, r#"{"url":"http://h/","fields":[["Expect","a"]]}"#, Err("expect can't be explained"));
         check(None, r#"{"url":"http://h/","fields":[["Host","a"]]}"#, Err("host can't be set"));
         check(None, r#"["http://h/"]"#, Err("expected a JSON object"));
     }

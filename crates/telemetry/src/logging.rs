@@ -122,9 +122,9 @@ const QUIET: &str = "h2=error";
 fn parse(levels: &str) -> Result<EnvFilter, LoggingError> {
     let builder = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     let all = match levels {
-        "" => format!("info,{QUIET}"),
-        named if named.contains("h2=") => named.to_owned(),
-        others => format!("{others},{QUIET}"),
+        "" => format!("{QUIET},info"),
+        // A directive for the same target replaces the one before.
+        named => format!("{QUIET},{named}"),
     };
     builder.parse(all).map_err(|error| LoggingError::LevelsUnreadable {
         levels: levels.to_owned(),
