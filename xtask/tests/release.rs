@@ -85,10 +85,10 @@ fn the_server_has_nothing_of_what_measures_it() {
         components.filter_map(|component| component["name"].as_str().map(str::to_owned)).collect()
     };
     let (server, bench) = (names("larder"), names("larder-bench"));
-    for measuring in ["bench", "hdrhistogram", "maud", "plotters", "schemars"] {
+    for measuring in ["larder-bench-core", "hdrhistogram", "maud", "plotters", "schemars"] {
         assert!(bench.contains(measuring) && !server.contains(measuring), "{measuring}");
     }
-    for serving in ["engine", "gateway", "kv", "store"] {
+    for serving in ["larder-engine", "larder-gateway", "larder-kv", "larder-store"] {
         assert!(server.contains(serving) && !bench.contains(serving), "{serving}");
     }
 }
@@ -102,7 +102,7 @@ fn the_list_of_components_is_that_of_the_binary() {
     assert_eq!(text(&bill["metadata"]["component"], "version"), "9.9.9");
     let components = bill["components"].as_array().expect("a list");
     let names: BTreeSet<_> = components.iter().map(|component| text(component, "name")).collect();
-    for linked in ["gateway", "kv", "tokio", "rustls", "h2", "tikv-jemallocator"] {
+    for linked in ["larder-gateway", "larder-kv", "tokio", "rustls", "h2", "tikv-jemallocator"] {
         assert!(names.contains(linked), "{linked} is linked");
     }
     for other in ["larder", "testkit", "proptest", "xtask", "winapi", "cc"] {

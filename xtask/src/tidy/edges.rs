@@ -1,7 +1,7 @@
 //! Allowed dependencies between Larder's crates.
 //!
-//! The table is the architecture: a new row or entry is a commit of its own, with its reason. Crates may be in the
-//! table before they are in the tree.
+//! The table is the architecture: a new row or entry is a separate commit, with its reason. A crate may be in the
+//! table before it is in the tree.
 
 use std::path::Path;
 
@@ -11,36 +11,8 @@ use cargo_metadata::{Dependency, DependencyKind, MetadataCommand, Package};
 use super::problem::Problem;
 use super::purity::{IMPURE_DEPENDENCIES, PURE_CRATES};
 
-/// Every crate of the workspace, as in the table.
-pub(super) const OUR_CRATES: [&str; 24] = [
-    "breaker",
-    "caching",
-    "http1",
-    "resp",
-    "engine",
-    "telemetry",
-    "terminal",
-    "option-table",
-    "otlp",
-    "store",
-    "larder-message",
-    "larder-origin",
-    "larder-cache",
-    "larder-fleet",
-    "gateway",
-    "kv",
-    "admin",
-    "bench",
-    "mock-origin",
-    "larder",
-    "larder-bench",
-    "testkit",
-    "compare",
-    "xtask",
-];
-
-/// The crates that each crate may use.
-const ALLOWED_EDGES: [(&str, &[&str]); 24] = [
+/// Every crate of the workspace by the name of its folder, with the crates that it may use.
+pub(super) const ALLOWED_EDGES: [(&str, &[&str]); 24] = [
     ("breaker", &[]),
     ("caching", &[]),
     ("http1", &[]),
@@ -51,23 +23,13 @@ const ALLOWED_EDGES: [(&str, &[&str]); 24] = [
     ("option-table", &[]),
     ("otlp", &["telemetry"]),
     ("store", &["breaker", "telemetry"]),
-    ("larder-message", &["caching", "http1", "store", "telemetry"]),
-    ("larder-origin", &["breaker", "caching", "http1", "larder-message", "store", "telemetry"]),
-    ("larder-cache", &["caching", "http1", "larder-message", "larder-origin", "store", "telemetry"]),
-    ("larder-fleet", &["caching", "larder-cache", "larder-message", "store", "telemetry"]),
+    ("message", &["caching", "http1", "store", "telemetry"]),
+    ("origin", &["breaker", "caching", "http1", "message", "store", "telemetry"]),
+    ("cache", &["caching", "http1", "message", "origin", "store", "telemetry"]),
+    ("fleet", &["caching", "cache", "message", "store", "telemetry"]),
     (
         "gateway",
-        &[
-            "caching",
-            "http1",
-            "larder-cache",
-            "larder-fleet",
-            "larder-message",
-            "larder-origin",
-            "option-table",
-            "store",
-            "telemetry",
-        ],
+        &["caching", "http1", "cache", "fleet", "message", "origin", "option-table", "store", "telemetry"],
     ),
     ("kv", &["resp", "engine", "telemetry"]),
     ("admin", &["caching", "gateway", "kv", "store", "telemetry"]),
@@ -84,10 +46,10 @@ const ALLOWED_EDGES: [(&str, &[&str]); 24] = [
             "terminal",
             "option-table",
             "breaker",
-            "larder-cache",
-            "larder-fleet",
-            "larder-message",
-            "larder-origin",
+            "cache",
+            "fleet",
+            "message",
+            "origin",
             "store",
             "gateway",
             "kv",
@@ -114,7 +76,7 @@ pub(super) fn check(root: &Path) -> anyhow::Result<Vec<Problem>> {
 
 fn check_package(root: &Path, package: &Package) -> Vec<Problem> {
     let manifest = Manifest::read(root, package);
-    let name = package.name.as_str();
+    let name = package.manifest_path.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
     let Some((_, allowed)) = ALLOWED_EDGES.iter().find(|(known, _)| *known == name) else {
         let what = format!("`{name}` is not in the table of crates");
         return vec![manifest.problem("name", what, "add it to the table first, with its edges".to_owned())];
@@ -129,19 +91,19 @@ fn check_dependency(
     allowed: &[&str],
     dependency: &Dependency,
 ) -> Option<Problem> {
-    let used = dependency.name.as_str();
-    if OUR_CRATES.contains(&used) {
+    if let Some(used) = dependency.path.as_ref().and_then(|folder| folder.file_name()) {
         let for_tests = dependency.kind == DependencyKind::Development && used == "testkit";
         let is_allowed = for_tests || allowed.contains(&used);
         let what = format!("`{name}` may not use `{used}`");
         return (!is_allowed).then(|| manifest.problem(used, what, allowed_sentence(allowed)));
     }
+    let used = dependency.name.as_str();
     let is_impure = PURE_CRATES.contains(&name)
         && dependency.kind != DependencyKind::Development
         && IMPURE_DEPENDENCIES.contains(&used);
     is_impure.then(|| {
         let what = format!("the pure crate `{name}` depends on `{used}`");
-        manifest.problem(used, what, "a pure crate has no clock, socket or chance".to_owned())
+        manifest.problem(used, what, "a pure crate has no clock, socket or randomness".to_owned())
     })
 }
 
@@ -161,7 +123,7 @@ struct Manifest {
 impl Manifest {
     fn read(root: &Path, package: &Package) -> Self {
         let full = package.manifest_path.as_std_path();
-        // Cargo returns the real path; the root may have been given through a link.
+        // Cargo returns the real path; the given root may contain a link.
         let real_root = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let path = full.strip_prefix(&real_root).or_else(|_| full.strip_prefix(root)).unwrap_or(full);
         let text = std::fs::read_to_string(full).unwrap_or_default();

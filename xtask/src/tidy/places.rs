@@ -1,6 +1,6 @@
 //! Rules about the places of code: `unsafe`, and library crates in the tests of the binary.
 
-use super::edges::OUR_CRATES;
+use super::edges::ALLOWED_EDGES;
 use super::paths::named_paths;
 use super::problem::Problem;
 use super::source::Source;
@@ -46,7 +46,7 @@ fn unexplained(source: &Source, line: usize) -> Problem {
     source.problem(line, "unsafe", "`unsafe` without a reason".to_owned(), "write `// SAFETY: ...` above it")
 }
 
-/// The gateway accesses its cache through the façade only, so that there can be further tiers below it.
+/// The gateway accesses its cache only through the façade, so that further tiers can be added below it.
 fn tiers(source: &Source) -> Vec<Problem> {
     let is_gateway = source.path.starts_with("crates/gateway/src/");
     if !is_gateway {
@@ -56,7 +56,7 @@ fn tiers(source: &Source) -> Vec<Problem> {
     let tier = ["store".to_owned(), "Memory".to_owned()];
     let used = paths.iter().filter(|path| path.words.starts_with(&tier));
     used.map(|path| {
-        source.problem(path.line, "tiers", "`store::Memory` beside the façade".to_owned(), "`cache::Cache`")
+        source.problem(path.line, "tiers", "`store::Memory` without the façade".to_owned(), "`cache::Cache`")
     })
     .collect()
 }
@@ -64,18 +64,19 @@ fn tiers(source: &Source) -> Vec<Problem> {
 /// Tests of binaries.
 const BINARY_TESTS: [&str; 2] = ["crates/larder/tests/", "crates/larder-bench/tests/"];
 
-/// Clients of a server that the binary is: to them it is as to any other client. (The second is the contract that the
-/// first keeps.)
+/// Clients of a server that the binary can be: the binary treats them like any other client. (The second is the
+/// contract that the first implements.)
 const CLIENTS: [(&str, &str); 2] = [("store", "remote"), ("store", "backing")];
 
-/// A test of the binary may only act as a user can.
+/// Tests of a binary may do only what a user can.
 fn binary_tests(source: &Source) -> Vec<Problem> {
     if !BINARY_TESTS.iter().any(|folder| source.path.starts_with(folder)) {
         return Vec::new();
     }
-    // Packages with common names have a prefix that their libraries lack.
-    let libraries = OUR_CRATES.map(|package| package.strip_prefix("larder-").unwrap_or(package));
-    let is_library = |name: &str| name != "testkit" && libraries.contains(&name.replace('_', "-").as_str());
+    let is_library = |name: &str| {
+        let name = name.replace('_', "-");
+        name != "testkit" && ALLOWED_EDGES.iter().any(|(library, _)| *library == name)
+    };
     let is_client = |words: &[String]| {
         let mut words = words.iter().map(String::as_str);
         CLIENTS.contains(&(words.next().unwrap_or_default(), words.next().unwrap_or_default()))
