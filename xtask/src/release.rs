@@ -25,12 +25,12 @@ use binary::{PROGRAMS, Release};
 /// Options of a release.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// A server that is already built, for example one that has been tested, with the other programs beside it. Without
-    /// it, all programs are built.
+    /// A server that is already built, for example a tested one, with the other programs in the same folder. If absent,
+    /// all programs are built.
     pub binary: Option<PathBuf>,
-    /// The profile for the build of the server; without it, one is made by training.
+    /// The profile for the build of the server. If absent, training makes one.
     pub profile: Option<PathBuf>,
-    /// The version of the packages: that of the binary, optionally with a suffix.
+    /// The version of the packages: the binary's version, optionally with a suffix.
     pub version: Option<String>,
     /// Folder of the artefacts; by default `release` in the target folder.
     pub out: Option<PathBuf>,
@@ -51,11 +51,11 @@ impl Options {
                 "--profile" => options.profile = Some(PathBuf::from(value)),
                 "--version" => options.version = Some((*value).to_owned()),
                 "--out" => options.out = Some(PathBuf::from(value)),
-                name => anyhow::bail!("{name} is none of --binary, --profile, --version, --out"),
+                name => anyhow::bail!("{name} is unknown: use --binary, --profile, --version or --out"),
             }
         }
         let is_clear = options.binary.is_none() || options.profile.is_none();
-        anyhow::ensure!(is_clear, "`--profile` is for a build, and `--binary` has been built");
+        anyhow::ensure!(is_clear, "`--profile` has no effect on a built `--binary`: leave one of them out");
         Ok(options)
     }
 }
@@ -64,7 +64,8 @@ impl Options {
 ///
 /// # Errors
 ///
-/// Returns an error if the release doesn't build, a tool is missing, or a tag names another version than the package.
+/// Returns an error if the release doesn't build, a tool is missing, or the version of a tag differs from the
+/// package's.
 pub fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<String>> {
     let metadata =
         MetadataCommand::new().current_dir(root).no_deps().exec().context("cargo metadata failed")?;
@@ -87,6 +88,9 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<String>> {
     for program in PROGRAMS {
         files.push(bill(root, program, &release, &out)?);
     }
+    let schema = format!("larder-{}-config.schema.json", release.version);
+    fs::copy(installation.join(stage::SCHEMA), out.join(&schema))?;
+    files.push(schema);
     if let Some(profile) = profile {
         let name = format!("larder-{}-{}.profdata", release.version, release.target);
         fs::copy(&profile, out.join(&name)).with_context(|| format!("cannot copy {}", profile.display()))?;

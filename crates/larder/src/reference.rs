@@ -12,10 +12,11 @@ use terminal::output;
 
 use crate::config;
 
-/// Writes every page into `directory`, which is created if it doesn't exist.
+/// Writes every page, and the schema of the configuration, into `directory`, which is created if it doesn't exist.
 pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    for (name, text) in pages() {
+    let schema = ("config.schema.json", config::reference::json_schema());
+    for (name, text) in pages().into_iter().chain([schema]) {
         let path = directory.join(name);
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
         output::result(&path.display().to_string());
@@ -23,10 +24,9 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pages() -> [(&'static str, String); 7] {
+fn pages() -> [(&'static str, String); 6] {
     [
         ("config.md", config::reference::markdown()),
-        ("config.schema.json", config::reference::json_schema()),
         ("limits.md", config::reference::limits_markdown()),
         ("metrics.md", telemetry::metrics_markdown()),
         ("admin-api.md", admin::admin_markdown()),
@@ -72,8 +72,8 @@ const CACHE_STATUS_PREFACE: &str = "# Cache-Status
 
 Generated from the codes in `crates/caching` and `crates/message`; do not edit.
 
-A response carries a `Cache-Status` line (RFC 9211) that says what this cache did. Only the responses to requests whose head could not be read
-or was too much (400, 408, 414, 431, 501) have none; their code is in the access log and in a metric ([below](#detail-what-is-wrong-with-the-request)). Neither has
+A response carries a `Cache-Status` line (RFC 9211) that shows what this cache did. Only responses to requests with an unreadable or
+oversized head (400, 408, 414, 431, 501) have none; their code is in the access log and in a metric ([below](#detail-what-is-wrong-with-the-request)). Neither has
 a 431 over HTTP/2 for a header section far above the limit: the connection answers it before there is a request.
 
 ```text
@@ -82,14 +82,14 @@ cache-status: larder; fwd=uri-miss; fwd-status=200; stored; ttl=59
 cache-status: larder; fwd=stale; fwd-status=304; stored; ttl=59
 ```
 
-Field names are in lower case, over HTTP/1.1 too: `grep -i cache-status` finds them. The name is `server_name` of the configuration. `fwd-status` is on every answer
-that an origin gave. `ttl` counts the whole seconds until the response is stale, and is negative
+Field names are in lower case, over HTTP/1.1 too: `grep -i cache-status` finds them. The name is `server_name` of the configuration. `fwd-status` is on every response
+for which the origin answered. `ttl` counts the whole seconds until the response is stale, and is negative
 once it is: right after `max-age=60` it is 59, and `stored; ttl=-1` is a response with a validator (`ETag`) and no lifetime, which is validated before
-each use. `stored` says that the response is stored, or will be once its body has arrived: the field is sent before the
-body, so one that breaks off afterwards is not stored as a whole although it says so, and its client sees that it broke off. In the same way a body
+each use. `stored` means that the response is stored, or will be once its body has arrived. The field is sent before the
+body, so a response that breaks off afterwards has `stored` but isn't stored as a whole; its client sees that it broke off. In the same way, a body
 without `Content-Length` that turns out to be too large while it arrives (`object-too-large`), and one for which other bodies in progress leave no memory
-(`memory-full`), may say `stored`; `larder_not_stored_total` counts it.
-`collapsed` says that the request shared the forward of another one. `detail` is one of the codes below;
+(`memory-full`), may have `stored`; `larder_not_stored_total` counts it.
+`collapsed` means that the request shared the forward of another one. `detail` is one of the codes below;
 they are stable, and the label `reason` of `larder_not_stored_total` uses them too.
 ";
 
@@ -103,26 +103,26 @@ In the label `reason` of `larder_client_errors_total` and in the access log: the
 ";
 
 const CLIENT_ERRORS: &str = "
-The label has these values too. Where no status is named, the client gets no response:
+The label has these values too. If no status is named, the client gets no response:
 
 | code | meaning |
 |---|---|
 | `client-closed` | the client left before its response began, or before its request body was complete: status 499 in the [access log](access-log.md) |
 | `client-reset` | HTTP/2: the same; the client reset the stream, or the connection broke |
 | `head-timeout`, `request-body-timeout`, `request-body-too-large` | [as above](#detail-why-the-gateway-answered-itself) (408, 413) |
-| `http2-flood` | HTTP/2: too many streams were reset (`http2_resets_max`), or frames came that only an attack sends; the connection is closed |
-| `http2-malformed` | HTTP/2: frames or a header section that are against the protocol. The connection is closed, and the access log has a line with status 400 that was not sent. Where an error is one of a single request (an upper-case field name, a missing pseudo-header field), the stream is reset with `PROTOCOL_ERROR`, and neither counted nor logged: the HTTP/2 library tells nobody |
-| `memory-share` | the client took nothing of its response, and others needed the memory that the response kept in use (`client_share_percent`): the response broke off |
+| `http2-flood` | HTTP/2: too many streams were reset (`http2_resets_max`), or frames arrived that only an attack sends; the connection is closed |
+| `http2-malformed` | HTTP/2: frames or a header section that violate the protocol. The connection is closed, and the access log has a line with status 400 that was not sent. If an error concerns only one request (an upper-case field name, a missing pseudo-header field), the stream is reset with `PROTOCOL_ERROR`, but the error is neither counted nor logged, because the HTTP/2 library doesn't report it |
+| `memory-share` | the client read nothing of its response, and others needed the memory that the response occupied (`client_share_percent`): the response was cut off |
 | `plain-http` | HTTP on an address for TLS (400) |
 | `preface-timeout` | HTTP/2: the connection preface did not arrive within `head_read_timeout` |
 | `tunnel-idle` | no byte went through a tunnel for `tunnel_idle_timeout` |
-| `write-timeout` | the client took nothing of its response for `write_timeout`, took it too slowly (`write_rate_min`), or held up other clients that read the same response |
+| `write-timeout` | the client read nothing of its response for `write_timeout`, read it too slowly (`write_rate_min`), or held up other clients that read the same response |
 ";
 
 const CACHE_STATUS_CLOSING: &str = "
 ## `detail`: why the origin gave no response
 
-Error types of RFC 9209 where one fits; the label `reason` of `larder_origin_errors_total` uses the same words:
+Error types of RFC 9209 if one fits; the label `reason` of `larder_origin_errors_total` uses the same words:
 ";
 
 #[cfg(test)]

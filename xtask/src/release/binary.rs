@@ -31,7 +31,7 @@ pub(super) struct Release {
     pub(super) made_at: String,
 }
 
-/// Copies a server and the programs beside it to `work`.
+/// Copies a server and the programs in the same folder to `work`.
 pub(super) fn prepare(
     root: &Path,
     server: &Path,
@@ -44,7 +44,7 @@ pub(super) fn prepare(
         ensure!(beside.is_file(), "there is no {}: build {program} too", beside.display());
         ensure!(
             described(&beside)? == build,
-            "{} and {program} beside it are of different builds",
+            "{} and {program} in the same folder are from different builds",
             server.display()
         );
     }
@@ -54,7 +54,7 @@ pub(super) fn prepare(
     };
     let binaries = PROGRAMS.map(|program| work.join(program));
     for (program, binary) in PROGRAMS.iter().zip(&binaries) {
-        // Debug information is left out: it is nine tenths of the file.
+        // Without debug information, which is nine tenths of the file.
         execute(Command::new("strip").arg("-o").arg(binary).arg(server.with_file_name(program)))?;
     }
     let made_at = output(Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]))?;
@@ -64,7 +64,7 @@ pub(super) fn prepare(
 fn described(binary: &Path) -> anyhow::Result<Build> {
     let told = output(Command::new(binary).args(["version", "--json"]))?;
     serde_json::from_str(&told)
-        .with_context(|| format!("`{} version --json` says something else", binary.display()))
+        .with_context(|| format!("`{} version --json` has an unexpected output", binary.display()))
 }
 
 /// Returns the requested version if it belongs to this binary: its own, or its own with a package suffix (`0.1.0-1`,
@@ -82,8 +82,8 @@ fn labelled(version: &str, build: &Build, binary: &Path) -> anyhow::Result<Strin
     Ok(version.to_owned())
 }
 
-/// Returns the version of the binary if its commit has a tag. Otherwise returns a pre-release version, which the next
-/// release is newer than.
+/// Returns the version of the binary if its commit has a tag. Otherwise returns a pre-release version, which is older
+/// than the next release.
 fn version(root: &Path, build: &Build) -> anyhow::Result<String> {
     let git = |arguments: &[&str]| output(Command::new("git").current_dir(root).args(arguments));
     let describe = ["describe", "--tags", "--exact-match", "--match", "v[0-9]*", "HEAD"];
@@ -93,7 +93,7 @@ fn version(root: &Path, build: &Build) -> anyhow::Result<String> {
         let package = package_version(root)?;
         ensure!(
             tagged == package,
-            "the tag says {tagged}, and Cargo.toml {package}: archives of the source would have the latter"
+            "the tag says {tagged}, and Cargo.toml {package}: source archives have the version in Cargo.toml"
         );
         return Ok(build.version.clone());
     }

@@ -58,7 +58,7 @@ impl Facts<'_> {
         format!(
             "Package: larder\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: Larder <maintainers@larder.invalid>\n\
              Installed-Size: {size_kib}\nDepends: libc6 (>= {libc}), libgcc-s1, passwd\nRecommends: ca-certificates\n\
-             Section: web\nPriority: optional\nDescription: shared HTTP cache, and cache server for Redis clients\n{DESCRIPTION}"
+             Section: web\nPriority: optional\nDescription: shared HTTP cache, and Redis-compatible cache server\n{DESCRIPTION}"
         )
     }
 }
@@ -66,7 +66,7 @@ impl Facts<'_> {
 const DESCRIPTION: &str = " larder serve stands in front of origin servers and answers from memory where\n \
                            RFC 9111 allows it. larder kv keeps strings in memory for clients that speak\n \
                            the Redis protocol; both have units for systemd. larder-bench puts load on\n \
-                           servers and reports what came of it.\n";
+                           servers and reports the results.\n";
 
 /// Returns Debian's name for the architecture of a target.
 fn architecture(target: &str) -> anyhow::Result<&'static str> {
@@ -85,7 +85,7 @@ fn newest_libc(programs: &[PathBuf]) -> anyhow::Result<String> {
     Ok(newest.iter().map(ToString::to_string).collect::<Vec<_>>().join("."))
 }
 
-/// Returns the newest version that a program needs, from the version names in it.
+/// Returns the newest version that a program needs, according to the version names in it.
 fn libc_of(program: &[u8]) -> anyhow::Result<Vec<u32>> {
     let wanted = program.windows(LIBC.len()).enumerate().filter(|(_, window)| *window == LIBC);
     let versions = wanted.filter_map(|(at, _)| {
@@ -97,7 +97,7 @@ fn libc_of(program: &[u8]) -> anyhow::Result<Vec<u32>> {
             .collect();
         numbers
     });
-    versions.max().context("the program wants no C library")
+    versions.max().context("the program needs no C library")
 }
 
 const LIBC: &[u8] = b"GLIBC_";

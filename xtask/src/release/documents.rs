@@ -10,7 +10,7 @@ use crate::tool::output;
 /// Destinations of the repository's files in the release, by path in the repository.
 pub(super) type Places = BTreeMap<String, String>;
 
-/// Folders of which all files in git are included.
+/// Folders whose files in git are all included.
 const FOLDERS: [(&str, &str); 6] = [
     ("config/", "usr/share/doc/larder/examples/"),
     ("deploy/grafana/", "usr/share/larder/grafana/"),
@@ -31,8 +31,8 @@ pub(super) fn places(root: &Path, files: &[(&str, &str)]) -> anyhow::Result<Plac
     Ok(places)
 }
 
-/// Returns a page for the release. A link to a file of the release leads to its destination; for other files only the
-/// text stays.
+/// Returns a page for the release. A link to a file of the release leads to its destination; a link to any other file
+/// is replaced by its text.
 pub(super) fn relinked(page: &str, text: &str, places: &Places) -> String {
     let mut written = String::with_capacity(text.len());
     for (index, part) in text.split("```").enumerate() {
@@ -82,7 +82,7 @@ fn unlink(written: &mut String) {
     }
 }
 
-/// Returns the relative path of a file from the folder of another one.
+/// Returns the relative path of a file from the folder of another file.
 fn relative(from: &str, to: &str) -> String {
     let (from, to): (Vec<_>, Vec<_>) = (from.split('/').collect(), to.split('/').collect());
     let common = from.iter().zip(&to).take_while(|(one, other)| one == other).count();

@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Node, Package, PackageId};
 use serde_json::{Value, json};
 
-/// Returns the components of the package `program`'s binary for `target`. Features are those of the whole workspace
-/// together, so the list may include a crate that only a tool of the repository has, but omits none.
+/// Returns the components of the binary of package `program` for `target`. Features are those of the whole
+/// workspace together, so the list may include a crate that only a tool of the repository uses, but omits none.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ fn checksums(root: &Path) -> anyhow::Result<BTreeMap<(String, String), String>> 
 
 fn library(package: &Package, checksums: &BTreeMap<(String, String), String>) -> Value {
     let mut library = component(package, "library");
-    // Packages of the workspace come from no registry, which may have others of the same name.
+    // Packages of the workspace don't come from a registry, which may have unrelated packages of the same name.
     if package.source.is_some() {
         library["purl"] = reference(package).into();
     }
@@ -100,7 +100,7 @@ fn component(package: &Package, kind: &str) -> Value {
         "version": package.version.to_string(),
     });
     if let Some(license) = &package.license {
-        // The older syntax separates alternatives by a slash.
+        // The older syntax separates alternatives with a slash.
         let choices: Vec<_> = license.split('/').map(str::trim).collect();
         component["licenses"] = json!([{ "expression": choices.join(" OR ") }]);
     }

@@ -1,4 +1,4 @@
-//! An installation in a folder, with its layout below `/`: the common part of the archive and the package.
+//! An installation in a folder, laid out as below `/`: the common part of the archive and the package.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -39,6 +39,9 @@ pub(super) fn lay_out(root: &Path, binaries: &[PathBuf], installation: &Path) ->
     for (program, binary) in PROGRAMS.iter().zip(binaries) {
         lay_out_program(program, binary, installation)?;
     }
+    let reference = installation.with_file_name("reference");
+    execute(Command::new(&binaries[0]).args(["reference", "--out"]).arg(&reference))?;
+    put(&reference.join("config.schema.json"), &installation.join(SCHEMA), 0o644)?;
     let places = documents::places(root, &FILES)?;
     for (from, to) in &places {
         let (file, place) = (root.join(from), installation.join(to));
@@ -51,7 +54,7 @@ pub(super) fn lay_out(root: &Path, binaries: &[PathBuf], installation: &Path) ->
     pages.into_iter().try_for_each(|page| execute(Command::new("gzip").args(["-n", "-9"]).arg(page?.path())))
 }
 
-/// A binary writes its own manual pages and completions.
+/// Lays out a binary, and the manual pages and completions that it writes itself.
 fn lay_out_program(program: &str, binary: &Path, installation: &Path) -> anyhow::Result<()> {
     put(binary, &installation.join("usr/bin").join(program), 0o755)?;
     execute(Command::new(binary).args(["manual", "--out"]).arg(installation.join(MANUAL)))?;
@@ -61,6 +64,9 @@ fn lay_out_program(program: &str, binary: &Path, installation: &Path) -> anyhow:
     }
     Ok(())
 }
+
+/// JSON schema of the configuration, for editors.
+pub(super) const SCHEMA: &str = "usr/share/larder/config.schema.json";
 
 const MANUAL: &str = "usr/share/man/man1";
 

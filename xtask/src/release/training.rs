@@ -1,4 +1,5 @@
-//! Training of a release's server: a profile of how often its code runs under load, by which the compiler lays it out.
+//! Training of a release's server: makes a profile of how often its code runs under load, which the compiler uses to
+//! lay out the code.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
@@ -11,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use super::stage::empty;
 use crate::tool::{execute, output};
 
-/// Loads of the comparison whose code a server runs for each request, and the seconds of each.
+/// Loads of the comparison that exercise the code of each request, after the seconds for each load.
 const LOADS: [(&str, &[&str]); 2] = [
     (
         "2",
@@ -34,12 +35,12 @@ const LOADS: [(&str, &[&str]); 2] = [
     ("1", &["kv-get", "kv-set", "kv-values"]),
 ];
 
-/// Two seconds of hits make more calls. A server that can't write its counts, or is killed first, leaves none, or only
-/// those of its start.
+/// Minimum number of calls of the most frequent function: two seconds of hits make more. A server that can't write its
+/// counts, or is killed before, leaves none, or only those of its start.
 const CALLS_MIN: u64 = 100_000;
 
-/// Builds all programs into one folder; returns the server, and the profile that it was built with: a given one, or
-/// that of a training. The load generator is built without it, because it uses other parts of the common code.
+/// Builds all programs into one folder; returns the server and its profile, which is given or made by training. The
+/// load generator is built without a profile, because it uses different parts of the common code.
 pub(super) fn build(
     root: &Path,
     target: &Path,
@@ -52,7 +53,7 @@ pub(super) fn build(
         None => train(root, target)?,
     };
     let server = build_by(root, target, &profile)?;
-    // Separately: if built together, the server would get features of libraries that only this program needs.
+    // Built separately; otherwise the server would get features of libraries that only this program needs.
     let arguments = ["build", "--release", "--locked", "--package", "larder-bench"];
     execute(Command::new("cargo").current_dir(root).args(arguments))?;
     fs::copy(target.join("release/larder-bench"), server.with_file_name("larder-bench"))?;
@@ -85,16 +86,16 @@ fn train(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
 fn count(load: &mut Command, merger: &Path, profile: &Path) -> anyhow::Result<()> {
     let counts = std::env::temp_dir().join(format!("larder-training-{}", std::process::id()));
     empty(&counts)?;
-    // Servers run as another user if this one is root.
+    // Servers run as a different user if this one is root.
     fs::set_permissions(&counts, Permissions::from_mode(0o1777))?;
     execute(load.env("LLVM_PROFILE_FILE", counts.join("%m.profraw")))?;
     merge(merger, &[&counts], profile)?;
     fs::remove_dir_all(&counts)?;
     let about = output(Command::new(merger).arg("show").arg(profile))?;
-    let most = most_calls(&about).context("llvm-profdata tells no `Maximum function count`")?;
+    let most = most_calls(&about).context("the output of llvm-profdata has no `Maximum function count`")?;
     ensure!(
         most >= CALLS_MIN,
-        "{load:?} has seen {most} calls of one function at most, and {CALLS_MIN} are few: a server by such a profile would be slower than without"
+        "{load:?} recorded only {most} calls of the most frequent function; expected at least {CALLS_MIN}, because such a profile makes the server slower"
     );
     Ok(())
 }
@@ -107,7 +108,7 @@ fn most_calls(about: &str) -> Option<u64> {
     about.lines().find_map(|line| line.strip_prefix("Maximum function count: "))?.trim().parse().ok()
 }
 
-/// Builds the server with a profile.
+/// Builds the server with the given profile.
 fn build_by(root: &Path, target: &Path, profile: &Path) -> anyhow::Result<PathBuf> {
     build_server(root, &target.join("trained"), "-Cprofile-use=", profile)
 }
@@ -116,7 +117,7 @@ fn build_server(root: &Path, target: &Path, flag: &str, path: &Path) -> anyhow::
     let mut flag = OsString::from(flag);
     flag.push(path);
     let mut cargo = Command::new("cargo");
-    // This variable separates flags by a special character, so that a path may contain spaces.
+    // This variable separates flags with a special character, so that a path may contain spaces.
     cargo.current_dir(root).env("CARGO_ENCODED_RUSTFLAGS", flag);
     cargo.args(["build", "--release", "--locked", "--package", "larder", "--target-dir"]).arg(target);
     // With a named target, the flags apply to that target only: calls of macros and build scripts are irrelevant to the
@@ -128,7 +129,7 @@ fn build_server(root: &Path, target: &Path, flag: &str, path: &Path) -> anyhow::
 
 fn host() -> anyhow::Result<String> {
     let about = output(Command::new("rustc").arg("-vV"))?;
-    let host = about.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let host = about.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc reports no host")?;
     Ok(host.to_owned())
 }
 

@@ -75,7 +75,7 @@ fn admin_limits() -> [(String, &'static str); 5] {
             limits.connections_max.to_string(),
             "Connections to a listener of the admin API at a time; more are closed at accept.",
         ),
-        (duration(limits.head_timeout_ms), "Time for a request head, idle time before it included."),
+        (duration(limits.head_timeout_ms), "Time for a request head, including idle time before it."),
         (duration(limits.body_timeout_ms), "Time for a request body."),
         (format_size(limits.body_bytes_max as u64), "Request body (413)."),
         (
@@ -87,8 +87,8 @@ fn admin_limits() -> [(String, &'static str); 5] {
 
 const LIMITS_PREFACE: &str = "# Limits
 
-Generated from the option table in `crates/larder/src/config/table/`; do not edit. Everything that can grow has a limit with a default. What they protect
-against is described in [security](../operate/security.md), ranges and details in [configuration](config.md).
+Generated from the option table in `crates/larder/src/config/table/`; do not edit. Everything that can grow has a limit with a default. The page on
+[security](../operate/security.md) describes the risks that they limit, and [configuration](config.md) their ranges and details.
 
 | key | default | meaning |
 |---|---|---|
@@ -145,7 +145,7 @@ fn own_section(option: &Opt) -> Option<&'static Section> {
     option.kind.section().filter(|_| !matches!(option.kind, Kind::Map(..)))
 }
 
-/// Escapes the text for a table cell, which a bar would end.
+/// Escapes bars, which would end a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -243,13 +243,14 @@ fn kind_schema(kind: &'static Kind) -> Value {
 
 const PREFACE: &str = "# Configuration keys
 
-Generated from the option table in `crates/larder/src/config/table/`; do not edit. How to use them is described in the
-[guide](../operate/configuration.md); `config.schema.json` beside this page is the same for editors.
+Generated from the option table in `crates/larder/src/config/table/`; do not edit. The
+[guide](../operate/configuration.md) describes their use. Editors get the same from the JSON schema in `/usr/share/larder/config.schema.json`, which
+`larder reference --out DIR` writes, too.
 
-The file is TOML. Sizes are a number of bytes, or text with a unit in any case, by the rule of Redis: `kb` or `KiB`, `mb` or `MiB`, `gb` or `GiB`,
+The file is TOML. Sizes are a number of bytes, or text with a unit in any case, as in Redis: `kb` or `KiB`, `mb` or `MiB`, `gb` or `GiB`,
 `tb` or `TiB` are powers of 1024, and `k`, `m`, `g`, `t` powers of 1000. Durations are text with units: `ms`, `s`, `m`, `h`, `d`, `w`, such as `\"500ms\"` or
 `\"1h30m\"`; a bare number is refused, because it has no unit. Paths of files are relative to the file that names
-them. The column *reload* says whether a reload takes a changed value over; where it doesn't, the running value stays
+them. The column *reload* shows whether a reload applies a changed value; if not, the running value stays
 until the next start, with a warning.
 ";
 
