@@ -44,7 +44,7 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     with_type(status, "application/json", body)
 }
 
-/// Reads the JSON object that a body consists of. A list would fill the fields by their order.
+/// Reads a body that must be a JSON object: a list would fill the fields by their order.
 pub(crate) fn json_object<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(

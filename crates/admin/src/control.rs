@@ -7,7 +7,7 @@ use gateway::{ExplainError, Explanation, PurgeError, PurgeOrder, PurgeOutcome, Q
 /// A future that a [`Control`] returns.
 pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The process, for operators.
+/// The control of the process by operators.
 pub trait Control: Send + Sync {
     /// Returns whether new requests are accepted. Called at each probe; must be quick.
     fn readiness(&self) -> Readiness;
@@ -24,8 +24,8 @@ pub trait Control: Send + Sync {
     fn reload(&self) -> ControlFuture<'_, Result<Vec<String>, Vec<String>>>;
 
     /// Starts the program again and passes the listening sockets to it. Returns the id of the new process once that
-    /// serves; this process then finishes its requests and exits. On failure it continues, and the reason is returned.
-    /// The implementation counts `larder_upgrades_total`, because a signal causes upgrades too.
+    /// serves; this process then finishes its requests and exits. On failure, this process continues, and the reason
+    /// is returned. The implementation counts `larder_upgrades_total`, because a signal causes upgrades too.
     fn upgrade(&self) -> ControlFuture<'_, Result<u32, String>>;
 }
 

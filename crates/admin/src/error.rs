@@ -19,12 +19,12 @@ pub enum AdminError {
         /// The shortest length allowed.
         bytes_min: usize,
     },
-    /// The address is in use, or not of this machine.
+    /// The address is in use, or doesn't belong to this machine.
     #[error("the admin API can't listen on {address}")]
     AddressNotBound {
         /// The configured address.
         address: SocketAddr,
-        /// The reason that the system gave.
+        /// The OS error.
         source: io::Error,
     },
 }

@@ -13,7 +13,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The access rule of a listener.
 #[derive(Debug)]
 pub(crate) enum Guard {
-    /// Routes that change nothing, open to all who reach the address.
+    /// Routes that change nothing, open to every client that can reach the address.
     Open,
     /// A token is required.
     Token(Secret),
@@ -94,7 +94,7 @@ fn is_localhost(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
 }
 
-/// Returns the address in a host that is one. An attacker can't make it resolve to this machine.
+/// Parses a host that is an IP address. An attacker can't make it resolve to this machine.
 fn address_in(name: &str) -> Option<IpAddr> {
     match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(inner) => inner.parse().map(IpAddr::V6).ok(),

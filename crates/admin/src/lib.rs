@@ -1,26 +1,26 @@
 //! The admin listener: probes, metrics, purges, reloads.
 //!
-//! Decides: which routes exist (one table, [`ROUTES`]), who may call them, and the form of the responses. Never does:
-//! purge or reload by itself; that is behind [`Control`], which the binary implements. Never reads configuration or
+//! Decides which routes exist (one table, [`ROUTES`]), which requests may use them, and the form of the responses.
+//! Never purges or reloads by itself: it calls [`Control`], which the binary implements. Never reads configuration or
 //! token files.
 //!
-//! | route | what |
+//! | route | effect or response |
 //! |---|---|
 //! | `GET /` | the list of routes |
 //! | `GET /live` | the process runs |
 //! | `GET /ready` | requests are accepted |
 //! | `GET /metrics` | Prometheus text |
 //! | `POST /explain` | make one request and report the decisions about it |
-//! | `POST /purge` | purge one URL with all its variants |
+//! | `POST /purge` | purge stored responses |
 //! | `POST /reload` | load the configuration again |
 //! | `POST /upgrade` | start the program again, and pass the listening sockets to it |
 //!
 //! Main types: [`AdminConfig`], [`Control`], [`Bound`], and [`Admin`], which it turns into. `hyper` serves the
 //! listener: no client traffic passes through it.
-//! on the way of a client.
 //!
-//! Access: with a token, requests need it. Without one the listener must be on loopback, and requests that a browser
-//! could be tricked into are refused. The probes listener has no token and only the routes that change nothing.
+//! Access: if a token is configured, every request needs it. Without a token, the listener must be on loopback, and
+//! requests that a browser could be tricked into are refused. The probes listener has no token and only the routes
+//! that change nothing.
 
 mod answer;
 mod control;

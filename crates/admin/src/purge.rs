@@ -61,7 +61,7 @@ fn from_json(body: &[u8]) -> Result<PurgeOrder, Refusal> {
     match &body.tags {
         // A program that has found no tags must not purge the whole site by its other parameter.
         Some(tags) if tags.is_empty() => {
-            Err(bad("`tags` is empty: leave it out to purge whatever the tags are"))
+            Err(bad("`tags` is empty: leave it out to purge regardless of tags"))
         }
         _ => Ok(body.order()),
     }

@@ -46,9 +46,9 @@ pub struct Route {
     pub reach: Reach,
     /// A one-line summary for operators.
     pub summary: &'static str,
-    /// The parameters. A route that has some refuses all others.
+    /// The parameters. A route with parameters refuses all others.
     pub parameters: &'static [Parameter],
-    /// Statuses and their meanings, besides those that every route has.
+    /// Statuses and their meanings, in addition to those that every route has.
     pub answers: &'static [(u16, &'static str)],
     pub(crate) action: Action,
 }

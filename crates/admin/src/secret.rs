@@ -30,7 +30,7 @@ impl Secret {
         Ok(Self(token.as_bytes().into()))
     }
 
-    /// Returns whether the text is the token. The time that it takes reveals the length at most.
+    /// Returns whether the text is the token. The time taken reveals at most the length.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.0.ct_eq(text).into()
     }

@@ -38,7 +38,7 @@ use crate::secret::Secret;
 /// Configuration of the listeners.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {
-    /// Address of the admin listener; port 0 takes a free one.
+    /// Address of the admin listener; port 0 picks a free port.
     pub listen: SocketAddr,
     /// The routes of that listener: all, or probes and metrics only, without a token.
     pub reach: Reach,
@@ -62,7 +62,7 @@ pub struct AdminLimits {
     pub probe_head_timeout_ms: u64,
     /// Time for a request body.
     pub body_timeout_ms: u64,
-    /// Bytes of a request body.
+    /// Maximum size of a request body.
     pub body_bytes_max: usize,
     /// Age at which a connection is closed after the request in progress.
     pub connection_age_ms: u64,
@@ -118,7 +118,7 @@ impl Admin {
     /// Waits until the shutdown has begun and the connections are closed.
     pub async fn finished(self) {
         for task in self.tasks {
-            // A listener that panicked has reported itself.
+            // The panic of a listener has already been reported.
             let _ = task.await;
         }
     }
@@ -264,7 +264,7 @@ async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: wa
     }
 }
 
-/// Shortens a client's text for the log: its beginning, and the number of omitted bytes. Longer than any route.
+/// Shortens a client's text for the log: its beginning, and the number of omitted bytes. The limit exceeds any route.
 fn shown(text: &str) -> Cow<'_, str> {
     const BYTES_MAX: usize = 256;
     let Some(rest) = text.len().checked_sub(BYTES_MAX).filter(|rest| *rest > 0) else { return text.into() };
@@ -283,7 +283,7 @@ fn why(refusal: AdminRefusal) -> &'static str {
     }
 }
 
-/// An open connection, seen by the accept loop.
+/// An open connection, as the accept loop sees it.
 struct Open {
     task: AbortHandle,
     /// Whether it has an accepted request in progress.
@@ -304,7 +304,7 @@ fn has_room(open: &mut VecDeque<Open>, context: &Context) -> bool {
     oldest.inspect(|connection| connection.task.abort()).is_some()
 }
 
-/// The sender of a request.
+/// A connection and the address of its client.
 struct Asked {
     stream: TcpStream,
     peer: SocketAddr,
@@ -374,7 +374,7 @@ impl Context {
         let (head, mut body) = request.into_parts();
         match self.try_answer(peer, &head, &mut body, answering).await {
             Ok(answer) => answer,
-            // The time limit has passed.
+            // The time limit of the body has passed, so the rest of it isn't read.
             Err(refusal @ Refusal::BodyTooSlow) => refusal.into_answer(),
             Err(refusal) => {
                 answering.store(false, Ordering::Relaxed);
@@ -412,8 +412,8 @@ impl Context {
         }
     }
 
-    /// Counts and logs unauthorised requests. A request for the list of routes may come from a client that doesn't know
-    /// that a token is needed, such as `larder purge`.
+    /// Counts and logs unauthorised requests, except requests for the list of routes without a token: a client such as
+    /// `larder purge` may not know yet that it needs one.
     fn note_refusal(&self, peer: SocketAddr, head: &Parts, refusal: &Refusal) {
         let asks_what_there_is = head.method == Method::GET && head.uri.path() == "/";
         let refused = match refusal.counted() {
@@ -448,7 +448,7 @@ impl Context {
         if body.is_end_stream() || head.headers.contains_key(EXPECT) {
             return;
         }
-        // The response is the refusal in any case.
+        // The client gets the refusal in any case.
         let _ = timeout(self.body_timeout(), Limited::new(body, DISCARD_BYTES_MAX).collect()).await;
     }
 

@@ -316,7 +316,7 @@ async fn a_token_guards_every_route_of_the_admin_listener() {
         }
     }
     let unknown = call(running.admin.address, "GET /nothing", "", "").await;
-    assert_eq!(unknown.status, 401, "who has no token learns nothing about routes");
+    assert_eq!(unknown.status, 401, "without a token, a client learns nothing about routes");
     running.stop().await;
 }
 
@@ -354,7 +354,7 @@ async fn a_taken_address_is_a_clear_error() {
     running.stop().await;
 }
 
-/// The client could not know whether the request was carried out.
+/// Otherwise, the client couldn't know whether the request was carried out.
 #[tokio::test]
 async fn a_request_that_comes_with_the_shutdown_is_answered() {
     let running = start(config()).await;
@@ -422,7 +422,7 @@ async fn oversize_bodies_are_refused_and_the_refusal_arrives() {
     let address = running.admin.address;
     let limit = AdminLimits::default().body_bytes_max;
     let sized = |bytes: usize| " ".repeat(bytes);
-    assert_eq!(call(address, "POST /purge", "", &sized(limit)).await.status, 400, "blanks are no JSON");
+    assert_eq!(call(address, "POST /purge", "", &sized(limit)).await.status, 400, "blanks aren't JSON");
     for bytes in [limit + 1, limit * 8] {
         let reply = call(address, "POST /purge", "", &sized(bytes)).await;
         assert_eq!((reply.status, reply.json()["error"].clone()), (413, json!("body_too_large")));

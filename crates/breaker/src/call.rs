@@ -7,12 +7,13 @@ pub enum Caller {
     Anyone,
     /// One of many callers, by a number that the user of the breaker chooses. All calls of one caller within the window count as one, by
     /// the latest result, so that no caller opens the breaker for everyone with calls that fail for it alone. Numbers should be hashes
-    /// with a secret: where more than four share a row of the table, the latest four count.
+    /// with a secret: if more than four share a row of the table, the latest four count.
     Known(u64),
 }
 
 impl Caller {
-    /// Most known callers that count: enough for [`crate::Options::requests_min`] of 1,000 to be reached by 1,100.
+    /// Maximum number of known callers that count: enough for [`crate::Options::requests_min`] of 1,000 to be reached
+    /// by 1,100.
     pub const SEATS: usize = 2_048;
 }
 

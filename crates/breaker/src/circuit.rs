@@ -1,4 +1,4 @@
-//! The state machine: admits calls and takes in their results.
+//! The state machine: admits calls and records their results.
 
 use crate::call::{Caller, Outcome};
 use crate::settings::Settings;
@@ -48,14 +48,14 @@ pub struct Permit {
 /// Refusal of a call that isn't worth trying now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Milliseconds until another try may be worth it; an open breaker admits none before. At least 1.
+    /// Milliseconds until a retry makes sense; an open breaker admits no call earlier. At least 1.
     pub retry_ms: u64,
 }
 
 /// Effect of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// No effect: the call was admitted before the last change of state, so it says nothing about the present.
+    /// No effect: the call was admitted before the last change of state, so its result is outdated.
     Ignored,
     /// The result was counted.
     Counted,
@@ -93,8 +93,8 @@ impl Breaker {
         self.admit_at(Pace::Own, caller, now_ms)
     }
 
-    /// Asks to make a call whose duration a third party determines. Probes among these calls have as many places of their own, so that
-    /// slow ones don't keep other calls from being probes.
+    /// Asks to make a call whose duration a third party determines. Probes among these calls have an equal number of separate places,
+    /// so that slow ones don't keep other calls from being probes.
     ///
     /// # Errors
     /// Same as [`Breaker::admit`].
@@ -124,9 +124,10 @@ impl Breaker {
         Ok(Permit { generation: self.generation, caller, place })
     }
 
-    /// Takes in the result of an admitted call.
+    /// Records the result of an admitted call.
     ///
-    /// A probe that comes back after `probe_ms_max` still counts if the breaker is still in the state that admitted it.
+    /// A probe that is reported after `probe_ms_max` still counts if the breaker is still in the state that admitted
+    /// it.
     pub fn report(&mut self, permit: Permit, outcome: Outcome, now_ms: u64) -> Effect {
         let Permit { generation, caller, place } = permit;
         drop(place);

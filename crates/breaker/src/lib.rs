@@ -1,8 +1,8 @@
-//! A circuit breaker: decides whether a call to something that may be out of order is worth a try.
+//! A circuit breaker: decides whether a call to a service that may be failing is worth a try.
 //!
 //! The breaker never reads a clock, waits, calls anything or takes a lock. `now_ms` is an argument of every function that needs it:
-//! milliseconds of a clock that the caller chooses and that doesn't jump (a monotonic one). Threads that share a breaker need a lock of
-//! their own; where clock readings arrive out of order, the latest counts.
+//! milliseconds of a clock that the caller chooses and that doesn't jump (a monotonic one). Threads that share a breaker need their own
+//! lock; if clock readings arrive out of order, the latest counts.
 //!
 //! - [`Breaker`] is the state machine: call [`Breaker::admit`] before a call and [`Breaker::report`] after it. [`Breaker::admit_apart`]
 //!   is for calls whose duration a third party determines.
@@ -14,9 +14,9 @@
 //!
 //! | state | calls | becomes |
 //! |---|---|---|
-//! | [`State::Closed`] | go | Open by a failure when at least `requests_min` results within `window_ms`, and `error_percent` of them, are failures |
+//! | [`State::Closed`] | are admitted | Open by a failure if `requests_min` results within `window_ms`, and `error_percent` of all, are failures |
 //! | [`State::Open`] | are refused | HalfOpen by the first call after `reset_ms`, which is a probe |
-//! | [`State::HalfOpen`] | at most `probes_max` at once are probes, and as many apart | Closed by `successes_to_close` successes, Open by one failure |
+//! | [`State::HalfOpen`] | up to `probes_max` at a time are probes, and as many apart | Closed by `successes_to_close` successes, Open by one failure |
 //!
 //! `crates/breaker/tests/machine.txt` lists every state with every event.
 //!

@@ -19,11 +19,12 @@ pub struct Options {
     /// most one.
     ///
     /// By default 20: fewer would be reached by the failures of a server restart. The option counts failures, not results: otherwise a
-    /// few callers whose own calls fail could open the breaker next to as many others.
+    /// few callers whose own calls fail could open the breaker together with as many successful callers.
     pub requests_min: u32,
     /// Share of failures, in percent, from which the breaker opens, within [`Options::ERROR_PERCENT`].
     ///
-    /// By default 50: a service that fails more often than not costs more than it gives; below that, most calls are still worth a try.
+    /// By default 50: a service that fails more often than not costs more than it yields; below that, most calls are still worth a
+    /// try.
     pub error_percent: u32,
     /// Duration of the first open state, within [`Options::RESET_MS`].
     ///
@@ -34,7 +35,7 @@ pub struct Options {
     ///
     /// By default 30,000: no call waits longer than half a minute for a service that has come back.
     pub reset_ms_max: u64,
-    /// Probes that may run at once, within [`Options::PROBES_MAX`].
+    /// Maximum number of concurrent probes, within [`Options::PROBES_MAX`].
     ///
     /// By default 1: only one call at a time meets a service that is still broken, and one that is starting up is not flooded.
     pub probes_max: u32,
@@ -50,7 +51,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Range of [`Options::window_ms`]; failures of more than an hour ago say nothing about the present.
+    /// Range of [`Options::window_ms`]; failures of more than an hour ago are irrelevant.
     pub const WINDOW_MS: RangeInclusive<u64> = 100..=HOUR_MS;
     /// Range of [`Options::window_buckets`]; a failure adds up this many counters.
     pub const WINDOW_BUCKETS: RangeInclusive<u32> = 1..=60;
@@ -58,7 +59,8 @@ impl Options {
     pub const REQUESTS_MIN: RangeInclusive<u32> = 1..=1_000_000;
     /// Range of [`Options::error_percent`].
     pub const ERROR_PERCENT: RangeInclusive<u32> = 1..=100;
-    /// Range of [`Options::reset_ms`] and [`Options::reset_ms_max`]; more than an hour would be as good as closed for good.
+    /// Range of [`Options::reset_ms`] and [`Options::reset_ms_max`]; an open state of more than an hour would be
+    /// practically permanent.
     pub const RESET_MS: RangeInclusive<u64> = 1..=HOUR_MS;
     /// Range of [`Options::probes_max`]; each probe takes memory while it runs.
     pub const PROBES_MAX: RangeInclusive<u32> = 1..=100;

@@ -13,7 +13,8 @@ pub(crate) struct Suspects {
     pub(crate) until_ms: u64,
 }
 
-/// Most callers remembered: half an hour of probes at the longest open time of [`crate::Options::default`].
+/// Maximum number of remembered callers: half an hour of probes at the longest open time of
+/// [`crate::Options::default`].
 const SUSPECTS_MAX: usize = 64;
 
 impl Suspects {

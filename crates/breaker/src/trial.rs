@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use crate::settings::Options;
 
-/// Handle of a running probe. Dropping it, by report, drop or panic, frees the place without telling the breaker.
+/// Handle of a running probe. Dropping it, by report, drop or panic, frees the place without notifying the breaker.
 pub(crate) type Held = Arc<()>;
 
 #[derive(Debug, Default)]

@@ -41,7 +41,7 @@ struct Seat {
     outcome: Outcome,
 }
 
-/// Counts of one bucket. They saturate at four thousand million results, which no bucket reaches.
+/// Counts of one bucket. They saturate at four billion results, which no bucket reaches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     successes: u32,
@@ -60,12 +60,12 @@ impl Bucket {
 impl Window {
     pub(crate) fn new(options: &Options) -> Self {
         let buckets = vec![Bucket::default(); options.window_buckets as usize];
-        // The buckets together are at least as long as the window, so the last millisecond has one too.
+        // The buckets together are at least as long as the window, so the last millisecond is covered too.
         let bucket_ms = options.window_ms.div_ceil(options.window_buckets.into());
         Self { buckets: buckets.into_boxed_slice(), bucket_ms, latest: 0, seats: Box::default() }
     }
 
-    /// Counts a result; for a known caller it replaces the one before.
+    /// Counts a result; for a known caller, it replaces the previous one.
     pub(crate) fn add(&mut self, caller: Caller, outcome: Outcome, now_ms: u64) {
         self.forget_until(now_ms);
         if let Caller::Known(caller) = caller {

@@ -25,11 +25,11 @@ const OPTIONS: Options = Options {
 struct Stage {
     breaker: Breaker,
     now_ms: u64,
-    /// A call of the present state.
+    /// A call of the current state.
     call: Option<Permit>,
     /// A call that was admitted before the last change of state.
     late: Option<Permit>,
-    /// Other calls of the present state.
+    /// Other calls of the current state.
     _others: Vec<Permit>,
 }
 
@@ -66,7 +66,7 @@ impl Stage {
         self
     }
 
-    /// Makes the call in progress late by the next change.
+    /// Admits a call, then opens the breaker, so that the call is late.
     fn opened(mut self) -> Self {
         self.late = self.breaker.admit(Anyone, self.now_ms).ok();
         self.reports(&[Failure; 4])
@@ -274,7 +274,8 @@ fn a_known_caller_counts_once() {
     }
 }
 
-/// Four callers count with any numbers: whether an origin counts as failed must not depend on a hash of addresses.
+/// Four callers count, whatever their numbers: whether an origin counts as failed must not depend on a hash of
+/// addresses.
 #[test]
 fn callers_that_meet_in_a_place_all_count() {
     let seats = Caller::SEATS as u64;
@@ -288,7 +289,7 @@ fn callers_that_meet_in_a_place_all_count() {
     }
 }
 
-/// The highest minimum is reached by slightly more callers than that, with any hash.
+/// Slightly more callers than the highest minimum reach it, with any hash.
 #[test]
 fn a_thousand_callers_have_seats() {
     for _ in 0..20 {
@@ -317,7 +318,7 @@ fn a_caller_whose_probe_failed_comes_last() {
     let probe = breaker.admit(other, 3_000).expect("the time is over");
     assert_eq!(breaker.admit(one, 3_000).unwrap_err(), Refusal { retry_ms: 1_000 });
     assert_eq!(breaker.report(probe, Success, 3_000), Effect::Counted);
-    // No other caller comes.
+    // No other caller has arrived.
     drop(breaker.admit(one, 4_000).expect("it has waited"));
     let probe = breaker.admit(other, 4_000).expect("a place");
     assert_eq!(breaker.report(probe, Success, 4_000), Effect::Closed);

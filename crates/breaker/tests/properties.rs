@@ -60,13 +60,13 @@ struct Watched {
     now_ms: u64,
     calls: Vec<Call>,
     changes: usize,
-    /// Every result of the present closed state that counts, with its time.
+    /// Every result of the current closed state that counts, with its time.
     results: Vec<(u64, Caller, Outcome)>,
     /// Callers whose probe failed since the breaker was closed, and the time until which others go first.
     suspects: Vec<Caller>,
     suspects_until_ms: u64,
     open_until_ms: u64,
-    /// Successful probes of the present half-open state.
+    /// Successful probes of the current half-open state.
     successes: u32,
     last_reset_ms: Option<u64>,
 }
@@ -189,7 +189,7 @@ impl Watched {
         failures >= self.options.requests_min.into() && percent >= self.options.error_percent.into()
     }
 
-    /// Counts every result again.
+    /// Counts all results from scratch.
     fn counts(&self) -> Counts {
         let bucket_ms = self.options.window_ms.div_ceil(self.options.window_buckets.into());
         let age = |then_ms: u64| self.now_ms / bucket_ms - then_ms / bucket_ms;

@@ -17,26 +17,26 @@ use crate::remote_tier::{MemoryAlone, RemoteTier};
 use crate::revalidation_backoff::RevalidationBackoff;
 use crate::settings::FileUse;
 
-/// Cache of one store, shared by all workers: the one way to look up, publish, invalidate, purge and count.
+/// Cache of one store, shared by all workers: the only way to look up, publish, invalidate, purge and count.
 ///
-/// A record changes in [`Cache::update`] alone, under its key's turn. [`Cache::fetches`] has the fetches in progress, and
-/// [`Cache::is_invalidated`] tells what was invalidated by other than its key.
+/// Records change only in [`Cache::update`], one change per key at a time. [`Cache::fetches`] holds the fetches in progress, and
+/// [`Cache::is_invalidated`] checks for invalidations by anything other than a response's key.
 pub struct Cache {
-    /// Memory, also for segments: these are found by their group alone.
+    /// Memory for records and segments; segments are found by their group alone.
     pub memory: Arc<Memory<CacheEntry>>,
     tier: Arc<dyn RemoteTier>,
-    /// Whether the inputs to the judgement of a response are kept with it, for other instances.
+    /// Whether the inputs to decisions about a response are kept with it, for other instances.
     pub keeps_inputs: bool,
     pub invalidations: Arc<Invalidations>,
     /// Fetches in progress.
     pub fetches: Arc<FetchTable>,
-    /// Waits after validations in vain.
+    /// Pauses after background validations in vain.
     pub backoff: RevalidationBackoff,
 }
 
 /// Size from which a body is cheaper to send from a file; see `docs/internals/requests.md`.
 const FILE_SEGMENT_BYTES_MIN: usize = INLINE_BODY_BYTES_MAX + 1;
-/// Records looked at per step when expired ones are removed.
+/// Number of records checked per step when expired ones are removed.
 const SWEEP_ENTRIES: usize = 1_000;
 const SWEEP_STEP: Duration = Duration::from_millis(20);
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ impl Cache {
         }
     }
 
-    /// Returns the entry under a key, if it is at hand.
+    /// Returns the entry under a key, if this process has it.
     #[inline]
     pub fn look_up(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         let entry = self.at_hand(key)?;
@@ -73,12 +73,12 @@ impl Cache {
         self.memory.get(key).or_else(|| self.tier.pending(key))
     }
 
-    /// Entry under a key, held by a caller that may change it, since memory may evict it meanwhile. `None` without a tier.
+    /// Returns the entry under a key, for a caller that may change it: memory may evict the entry meanwhile. `None` without a tier.
     pub fn kept_in_use(&self, entry: Option<&Arc<CacheEntry>>) -> Option<Arc<CacheEntry>> {
         entry.filter(|_| self.keeps_inputs).cloned()
     }
 
-    /// Changes the entry under a key as `decide` says, which sees the current entry. No other change happens meanwhile.
+    /// Changes the entry under a key to the result of `decide`, which receives the current entry. Nothing else changes it meanwhile.
     pub fn update(
         &self,
         key: &[u8],
@@ -88,7 +88,7 @@ impl Cache {
         self.tier.update(key, &mut |current| decide.take().map_or(Change::Keep, |decide| decide(current)))
     }
 
-    /// Replaces the entry under a key with one that has the same responses and another note; in memory alone.
+    /// Replaces the entry under a key with one that has the same responses and another note, in memory alone.
     pub fn annotate(
         &self,
         key: &[u8],
@@ -100,8 +100,9 @@ impl Cache {
         });
     }
 
-    /// Invalidates the entry under a key and the fetches for it; `change` says what remains of the entry. `spared` is a forward that
-    /// may still store its response. Fetches come first: their responses are delivered, but not stored. Returns the number of fetches.
+    /// Invalidates the entry under a key and the fetches for it; `change` returns what remains of the entry. `spared` is a forward that may
+    /// still store its response. Fetches are invalidated first: their responses are delivered, but not stored. Returns the number of
+    /// fetches.
     //= RFC 9111 section 4.4: invalidating stored responses
     pub fn invalidate(
         &self,
@@ -114,7 +115,7 @@ impl Cache {
         fetches
     }
 
-    /// Like [`Self::invalidate`], for entries known here. Other entries of the tier are judged by their key.
+    /// Like [`Self::invalidate`], but only for an entry known here. Other entries in the tier are judged by their key.
     pub fn invalidate_known(
         &self,
         key: &[u8],
@@ -127,22 +128,22 @@ impl Cache {
         fetches
     }
 
-    /// Removes the tier's record under a key, a part of which is out of use, if nothing is known of it here.
+    /// Removes the tier's record under a key if this process doesn't know it. Part of such a record is no longer in use.
     pub fn remove_unknown(&self, key: &[u8]) {
         self.tier.remove_unknown(key);
     }
 
-    /// Whether the stored response under a key was invalidated, by other than its key, since it was found.
+    /// Returns whether the stored response under a key has been invalidated since it was found, by anything other than its key.
     pub fn is_invalidated(&self, key: &[u8], head: &StoredHead) -> bool {
         self.invalidations.judge(key, head) != Verdict::Current
     }
 
-    /// Whether the response counts as never stored.
+    /// Returns whether the response counts as never stored.
     pub fn is_removed(&self, key: &[u8], head: &StoredHead) -> bool {
         matches!(self.invalidations.judge(key, head), Verdict::Removed(_))
     }
 
-    /// Whether the response that a look-up found may still stand in, stale, for an origin that fails.
+    /// Returns whether the response that a look-up found may still be used stale in place of a failing origin's.
     pub fn may_stand_in(&self, key: &[u8], look_up: LookUp, head: &StoredHead) -> bool {
         matches!(self.invalidations.judge(key, head), Verdict::Current | Verdict::Stale(_))
             && !self.invalidations.is_taken_away(look_up)
@@ -155,8 +156,8 @@ impl Cache {
         if self.keeps_inputs { body.followed() } else { body }
     }
 
-    /// Keeps a body without a key of its own: the response that it is a form of holds it, and takes it along. `None` if memory doesn't
-    /// take all of it.
+    /// Keeps a body without a key of its own: it is a form of a stored response, which holds it and is removed together with it. `None` if
+    /// memory refuses part of it.
     pub fn keep_beside(&self, body: CompleteBody) -> Option<Segmented> {
         let segments = match body {
             CompleteBody::Inline(data) => vec![Segment::copy(self.budget(), Placement::Heap, &data).ok()?],
@@ -167,7 +168,7 @@ impl Cache {
         Segmented::new(group, self.memory.segment_bytes_max(), Some(bytes)).filled(&segments)
     }
 
-    /// Budget that counts every live byte.
+    /// Returns the budget that counts every live byte.
     pub fn budget(&self) -> &Arc<Budget> {
         self.memory.budget()
     }
@@ -176,7 +177,7 @@ impl Cache {
         self.memory.body_bytes_max(ARRIVING_BYTES_MAX as u64)
     }
 
-    /// Removes expired records, a few at a time, for ever.
+    /// Removes expired records, a few at a time, forever.
     pub async fn sweep(&self) {
         loop {
             tokio::time::sleep(SWEEP_PAUSE).await;
@@ -188,7 +189,7 @@ impl Cache {
         }
     }
 
-    /// Returns what purges leave of an entry, and changes the record so that this is done once.
+    /// Returns what purges leave of an entry, and changes the record accordingly, so that this is done only once.
     #[cold]
     fn look_up_purged(&self, key: &[u8], found: Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
         if !self.has_purged(key, &found) {
@@ -202,7 +203,7 @@ impl Cache {
                 return Change::Keep;
             }
             let change = self.left_of(key, entry);
-            // Held here: a memory that keeps nothing would have dropped it already.
+            // `left` holds the entry, because a memory that keeps nothing would have dropped it by now.
             if let Change::Put(entry) = &change {
                 left = Some(Arc::clone(entry));
             }
@@ -211,7 +212,8 @@ impl Cache {
         left
     }
 
-    /// Purge that took the entry under a key, if known. Must be called before the look-up, which applies the purge and so hides it.
+    /// Returns the purge that removed the entry under a key, if known. Must be called before the look-up, which applies the purge and so
+    /// hides it.
     pub fn purge_behind(&self, key: &[u8]) -> Option<Arc<PurgeEntry>> {
         let entry = self.at_hand(key);
         let heads = entry.iter().flat_map(|entry| entry.variants()).map(|variant| &variant.head);
@@ -222,7 +224,7 @@ impl Cache {
         if number.is_some() {
             return self.invalidations.purge_of(number?);
         }
-        // Purges applied before are told by time: a newer response was not purged.
+        // Purges that were already applied are recognised by their time: a newer response was not purged.
         let newest_ms = heads.map(|head| head.facts.response_time.as_ms()).max().unwrap_or(i64::MIN);
         let last = self.invalidations.last_purge_of(key)?;
         i64::try_from(last.record.at_ms).is_ok_and(|at_ms| at_ms >= newest_ms).then_some(last)

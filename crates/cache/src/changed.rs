@@ -2,7 +2,7 @@
 
 use tokio::sync::Notify;
 
-/// Calls `look` now and after each notification of `changed`, until it returns a result. No notification between two looks is lost.
+/// Calls `look` immediately and after each notification of `changed`, until it returns a result. No notification between two calls is lost.
 pub async fn until<T>(changed: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
     loop {
         let notified = changed.notified();

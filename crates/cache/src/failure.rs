@@ -1,10 +1,10 @@
-//! Meaning of an origin's failure: for a stale response that could stand in, and for the status that a client gets.
+//! Interpretation of an origin's failure: whether a stale response may be used, and which status the client gets.
 
 use caching::Failure;
 use message::reason::{Detail, Reason};
 use origin::{OriginError, OriginErrorKind};
 
-/// Failure that a stale response stands in for.
+/// Failure for which a stale response may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureCause {
     pub failure: Failure,
@@ -13,7 +13,7 @@ pub struct FailureCause {
 }
 
 impl FailureCause {
-    /// The origin gave no answer.
+    /// Returns the cause for an origin that sent no response.
     pub fn of_error(error: &OriginError) -> Self {
         let failure = match error.is_disconnection() {
             true => Failure::Unreachable,
@@ -22,14 +22,14 @@ impl FailureCause {
         Self { failure, status: None, detail: Detail::Origin(error.reason()) }
     }
 
-    /// The origin answered with this status.
+    /// Returns the cause for an origin that answered with this status.
     pub fn of_status(status: u16) -> Self {
         let failure = Failure::Status(status);
         Self { failure, status: Some(status), detail: Reason::StaleIfError.into() }
     }
 }
 
-/// Status for an origin that gave no response (RFC 9110 section 15.6).
+/// Returns the status for an origin that sent no response (RFC 9110 section 15.6).
 pub fn status_of(error: &OriginError) -> u16 {
     match error.kind() {
         //= RFC 9110 section 15.6.3: 502

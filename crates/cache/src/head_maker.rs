@@ -1,4 +1,4 @@
-//! Heads of stored responses: made from a response of the origin, and remade when another response updates them.
+//! Heads of stored responses: created from a response of the origin, and recreated when another response updates them.
 
 use caching::validation::HeadLimits;
 use caching::{
@@ -19,42 +19,42 @@ use crate::membership::{Membership, Stamp};
 use crate::portable;
 use crate::settings::StorageRules;
 
-/// Request whose response a stored head is made of.
+/// Request whose response supplied a stored head.
 pub trait ForwardedRequest: Send + Sync {
     /// The request as the client sent it.
     fn received(&self) -> &OwnedRequest;
 
-    /// Field lines that the origin gets.
+    /// Field lines that were sent to the origin.
     fn sent(&self) -> &PackedFields;
 
-    /// Set when others wait for its place among the requests to the origin.
+    /// Set when other requests wait for its place at the origin.
     fn place_wanted(&self) -> &SetOnce<()>;
 }
 
-/// Response of an origin, with the fields that go on from here.
+/// Response of an origin, with the fields that Larder forwards.
 pub struct Arrived<'a> {
     pub response: &'a OriginResponse,
-    /// Fields without those of the connection, as this cache passes them on.
+    /// Fields without those of the connection, as this cache forwards them.
     pub end_to_end: PackedFields,
     pub times: ExchangeTimes,
 }
 
-/// Makes the heads that are stored of the responses to one request.
+/// Makes the heads that are stored for the responses to one request.
 pub struct HeadMaker<'a> {
     pub rules: StorageRules<'a>,
     pub request: &'a dyn ForwardedRequest,
-    /// Facts of the request, as a GET.
+    /// Facts of the request, treated as a GET.
     pub facts: &'a RequestFacts,
     /// Cache key of the target URI alone, if the key of the response has more parts.
     pub site_key: Option<Vec<u8>>,
     pub invalidations: &'a Invalidations,
     /// Stamp of the request.
     pub stamp: Stamp,
-    /// Whether the inputs of the decision are kept with a head.
+    /// Whether the inputs of decisions are kept with a head.
     pub keeps_inputs: bool,
 }
 
-/// Limits for heads combined from several responses: the same as for one response of an origin.
+/// Limits for heads combined from several responses: the same as for a single response from an origin.
 const LIMITS: HeadLimits = HeadLimits { fields_max: FIELDS_MAX, bytes_max: HEAD_BYTES_MAX };
 
 /// A stored head with new fields.
@@ -65,7 +65,7 @@ pub struct Freshened {
 }
 
 impl HeadMaker<'_> {
-    /// Makes a stored head with the fields of `response` in place of its own.
+    /// Creates a stored head with the fields of `response` in place of its own.
     pub fn freshen(&self, stored: &StoredHead, arrived: &Arrived<'_>) -> Freshened {
         let Arrived { response, end_to_end, times } = arrived;
         let (rules, times) = (self.rules.caching, *times);
@@ -85,7 +85,7 @@ impl HeadMaker<'_> {
             true => self.membership_after(&received, stored),
             false => stored.membership().cloned(),
         };
-        // If no later request could match, `storable` forbids storing.
+        // If no later request could match, `storable` already forbids storing.
         let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
         let mut particulars = self.particulars(nominated, stored.reason());
         particulars.change_provenance(|provenance| provenance.membership = membership);
@@ -105,8 +105,8 @@ impl HeadMaker<'_> {
         self.invalidations.membership_of(received, &self.rules, Some(&target), site_key)
     }
 
-    /// Returns the membership after an update that has some of the fields that name groups or tags. The others are no longer known, so
-    /// their earlier groups or tags stay.
+    /// Returns the membership after an update that has only some of the fields that name groups or tags. The other fields are no longer
+    /// known, so the groups or tags that they named stay.
     fn membership_after(&self, received: &[FieldLine<'_>], stored: &StoredHead) -> Option<Membership> {
         let news = self.membership(received);
         let Some(before) = stored.membership() else { return news };
@@ -118,7 +118,7 @@ impl HeadMaker<'_> {
         Some(news)
     }
 
-    /// Makes the head to store a response with, and the fields that go only to the request that caused the forward.
+    /// Returns the head with which to store a response, and the fields that go only to the request that caused the forward.
     pub fn made(
         &self,
         storable: &Storable,
@@ -146,7 +146,7 @@ impl HeadMaker<'_> {
         Ok(StoredHead::new(facts, fields, declared_bytes, particulars, self.stamp))
     }
 
-    /// Adds the fields received, and other inputs of the decision, to a head, if they are kept.
+    /// Adds the received fields and other inputs of the decision to a head, if they are kept.
     pub fn remember(&self, head: StoredHead, received: &[FieldLine<'_>], sent_at: Timestamp) -> StoredHead {
         if !self.keeps_inputs {
             return head;
@@ -156,7 +156,7 @@ impl HeadMaker<'_> {
         head.with_inputs(Some(inputs))
     }
 
-    /// Adds the inputs to a head that was `before` until this update.
+    /// Adds the inputs to a head that replaces `before` in this update.
     fn remember_news(
         &self,
         head: StoredHead,
@@ -194,7 +194,7 @@ impl HeadMaker<'_> {
     }
 }
 
-/// Returns the reason phrase of the stored status, if it is not the usual one: a 206 is stored as a part of a 200.
+/// Returns the reason phrase for the stored status, unless it is the usual one: a 206 is stored as a part of a 200.
 pub fn reason(response: &OriginResponse, stored_status: u16) -> Option<&[u8]> {
     let own = response.reason.as_deref().filter(|_| response.status == stored_status)?;
     (own != http1::reason_phrase(stored_status).as_bytes()).then_some(own)

@@ -1,18 +1,17 @@
-//! The part of a site's configuration that affects the stored form of responses: an instance whose configuration differs in it
-//! must not use them.
+//! The part of a site's configuration that affects the stored form of responses. An instance in which that part differs must not use them.
 
 use std::fmt;
 
 use http::HeaderName;
 use twox_hash::XxHash3_64;
 
-/// A hash of that part. Instances with the same configuration, and the same version of Larder, have the same.
+/// A hash of that part. It is equal for instances with the same configuration and the same version of Larder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Imprint(u64);
 
 impl Imprint {
-    /// Hashes the names of keyed fields, whose absence no key shows; the fields that are taken out of responses; and the rules
-    /// that change responses before they are judged. `None` if a site has none of these.
+    /// Hashes the names of keyed fields, whose absence no key shows; the fields that are removed from responses; and the rules that change
+    /// responses before they are judged. `None` if a site has none of these.
     pub fn of(keyed: &[HeaderName], hidden: &[HeaderName], rules: &[impl fmt::Debug]) -> Option<Self> {
         if keyed.is_empty() && hidden.is_empty() && rules.is_empty() {
             return None;
@@ -22,7 +21,7 @@ impl Imprint {
     }
 }
 
-/// Sorts the names, so that their order makes no difference.
+/// Sorts the names, so that their order doesn't affect the hash.
 fn names(fields: &[HeaderName]) -> Vec<&str> {
     let mut names: Vec<_> = fields.iter().map(HeaderName::as_str).collect();
     names.sort_unstable();

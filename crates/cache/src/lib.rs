@@ -1,12 +1,12 @@
-//! The cache of one process: stored responses, bodies on their way, collapsed requests, and invalidation.
+//! The cache of one process: stored responses, bodies in progress, collapsed requests, and invalidation.
 //!
-//! [`Cache`] is the façade of one store. `entry` is a stored response, its variants and its bytes; `head_maker` makes its head, and
-//! `portable` is its form for other processes. `fill` takes in a body that others read meanwhile; `collapse` lets requests wait for
-//! each other's fetches; `invalidation` keeps the order of purges and judges stored responses by it.
+//! [`Cache`] is the façade of one store. `entry` is a stored response, with its variants and its bytes; `head_maker` creates its head, and
+//! `portable` is its format for other processes. `fill` receives a body while others read it; `collapse` lets requests wait for each
+//! other's fetches; `invalidation` keeps the order of purges and judges stored responses by it.
 //!
-//! Two traits cut this crate off from those above it: [`RemoteTier`], the tier that instances share, which the crate `fleet` implements;
-//! and [`head_maker::ForwardedRequest`], a request as the gateway forwards it. Nothing here asks an origin, knows a site, or opens a
-//! connection.
+//! Two traits separate this crate from those above it: [`RemoteTier`], the tier that instances share, which the crate `fleet` implements;
+//! and [`head_maker::ForwardedRequest`], a request as the gateway forwards it. Nothing here contacts an origin, depends on a site, or opens
+//! a connection.
 
 mod cache;
 pub mod changed;

@@ -1,4 +1,4 @@
-//! Data of a stored response that tells whether it was invalidated.
+//! Data of a stored response that determines whether it was invalidated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ impl Stamp {
     pub const OLDEST: Self = Self(0);
 }
 
-/// Key and time of a look-up. Entries that were removed since count as not found.
+/// Key and time of a look-up. Entries removed after it count as not found.
 #[derive(Clone, Copy, Debug)]
 pub struct LookUp {
     pub(super) url: Name,
@@ -21,13 +21,13 @@ pub struct LookUp {
 }
 
 impl LookUp {
-    /// Copy of this look-up at another time.
+    /// Returns this look-up with another time.
     pub fn at(self, stamp: Stamp) -> Self {
         Self { stamp, ..self }
     }
 }
 
-/// Stamp up to which a stored response is known to be good. Moves on as the response is looked at.
+/// Stamp up to which a stored response is known not to be invalidated. Advances with each check.
 #[derive(Debug)]
 pub struct Checked(pub(super) AtomicU64);
 
@@ -50,9 +50,9 @@ impl Clone for Checked {
 /// Groups, tags and key of a stored response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// Groups that the response names, and before them the one for all, or any, of its origin.
+    /// Groups that the response names, preceded by the group for all, or any, responses of its origin.
     pub(super) groups: Box<[Name]>,
-    /// `None` if there are more than are told apart.
+    /// `None` if there are too many to be listed.
     pub(super) tags: Option<Box<[Name]>>,
     pub(super) key: Option<Name>,
 }
@@ -64,7 +64,7 @@ impl Default for Membership {
 }
 
 impl Membership {
-    /// Adds the tags of `other`. More than `tags_max` are no longer told apart.
+    /// Adds the tags of `other`. If there are more than `tags_max`, they are no longer listed.
     pub fn add_tags(&mut self, other: &Self, tags_max: usize) {
         self.tags = self.tags.take().zip(other.tags.as_deref()).and_then(|(own, others)| {
             let more = others.iter().filter(|tag| !own.contains(tag));
@@ -73,7 +73,7 @@ impl Membership {
         });
     }
 
-    /// Tags; `None` if there are more than are told apart.
+    /// Returns the tags; `None` if there are too many to be listed.
     pub fn tags(&self) -> Option<&[Name]> {
         self.tags.as_deref()
     }

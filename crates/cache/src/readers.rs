@@ -1,9 +1,9 @@
 //! Clients that leave large responses unread, and the memory that they hold.
 //!
 //! An evicted response stays in memory until its readers are done. A reader at the lowest permitted rate takes hours, and a few of them
-//! keep everything else from being stored. So readers that make the gateway wait are noted here with the memory that they hold. If a
-//! response finds no room, and the client that holds most unstored memory has more than its share, that client loses the reader that
-//! has waited longest.
+//! keep everything else from being stored. Readers that make the gateway wait are therefore listed here with the memory that they hold. If
+//! a response finds no room, and the client that holds the most unstored memory exceeds its share, that client loses the reader that has
+//! waited longest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,9 +36,9 @@ struct ReaderEntry {
 
 /// Memory that a reader holds.
 pub enum HeldBody {
-    /// Segments: the last of them, and the size of all. Either most of a body is evicted, or none of it.
+    /// Segments: the last one, and the total size. Either most of a body is evicted, or none of it.
     Segments { last: Slice, bytes: u64 },
-    /// Everything that a fill keeps.
+    /// All bytes that a fill keeps.
     Fill(Arc<Fill>),
 }
 
@@ -50,7 +50,7 @@ pub struct WaitingReader<'a> {
 }
 
 impl HeldBody {
-    /// Bytes that would be free without the readers. Stored bytes could be evicted anyway.
+    /// Returns the number of bytes that would be free without the readers. Stored bytes don't count, because they can be evicted anyway.
     fn unstored_bytes(&self) -> u64 {
         match self {
             Self::Segments { last, .. } if last.is_stored() => 0,
@@ -59,7 +59,7 @@ impl HeldBody {
         }
     }
 
-    /// Identity of the body: its readers hold it once.
+    /// Returns the identity of the body: several readers of one body hold its memory only once.
     fn identity(&self) -> usize {
         match self {
             Self::Segments { last, .. } => last.identity(),
@@ -112,11 +112,11 @@ impl Readers {
     }
 }
 
-/// Time between searches: each looks at all waiting readers, and dismissed readers need a moment to go.
+/// Minimum time between searches: each checks all waiting readers, and dismissed readers need a moment to leave.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
 
 impl WaitingReader<'_> {
-    /// Resolves when the memory is wanted for others.
+    /// Resolves when the memory is needed for other responses.
     pub async fn dismissed(&self) {
         self.leave.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Back-off from background validations that left the stored response as it was.
+//! Back-off from background validations that didn't replace the stored response.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
@@ -6,15 +6,14 @@ use caching::Timestamp;
 use message::client::Client;
 use parking_lot::Mutex;
 
-/// Waits after validations in vain. Hits begin such validations, thousands a second for a hot key; an origin that fails is asked less
-/// often.
+/// Pauses after validations in vain. Hits begin such validations, thousands per second for a hot key; the back-off spares an origin that
+/// fails.
 ///
-/// A validation has the fields of the request that caused it, so it may be in vain because of that request alone. Its client waits
-/// longer than others, which leaves the next attempt to another client. A client that is refused for `REFUSALS_MAX` keys waits
-/// whatever the key.
+/// A validation has the fields of the request that caused it, so it may be in vain because of that request alone. Its client pauses longer
+/// than others, which leaves the next attempt to another client. A client that is refused for `REFUSALS_MAX` keys pauses for every key.
 ///
-/// Memory is bounded: a wait takes one of `SLOTS` slots and gives way to the next one there, so that an attempt may come sooner. The
-/// hash has a secret, so that nobody can choose keys that share a slot.
+/// Memory is bounded: a pause takes one of `SLOTS` slots and is overwritten by the next one there, which may allow an attempt earlier. The
+/// hash has a secret, so that keys that share a slot can't be chosen.
 #[derive(Default)]
 pub struct RevalidationBackoff {
     waits: Slots,
@@ -23,28 +22,28 @@ pub struct RevalidationBackoff {
 
 /// Slots of a table: 128 KiB.
 const SLOTS: usize = 1 << 12;
-/// Wait after a failure: long enough for an overloaded origin, and short beside the lifetimes that are worth a validation ahead.
+/// Pause after a failure: long enough for an overloaded origin, and short compared with the lifetimes that justify a validation in advance.
 const WAIT_MS: i64 = 500;
-/// Wait of other clients after a refusal: the origin is able to answer, but not every client should find out that it refuses everybody.
+/// Pause of other clients after a refusal: the origin can answer, but not every client should have to find out that it refuses them all.
 const WAIT_OF_OTHERS_MS: i64 = 50;
-/// Wait of the client that was refused: longer than several such clients in turn keep the origin busy with one key.
+/// Pause of the refused client: longer than several such clients in turn keep the origin busy with one key.
 const WAIT_OF_REFUSED_MS: i64 = 1_500;
-/// Keys that a client may be refused for at once; a crowd behind one address shouldn't reach it.
+/// Maximum number of keys for which a client may be refused at the same time; many users behind one address shouldn't reach it.
 const REFUSALS_MAX: i64 = 64;
 /// Time after which one refusal is forgotten.
 const REFUSAL_MS: i64 = 125;
 const REFUSALS_MAX_MS: i64 = REFUSALS_MAX * REFUSAL_MS;
 
 impl RevalidationBackoff {
-    /// Whether a client must not begin a validation of a key now.
+    /// Returns whether a client must not begin a validation of a key now.
     pub fn holds_back(&self, key: &[u8], client: Option<Client>, now: Timestamp) -> bool {
         let waits = |who: Option<Client>| self.waits.left_ms((key, who), now) > 0;
         let is_refused = |client| self.refusals.left_ms(client, now) > REFUSALS_MAX_MS;
         waits(None) || client.is_some_and(|client| waits(Some(client)) || is_refused(client))
     }
 
-    /// Notes a validation that left the stored response as it was: `refused` is a client that the origin answered with nothing that
-    /// replaces it. Without one, the origin failed, or the client is unknown.
+    /// Notes a validation that left the stored response as it was. `refused` is the client, if the origin answered without replacing the
+    /// response. `None` if the origin failed or the client is unknown.
     pub fn begin(&self, key: &[u8], refused: Option<Client>, now: Timestamp) {
         let none: Option<Client> = None;
         match refused {
@@ -59,7 +58,7 @@ impl RevalidationBackoff {
     }
 }
 
-/// Remaining waits, each under the hash of what waits.
+/// Remaining pauses, each under the hash of its subject.
 struct Slots {
     slots: Box<[Mutex<Slot>]>,
     hasher: RandomState,
@@ -79,7 +78,7 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Rest of a wait: zero if the clock was set back to before it began.
+    /// Returns the rest of a pause: zero if the clock was set back to before it began.
     fn left_ms(&self, who: impl Hash, now: Timestamp) -> i64 {
         let hash = self.hasher.hash_one(who);
         let slot = *self.slot(hash).lock();
@@ -121,7 +120,7 @@ mod tests {
         assert!(!backoff.holds_back(b"another key", client(1), BEGAN));
         let others = (0..8 * SLOTS).map(|number| number.to_string().into_bytes());
         others.for_each(|other| backoff.begin(&other, None, BEGAN));
-        assert!(!backoff.holds_back(b"key", client(1), BEGAN), "it has given way");
+        assert!(!backoff.holds_back(b"key", client(1), BEGAN), "its slot was overwritten");
     }
 
     #[test]

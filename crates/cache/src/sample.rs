@@ -1,4 +1,4 @@
-//! Stored responses for tests, made by the code that makes them for real.
+//! Stored responses for tests, created by the production code.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ pub const KEY: &[u8] = b"site\0http\0a.example\0/x?y=1";
 pub const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_123);
 const URL: (&str, &str) = ("a.example", "/x?y=1");
 
-/// Rules, and a memory with the invalidations that its entries are checked against.
+/// Rules, and a memory with the invalidations against which its entries are checked.
 pub struct World {
     pub rules: Rules,
-    /// Fields that are taken out of responses.
+    /// Fields that are removed from responses.
     pub hidden: Vec<String>,
     pub invalidations: Arc<Invalidations>,
     pub memory: Arc<Memory<CacheEntry>>,
@@ -41,7 +41,7 @@ pub struct World {
     pub codings: Codings,
 }
 
-/// A request as it is forwarded.
+/// A request in its forwarded form.
 struct Forwarded {
     request: OwnedRequest,
     place_wanted: SetOnce<()>,
@@ -128,7 +128,7 @@ impl World {
         Arrived { response, end_to_end, times }
     }
 
-    /// Head that is stored of a response.
+    /// Returns the head that is stored for a response.
     pub fn stored(
         &self,
         asked: Asked<'_>,
@@ -151,7 +151,7 @@ impl World {
         Some(head)
     }
 
-    /// Head after a 304; `None` if the result may not be stored.
+    /// Returns the head after a 304; `None` if the result may not be stored.
     pub fn freshened(
         &self,
         stored: &StoredHead,
@@ -170,7 +170,7 @@ impl World {
         Some(freshened.head)
     }
 
-    /// Head after another part of the response.
+    /// Returns the head after another part of the response.
     pub fn combined(
         &self,
         stored: &StoredHead,
@@ -210,12 +210,12 @@ impl World {
         }
     }
 
-    /// Record that this reader gets from a tier with all parts.
+    /// Returns the record that this reader gets from a tier with all parts.
     pub fn read(&self, encoded: &Encoded) -> Option<CacheEntry> {
         gathered(encoded).entry(&small_bodies(encoded), &self.reader())
     }
 
-    /// Record that this reader gets for the key of requests with this method.
+    /// Returns the record that this reader gets for the key of requests with this method.
     pub fn read_as(&self, method: &str, encoded: &Encoded) -> Option<CacheEntry> {
         let site_key = (method == "QUERY").then_some(KEY);
         gathered(encoded).entry(&small_bodies(encoded), &Reader { site_key, ..self.reader() })
@@ -225,7 +225,7 @@ impl World {
 pub const WRITING: Writing<'_> =
     Writing { key: KEY, given: &[], invalidations: None, now: NOW, clock_ahead_ms: 5_000 };
 
-/// Encodes for a tier that has been given all of all bodies.
+/// Encodes for a tier that has received all bodies in full.
 pub fn encode_given(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
     let bodies = entry.variants().iter().filter_map(|variant| variant.body.segmented());
     let given: Vec<_> = bodies.filter_map(Segmented::layout).collect();
@@ -236,7 +236,7 @@ pub fn written(entry: &CacheEntry) -> Encoded {
     encode_given(&WRITING, entry, Merge::default()).expect("there is something")
 }
 
-/// Decodes with all responses that are stored apart.
+/// Decodes the record with all responses that are stored apart.
 pub fn gathered(encoded: &Encoded) -> Decoded<'_> {
     let mut decoded = decode(&encoded.primary, KEY).unwrap();
     for (id, bytes) in &encoded.apart {

@@ -7,45 +7,45 @@ use caching::{Codings, FieldLine, Rules, Selecting};
 
 use crate::imprint::Imprint;
 
-/// Bounds on waiting for another request's forward.
+/// Limits on waiting for another request's forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollapseLimits {
-    /// Longest wait for the response head before one waiter forwards again, for all.
+    /// Maximum wait for the response head before one waiter forwards again, for all of them.
     pub wait_max: Duration,
-    /// Waiters per forward; more are forwarded on their own.
+    /// Maximum number of waiters per forward; further requests are forwarded on their own.
     pub waiters_max: usize,
-    /// How waiters go on when the forward fails.
+    /// How waiters continue if the forward fails.
     pub on_failure: LeaderFailure,
-    /// How long a key that turned out uncacheable is remembered and not collapsed.
+    /// Time for which an uncacheable key is remembered, so that its requests aren't collapsed.
     pub uncacheable_for: Duration,
 }
 
-/// How waiters go on when the forward that they wait for fails.
+/// How waiters continue if the forward that they wait for fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaderFailure {
-    /// All get the error of the failed forward: spares an origin in trouble.
+    /// All get the error of the failed forward, which spares a failing origin.
     Share,
     /// One of them forwards again, once; the others wait for it, and share its failure.
     HandOver,
 }
 
-/// Whether large bodies lie in files, from which the kernel sends them: that only helps clients without TLS, and costs the others
-/// a copy.
+/// Whether large bodies are kept in files, from which the kernel sends them. This only helps clients without TLS, and costs the others a
+/// copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileUse {
     LargeBodies,
     None,
 }
 
-/// Rules of a site for what is stored, and for the selection among stored responses.
+/// Rules of a site for what is stored and how stored responses are selected.
 #[derive(Clone, Copy, Debug)]
 pub struct StorageRules<'a> {
     pub caching: &'a Rules,
-    /// Tags of responses that count.
+    /// Rules for the tags of responses.
     pub tags: &'a TagRules,
     /// Reduction of `Accept-Encoding`.
     pub codings: &'a Codings,
-    /// Largest body that is stored.
+    /// Maximum size of a stored body.
     pub object_bytes_max: u64,
     /// Imprint of the site on its stored responses.
     pub imprint: Option<Imprint>,
@@ -54,7 +54,7 @@ pub struct StorageRules<'a> {
 }
 
 impl<'a> StorageRules<'a> {
-    /// Selection among stored responses by the fields of a request.
+    /// Returns the criteria by which a request's fields select a stored response.
     #[inline]
     pub fn selecting<'r>(&self, request: &'r [FieldLine<'r>]) -> Selecting<'r>
     where

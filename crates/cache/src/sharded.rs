@@ -4,8 +4,8 @@ use std::hash::{BuildHasher, Hash, RandomState};
 
 use parking_lot::Mutex;
 
-/// Parts behind locks of their own, of which each key has one: enough that workers rarely wait for each other. The hash has a secret, so
-/// that nobody can choose keys that share a part.
+/// Values behind locks of their own. Each key belongs to one of them; there are enough that workers rarely wait for each other. The hash
+/// has a secret, so that keys that share a lock can't be chosen.
 pub struct Sharded<T, const PARTS: usize = 64> {
     parts: Box<[Mutex<T>]>,
     hasher: RandomState,

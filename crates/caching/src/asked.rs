@@ -13,9 +13,9 @@ impl Asked {
         Self { has_condition: has("if-none-match") || has("if-modified-since"), has_range: has("range") }
     }
 
-    /// Returns the problem with a response of this status if the request did not ask for it: the recipient could not
-    /// use it. Whether the field is allowed with this method, or would require another status, is between client and
-    /// origin (RFC 9110 sections 15.3.7 and 15.4.5).
+    /// Returns the problem with a response of this status if the request doesn't allow it, so that the recipient
+    /// could not use it. Whether the field is allowed with this method, or would require another status, is between
+    /// client and origin (RFC 9110 sections 15.3.7 and 15.4.5).
     pub fn unasked(self, status: u16) -> Option<&'static str> {
         match status {
             304 if !self.has_condition => Some("304 to a request without conditions"),

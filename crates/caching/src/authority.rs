@@ -12,14 +12,14 @@ pub(crate) struct Authority<'a> {
 impl<'a> Authority<'a> {
     pub(crate) fn new(scheme: &[u8], authority: &'a [u8]) -> Self {
         let (host, port) = split_port(authority);
-        // A name with a final dot is the same absolute name, and origins answer both alike. Removes all final dots, so
-        // that normalising again changes nothing.
+        // A name with a final dot is the same absolute name, and origins treat both equally. Removes all final dots,
+        // so that normalising again changes nothing.
         let name_bytes = host.iter().rposition(|byte| *byte != b'.').map_or(host.len(), |last| last + 1);
         let host = &host[..name_bytes];
         let zeros = port.iter().take_while(|digit| **digit == b'0').count();
         let port = &port[zeros..];
         let default: &[u8] = match scheme {
-            // The schemes that the gateway has.
+            // The schemes that the gateway supports.
             b"http" => b"80",
             b"https" => b"443",
             scheme if scheme.eq_ignore_ascii_case(b"http") => b"80",
@@ -58,7 +58,7 @@ impl<'a> Authority<'a> {
 }
 
 /// Returns the normal form of an authority under this scheme: host in lower case and without a final dot, port without
-/// leading zeros, and none if it is the default.
+/// leading zeros; a default port is omitted.
 pub fn normalised(scheme: &str, authority: &str) -> String {
     // Most clients send it in this form if no port is needed.
     if is_plain(authority.as_bytes()) {
@@ -74,10 +74,10 @@ pub(crate) fn is_plain(authority: &[u8]) -> bool {
     !authority.ends_with(b".") && !authority.iter().any(|byte| *byte == b':' || byte.is_ascii_uppercase())
 }
 
-/// Splits host and port. The text after the last colon is a port only if it has digits only; the colons of an IPv6
+/// Splits host and port. The text after the last colon is a port only if it consists of digits; the colons of an IPv6
 /// literal are inside brackets, and a literal without brackets is left alone.
 fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
-    // Searched from the end: few names end in digits, and the byte before them is found soon.
+    // Searches from the end: few names end in digits, so another byte is found soon.
     let Some(before) = authority.iter().rposition(|byte| !byte.is_ascii_digit()) else {
         return (authority, b"");
     };

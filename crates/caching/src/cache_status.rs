@@ -18,7 +18,7 @@ pub enum CacheNameInvalid {
     #[error("the name of the cache is empty")]
     Empty,
     /// Contains a character other than printable ASCII.
-    #[error("the name of the cache holds something other than printable ASCII")]
+    #[error("the name of the cache contains characters other than printable ASCII")]
     NotPrintable,
 }
 
@@ -65,7 +65,7 @@ pub enum Outcome {
     Forwarded {
         /// Why the request was forwarded.
         reason: FwdReason,
-        /// The status of the origin server's response, if the client gets another one.
+        /// The status of the origin server's response, if the client gets a different one.
         status: Option<u16>,
         /// Whether the response was stored.
         stored: bool,

@@ -1,4 +1,4 @@
-//! Reason codes as tables: an enum with its codes, their meanings and the sections they come from, in one place.
+//! Tables of reason codes, which declare an enum with its codes, their meanings and their sections in one place.
 
 /// Declares an enum of reason codes: `Variant = "code", "section", "meaning";`. The section is empty if the operator or
 /// this cache decides, not a specification.
@@ -32,7 +32,7 @@ macro_rules! reason_codes {
                 }
             }
 
-            /// Returns the section that the code comes from, such as `RFC 9111 section 3`; empty if there is none.
+            /// Returns the section that defines the code, such as `RFC 9111 section 3`; empty if there is none.
             pub const fn section(self) -> &'static str {
                 match self {
                     $(Self::$variant => $section,)+

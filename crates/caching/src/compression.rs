@@ -47,25 +47,25 @@ reason_codes! {
         Status = "status", "RFC 9110 section 6.4.1", "A response with this status has no content, or a part of one.";
         Encoded = "encoded", "RFC 9110 section 8.4", "The origin has encoded it already.";
         NoTransform = "no-transform", "RFC 9111 section 5.2.2.6", "The request or the response says `no-transform`.";
-        ContentType = "content-type", "RFC 9110 section 8.3", "Its `Content-Type` is none of `content_types`, or it has none.";
+        ContentType = "content-type", "RFC 9110 section 8.3", "Its `Content-Type` is missing or not in `content_types`.";
         Small = "small", "RFC 9110 section 8.6", "It is smaller than `bytes_min`.";
         Digest = "digest", "RFC 9530 section 2", "One of its fields describes these exact bytes, such as `Content-Digest`.";
         Range = "range", "RFC 9110 section 14.2", "The request has a range, which counts the bytes of the origin's response.";
         NotAccepted = "not-accepted", "RFC 9110 section 12.5.3", "`Accept-Encoding` of the request has none of `codings`, or prefers `identity`.";
-        Personal = "personal", "", "It is personal: for one client alone, and possibly with a secret (`personal`).";
-        NoGain = "no-gain", "", "Encoded it would be no smaller.";
-        Busy = "busy", "", "As many responses as `limits.compressions_max` are being compressed, or as one client may have of them, or the store has no memory for one more.";
+        Personal = "personal", "", "It is personal: meant for one client, and may contain a secret (`personal`).";
+        NoGain = "no-gain", "", "Encoding doesn't make it smaller.";
+        Busy = "busy", "", "The limit on concurrent compressions (`limits.compressions_max`) or one client's share of it is reached, or the store has no memory for one more.";
     }
 }
 
-/// Which responses may be encoded.
+/// Conditions under which responses may be encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compressible {
     /// Offered codings, the best first.
     pub codings: Vec<Coding>,
     /// Media types that compress well.
     pub content_types: ContentTypes,
-    /// Smaller bodies save no packet.
+    /// Minimum length of a body in bytes: encoding a smaller one saves no packet.
     pub bytes_min: u64,
 }
 
@@ -87,25 +87,25 @@ enum Pattern {
     Any,
 }
 
-/// An event stream is a sequence of messages, each of which must arrive as it is sent: no pattern but its own name
-/// matches it.
+/// An event stream is a sequence of messages, each of which must arrive as it is sent: only its own name matches it,
+/// not a pattern.
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Limit of type names; real ones are shorter.
+/// Maximum length of a type name in bytes; real names are shorter.
 const TYPE_BYTES_MAX: usize = 127;
 
 impl ContentTypes {
-    /// Parses types, `text/*`, `*/*+json` and `*/*`.
+    /// Parses media types such as `text/html`, and the patterns `text/*`, `*/*+json` and `*/*`.
     ///
     /// # Errors
     ///
-    /// Returns the first text that is none of them.
+    /// Returns the first text that is neither.
     pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Self, &'t str> {
         let patterns = texts.into_iter().map(|text| Pattern::parse(text).ok_or(text));
         Ok(Self { patterns: patterns.collect::<Result<_, _>>()? })
     }
 
-    /// Returns whether the set has the type in a value of `Content-Type`.
+    /// Returns whether the set contains the type in a value of `Content-Type`.
     fn have(&self, value: &[u8]) -> bool {
         let end = memchr::memchr(b';', value).unwrap_or(value.len());
         let name = fields::trim(&value[..end]);
@@ -184,11 +184,11 @@ impl Compressible {
         }
     }
 
-    /// Selects the coding for a client, of a response that may have one.
+    /// Selects the coding of an encodable response for a client.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the client gets none.
+    /// Returns the reason why the client gets an unencoded response.
     //= RFC 9110 section 12.5.3: Accept-Encoding
     //= RFC 9111 section 5.2.1.6: no-transform of the request
     pub fn choose(&self, facts: &RequestFacts, request: &[FieldLine<'_>]) -> Result<Coding, NotEncoded> {
@@ -202,8 +202,8 @@ impl Compressible {
     }
 
     /// Returns the coding with the greatest weight for the client; among equal ones, the first that is offered. Returns
-    /// `None` if the client prefers `identity`, accepts none of the offered codings, or sends no preference, as many
-    /// clients do that can't decode any.
+    /// `None` if the client prefers `identity`, accepts none of the offered codings, or sends no preference, as do many
+    /// clients that can't decode any.
     fn preferred(&self, request: &[FieldLine<'_>]) -> Option<Coding> {
         let preferences = Preferences::parse(Dimension::Encoding, request, Codings::ALL)?;
         let weighted = self
@@ -219,7 +219,7 @@ impl Compressible {
 enum ContentType<'a> {
     NotSaid,
     Is(&'a [u8]),
-    /// More than one type, which is as good as none.
+    /// More than one type, which counts as no type.
     Unclear,
 }
 
@@ -251,7 +251,7 @@ enum Said {
     Forbids(NotEncoded),
 }
 
-/// Matches by length first, which rules out most names. Targeted fields have the directives of `Cache-Control`.
+/// Compares lengths first, which rules out most names. Targeted fields have the directives of `Cache-Control`.
 fn judge(name: &str, value: &[u8], rules: &Rules) -> Said {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     match name.len() {
@@ -290,8 +290,8 @@ fn says_no_transform(value: &[u8]) -> bool {
     fields::Members::new(value).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
 }
 
-/// Returns whether a response that is not stored may contain data of one client: its length must then not reveal any of
-/// it.
+/// Returns whether a response that is not stored may contain data of one client: its length must then not reveal that
+/// data.
 pub fn is_personal<'a>(
     facts: &RequestFacts,
     mut response: impl Iterator<Item = FieldLine<'a>>,
@@ -363,7 +363,7 @@ pub fn names_form<'a>(mut lines: impl Iterator<Item = &'a [u8]>, form: &[u8]) ->
     lines.any(|line| EntityTags::new(line).any(|tag| tag.matches_weakly(&form)))
 }
 
-/// Limit of tags that are read from a request: a client has few forms of a page.
+/// Maximum number of tags parsed from a request: a client has few forms of a page.
 const TAGS_MAX: usize = 16;
 
 #[cfg(test)]

@@ -44,8 +44,8 @@ pub fn evaluate(
     if not_modified { Precondition::NotModified } else { Precondition::Proceed }
 }
 
-/// Returns whether a field of a stored 200 belongs into a 304. Fields about the content, which the 304 lacks, don't;
-/// `Last-Modified` does, so that caches further on can update theirs.
+/// Returns whether a field of a stored 200 belongs in a 304. Fields about the content don't, because the 304 has none;
+/// `Last-Modified` does, so that caches of the response can update theirs.
 //= RFC 9110 section 15.4.5: fields of a 304 response
 pub fn belongs_in_304(name: &str) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known);

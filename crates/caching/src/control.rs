@@ -18,7 +18,7 @@ enum Source<'a> {
 }
 
 impl<'a> Control<'a> {
-    /// Selects the first targeted field of the rules that the response has, valid and not empty.
+    /// Selects the first targeted field of the rules that is valid and not empty in the response.
     //= RFC 9213 section 2.2: the first valid field of the target list counts
     //= RFC 9213 section 2.2: the target list
     //= RFC 9213 section 2.4: a suffix does not make a targeted field
@@ -63,7 +63,7 @@ impl<'a> Control<'a> {
     }
 }
 
-/// Parses one targeted field, all its lines as one dictionary.
+/// Parses all lines of a targeted field as one dictionary.
 //= RFC 9213 section 2.1: an empty or unparsable field is ignored
 fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
     let mut lines = fields::values(response, name);
@@ -115,7 +115,7 @@ fn with_extension(value: &[u8]) -> Vec<u8> {
     text.split(',').map(member).collect::<Vec<_>>().join(",").into_bytes()
 }
 
-/// Takes a directive. One with a value of another type is ignored.
+/// Applies a directive. It is ignored if its value has the wrong type.
 //= RFC 9213 section 2.1: directives have types
 //= RFC 9213 section 2.2: directives that are supported
 //= RFC 9213 section 2.2: all other directives
@@ -143,7 +143,7 @@ fn take(directives: &mut ResponseDirectives, name: &str, value: &BareItem) {
 fn seconds(value: &BareItem) -> Option<DeltaSeconds> {
     let BareItem::Integer(seconds) = value else { return None };
     let seconds = i64::from(*seconds);
-    // A negative number is no delta-seconds; as in `Cache-Control`, the lifetime has then ended.
+    // A negative number is invalid as delta-seconds; as in `Cache-Control`, the lifetime has then ended.
     Some(u32::try_from(seconds.max(0)).map_or(DELTA_SECONDS_MAX, |seconds| seconds.min(DELTA_SECONDS_MAX)))
 }
 

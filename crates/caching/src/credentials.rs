@@ -12,8 +12,8 @@ const fn bits_of(letters: &[u8]) -> u32 {
     bits
 }
 
-/// Letters of both cases share a bit, and so do some signs: other names may pass this filter, but no credential is
-/// missed.
+/// Upper and lower case share a bit, as do some other characters: further names may pass this filter, but no credential
+/// is missed.
 const fn bit_of(letter: u8) -> u32 {
     1 << (letter & 0x1f)
 }

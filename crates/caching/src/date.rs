@@ -51,7 +51,7 @@ pub fn parse(value: &[u8], now: Timestamp) -> Option<Timestamp> {
         .timestamp()
 }
 
-/// Formats an IMF-fixdate, rounded down to the second. Years outside 0 to 9999 become the nearest.
+/// Formats an IMF-fixdate, rounded down to the second. Years outside 0 to 9999 are clamped.
 //= RFC 9110 section 5.6.7: a sender generates IMF-fixdate
 pub fn format(time: Timestamp) -> [u8; IMF_FIXDATE_BYTES] {
     let seconds = time.whole_seconds().clamp(YEAR_0_SECONDS, YEAR_10000_SECONDS - 1);
@@ -86,7 +86,7 @@ impl Civil {
             && self.hour < 24
             && self.minute < 60
             && self.second <= 60;
-        // A leap second counts as the second before, so that nothing expires later because of it.
+        // A leap second counts as the second before, so that no response expires later because of it.
         let second = self.second.min(59);
         let of_day = self.hour * 3600 + self.minute * 60 + second;
         let days = days_from_civil(self.year, self.month, self.day);
@@ -94,7 +94,8 @@ impl Civil {
     }
 }
 
-/// Parses an IMF-fixdate at fixed positions: nearly all dates, for a third of the cost of the general parser.
+/// Parses an IMF-fixdate at fixed positions. Nearly all dates have this form, which costs a third of the general
+/// parser.
 fn as_senders_write(value: &[u8]) -> Option<Civil> {
     const MARKS: [(usize, u8); 7] =
         [(3, b','), (4, b' '), (7, b' '), (11, b' '), (16, b' '), (19, b':'), (22, b':')];

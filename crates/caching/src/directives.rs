@@ -43,7 +43,7 @@ pub enum MaxStale {
     Seconds(DeltaSeconds),
 }
 
-/// The directives of the request's `Cache-Control`, or without one of its `Pragma`.
+/// The directives of the request's `Cache-Control`, or of its `Pragma` if it has no `Cache-Control`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
     /// `max-age`; an invalid argument counts as 0.

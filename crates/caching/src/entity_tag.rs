@@ -53,8 +53,8 @@ impl<'a> EntityTag<'a> {
     }
 }
 
-/// Iterator over the members of an `If-None-Match` or `If-Match` line. A tag may contain commas, and a backslash
-/// escapes nothing in it, so this list is split differently from all others. `*` is returned as a weak tag `*`.
+/// Iterator over the members of an `If-None-Match` or `If-Match` line. Unlike in all other lists, a tag may contain
+/// commas, and a backslash in it is an ordinary character. `*` is returned as a weak tag `*`.
 #[derive(Clone, Debug)]
 pub struct EntityTags<'a> {
     rest: &'a [u8],

@@ -1,4 +1,4 @@
-//! Decisions in words: each with the values it was made from, and the section behind it.
+//! Descriptions of decisions, each with the values and the section of a specification that it is based on.
 //!
 //! This module makes no decisions. Each function describes one that was made, with its facts.
 
@@ -18,15 +18,15 @@ pub struct Finding {
     pub step: Cow<'static, str>,
     /// The decision, in a sentence.
     pub says: String,
-    /// The section behind it, such as `RFC 9111 section 4`; empty for a choice of the operator.
+    /// The section that it is based on, such as `RFC 9111 section 4`; empty for a choice of the operator.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub section: Cow<'static, str>,
-    /// The values that it was made from.
+    /// The values that it is based on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Value>,
 }
 
-/// A value that a decision was made from.
+/// A value that a decision is based on.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Value {
     /// Name in the specification, such as `freshness_lifetime`.
@@ -52,7 +52,7 @@ impl Finding {
     }
 }
 
-/// Describes the decision to reuse a stored response, or the lack of one.
+/// Describes the decision about a reuse, with or without a stored response.
 pub fn reuse(outcome: Reuse, stored: Option<&StoredFacts>, now: Timestamp) -> Finding {
     let (says, section) = match outcome {
         Reuse::Fresh => ("the stored response is fresh and is used".to_owned(), "RFC 9111 section 4.2"),
@@ -124,7 +124,7 @@ pub fn with_freshness(finding: Finding, facts: &StoredFacts, now: Timestamp) -> 
         .fold(finding, |finding, (name, value, section)| finding.with(name, value, section))
 }
 
-/// Reasons that shorten a lifetime besides the origin and the rules: a purge, or a response of the origin that shows a
+/// Follows the source of a lifetime that was ended early, by a purge or by a response of the origin that shows a
 /// change.
 const ENDED: &str = "; ended early by a soft purge, or because it may have changed";
 
@@ -149,8 +149,8 @@ fn restrictions(facts: &StoredFacts) -> Vec<(&'static str, String, &'static str)
     values
 }
 
-/// Describes why a stored response was not selected: its nominated fields, with the values of its own request and of
-/// this one. Credentials are not shown, because they belong to one client.
+/// Describes why a stored response was not selected: its nominated fields, with their values in its original request
+/// and in the presented request. Credentials are not shown, because they belong to one client.
 pub fn mismatch(
     finding: Finding,
     nominated: &NominatedFields,
@@ -229,7 +229,7 @@ mod tests {
         let outcome = crate::reuse(&request, &ended, &rules, later);
         let lifetime = format!("22.5 s, from max-age{ENDED}");
         check(&reuse(outcome, Some(&ended), later), "stale", &[("freshness_lifetime", &lifetime)]);
-        assert_eq!(ended.expired(later), ended, "what is stale already ends no earlier");
+        assert_eq!(ended.expired(later), ended, "the lifetime of a stale response doesn't change");
     }
 
     #[test]

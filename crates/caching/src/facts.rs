@@ -1,4 +1,4 @@
-//! The facts of a request and of a response that decisions are made from, parsed once.
+//! The facts of a request and of a response on which decisions are based, parsed once.
 
 use crate::directives::{DeltaSeconds, LineReader, Qualified, RequestDirectives, ResponseDirectives};
 use crate::vary::VarySummary;
@@ -103,7 +103,7 @@ impl RequestFacts {
         }
     }
 
-    /// Takes a field. Matches by length first, which rules out most names.
+    /// Records a field. Compares lengths first, which rules out most names.
     #[inline]
     fn note(&mut self, name: &str, value: &[u8], lines: &mut LineReader) {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -140,12 +140,13 @@ pub struct ExchangeTimes {
     pub request: Timestamp,
     /// Time at which the response's header section had arrived.
     pub response: Timestamp,
-    /// Offset of the clock for comparisons with other machines from the local clock: 0 unless a better clock is known.
+    /// Offset from the local clock to the clock used for comparisons with other machines: 0 unless a better clock is
+    /// known.
     pub clock_ahead_ms: i64,
 }
 
 impl ExchangeTimes {
-    /// Returns the arrival time by that clock, for comparison with times of origin servers.
+    /// Returns the arrival time by the clock used for comparisons with origin servers.
     pub fn arrival_by_others(&self) -> Timestamp {
         self.response.plus_ms(self.clock_ahead_ms)
     }

@@ -3,8 +3,7 @@
 //! Many origins answer `/account/x.css` with the page of `/account`. An attacker who makes a user open such a link, and
 //! then requests it too, gets the user's page if a rule or the origin gives files a lifetime. So a response is compared
 //! with the extension of its URL, in any spelling: a page, or data of an API, is neither a style sheet nor an image.
-//! Files are not validated otherwise: an unknown extension proves nothing, nor does a type that servers use for unknown
-//! files.
+//! Nothing else is compared: an unknown extension proves nothing, nor does a type that servers use for unknown files.
 
 use crate::{NotStored, Rules, TypeMismatch};
 
@@ -16,7 +15,7 @@ enum Kind {
     Image,
     Media,
     Font,
-    /// Archives, programs and documents: types of their own, which are not pages.
+    /// Archives, programs and documents, whose types are not those of pages.
     Download,
 }
 
@@ -42,8 +41,7 @@ fn fits_extension<'a>(
     status: u16,
     mut content_types: impl Iterator<Item = &'a [u8]>,
 ) -> bool {
-    // A page describes a missing file, and an origin that confuses a file with an account doesn't answer that it is
-    // missing.
+    // A page may describe an error, and an origin that confuses a file with an account doesn't answer with an error.
     if !(200..300).contains(&status) {
         return true;
     }
@@ -116,7 +114,7 @@ fn kind_of(path_and_query: &str) -> Option<Kind> {
 }
 
 /// Determines the kind by the last segment of a path, or by any of the parts that parameters (`;`) divide it into. A
-/// decoded segment may contain other characters that origins take for the end of a name.
+/// decoded segment may contain further characters that origins treat as the end of a name.
 fn kind_of_name(path: &[u8]) -> Option<Kind> {
     let segment = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let of = |name: &[u8]| {

@@ -39,7 +39,7 @@ pub enum NodeName {
     Address(IpAddr),
     /// `unknown`.
     Unknown,
-    /// A name that only its proxy understands, with its `_`.
+    /// A name that only its proxy understands, including the leading `_`.
     Obfuscated(String),
 }
 
@@ -48,7 +48,7 @@ pub enum NodeName {
 pub enum NodePort {
     /// A number.
     Number(u16),
-    /// A name that only its proxy understands, with its `_`.
+    /// A name that only its proxy understands, including the leading `_`.
     Obfuscated(String),
 }
 
@@ -74,7 +74,7 @@ impl Source {
 /// The reason why the list of hops ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// There are no more.
+    /// The field has no further elements.
     Complete,
     /// The next element is malformed.
     Malformed,
@@ -85,11 +85,11 @@ pub enum End {
 /// The hops of a request, the nearest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hops<'a> {
-    /// The field that has them.
+    /// The field that contains them.
     pub source: Source,
     /// The nearest hops.
     pub nearest: Vec<Hop<'a>>,
-    /// The reason why there are no more.
+    /// The reason why the list ends.
     pub end: End,
 }
 
@@ -468,7 +468,7 @@ mod tests {
         }
     }
 
-    /// Field bug: `;` and `,` in a quotation were taken for separators, and a client's quotation for one of its proxy.
+    /// Field bug: `;` and `,` in a quotation were parsed as separators, and a client's quotation as its proxy's.
     #[test]
     fn quotations_of_a_client_reach_no_further_than_its_own_elements() {
         let of_proxy = "for=192.0.2.2;proto=http";

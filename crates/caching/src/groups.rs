@@ -16,12 +16,12 @@ pub enum Groups {
     TooMany,
 }
 
-/// The groups of a host that are meant.
+/// A selection of the groups of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group<'a> {
     /// The group of this name.
     Named(&'a str),
-    /// All groups: a response invalidated more than are distinguished.
+    /// All groups: a response invalidated more groups than are distinguished.
     All,
     /// Any group: a response that belongs to too many groups is invalidated with each of them.
     Any,
@@ -47,7 +47,7 @@ pub fn invalidated(method: MethodClass, status: u16, response: &[FieldLine<'_>],
 }
 
 /// Writes the identity of a group: equal exactly if host and name are. Scheme and port are ignored, as for an
-/// invalidated URL: proxies in front and clients inside use several of them for one response.
+/// invalidated URL: proxies in front and internal clients use different ones for the same response.
 //= RFC 9875 section 2.1: the same String and the same origin
 pub fn write_identity(target: &Target<'_>, group: Group<'_>, out: &mut Vec<u8>) {
     let authority = Authority::new(target.scheme, target.authority).without_port();

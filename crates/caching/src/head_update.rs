@@ -7,11 +7,11 @@ use crate::{ExchangeTimes, StoredFacts, Timestamp};
 /// The effect on a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadUpdate {
-    /// The response is still current: its fields are updated as by a 304 ([`crate::validation::freshen`]).
+    /// The stored response is still current: its fields are updated as by a 304 ([`crate::validation::freshen`]).
     Freshen,
-    /// The response is no longer current: it needs validation before it is used again.
+    /// The stored response is no longer current: it must be validated before it is used again.
     Invalidate,
-    /// The response says nothing about it.
+    /// The response to HEAD says nothing about it.
     Keep,
 }
 
@@ -26,9 +26,10 @@ pub struct Stored<'a> {
     pub content_bytes: Option<u64>,
 }
 
-/// Judges the response to a forwarded HEAD, which arrived at `times`. A response that arrived while the HEAD was in
-/// progress may be older or newer than the response to it. If both describe the same representation, it is kept
-/// unchanged. Otherwise it is invalidated, so that no client that has seen the newer one gets the older one again.
+/// Judges the response to a forwarded HEAD, which arrived at `times`. A stored response that arrived while the HEAD
+/// was in progress may be older or newer than the response to the HEAD. If both describe the same representation,
+/// it is kept unchanged. Otherwise it is invalidated, so that no client that has seen the newer one gets the older
+/// one again.
 //= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates
 pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: ExchangeTimes) -> HeadUpdate {
     // A response that arrived while the HEAD was in progress may be newer, and must not be changed back.

@@ -53,8 +53,8 @@ pub fn nominated(connection: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Returns whether the option may be a field name. A sender must not nominate a field meant for all recipients. Some
 /// such nominations would remove the routing, the framing or the caching directives of the message (no-store would
-/// become cacheable): they are ignored. Keep-Alive is nominated more often than all others, and is hop-by-hop even
-/// without that.
+/// become cacheable): they are ignored. Keep-Alive is the field nominated most often, and is hop-by-hop even without
+/// that.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 fn may_be_nominated(option: &[u8]) -> bool {
     let is = |known: &[u8]| option.eq_ignore_ascii_case(known);

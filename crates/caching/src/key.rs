@@ -1,4 +1,4 @@
-//! Cache keys: one sequence of bytes per requested resource, different whenever a part of it differs.
+//! Cache keys: a sequence of bytes for each requested resource, which differs whenever one of its parts does.
 //!
 //! Each part is preceded by its length, so that no part can be confused with its neighbour. Path and query are in
 //! normal form ([`crate::target`]), and nothing else is decoded: `/a%2Fb` is not `/a/b`, `a=1%26b=2` is not `a=1&b=2`.
@@ -39,7 +39,7 @@ pub struct KeyRules {
     pub order: QueryOrder,
 }
 
-/// The query parameters that are included in the key. A name matches byte for byte, a name that ends in `*` matches all
+/// The query parameters that are included in the key. A name matches byte for byte; one that ends in `*` matches all
 /// names with that prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum QueryParameters {
@@ -204,7 +204,7 @@ fn read_long_length(rest: &mut &[u8]) -> Option<usize> {
     None
 }
 
-/// The first byte of every key. Another format has another number.
+/// The first byte of every key. Each format has its own number.
 const FORMAT: u8 = 2;
 const QUERY_ABSENT: u8 = 0;
 const QUERY_PRESENT: u8 = 1;
@@ -233,7 +233,7 @@ fn write_part(part: &[u8], out: &mut Vec<u8>) {
 fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
     let Some(query) = query else { return out.push(QUERY_ABSENT) };
     out.push(QUERY_PRESENT);
-    // For most sites splitting and joining would not change the query.
+    // For most sites, splitting and joining wouldn't change the query.
     if matches!((&rules.order, &rules.parameters), (QueryOrder::AsSent, QueryParameters::All)) {
         return write_part(query, out);
     }
@@ -283,8 +283,8 @@ fn kept<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl Iterator<Item = &'a [u
 fn sorted<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl IntoIterator<Item = &'a [u8]> {
     let mut parameters: SmallVec<[(usize, &[u8]); PARAMETERS_INLINE]> =
         kept(query, rules).enumerate().collect();
-    // Names that origins may take for the same keep their order: the last may count. Escapes and semicolons leave that
-    // unknown.
+    // Parameters whose names origins may treat as equal keep their order, because the last one may count. For names
+    // with escapes or semicolons that is unknown, so nothing is sorted.
     let is_told = |(_, parameter): &(usize, &[u8])| memchr::memchr2(b'%', b';', name_of(parameter)).is_none();
     if parameters.iter().all(is_told) {
         parameters.sort_unstable_by(|(index, one), (other_index, other)| {
@@ -298,8 +298,8 @@ fn name_of(parameter: &[u8]) -> &[u8] {
     memchr::memchr(b'=', parameter).map_or(parameter, |equals| &parameter[..equals])
 }
 
-/// Returns whether a parameter is included in the key. One that an origin may parse as another parameter, or as
-/// several, always is: the key must contain all that the origin uses.
+/// Returns whether a parameter is included in the key. A parameter that an origin may parse as a different one, or as
+/// several, is always included: the key must contain everything that the origin uses.
 fn takes_part(parameter: &[u8], parameters: &QueryParameters) -> bool {
     let is_listed =
         |patterns: &[Box<[u8]>], name: &[u8]| patterns.iter().any(|pattern| matches_name(pattern, name));
@@ -322,14 +322,14 @@ fn takes_part(parameter: &[u8], parameters: &QueryParameters) -> bool {
     }
 }
 
-/// Returns whether origins may parse the name as another one: they decode encoded names, and many take `w[]` and `w[0]`
-/// for `w`.
+/// Returns whether origins may parse the name as a different name: they decode encoded names, and many treat `w[]` and
+/// `w[0]` as `w`.
 fn may_be_read_as_another(name: &[u8]) -> bool {
     memchr::memchr3(b'%', b'+', b'[', name).is_some()
 }
 
-/// Returns the name as the most lenient origin parses it: PHP takes `a.b`, `a+b` and `+a_b` for `a_b`, and `w[]` for
-/// `w`; ASP.NET takes `A` for `a`.
+/// Returns the name as the most lenient origin parses it: PHP treats `a.b`, `a+b` and `+a_b` as `a_b`, and `w[]` as
+/// `w`; ASP.NET treats `A` as `a`.
 fn read_alike(name: &[u8]) -> impl Iterator<Item = u8> {
     let name = name.split(|byte| *byte == b'[').next().unwrap_or_default();
     let spaces = name.iter().take_while(|byte| **byte == b'+').count();

@@ -3,25 +3,25 @@
 //! RFC 9211.
 //!
 //! It does no IO, never reads a clock and never waits: every function depends on values and `now` (a [`Timestamp`])
-//! only. It stores no responses; it says how a caller may use its stored ones.
+//! only. It stores no responses; it decides how a caller may use its stored responses.
 //!
 //! The steps of a request:
 //!
 //! 1. [`RequestFacts::parse`] parses the request once; [`key::write_key`] writes its cache key.
-//! 2. With stored responses at hand, [`NominatedFields::matches`] says which of them were selected by
-//!    the same request fields, and [`reuse()`] what may be done with one ([`Reuse`]).
+//! 2. If there are stored responses, [`NominatedFields::matches`] selects those with the same nominated request fields,
+//!    and [`reuse()`] decides how one may be used ([`Reuse`]).
 //! 3. On a hit, [`conditional::evaluate`] and [`range::evaluate`] choose between 200, 304, 206, 416.
 //! 4. With a response from the origin server, [`ResponseFacts::parse`] reads it once and
 //!    [`may_store`] answers with [`Storable`] or the reason, [`NotStored`]. A 304 goes through
 //!    [`validation::judge`] and [`validation::freshen`].
 //! 5. After an unsafe method, [`invalidation::invalidated`] lists what to invalidate.
-//! 6. [`CacheStatus`] writes down what happened.
+//! 6. [`CacheStatus`] reports the outcome.
 //!
 //! A response that may belong to one user is never sent to another: [`sharing`].
 //!
-//! RFC 9111 leaves choices, and safety sometimes requires less than it permits. [`Rules`] hold these choices, and a
-//! [`Profile`] is a set of defaults for them (`docs/operate/profiles.md`). `docs/reference/rfc9111.md` lists the
-//! deliberate deviations from the RFCs.
+//! RFC 9111 leaves choices open, and permits some uses that are unsafe. [`Rules`] hold these choices, and a [`Profile`]
+//! is a set of defaults for them (`docs/operate/profiles.md`). `docs/reference/rfc9111.md` lists the deliberate
+//! deviations from the RFCs.
 //!
 //! Steps 1 to 3 don't allocate (except for more than [`key::PARAMETERS_INLINE`] query parameters to sort, and more than
 //! [`range::RANGES_INLINE`] ranges), so that a hit needs no heap memory.
@@ -40,12 +40,12 @@
 //! ```
 //!
 //! A stored response takes 48 bytes for [`StoredFacts`], and 8 for [`StoredValidators`], whose text stays in its
-//! fields; [`NominatedValues`] hold copies of the bytes they are about.
+//! fields; [`NominatedValues`] holds copies of the values.
 //!
-//! A header section is a slice of [`FieldLine`]s. Fuzz targets find total functions in
-//! [`date::parse`], [`RequestDirectives::parse`], [`ResponseDirectives::parse`], [`EntityTag::parse`],
-//! [`EntityTags`], [`range::parse`], [`NominatedFields::parse`], [`fields::Members`], [`key::write_key`]
-//! and [`invalidation::resolve`]: any bytes give an answer, none a panic.
+//! A header section is a slice of [`FieldLine`]s. Fuzz targets check that these functions return for any bytes without
+//! a panic: [`date::parse`], [`RequestDirectives::parse`], [`ResponseDirectives::parse`], [`EntityTag::parse`],
+//! [`EntityTags`], [`range::parse`], [`NominatedFields::parse`], [`fields::Members`], [`key::write_key`] and
+//! [`invalidation::resolve`].
 
 #![deny(missing_docs)]
 

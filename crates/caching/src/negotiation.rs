@@ -1,6 +1,6 @@
 //! Content negotiation in a cache: the meaning of `Accept-Encoding` and `Accept-Language` (RFC 9110 sections 12.4.2,
-//! 12.5.3 and 12.5.4), whether two values mean the same, and whether a stored response is the one that the origin
-//! server would select.
+//! 12.5.3 and 12.5.4), whether two values have the same meaning, and whether the origin server would select a given
+//! stored response.
 //!
 //! A value outside the grammar has no meaning here: it is compared as sent, and selects nothing.
 
@@ -19,8 +19,8 @@ pub enum Negotiation {
     /// By meaning: case, order, spaces and different spellings of one weight are ignored.
     #[default]
     Normalised,
-    /// By meaning; and if no stored response was selected by the same preferences, one whose own `Content-Encoding` or
-    /// `Content-Language` makes the selection certain.
+    /// By meaning. If no stored response was selected by the same preferences, one is used if its own
+    /// `Content-Encoding` or `Content-Language` makes the selection certain.
     Selecting,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Dimension {
     Language,
 }
 
-/// The content codings that requests for one rule are reduced to: clients need not ask for codings that an origin
+/// The content codings to which a rule reduces `Accept-Encoding`, because clients also list codings that the origin
 /// doesn't have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Codings {
@@ -40,24 +40,24 @@ pub struct Codings {
 }
 
 impl Codings {
-    /// All codings: nothing is reduced.
+    /// All codings: `Accept-Encoding` stays unchanged.
     pub const ALL: &'static Self = &Self { names: Vec::new() };
 
-    /// Returns these codings, by name: at most [`Self::COUNT_MAX`].
+    /// Creates a set from the names of at most [`Self::COUNT_MAX`] codings.
     pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let named = names.into_iter().map(|name| name.to_ascii_lowercase().into_boxed_str());
         Self { names: named.take(Self::COUNT_MAX).collect() }
     }
 
-    /// With `identity` and `*`, all of them fit into one field.
+    /// Maximum number of codings: with `identity` and `*`, all of them fit into one field.
     pub const COUNT_MAX: usize = 8;
 
-    /// Returns whether the origin is asked for no coding, whatever clients accept: `identity` alone is listed.
+    /// Returns whether no coding is requested from the origin, whatever clients accept: only `identity` is listed.
     fn are_none(&self) -> bool {
         matches!(&self.names[..], [only] if only.as_bytes() == IDENTITY)
     }
 
-    /// Returns whether nothing is reduced.
+    /// Returns whether `Accept-Encoding` stays unchanged.
     pub fn are_all(&self) -> bool {
         self.names.is_empty()
     }
@@ -83,10 +83,10 @@ impl Codings {
     }
 }
 
-/// Values with more members are compared as sent.
+/// Maximum number of parsed members: values with more are compared as sent.
 const MEMBERS_MAX: usize = 16;
 
-/// The longest coding or language range that is parsed, in bytes.
+/// Maximum length of a parsed coding or language range, in bytes.
 const RANGE_BYTES_MAX: usize = 64;
 
 impl Dimension {
@@ -233,7 +233,7 @@ impl<'a> Preferences<'a> {
                 self.members.retain(|member| member.weight != any || member.is(ANY) || member.is(IDENTITY))
             }
         }
-        // Nothing else is accepted, so its weight is not compared with others.
+        // Only this coding is accepted, so its weight doesn't matter.
         if let [only] = &self.members[..]
             && only.is(IDENTITY)
             && only.weight > 0
@@ -273,7 +273,7 @@ impl<'a> Preference<'a> {
         self.range.eq_ignore_ascii_case(range)
     }
 
-    /// Basic filtering: the range, or the range and a hyphen, begins the tag.
+    /// Basic filtering: the tag equals the range, or begins with the range and a hyphen.
     fn matches_language(&self, tag: &[u8]) -> bool {
         let begins =
             tag.len() >= self.range.len() && tag[..self.range.len()].eq_ignore_ascii_case(self.range);
@@ -282,15 +282,15 @@ impl<'a> Preference<'a> {
 }
 
 /// Returns whether the origin server, which selected `response` for a request with the preferences `then`, is certain
-/// to select it for one with the preferences `now` too, as far as this dimension goes.
+/// to select it for a request with the preferences `now` too, as far as this dimension is concerned.
 ///
 /// It is certain if `now` accepts the response's coding or language, and no alternative has gained by the change: each
-/// one that `now` accepts was acceptable then, with at least this weight in proportion to that of the response.
-/// The server has already preferred this response to all of them by its own preferences.
+/// alternative that `now` accepts was accepted then too, with at least the same weight relative to that of the
+/// response. The server has already preferred this response to all of them by its own preferences.
 ///
-/// It is also certain if no alternative could suit the client better: for a language, none has a greater weight in
-/// `now`; for a coding, each other has a smaller one. Among codings of the same weight the server selects the one that
-/// compresses better, and that would be lost.
+/// It is also certain if no alternative could suit the client better: for a language, no alternative has a greater
+/// weight in `now`; for a coding, every alternative has a smaller weight. Among codings of equal weight the server
+/// selects the one that compresses best, which the client would not get.
 //= RFC 9111 section 4.1: preference among several matches
 pub(crate) fn is_certain(
     dimension: Dimension,
@@ -313,7 +313,7 @@ fn is_certain_coding(then: &Preferences<'_>, now: &Preferences<'_>, coding: &[u8
     let chosen = Weights { then: then.weight_of_coding(coding), now: now.weight_of_coding(coding) };
     let others = now.members.iter().map(|member| member.range).chain([IDENTITY]);
     let mut others = others.filter(|other| !other.eq_ignore_ascii_case(coding));
-    // An asterisk stands for codings that are not named, and they must have been acceptable then too.
+    // An asterisk stands for all unnamed codings, which must have been acceptable then too.
     let weight_then = |other: &[u8]| match other {
         ANY => then.listed(ANY).map_or(0, |weight| u32::from(weight) * 10),
         _ => then.weight_of_coding(other),
@@ -349,7 +349,7 @@ struct Weights {
 }
 
 impl Weights {
-    /// Returns whether the other weighs more now, in proportion to this one, than it did then.
+    /// Returns whether the weight of the other alternative, relative to this one, is greater now than it was then.
     fn is_overtaken_by(self, other: Self) -> bool {
         other.now * self.then > other.then * self.now
     }
@@ -458,7 +458,7 @@ mod tests {
         for sent in ["gzip, br", "*", "identity;q=0, gzip", "gzip;level=9", ""] {
             let none = Codings::new(["identity"]);
             let found = none.accept_encoding(&[("Accept-Encoding", sent.as_bytes())]);
-            assert_eq!(found.as_deref(), Some("identity"), "{sent}: the origin is asked for none");
+            assert_eq!(found.as_deref(), Some("identity"), "{sent}: no coding is requested from the origin");
         }
         let lines: [FieldLine<'_>; 2] = [("Accept-Encoding", b"gzip"), ("Accept-Encoding", b"br")];
         assert_eq!(codings.accept_encoding(&lines).as_deref(), Some("br, gzip"));

@@ -5,7 +5,7 @@ use crate::{
     StoredCredentialed, freshness,
 };
 
-/// Returns whether the response to this request may be personal, unless it says otherwise.
+/// Returns whether the response to this request may be personal, unless the response itself allows sharing.
 pub fn is_personal(request: &RequestFacts, rules: &Rules) -> bool {
     request.has_credentials && rules.credentialed == StoredCredentialed::Explicit
 }

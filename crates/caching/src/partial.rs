@@ -82,7 +82,7 @@ impl FromIterator<ByteRange> for Extents {
 }
 
 /// Returns the part in a 206 if it can be stored as one: it has a single valid `Content-Range`, is not multipart, and
-/// declares no other length than that of its range.
+/// declares no length that differs from that of its range.
 //= RFC 9111 section 3.3: a 206 as an incomplete 200
 //= RFC 9111 section 3.3: parts need Range, Content-Range and known units
 //= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
@@ -149,8 +149,8 @@ pub fn is_described_alike(
 
 const DESCRIBING: [&str; 3] = ["content-language", "content-location", "content-type"];
 
-/// Returns whether a field describes the content of one message: for a part it says nothing about the whole, and for
-/// the whole nothing about a part.
+/// Returns whether a field describes the content of one message: in a response with a part, it doesn't apply to the
+/// whole, nor the reverse.
 //= RFC 9110 section 14.4: Content-Range
 pub fn is_of_one_message(name: &str) -> bool {
     OF_ONE_MESSAGE.iter().any(|known| known.eq_ignore_ascii_case(name))
@@ -211,7 +211,7 @@ impl HoleAnswer {
 }
 
 /// Judges the response to a request for `wanted` with `Range` and `If-Range`. A 206 must begin at the first missing
-/// byte (it may end earlier: the rest is requested again), and certainly belong to the same representation.
+/// byte (it may end earlier: the rest is requested again), and must certainly belong to the same representation.
 //= RFC 9111 section 3.4: the same strong validator
 pub fn judge(
     status: u16,

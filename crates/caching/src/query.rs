@@ -1,12 +1,12 @@
-//! The parts of a QUERY that are included in its cache key (RFC 10008 section 2.7) besides method and target URI: its
-//! content, byte for byte, and the fields that describe it.
+//! The parts of a QUERY that are included in its cache key (RFC 10008 section 2.7) in addition to method and target
+//! URI: its content, byte for byte, and the fields that describe it.
 
 use crate::{FieldLine, fields};
 
 /// The method name in the cache key.
 pub const METHOD: &str = "QUERY";
 
-/// Returns the metadata of the content: all lines of the fields that describe it. Different whenever one of them
+/// Returns the metadata of the content: all lines of the fields that describe it. The result differs whenever a line
 /// differs; an absent field differs from an empty one.
 //= RFC 10008 section 2.7: the cache key has the content
 pub fn metadata(request: &[FieldLine<'_>]) -> Vec<u8> {
@@ -22,8 +22,8 @@ pub fn metadata(request: &[FieldLine<'_>]) -> Vec<u8> {
     out
 }
 
-/// Returns whether the request has the type of its content. Without it the origin server has to refuse the request, and
-/// nothing is stored.
+/// Returns whether the request has the type of its content. Without the type, the origin server has to refuse the
+/// request, and no response is stored.
 //= RFC 10008 section 2: Content-Type is needed
 pub fn is_typed(request: &[FieldLine<'_>]) -> bool {
     fields::only(request, "content-type").is_some_and(|value| !value.is_empty())

@@ -118,7 +118,8 @@ pub fn resolve(specs: &[RangeSpec], complete_bytes: u64) -> Ranges {
     }
 }
 
-/// Returns whether `Range` may be applied: there is no `If-Range`, or it names exactly the stored response.
+/// Returns whether `Range` may be applied: the request has no `If-Range`, or one that matches exactly the stored
+/// response.
 //= RFC 9110 section 13.1.5: If-Range, strong comparison and exact dates
 pub fn if_range_holds(request: &[FieldLine<'_>], validators: &Validators<'_>, now: Timestamp) -> bool {
     if !fields::contains(request, "if-range") {

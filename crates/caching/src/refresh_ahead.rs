@@ -30,8 +30,8 @@ pub fn refresh_ahead(
     if is_due { Reuse::RefreshAhead } else { decided }
 }
 
-/// Returns whether a validation is due. The window begins at arrival for a response that arrived with an age: it would
-/// otherwise be due at once, and so would its successor.
+/// Returns whether a validation is due. The window is a share of the time for which the response is fresh here, not of
+/// its whole lifetime: otherwise a response that arrived with an age would be due immediately, and its successor too.
 fn is_due(stored: &StoredFacts, rules: &Rules, now: Timestamp, draw: impl FnOnce() -> u16) -> bool {
     let fresh_ms = stored.freshness_lifetime_ms().saturating_sub(stored.corrected_initial_age_ms());
     let window_ms = u128::from(fresh_ms) * u128::from(rules.refresh_ahead_percent) / 100;

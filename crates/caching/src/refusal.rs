@@ -1,9 +1,8 @@
-//! Conclusions from a response that was not stored for later requests with the same key.
+//! Conclusions for later requests with the same key, drawn from a response that was not stored.
 //!
-//! If responses aren't shared, requests should not wait for each other: a note says so for a while. Any client may
-//! cause such a response, with a cookie of its own or an unusual field, so a note says as little as possible: nothing
-//! about requests with fewer credentials than the one it comes from, and nothing against a response that is, or
-//! recently was, shared.
+//! If responses aren't shared, requests should not wait for each other: a note records this for a while. Any client can
+//! cause such a response, with its own cookie or an unusual field, so a note applies as narrowly as possible: not to
+//! requests with fewer credentials than the one that caused it, and not if a response is, or recently was, shared.
 
 use crate::{NotStored, RequestFacts, StoredFacts, Timestamp};
 

@@ -66,16 +66,16 @@ impl NotReused {
     }
 }
 
-/// The missing result of a look-up.
+/// The kind of a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
     /// No stored response under the key.
     Uri,
     /// No stored response with the same nominated fields.
     Vary,
-    /// One of the two.
+    /// Either of the two.
     Unknown,
-    /// Some bytes of the stored response.
+    /// Some bytes of the stored response are missing.
     Bytes,
 }
 
@@ -113,7 +113,7 @@ pub fn on_miss(request: &RequestFacts, rules: &Rules, miss: Miss) -> Reuse {
     without_lookup(request, rules).unwrap_or_else(|| ask_origin(request, rules, reason, Candidate::None))
 }
 
-/// Decides about a request with a stored response that must not be used without validation, whatever its lifetime: it
+/// Decides about a request with a stored response that must not be used without validation, even if it is fresh: it
 /// was invalidated since it was stored ([`NotReused::Invalidated`]), or may have been ([`NotReused::Unverified`]).
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
 pub fn reuse_in_doubt(
@@ -190,7 +190,7 @@ pub fn may_serve_stale(
     staleness_ms < window_ms || within_max_stale(request, rules, staleness_ms)
 }
 
-/// A stored response that matches a request, among others that do.
+/// One of the stored responses that match a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Matching<'a> {
     /// Its facts.
@@ -201,7 +201,7 @@ pub struct Matching<'a> {
 
 impl Matching<'_> {
     /// Returns whether it takes precedence over `other`. A response without `Vary` is often the default of an origin
-    /// server that omits the field there, so it comes after those that have it.
+    /// server that omits the field there, so it ranks below those that have the field.
     //= RFC 9111 section 4: the most recent of several
     //= RFC 9111 section 4.1: a valid Vary before none
     pub fn goes_before(&self, other: &Self) -> bool {
@@ -263,7 +263,8 @@ fn refused_by_request(
         return Some(NotReused::RequestNoCache);
     }
     //= RFC 9111 section 5.2.1.1: max-age of the request
-    // 0 means a reload: the client wants a response of the origin server, not one that is 0 seconds old.
+    // 0 means a reload: the client requests a response from the origin server, not a stored one that is 0 seconds
+    // old.
     let too_old = |max_age| max_age == 0 || stored.current_age_ms(now) > to_ms(max_age);
     if directives.max_age.is_some_and(too_old) {
         return Some(NotReused::RequestMaxAge);

@@ -10,7 +10,7 @@ pub struct Rules {
     /// Lifetimes from arrival that override those of responses. Prohibitions of the response (`no-store`, `private`,
     /// `no-cache`) still apply.
     pub override_ttl: TtlTable,
-    /// Lifetimes from arrival of responses that have none.
+    /// Lifetimes, from arrival, of responses without a lifetime.
     pub default_ttl: TtlTable,
     /// Heuristic lifetime from `Last-Modified`, if no other is known.
     pub heuristic: Option<Heuristic>,
@@ -19,29 +19,29 @@ pub struct Rules {
     pub targeted_fields: Box<[Box<str>]>,
     /// A response field that is required for storing: the application opts in, response by response.
     pub store_only_with: Option<Box<str>>,
-    /// Which error responses are stored.
+    /// The error responses that are stored.
     pub errors: StoredErrors,
-    /// Which responses to requests with credentials are stored ([`crate::sharing`]).
+    /// The responses to requests with credentials that are stored ([`crate::sharing`]).
     pub credentialed: StoredCredentialed,
-    /// Request fields that identify the user, besides those that do by convention.
+    /// Request fields that identify the user, in addition to those that do by convention.
     pub credential_fields: Box<[Box<str>]>,
     /// Time since which `credentialed` and `credential_fields` are in force. The owner of a response stored earlier is
     /// unknown, unless the origin or the operator has opened it.
     pub judged_since: Timestamp,
     /// Whether responses with `Set-Cookie` are stored, including the field.
     pub store_set_cookie: bool,
-    /// Whether responses are stored that were never fresh, as with `max-age=0`, and have no validator: they answer
-    /// requests with `max-stale`, and others while the origin server can't be reached.
+    /// Whether responses are stored that were never fresh, as with `max-age=0`, and have no validator. They answer
+    /// requests with `max-stale`, and other requests while the origin server can't be reached.
     pub store_expired: bool,
     /// Treatment of a response that doesn't match the extension of its URL ([`crate::file_type`]).
     pub type_mismatch: TypeMismatch,
-    /// Whether a response to POST answers later GETs if it says so ([`crate::post::may_store_for_get`]).
+    /// Whether a response to POST answers later GETs if it allows that ([`crate::post::may_store_for_get`]).
     pub store_post: bool,
     /// Whether `Cache-Control` and `Pragma` of requests are respected.
     pub honour_request_directives: bool,
     /// How `Accept-Encoding` and `Accept-Language` select among stored responses.
     pub negotiation: Negotiation,
-    /// Which groups of stored responses an unsafe request invalidates (RFC 9875).
+    /// The groups of stored responses that an unsafe request invalidates (RFC 9875).
     pub groups_invalidated: GroupsInvalidated,
     /// The last share of a lifetime, in percent, in which a fresh response is validated in the background; 0 disables
     /// it.
@@ -50,8 +50,8 @@ pub struct Rules {
     pub stale_while_revalidate: StaleLimit,
     /// Limits of stale responses after an error of the origin server (RFC 5861).
     pub stale_if_error: StaleLimit,
-    /// Limit of stale responses without any response of the origin server (RFC 9111 section 4.2.4): milliseconds after
-    /// their expiry, unless `stale_if_error` grants more.
+    /// Maximum staleness of a response, in milliseconds, if the origin server gives no response (RFC 9111 section
+    /// 4.2.4), unless `stale_if_error` grants more.
     pub stale_if_unreachable_ms: u64,
     /// Upper limit of a request's `max-stale`, in milliseconds after expiry.
     pub max_stale_max_ms: u64,
@@ -106,14 +106,14 @@ impl Rules {
         }
     }
 
-    /// Returns whether a request field of this name identifies the user, even to an origin that takes `_` for `-`.
+    /// Returns whether a request field of this name identifies the user, even to an origin that treats `_` as `-`.
     pub fn is_credential(&self, name: &str) -> bool {
         credentials::is_credential(&unkeyed::plain_name(name))
             || self.credential_fields.iter().any(|field| unkeyed::are_read_alike(field, name))
     }
 
-    /// Returns for how many milliseconds after its expiry a response with these windows is useful: stale, or for a
-    /// validation.
+    /// Returns how many milliseconds after its expiry a response with these windows is still useful, either stale or
+    /// for a validation.
     pub(crate) fn useful_when_stale_ms(
         &self,
         stale_while_revalidate_ms: Option<u64>,
@@ -164,7 +164,8 @@ impl Default for Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredErrors {
     /// Errors about the resource. Others, such as 400 or 412, may be caused by parts of one request outside the cache
-    /// key: stored, one client could break a page for all. They are stored if a [`TtlTable`] names the status.
+    /// key: if they were stored, one client could break a page for all. They are stored only if a [`TtlTable`] names
+    /// the status.
     OfResource,
     /// All with an explicit lifetime.
     All,
@@ -182,8 +183,8 @@ pub enum TypeMismatch {
 /// The responses to requests with credentials that are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredCredentialed {
-    /// Those that are opened to others, by `public` or a lifetime. Others may belong to one user although their origin
-    /// server doesn't say so.
+    /// Responses that are opened to others, by `public` or a lifetime. Others may belong to one user although their
+    /// origin server doesn't say so.
     Explicit,
     /// All whose storing the response doesn't forbid.
     All,
@@ -192,24 +193,24 @@ pub enum StoredCredentialed {
 /// The groups of stored responses that an unsafe request invalidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupsInvalidated {
-    /// Those that `Cache-Group-Invalidation` names. With more, any client that may send a POST could invalidate all
+    /// Groups that `Cache-Group-Invalidation` names. With more, any client that may send a POST could invalidate all
     /// responses that share a group with its target.
     Named,
     /// Also those of the stored responses that the request itself invalidates.
     Shared,
 }
 
-/// How long after its expiry a response may be used, in milliseconds.
+/// The time after its expiry for which a response may be used, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaleLimit {
     /// Default, if neither response nor request has a limit.
     pub default_ms: u64,
-    /// Upper limit of theirs.
+    /// Upper limit of a limit in the response or request.
     pub max_ms: u64,
 }
 
 impl StaleLimit {
-    /// Returns the granted time for a request of `asked_ms`.
+    /// Returns the time granted if `asked_ms` is requested.
     pub(crate) fn grant_ms(self, asked_ms: Option<u64>) -> u64 {
         asked_ms.unwrap_or(self.default_ms).min(self.max_ms)
     }

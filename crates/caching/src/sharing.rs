@@ -6,8 +6,10 @@
 //! say so. So with [`StoredCredentialed::Explicit`]
 //!
 //! - it is stored only if the origin or the operator says that it may be shared ([`may_share`]);
-//! - a response without a lifetime to a request without credentials is used only for such requests ([`may_use`]);
-//! - a 304 or a response to HEAD updates a stored response only if it may be shared itself ([`may_inform`]).
+//! - the response to a request without credentials, if it has no lifetime, is used only for requests without
+//!   credentials ([`may_use`]);
+//! - a 304 or a response to HEAD updates a stored response only if that 304 or response may itself be shared
+//!   ([`may_inform`]).
 //!
 //! `tests/sharing.txt` has the result of each combination.
 
@@ -25,8 +27,8 @@ pub fn may_use(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> b
     stored.is_for_all() || is_permitted(request, stored, rules)
 }
 
-/// Returns whether the rules in force permit the use. A reload may have changed the rules that it was stored by, so its
-/// owner is unknown: it is not used unless the present rules would have it stored for all.
+/// Returns whether the rules in force permit the use. A reload may have changed the rules under which it was stored, so
+/// its owner is unknown: it is used only if the present rules would store it for all.
 fn is_permitted(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
     if stored.sets_cookie() && !rules.store_set_cookie {
         return false;
@@ -59,9 +61,9 @@ pub fn may_name(
     may_use(request, stored, rules) && !nominated.names().any(|name| rules.is_credential(name))
 }
 
-/// Returns the fields of a 304, or of a response to HEAD, that update a stored response with `status`: all, or, if it
-/// may belong to one user, those that date, control and identify the stored response. Its other fields are about that
-/// user.
+/// Returns the fields of a 304, or of a response to HEAD, that update a stored response with `status`: all fields, or,
+/// if the 304 or response may belong to one user, only those that date, control and identify the stored response. Its
+/// other fields are about that user.
 pub fn news<'a>(
     request: &RequestFacts,
     status: u16,

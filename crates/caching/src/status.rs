@@ -12,7 +12,7 @@ pub enum StatusClass {
     Unknown,
     /// 206: part of a representation, never stored as the whole.
     Partial,
-    /// 304: not a response of its own.
+    /// 304: not a response by itself.
     NotModified,
     /// Never stored: its definition forbids it, or it isn't a final status code.
     Never,
@@ -54,9 +54,9 @@ pub fn classify(status: u16) -> StatusClass {
 }
 
 /// Returns whether a code may be about parts of one client's request outside the cache key: a header section that is
-/// too large, an unusual character, credentials, a precondition, a method in a field. Stored, one request would break
-/// the page for all (cache-poisoned denial of service). 404, 405, 410, 414 and 451 are about the resource or its URL,
-/// which the key contains.
+/// too large, an unusual character, credentials, a precondition, a method in a field. If the response were stored,
+/// one request would break the page for all (cache-poisoned denial of service). 404, 405, 410, 414 and 451 are about
+/// the resource or its URL, which the key contains.
 //= RFC 9110 section 15: unrecognized status codes are treated as x00
 pub fn is_of_one_request(status: u16) -> bool {
     match status {

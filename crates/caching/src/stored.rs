@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The facts about a stored response. Small and `Copy`, because there is one for each stored response; its size is
-/// independent of the header section, and numbers take less than 64 bits where possible.
+/// independent of the header section, and numbers have less than 64 bits if possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredFacts {
     /// Time at which it arrived, or was last freshened.
@@ -40,8 +40,8 @@ const IMMUTABLE: u8 = 4;
 const GRANTED: u8 = 8;
 /// Flag of a response stored with `Set-Cookie`.
 const SETS_COOKIE: u8 = 16;
-/// Flag of a response that is never used stale only because it answers credentials and has no lifetime; no directive
-/// forbids it.
+/// Flag of a response that no directive forbids using stale, but that answers credentials and has no lifetime, so it is
+/// never used stale.
 const PERSONAL: u8 = 32;
 /// Flag of a lifetime that was ended early.
 const ENDED: u8 = 64;
@@ -87,7 +87,7 @@ impl StoredFacts {
         }
     }
 
-    /// Marks it as made for one request: all others have it validated.
+    /// Marks it as made for one request: it is validated for all others.
     #[must_use]
     pub fn for_one_request(mut self) -> Self {
         self.no_cache = true;
@@ -129,7 +129,7 @@ impl StoredFacts {
         self.marks & IMMUTABLE != 0
     }
 
-    /// Returns whether it is never used stale only because of credentials, without a directive that forbids it.
+    /// Returns whether only the credentials of its request, and no directive, forbid using it stale.
     pub fn is_personal(&self) -> bool {
         self.marks & PERSONAL != 0
     }
@@ -144,9 +144,9 @@ impl StoredFacts {
         self.corrected_initial_age.ms()
     }
 
-    /// Returns the facts for a request that has waited for the arrival for `waited_ms`. Age includes the whole delay of
-    /// the request that fetched the response. For another request only its own waiting time counts as delay, after
-    /// which it would have accepted any response, so its age on arrival is less by that time.
+    /// Returns the facts for a request that has waited for the arrival for `waited_ms`. `corrected_initial_age`
+    /// includes the whole delay of the request that fetched the response. For a waiting request, only its own wait
+    /// counts as delay; it would have accepted any response after that, so the age on arrival is reduced by the wait.
     #[must_use]
     pub fn awaited(&self, waited_ms: u64) -> Self {
         let age_ms = self.corrected_initial_age_ms().saturating_sub(waited_ms);
@@ -168,8 +168,8 @@ impl StoredFacts {
         self.stale_if_error.ms()
     }
 
-    /// Returns for how many milliseconds after its freshness it is worth its memory: at least a day, for validation,
-    /// and as long as it may be used stale.
+    /// Returns how many milliseconds after its freshness ends it is still worth its memory: as long as it may be used
+    /// stale, and at least a day, for validation.
     pub fn useful_when_stale_ms(&self) -> u64 {
         self.useful_when_stale.ms()
     }
@@ -185,8 +185,8 @@ impl StoredFacts {
         self.corrected_initial_age_ms().saturating_add(resident_ms.max(0).unsigned_abs())
     }
 
-    /// Returns the age of a response that arrived in the future. It is unknown how long ago the clock was set back, so
-    /// the response counts as stale, and as at least that old.
+    /// Returns the age of a response that arrived in the future. The time at which the clock was set back is unknown,
+    /// so the response counts as stale, and its age grows by at least the difference.
     #[cold]
     fn age_unknown_ms(&self, back_ms: u64) -> u64 {
         self.corrected_initial_age_ms().saturating_add(back_ms).max(self.freshness_lifetime_ms())
@@ -214,7 +214,7 @@ impl StoredFacts {
         self.ttl_ms(now) > 0
     }
 
-    /// Returns how long it has been stale, in milliseconds; 0 while it is fresh.
+    /// Returns the time for which it has been stale, in milliseconds; 0 while it is fresh.
     //= RFC 9111 section 4.2.4: what is stale
     pub fn staleness_ms(&self, now: Timestamp) -> u64 {
         self.current_age_ms(now).saturating_sub(self.freshness_lifetime_ms())
@@ -232,10 +232,10 @@ impl StoredFacts {
     }
 }
 
-/// A clock correction up to this makes no response stale; they stay fresh for as much longer.
+/// Maximum clock correction, in milliseconds, that makes no response stale: responses stay fresh for that much longer.
 const CLOCK_BACK_MS_MAX: i64 = 10_000;
 
-/// Milliseconds in 48 bits, which is 8,900 years; longer spans are cut to that.
+/// Milliseconds in 48 bits, which is 8,900 years; longer spans are clamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span([u8; 6]);
 
@@ -296,8 +296,8 @@ fn corrected_initial_age_ms(response: &ResponseFacts) -> u64 {
 }
 
 /// Returns the lifetime including the initial age. A lifetime from the operator runs from the arrival: the origin
-/// server doesn't know it, and an `Age` from upstream or a wrong clock would use it up before it began. The age is
-/// still counted, so the lifetime is longer by it: the RFC leaves lifetimes that the origin doesn't state to caches.
+/// server doesn't know it, and an `Age` from upstream or a wrong clock would use it up before it began. The age still
+/// counts, so the lifetime is extended by it: the RFC leaves lifetimes that the origin doesn't state to caches.
 fn lifetime_ms(lifetime: Lifetime, initial_age_ms: u64) -> u64 {
     match lifetime.source {
         LifetimeSource::Override | LifetimeSource::Default => lifetime.ms.saturating_add(initial_age_ms),

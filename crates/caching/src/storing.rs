@@ -1,4 +1,4 @@
-//! Whether a response may be stored, and which of its fields are (RFC 9111 section 3).
+//! Decides whether a response may be stored, and selects its stored fields (RFC 9111 section 3).
 
 use crate::codes::reason_codes;
 use crate::facts::MethodClass;
@@ -25,7 +25,7 @@ reason_codes! {
         Method = "method", "RFC 9111 section 3", "Responses to this method aren't stored.";
         RequestContent = "request-content", "RFC 9111 section 4", "The request has content, which takes no part in the cache key.";
         RequestNoStore = "request-no-store", "RFC 9111 section 5.2.1.5", "The request says `no-store`.";
-        Status = "status", "RFC 9111 section 3", "The status isn't one to store, or only with an explicit lifetime.";
+        Status = "status", "RFC 9111 section 3", "Responses with this status are never stored, or only with an explicit lifetime.";
         RequestStatus = "status-of-request", "", "The status may be caused by parts of one client's request outside the cache key (400, 403, 412, ...); `errors_stored` is not `all`, and no `ttl_override` or `ttl_default` names this status.";
         PartialContent = "partial-content", "RFC 9111 section 3.3", "206: a part only.";
         NotModified = "not-modified", "RFC 9111 section 3", "304 without a stored response to freshen.";
@@ -39,7 +39,7 @@ reason_codes! {
         TypeMismatch = "type-mismatch", "", "The URL has a file extension, and `Content-Type` is of another type, for example a page for a style sheet (`type_mismatch`).";
         VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
         VaryUnusable = "vary-unusable", "RFC 9111 section 4.1", "`Vary` with invalid or too many names.";
-        HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "The header section is too large to be stored: with what a 304 or a HEAD has added, it is larger than one response may have it, or it leaves no room in a record for the shared store, which has 64 KiB: beside it, the record holds a body of up to 4 KiB. Without `Content-Length`, 4 KiB are kept free for the body.";
+        HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "The header section is too large to be stored. Either fields added by a 304 or a HEAD made it larger than a response may have it, or it doesn't fit into a record of the shared store. A record holds at most 64 KiB, including a body of up to 4 KiB; without `Content-Length`, 4 KiB are reserved for the body.";
         NoFreshness = "no-freshness", "RFC 9111 section 3", "Never fresh, never usable stale, and nothing to validate it with: the origin sends neither a lifetime nor a validator. Send `Cache-Control: max-age=60`, or set `ttl_default` in a rule.";
     }
 }
@@ -146,8 +146,8 @@ fn status_permits(response: &ResponseFacts, rules: &Rules) -> Result<(), NotStor
     }
 }
 
-/// Checks a status that one client's unusual fields may have caused: it is stored only if the operator allows it, for
-/// all codes or for this one.
+/// Checks a status that one client's unusual fields may have caused: it is stored only if the operator allows that,
+/// either for all codes or for this code.
 fn cause_permits(status: u16, rules: &Rules) -> Result<(), NotStored> {
     let permits = rules.errors == StoredErrors::All
         || !status::is_of_one_request(status)
@@ -213,8 +213,8 @@ fn is_of_use(facts: &StoredFacts, rules: &Rules, now: Timestamp) -> bool {
         .stale_while_revalidate
         .grant_ms(facts.stale_while_revalidate_ms())
         .max(rules.stale_if_error.grant_ms(facts.stale_if_error_ms()));
-    // A response that came from another cache after its lifetime may answer a request with `max-stale`. Responses that
-    // were never fresh anywhere (`max-age=0`) would fill the store for few requests.
+    // A response that arrived from another cache after its lifetime may answer a request with `max-stale`. Responses
+    // that were never fresh anywhere (`max-age=0`) would fill the store for few requests.
     let had_lifetime = facts.freshness_lifetime_ms() > 0
         || (rules.store_expired && facts.lifetime_source != LifetimeSource::Nothing);
     let stale_window_ms =
@@ -230,7 +230,7 @@ pub struct StorageFilter<'a> {
     control: Control<'a>,
     hop_by_hop: HopByHop<'a>,
     set_cookie: CookieFields,
-    /// Whether a directive excludes fields: most responses have none, so names need not be compared.
+    /// Whether a directive excludes fields. Most responses have no such directive, so names need not be compared.
     qualifies: bool,
 }
 

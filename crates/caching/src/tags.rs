@@ -3,7 +3,7 @@
 use crate::groups::{self, Groups};
 use crate::{FieldLine, fields};
 
-/// A response field with tags, besides `Cache-Groups`.
+/// A response field with tags, in addition to `Cache-Groups`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagField {
     /// `Cache-Tag: a, b`
@@ -46,9 +46,9 @@ impl TagField {
 /// Rules for tags of responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagRules {
-    /// The fields with tags, besides `Cache-Groups`.
+    /// The fields with tags, in addition to `Cache-Groups`.
     pub fields: Vec<TagField>,
-    /// The number of tags of one response that are distinguished.
+    /// Maximum number of distinguished tags of one response.
     pub tags_max: usize,
 }
 

@@ -2,7 +2,7 @@
 //! requests.
 
 /// Returns path and query with the escapes of unreserved characters decoded and all others in upper case. Returns
-/// `None` for a target in normal form; most have no escape, and cost a search for `%`.
+/// `None` for a target in normal form; most have no escape and cost only a search for `%`.
 ///
 /// Invalid escapes (`%`, `%2`, `%g1`) stay unchanged. Next to one, an escaped hexadecimal digit stays too: decoding it
 /// would complete an escape, and normalising `%%361` would change it each time.
@@ -70,7 +70,7 @@ fn is_decoded(text: &[u8], at: usize, byte: u8) -> bool {
     is_unreserved(byte) && !(byte.is_ascii_hexdigit() && is_beside_stray(&text[..at]))
 }
 
-/// Returns whether a text ends with a `%` that begins no escape, or with one and a digit.
+/// Returns whether a text ends with a `%` that begins no escape, or with such a `%` and a hexadecimal digit.
 fn is_beside_stray(before: &[u8]) -> bool {
     matches!(before, [.., b'%']) || matches!(before, [.., b'%', digit] if digit.is_ascii_hexdigit())
 }

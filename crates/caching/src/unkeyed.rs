@@ -3,9 +3,9 @@
 //! The lists come from published attacks on caches ("Practical Web Cache Poisoning", "Web Cache Entanglement", "CPDoS",
 //! the wordlist of Param Miner), from the documentation of content delivery networks, load balancers and application
 //! platforms about the fields that they send to origins, and from the fields that servers and frameworks read: the
-//! route of a request, the client's address and certificate, and replacements of method, host or target. CGI and WSGI
-//! write `_` in place of `-`, and CGI in place of every byte that is neither letter nor digit, so names that differ
-//! only in these bytes are treated as one.
+//! route of a request, the client's address and certificate, and replacements of method, host or target. WSGI replaces
+//! `-` with `_`, and CGI every byte that is neither letter nor digit, so names that differ only in these bytes are
+//! treated as equal.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::hop_by_hop;
 /// The effect of a request field on a shared response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldClass {
-    /// No known effect: the field is forwarded, and a response that depends on it says so in `Vary`.
+    /// No known effect: the field is forwarded, and a response that depends on it names it in `Vary`.
     Ordinary,
     /// Identifies the client. Only a trusted peer may send it.
     Address,
@@ -24,8 +24,8 @@ pub enum FieldClass {
     Host,
     /// `X-Forwarded-Port`: the port of the client's request. Only a trusted peer may send it.
     Port,
-    /// `Forwarded` (RFC 7239), which has all of these, and `X-Forwarded-For`: the hops of the request. Only trusted
-    /// peers may send them.
+    /// `X-Forwarded-For`, and `Forwarded` (RFC 7239), which contains all of these: the hops of the request. Only
+    /// trusted peers may send them.
     Hops,
     /// Other facts about the route of the request or its response, or the client's certificate. Only a trusted peer may
     /// send it.
@@ -34,7 +34,7 @@ pub enum FieldClass {
     Method,
     /// Replaces host or target, or selects the part of a framework that answers.
     Override,
-    /// `Proxy`: CGI programs would take it for their setting `HTTP_PROXY`. No client has a reason to send it.
+    /// `Proxy`: CGI programs mistake it for their setting `HTTP_PROXY`. No client has a reason to send it.
     Never,
 }
 
@@ -70,7 +70,8 @@ impl SchemeForm {
     }
 }
 
-/// Returns whether a name has bytes other than letters, digits and `-`: some origin servers take it for another name.
+/// Returns whether a name has bytes other than letters, digits and `-`: some origin servers mistake it for another
+/// name.
 pub fn is_spelled_oddly(name: &str) -> bool {
     !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
@@ -84,14 +85,14 @@ pub fn plain_name(name: &str) -> Cow<'_, str> {
     name.bytes().map(plain).collect()
 }
 
-/// Returns whether CGI writes both names alike.
+/// Returns whether CGI maps both names to the same variable.
 pub fn are_read_alike(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().map(dashed).eq(other.bytes().map(dashed))
 }
 
 /// Returns the class of a field name, in any case.
 pub fn class_of(name: &str) -> FieldClass {
-    // Most names are in none of these classes, and two letters show it.
+    // Most names are in none of these classes, as their first two letters show.
     let [first, second, ..] = name.as_bytes() else { return FieldClass::Ordinary };
     match [first | 0x20, second | 0x20] {
         [b'x', second] if !second.is_ascii_alphanumeric() => class_of_candidate(name),
@@ -124,7 +125,7 @@ fn class_of_candidate(name: &str) -> FieldClass {
     }
 }
 
-/// Returns whether CGI writes a name like a known one.
+/// Returns whether CGI maps a name to the same variable as a known one.
 fn is_same_name(name: &str, known: &str) -> bool {
     name.len() == known.len() && name.bytes().map(dashed).eq(known.bytes())
 }
@@ -194,7 +195,7 @@ const ADDRESSES: [&str; 43] = [
     "x-vercel-proxied-for",
 ];
 
-/// Fields of App Engine and Azure Front Door are about the client of one request, including its address.
+/// Fields of App Engine and Azure Front Door describe the client of one request, including its address.
 const ADDRESS_PREFIXES: [&str; 2] = ["x-appengine-", "x-azure-"];
 
 /// Fields for scheme, port and certificate of the client (RFC 9440), as content delivery networks and load balancers

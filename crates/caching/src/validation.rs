@@ -20,18 +20,18 @@ pub type Indexes = SmallVec<[usize; 4]>;
 pub struct Known<'a> {
     /// Its validators.
     pub validators: Validators<'a>,
-    /// Whether it may answer only requests that select it, whatever a 304 says: it is one of several codings of a
-    /// content (it has `Content-Encoding`, or `Vary` names `Accept-Encoding`), or belongs to one user (`Vary` names
+    /// Whether it may answer only requests that select it, even if a 304 identifies it: it is one of several codings of
+    /// a content (it has `Content-Encoding`, or `Vary` names `Accept-Encoding`), or belongs to one user (`Vary` names
     /// `Cookie` or `Authorization`).
     pub is_only_for_selected: bool,
 }
 
-/// Returns the stored responses that a validation request names, `max` at most: the one that the request selected, and
-/// those that the origin server may select. `stored` are all under the key, most recent first.
+/// Returns the stored responses that a validation request names, at most `max`: the one that the request selected, and
+/// those that the origin server may select. `stored` has all responses under the key, most recent first.
 ///
-/// The others are named by a strong tag only, and not if they are one of several codings or belong to one user: for a
-/// request that did not select them, a 304 to a weak tag would prove too little, and origin servers that encode on the
-/// fly (nginx, Apache httpd) compare the tag of the plain file before they know which coding the request selects.
+/// The others are named only by a strong tag, and only if they neither are one of several codings nor belong to one
+/// user. For a request that did not select them, a 304 to a weak tag proves too little. Origin servers that encode on
+/// the fly (nginx, Apache httpd) compare the tag of the plain file before they know which coding the request selects.
 //= RFC 9111 section 4.3.1: validators of the same URI
 //= RFC 9111 section 4.3.1: responses that the request cannot choose
 pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> Indexes {
@@ -51,7 +51,7 @@ pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> 
 pub enum First {
     /// The response that the request selected.
     Selected,
-    /// A response that the request did not select, like all others.
+    /// A response that the request did not select: it selected none of the candidates.
     Other,
 }
 
@@ -88,7 +88,7 @@ pub fn conditional_fields<'a>(
 pub enum Answer {
     /// 304: freshen the candidates with these indices, at least one, and use the first.
     Freshen(Indexes),
-    /// 304, but for none of the candidates: repeat the request without preconditions.
+    /// 304 that matches none of the candidates: repeat the request without preconditions.
     Unidentified,
     /// 5xx, or an invalid code: forward it, or use the stored response if [`crate::may_serve_stale`] permits.
     ServerError,
@@ -96,7 +96,8 @@ pub enum Answer {
     Replace,
 }
 
-/// Judges the response to a validation of `candidates`: the selected one, then the most recent first.
+/// Judges the response to a validation of `candidates`, which are in order: the selected one, then the others, most
+/// recent first.
 //= RFC 9111 section 4.3.3: handling a validation response
 pub fn judge(
     status: u16,
@@ -175,8 +176,9 @@ pub struct HeadLimits {
     pub bytes_max: usize,
 }
 
-/// Returns whether updates have made a stored header section larger than the limits for a response. One that was as
-/// large on arrival has not grown. Without this limit updates could add up, because each 304 may bring other names.
+/// Returns whether updates have made a stored header section larger than the limits for a response. A header section
+/// that was as large on arrival counts as not grown. Without this limit, updates could accumulate, because each 304 may
+/// add new names.
 pub fn outgrows<'a>(
     updated: impl IntoIterator<Item = FieldLine<'a>>,
     stored: &[FieldLine<'_>],
@@ -190,8 +192,8 @@ pub fn outgrows<'a>(
         || (bytes > limits.bytes_max && bytes > stored_bytes())
 }
 
-/// Removes the fields that `no-cache` and `private` now name, from the 304 although the stored response names them, or
-/// from the stored response although the 304 does.
+/// Removes the fields that `no-cache` and `private` of the freshened response name, whether the directive comes from
+/// the 304 or from the stored response.
 //= RFC 9111 section 3.1: qualified no-cache and private keep fields out
 fn without_qualified<'a>(lines: &[FieldLine<'a>], rules: &Rules) -> Vec<FieldLine<'a>> {
     let control = Control::of(lines, rules);
@@ -201,9 +203,9 @@ fn without_qualified<'a>(lines: &[FieldLine<'a>], rules: &Rules) -> Vec<FieldLin
 /// Returns the stored responses that a 304 identifies: all with its strong tag; else the selected one, if it has its
 /// weak tag and date. (Responses that the request did not select are named by strong tags alone, so that origin servers
 /// that compare dates, or answer without validators, can't pass one client's response to another.) A 304 without
-/// validators identifies the only candidate: the request named its validators and no others, and a 304 confirms them.
-/// (Taken literally, section 4.3.4 identifies it only if it has no validators either, which would make validation
-/// impossible with origin servers that omit them from their 304s.)
+/// validators identifies the only candidate: the request named only its validators, and a 304 confirms them. (Taken
+/// literally, section 4.3.4 identifies it only if it has no validators either, which would make validation impossible
+/// with origin servers that omit them from their 304s.)
 //= RFC 9111 section 4.3.4: strong validators select all that share one
 //= RFC 9111 section 4.3.4: a weak validator selects the most recent
 //= RFC 9111 section 4.3.4: no validator selects a single response without
@@ -260,8 +262,8 @@ fn is_one_of(names: &[&str], name: &str) -> bool {
     names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// These fields describe the stored content, and a 304 often has wrong ones: section 3.2 excludes the length and lets a
-/// cache ignore those by which content is processed.
+/// These fields describe the stored content, and a 304 often has wrong ones: section 3.2 excludes the length, and lets
+/// a cache keep the fields that it needs to process the content.
 //= RFC 9111 section 3.2: Content-Length is not updated
 //= RFC 9111 section 3.2: Content-Range may be left out
 //= RFC 9111 section 3.2: fields that the stored form depends on

@@ -28,7 +28,7 @@ impl<'a> Validators<'a> {
         }
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no validators.
     pub fn is_empty(&self) -> bool {
         self.etag.is_none() && self.last_modified.is_none()
     }
@@ -44,8 +44,8 @@ impl<'a> Validators<'a> {
     }
 }
 
-/// Parsed properties of [`Validators`], stored with the fields of a response, which have the text. From `Date` only the
-/// strength of `Last-Modified` is kept.
+/// Parsed properties of [`Validators`], stored with the fields of a response, which contain the text. From `Date` only
+/// the strength of `Last-Modified` is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredValidators {
     /// The seconds of `Last-Modified`, which has no fractions, with the flags in the low bits.

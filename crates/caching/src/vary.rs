@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::negotiation::{self, Codings, Dimension, Negotiation, Preferences};
 use crate::{FieldLine, fields};
 
-/// With more nominated fields, a response can't be used for other requests.
+/// Maximum number of nominated fields: a response with more can't answer other requests.
 pub const NOMINATED_FIELDS_MAX: usize = 16;
 
 /// The reason why no later request can match a response.
@@ -23,7 +23,7 @@ pub enum VaryUnusable {
     #[error("Vary is *")]
     Any,
     /// A member is not a field name.
-    #[error("a member of Vary is no field name")]
+    #[error("a member of Vary isn't a field name")]
     InvalidName,
     /// There are more than [`NOMINATED_FIELDS_MAX`] fields.
     #[error("Vary nominates more than {NOMINATED_FIELDS_MAX} fields")]
@@ -73,7 +73,7 @@ impl NominatedFields {
     /// Returns the names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let mut rest = &*self.names;
-        // The names are few and short: a search for long texts takes longer to set up.
+        // The names are few and short, so an optimised search would cost more to set up than it saves.
         let names = std::iter::from_fn(move || {
             let end = rest.bytes().position(|byte| byte == b',').unwrap_or(rest.len());
             let (name, left) = rest.split_at_checked(end).filter(|_| !rest.is_empty())?;
@@ -143,8 +143,8 @@ impl NominatedFields {
         })
     }
 
-    /// Returns whether `response` answers all requests that another one answers, so that the other is redundant. Both
-    /// nominate the same fields and have the same coding; the values are those captured with each.
+    /// Returns whether `response` answers all requests that another response answers, so that the other is redundant.
+    /// Both nominate the same fields and have the same coding; the values are those captured with each.
     pub fn covers(
         &self,
         own: &NominatedValues,
@@ -242,8 +242,8 @@ impl NominatedFields {
 #[derive(Clone, Debug, Default)]
 pub struct NominatedValues {
     bytes: Box<[u8]>,
-    /// The lines as sent, if their bytes equal their meaning: most requests repeat them literally, and comparing bytes
-    /// is faster than parsing them. Empty otherwise.
+    /// The lines as sent, if fields are compared by meaning; empty otherwise. Most requests repeat them literally, and
+    /// comparing bytes is faster than parsing them.
     sent: Box<[u8]>,
 }
 
@@ -276,7 +276,7 @@ impl<'a> Selecting<'a> {
         Self { request, negotiation, codings: Codings::ALL }
     }
 
-    /// Reduces `Accept-Encoding` to the codings that the origin server is asked for.
+    /// Reduces `Accept-Encoding` to the codings that are requested from the origin server.
     #[must_use]
     pub fn reduced_to(self, codings: &'a Codings) -> Self {
         Self { codings, ..self }
@@ -315,7 +315,7 @@ pub(crate) fn summarize(response: &[FieldLine<'_>]) -> VarySummary {
 }
 
 /// Marks in the captured form of a value: members, each marked and preceded by its length, then an end mark. An absent
-/// field has no member, an empty one has an empty member. Preferences have a mark of their own before their members, so
+/// field has no member, an empty one has an empty member. Preferences have a separate mark before their members, so
 /// that they differ from every value captured as sent.
 const MEMBER: u8 = 1;
 const PREFERENCES: u8 = 2;
@@ -393,7 +393,7 @@ fn has_value(name: &str, captured: &[u8], request: Selecting<'_>) -> bool {
     encode_value(name, request, &mut |piece| value.take(piece)).is_continue() && value.is_over()
 }
 
-/// Compares bytes with others piece by piece.
+/// Compares bytes with a sequence of pieces.
 struct Comparison<'a> {
     left: &'a [u8],
 }
@@ -420,7 +420,7 @@ fn is_certain_value(name: &str, captured: &[u8], request: Selecting<'_>, respons
     negotiation::is_certain(dimension, then.as_ref(), &now, response)
 }
 
-/// Returns the preferences in a captured value that has nothing else.
+/// Returns the preferences in a captured value that consists of nothing else.
 fn preferences_in(captured: &[u8]) -> Option<Preferences<'_>> {
     match captured {
         [PREFERENCES, members @ ..] => Some(captured_preferences(members)),

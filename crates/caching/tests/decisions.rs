@@ -359,7 +359,7 @@ impl Case<'_> {
     }
 }
 
-/// An object of status code, `4xx` or `any` to milliseconds.
+/// Parses a negotiation by its name in case files; `AsSent` if there is none.
 fn negotiation(name: &Value) -> Negotiation {
     match name.as_str() {
         None => Negotiation::AsSent,

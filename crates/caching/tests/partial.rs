@@ -1,4 +1,5 @@
-//! Parts of a representation: interval properties against a bitmap, and the responses that are combined.
+//! Parts of a representation: properties of intervals, checked against a bitmap, and the responses that are
+//! combined.
 
 use caching::partial::{
     Description, Extents, HoleAnswer, Wanted, if_range_value, is_described_alike, is_of_one_message, judge,
@@ -133,7 +134,7 @@ fn only_parts_with_the_same_strong_validator_are_combined() {
     for (stored, received, expected) in cases {
         let (one, other) = (Validators::parse(stored, now()), Validators::parse(received, now()));
         assert_eq!(may_combine(&one, &other), *expected, "{stored:?} {received:?}");
-        assert_eq!(may_combine(&other, &one), *expected, "the other way round");
+        assert_eq!(may_combine(&other, &one), *expected, "in reverse order");
     }
 }
 
@@ -194,7 +195,8 @@ fn parts_of_another_representation_are_not_combined() {
     const GZIP: FieldLine<'_> = ("Content-Encoding", b"gzip");
     const BOTH: FieldLine<'_> = ("content-encoding", b"br , gzip");
     type Lines = &'static [FieldLine<'static>];
-    // Stored fields, received fields, and whether they match as a response to `If-Range` and as one without.
+    // Stored fields, received fields, and whether they match if the request had `If-Range`, and if it had
+    // none.
     let cases: &[(Lines, Lines, bool, bool)] = &[
         (&[], &[], true, true),
         (&[GZIP], &[], false, false),

@@ -370,7 +370,7 @@ proptest! {
     }
 }
 
-/// Generates a few bytes around every separator that keys could be mistaken to have.
+/// Generates a few bytes, among them every byte that could be mistaken for a separator in keys.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     vec(prop::sample::select(&b"aAb:/=&%,\0\x01"[..]), 0..5)
 }
@@ -401,7 +401,7 @@ impl Parts {
         CacheKey::new(&parts, rules)
     }
 
-    /// Computes, in a simple way, the parts that the key must distinguish.
+    /// Normalises the parts naively: keys must be equal exactly if the results are.
     fn normalised(mut self, rules: &KeyRules) -> Self {
         self.scheme.make_ascii_lowercase();
         self.authority.make_ascii_lowercase();
@@ -472,7 +472,8 @@ fn key_rules() -> impl Strategy<Value = KeyRules> {
     (parameters, order).prop_map(|(parameters, order)| KeyRules { parameters, order })
 }
 
-/// Generates two parts that differ in at most one place, to test near collisions.
+/// Generates two sets of parts that are equal, differ in one part or are unrelated, to test near
+/// collisions.
 fn neighbours() -> impl Strategy<Value = (Parts, Parts)> {
     (parts(), parts(), 0..8u8).prop_map(|(a, b, place)| {
         let mut near = a.clone();
@@ -540,7 +541,7 @@ fn two_fields() -> impl Strategy<Value = Lines> {
     vec((name, value.prop_map(|value| value.trim_ascii().to_vec())), 0..4)
 }
 
-/// Returns for each nominated field `None`, or its members over all lines.
+/// Returns the members of each nominated field over all its lines, or `None` if it is absent.
 fn combined(lines: &Lines) -> [Option<Vec<Vec<u8>>>; 2] {
     ["a", "b"].map(|name| {
         let own: Vec<_> = lines.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)).collect();
@@ -575,7 +576,7 @@ fn hops_of(values: &[&[u8]]) -> Hops<'static> {
 }
 
 proptest! {
-    /// The element that a proxy appends is parsed as it is alone, after any text of a client.
+    /// Text from a client doesn't change how the elements that proxies append to it are parsed.
     #[test]
     fn nothing_before_an_element_changes_how_it_is_read(claims in claims(), elements in vec(element(), 1..4)) {
         let of_proxies = elements.join(", ");
@@ -589,7 +590,7 @@ proptest! {
         prop_assert_eq!(&in_lines.nearest[..elements.len()], &alone.nearest[..]);
     }
 
-    /// Parsed hops are parsed alike from their written form, in both fields.
+    /// Parsed hops round-trip: written out again in either field, they parse to the same hops.
     #[test]
     fn hops_are_written_as_they_are_read(claims in claims()) {
         for name in ["forwarded", "x-forwarded-for"] {

@@ -1,4 +1,4 @@
-//! The requests that a refused response keeps from waiting for each other, and for how long.
+//! Tests which requests don't wait for each other after a refused response, and for how long.
 
 use caching::refusal::{RefusalScope, was_shared_lately};
 use caching::{ExchangeTimes, NotStored, RequestFacts, ResponseFacts, Rules, StoredFacts, Timestamp};

@@ -3,12 +3,12 @@
 //!
 //! Each cell has one group of marks for clients without credentials and one for a user with other credentials:
 //!
-//! - `F` gets the response at once;
+//! - `F` gets the response immediately;
 //! - `S` gets it by `max-stale`, a minute later;
 //! - `D` gets it while the origin is down, a minute later;
 //! - `V` has it named in a validation now or a minute later, so that a 304 discloses it.
 //!
-//! `.` means that none of this can happen, and a dash in place of a cell that the response is not stored.
+//! `.` means that none of these uses is possible, and a dash in place of a cell that the response is not stored.
 
 use caching::{
     ExchangeTimes, Failure, FieldLine, Profile, RequestFacts, ResponseFacts, Reuse, Rules, StatusMatch,
@@ -133,7 +133,7 @@ impl Row<'_> {
     }
 }
 
-/// Returns the cells of one lifetime and directive: for each credential one per validator.
+/// Returns the cells for a lifetime and a directive: for each credential, one cell per validator.
 fn line(lifetime: &Lifetime, directive: &'static str, profile: Profile) -> String {
     let cell = |credential: &str, index: usize| {
         let row = Row { lifetime, directive, validator: VALIDATORS[index] };
@@ -177,8 +177,8 @@ fn who_may_have_what_is_as_written() {
     assert!(text == written, "{differing:#?}, in:\n{text}");
 }
 
-/// The law behind the table: in profile `safe`, the response to a request with credentials is used for others only if
-/// it has `public` or a lifetime, and without a lifetime only after a validation.
+/// The rule behind the table: in profile `safe`, the response to a request with credentials is used for others only
+/// if it has `public` or a lifetime, and without a lifetime only after a validation.
 #[test]
 fn nothing_personal_is_used_unless_somebody_opened_it() {
     for lifetime in &LIFETIMES {

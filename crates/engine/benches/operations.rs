@@ -40,7 +40,7 @@ fn measure(keys: u64) {
     };
     time(&format!("{keys} keys: SET new"), keys, set);
     let bytes = (engine.used_bytes() - empty_bytes) as f64 / keys as f64 - 32.0;
-    println!("{keys} keys: {bytes:.1} bytes beside key and value");
+    println!("{keys} keys: {bytes:.1} bytes in addition to key and value");
     time(&format!("{keys} keys: SET again"), 3_000_000, |step| set(scattered(step, keys)));
     time(&format!("{keys} keys: GET"), 5_000_000, |step| get(scattered(step, keys)));
     let begin = Instant::now();
@@ -50,7 +50,7 @@ fn measure(keys: u64) {
     preparing.join().expect("it ends with the engine");
 }
 
-/// As a worker does with a batch of commands.
+/// Gets several keys together, as a worker does with a batch of commands.
 fn get_together(engine: &Engine, begin: u64, keys: u64) {
     let names: [_; AT_ONCE as usize] = std::array::from_fn(|step| name(scattered(begin + step as u64, keys)));
     let keys = names.each_ref().map(|name| engine.key(Database::default(), name));

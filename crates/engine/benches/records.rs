@@ -2,7 +2,7 @@
 //! thread, including the generation of keys and values and the comparison of results.
 //! `cargo bench -p engine --bench records` uses 10 M records; as a test, 10,000.
 //!
-//! A fourth timing is for deletes, for which poor-man-s-cache publishes none.
+//! A fourth timing is for deletes, which poor-man-s-cache doesn't time.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
 use std::time::Instant;
@@ -19,7 +19,7 @@ fn main() {
     // Cargo passes this argument to benches, and not to tests.
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let records = if is_bench { RECORDS } else { RECORDS_OF_TEST };
-    println!("{records} records; in brackets what poor-man-s-cache published for 10 M");
+    println!("{records} records; in brackets, the times that poor-man-s-cache published for 10 M");
     time("large JSON (1167 ms)", || Store::new().documents());
     time("add and retrieve (22795 ms)", || {
         let mut store = Store::new();

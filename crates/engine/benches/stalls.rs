@@ -1,5 +1,5 @@
 //! The longest time of a single call while an engine grows from 1 M to 20 M keys, and while 1 M keys expire
-//! at once: `cargo bench -p engine --bench stalls`.
+//! at the same time: `cargo bench -p engine --bench stalls`.
 //!
 //! A virtual machine occasionally stalls by itself. For comparison, a loop that only reads the clock is
 //! measured too.
@@ -46,7 +46,7 @@ fn main() {
         gets.time(|| get(&engine, number % KEYS, NOW_MS + 2));
     }
     steps.print("a step of expiring 1 M keys");
-    gets.print("GET beside it");
+    gets.print("GET meanwhile");
     println!("{} keys expired", engine.counts().expired);
 }
 

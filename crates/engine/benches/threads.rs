@@ -1,5 +1,5 @@
-//! Whether two threads on one engine do twice the work of one: `cargo bench -p engine --bench threads`, on
-//! two idle cores.
+//! Measures whether two threads on one engine do twice the work of one: `cargo bench -p engine --bench
+//! threads`, on two idle cores.
 //!
 //! Without network and protocol, this isolates the contention of a server's workers. Like them, each thread
 //! processes batches of keys with prefetching, so that locks are taken equally often.
@@ -58,7 +58,7 @@ fn median(values: &mut [f64]) -> f64 {
 enum Work {
     Get,
     Set,
-    /// One SET in ten.
+    /// One operation in ten is a SET.
     Mixed,
 }
 

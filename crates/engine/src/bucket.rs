@@ -6,12 +6,12 @@ use crate::chunks::{CHUNK_BYTES, Chunks, Piece};
 use crate::slot::Slot;
 
 pub(crate) const SLOTS: usize = 10;
-/// Small enough that a shard with few keys takes little memory, and that the table of blocks stays in a fast
-/// cache.
+/// Size of a block: small enough that a shard with few keys takes little memory, and large enough that the
+/// table of blocks stays in a fast cache.
 pub(crate) const BLOCK_BYTES: usize = 32 << 10;
 const BLOCK: usize = BLOCK_BYTES / size_of::<Bucket>();
 
-/// An all-zero bucket is empty.
+/// A bucket, which is empty if it consists of zeros.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
@@ -48,9 +48,10 @@ impl Bucket {
     }
 }
 
-/// Branch-free across slots, because a matching slot is unpredictable.
+/// Returns a bit set of the slots with this tag. It has no branch per slot, because the matching slot is
+/// unpredictable.
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "eight tags at once: 9 instructions for 60")]
+#[expect(unsafe_code, reason = "compares eight tags with 9 instructions instead of 60")]
 #[inline]
 fn tagged(bucket: &Bucket, tag: u16) -> u32 {
     // SAFETY: every x86-64 processor has SSE2.
@@ -112,7 +113,7 @@ impl Buckets {
 const _: () =
     assert!(CHUNK_BYTES.is_multiple_of(BLOCK_BYTES) && BLOCK_BYTES.is_multiple_of(align_of::<Bucket>()));
 
-#[expect(unsafe_code, reason = "buckets in memory that no allocator knows")]
+#[expect(unsafe_code, reason = "buckets in memory outside any allocator")]
 impl Block {
     /// Creates a block of empty buckets.
     fn new(mut piece: Piece<BLOCK_BYTES>) -> Self {
@@ -129,7 +130,7 @@ impl Block {
 
     #[inline]
     fn buckets_mut(&mut self) -> &mut [Bucket; BLOCK] {
-        // SAFETY: as above. Besides, any bucket is valid bytes, because it has no padding.
+        // SAFETY: as above. Also, any bucket is valid bytes, because it has no padding.
         unsafe { &mut *self.0.bytes_mut().as_mut_ptr().cast() }
     }
 }
@@ -146,7 +147,7 @@ mod simd {
     const _: () = assert!(std::mem::offset_of!(Bucket, tags) == 0 && SLOTS <= 16);
 
     /// Returns a bit set of the slots with this tag.
-    #[expect(unsafe_code, reason = "eight tags with one load: to gather them costs twice the comparison")]
+    #[expect(unsafe_code, reason = "one load for eight tags: gathering takes twice as long as comparing")]
     #[inline]
     #[target_feature(enable = "sse2")]
     pub(super) fn equal(bucket: &Bucket, tag: u16) -> u32 {

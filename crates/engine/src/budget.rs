@@ -27,7 +27,7 @@ pub(crate) struct Budget {
     /// The configured limit. `bytes_max` is this plus `stretched_bytes`.
     set_bytes_max: AtomicU64,
     /// Temporary increase of the limit. Held while the limit and everything derived from it changes, because
-    /// two clients and a reload may change it at once.
+    /// two clients and a reload may change it concurrently.
     stretched_bytes: Mutex<u64>,
     /// Number of times that the configured limit was lowered.
     lowered: AtomicU64,
@@ -42,11 +42,11 @@ pub(crate) struct Budget {
     idle_bytes: AtomicUsize,
     /// Minimum size of large values to compress.
     pack_from_bytes: AtomicUsize,
-    /// Cleared shards that still take memory. Their lock may be taken while shards are locked, and never the
-    /// other way round.
+    /// Cleared shards that still take memory. Their lock may be taken while shards are locked, but no shard
+    /// may be locked while it is held.
     cleared: Mutex<Vec<Shard>>,
     has_cleared: AtomicBool,
-    /// Usage exceeds the limit, and no shard had anything to free at the last attempt.
+    /// Whether usage exceeds the limit, and no shard had anything to free at the last attempt.
     is_stuck: AtomicBool,
 }
 
@@ -107,8 +107,8 @@ impl Budget {
         budget
     }
 
-    /// Counts the bytes of `beside` here, in place of `expected_bytes`. Atomic, because otherwise the memory
-    /// would be free or counted twice in between.
+    /// Counts the bytes of `beside` here, in place of `expected_bytes`. This is atomic, because otherwise the
+    /// memory would be free or counted twice in between.
     pub(crate) fn take_over(&self, beside: &Self, expected_bytes: u64) {
         let used_bytes = beside.used_bytes.swap(0, Relaxed);
         self.used_bytes.fetch_add(used_bytes.wrapping_sub(expected_bytes), Relaxed);
@@ -207,17 +207,17 @@ impl Budget {
         self.is_stuck.store(is_stuck, Relaxed);
     }
 
-    /// Whether usage would stay within the limit plus `slack_bytes` with `bytes` more.
+    /// Returns whether usage would stay within the limit plus `slack_bytes` with `bytes` more.
     pub(crate) fn could_exceed_by(&self, slack_bytes: usize, bytes: usize) -> bool {
         self.used_bytes().saturating_add(bytes as u64) <= self.bytes_max().saturating_add(slack_bytes as u64)
     }
 
-    /// Whether a value of this size could fit at all, including a segment for its item.
+    /// Returns whether a value of this size could fit at all, including a segment for its item.
     pub(crate) fn could_hold(&self, bytes: usize) -> bool {
         self.could_free(bytes + SEGMENT_BYTES)
     }
 
-    /// Whether this many bytes are free or could be freed by eviction.
+    /// Returns whether this many bytes are free or could be freed by eviction.
     pub(crate) fn could_free(&self, bytes: usize) -> bool {
         let is_enough = || {
             let room = self.bytes_max().checked_sub(self.fixed_bytes.load(Relaxed));
@@ -241,13 +241,14 @@ impl Budget {
             return false;
         }
         let mut cleared = self.cleared.lock();
-        // Dropped under the lock, so that a thread that finds none can rely on all of the memory.
+        // The shard is dropped under the lock, so that a thread that finds no cleared shard can rely on all
+        // of the memory.
         let is_freed = cleared.pop().map(drop).is_some();
         self.has_cleared.store(!cleared.is_empty(), Relaxed);
         is_freed
     }
 
-    /// Frees cleared shards until `is_enough`; returns whether it is.
+    /// Frees cleared shards until `is_enough` returns true; returns whether it does.
     fn free_cleared_until(&self, is_enough: impl Fn() -> bool) -> bool {
         while self.free_cleared() {
             if is_enough() {
@@ -264,12 +265,12 @@ impl Budget {
         self.fixed_bytes.fetch_sub(before_bytes as u64, Relaxed);
     }
 
-    /// The usage at which `bytes` more fit.
+    /// The maximum usage at which `bytes` more fit.
     pub(crate) fn used_bytes_beside(&self, bytes: usize) -> u64 {
         self.bytes_max().saturating_sub(bytes as u64)
     }
 
-    /// Whether a segment doesn't fit, if `left_bytes` stay free for other shards.
+    /// Returns whether a segment doesn't fit, if `left_bytes` stay free for other shards.
     pub(crate) fn lacks_segment(&self, left_bytes: usize) -> bool {
         self.used_bytes() + (SEGMENT_BYTES + left_bytes) as u64 > self.bytes_max()
     }
@@ -303,8 +304,8 @@ impl Budget {
     }
 }
 
-/// Idle memory besides the ready chunks: the chunks that segments and the index have begun, and spare
-/// segments. Small pages take no memory before they are used.
+/// Idle memory: the ready chunks, the chunks that segments and the index have begun, and spare segments.
+/// Small pages take no memory before they are used.
 fn idle_bytes(ready: usize) -> usize {
     if ready == 0 { 0 } else { (ready + 2) * CHUNK_BYTES + SPARES_MAX * SEGMENT_BYTES }
 }

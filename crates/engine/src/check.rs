@@ -8,7 +8,7 @@ impl Shard {
     /// Checks the whole shard, and returns the first violation.
     ///
     /// # Errors
-    /// The text is for developers.
+    /// If an invariant is violated. The text is for developers.
     pub fn check(&self) -> Result<(), String> {
         if self.pending.is_some() {
             return Ok(());

@@ -6,7 +6,7 @@ use std::arch::x86_64::{
     _mm_set_epi64x, _mm_shuffle_epi32, _mm_slli_si128, _mm_xor_si128,
 };
 
-/// The longest key that fits into a block.
+/// Maximum length of a key that fits into a block.
 pub(crate) const SHORT_BYTES_MAX: usize = 16;
 
 /// An expanded key.
@@ -91,7 +91,7 @@ fn next<const CONSTANT: i32>(last: &mut __m128i) -> __m128i {
     *last
 }
 
-/// Injective for keys of equal length.
+/// Splits a key into two words, which differ for different keys of equal length.
 #[inline]
 fn words(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {

@@ -35,7 +35,7 @@ pub struct Settings {
 /// A set of keys in shards, each with its own lock, or all with a common one.
 #[derive(Debug)]
 pub struct Engine {
-    /// Groups of shards that share a lock. There are as many as shards, or one.
+    /// Groups of shards that share a lock: one group per shard, or one for all.
     groups: Box<[Group]>,
     /// Number of shards, a power of two.
     shards: usize,
@@ -90,9 +90,9 @@ pub struct Batch<'a> {
 const SEGMENTS_PER_SHARD: u64 = 32;
 /// With fewer shards, threads would contend for locks too often.
 const SHARDS_PER_THREAD: u64 = 16;
-/// A shard has at most this much memory, if there may be that many shards. More shards mean more partly
-/// filled segments, but the time to load a shard from a file, and to choose keys for eviction, grows with its
-/// size.
+/// Maximum memory of a shard, unless that would take too many shards. More shards mean more partly filled
+/// segments, but the time to load a shard from a file, and to choose keys for eviction, grows with the size
+/// of the shard.
 const SHARD_BYTES: u64 = 64 << 20;
 
 impl Engine {
@@ -142,7 +142,8 @@ impl Engine {
         Located::new(self.shard(self.shard_number(key)), key)
     }
 
-    /// Begins a sequence of accesses. During its lifetime, this thread must not lock a shard otherwise.
+    /// Begins a sequence of accesses. During its lifetime, this thread must not lock a shard in any other
+    /// way.
     #[must_use]
     pub fn batch(&self) -> Batch<'_> {
         let (groups, shards) = (self.groups.len(), self.shards);
@@ -156,8 +157,8 @@ impl Engine {
         (0..self.shards).map(|number| self.shard(number))
     }
 
-    /// Like [`Engine::shards`], without loading shards that are pending (see [`Engine::restored`]). Those
-    /// only know how many keys they will have.
+    /// Like [`Engine::shards`], without loading shards that are pending (see [`Engine::restored`]). For
+    /// pending shards, only the number of keys is known.
     pub fn shards_as_they_are(&self) -> impl Iterator<Item = Guard<'_>> {
         (0..self.shards).map(|number| self.shard_as_is(number))
     }
@@ -239,21 +240,21 @@ impl Engine {
         // With a single group, no key needs to be hashed.
         let keys = keys.into_iter().take(if self.groups.len() == 1 { 1 } else { usize::MAX });
         let mut numbers: Vec<usize> = keys.map(number).collect();
-        // Always in this order, so that two threads can't deadlock.
+        // The order is always the same, so that two threads can't deadlock.
         numbers.sort_unstable();
         numbers.dedup();
         let guards = numbers.into_iter().map(|number| (number, self.groups[number].0.lock())).collect();
         Locked { guards, engine: self }
     }
 
-    /// Tries to write, and evicts in other shards than that of `key` if there is no room. No guard may be
-    /// held.
+    /// Tries to write. If there is no room, evicts from other shards, and from that of `key` last, and tries
+    /// again. No guard may be held.
     ///
-    /// This terminates: after each attempt but the last, shards have freed a segment's worth of memory, or
-    /// all that they can; if they freed nothing, the attempt was the last. If nobody else writes, usage falls
-    /// with each attempt, so there are at most as many attempts as segments in memory, even if the limit was
-    /// lowered below the usage. Concurrent writers may take the freed memory any number of times, so attempts
-    /// are counted, and a write that loses that often is refused.
+    /// This terminates. After a failed attempt, shards free a segment's worth of memory, or all that they
+    /// can; if they free nothing, no further attempt follows. Without other writers, usage falls with each
+    /// attempt, so there are at most as many attempts as segments in memory, even if the limit was lowered
+    /// below the usage. Concurrent writers may take the freed memory any number of times, so the number of
+    /// attempts is limited, and the write is refused after the last one.
     ///
     /// # Errors
     /// If there is no room, and nothing may be evicted.
@@ -263,7 +264,8 @@ impl Engine {
         now_ms: u64,
         mut write: impl FnMut() -> Result<T, OutOfMemory>,
     ) -> Result<T, OutOfMemory> {
-        // One more attempt for remainders of less than a segment per shard, and one to detect that.
+        // One more attempt for remainders of less than a segment per shard, and one that finds nothing to
+        // free.
         let attempts_max = self.bytes_max().max(self.used_bytes()) / SEGMENT_BYTES as u64 + 2;
         for _ in 0..attempts_max {
             match write() {
@@ -274,8 +276,8 @@ impl Engine {
         Err(OutOfMemory)
     }
 
-    /// Frees a segment's worth of memory in other shards, and in that of `key` last, because it has tried
-    /// already. Returns whether anything was freed.
+    /// Frees a segment's worth of memory in other shards, and in that of `key` last, because that shard has
+    /// tried already. Returns whether anything was freed.
     fn relieve(&self, key: &Key<'_>, now_ms: u64) -> bool {
         let own = key.hash.shard(self.shards);
         let gave = self.begin_anew();
@@ -336,14 +338,14 @@ impl Engine {
         self.budget.freed_bytes()
     }
 
-    /// Whether a value of this length would fit if everything else were evicted.
+    /// Returns whether a value of this length would fit if everything else were evicted.
     #[must_use]
     pub fn could_hold(&self, value_bytes: usize) -> bool {
         self.budget.could_hold(value_bytes)
     }
 
-    /// Whether `bytes` more of external memory stay within the limit plus `beyond_bytes`. Always true if the
-    /// policy can evict every key.
+    /// Returns whether `bytes` more of external memory stay within the limit plus `beyond_bytes`. Always true
+    /// if the policy can evict every key.
     #[must_use]
     pub fn could_lend(&self, bytes: usize, beyond_bytes: usize) -> bool {
         !self.policy().keeps_keys() || self.budget.could_exceed_by(beyond_bytes, bytes)
@@ -362,8 +364,8 @@ impl Engine {
     }
 
     /// Evicts from one shard after the other, at most once each, until usage is within the limit. Call it
-    /// after charging much external memory: otherwise the next write would have to evict for all of it alone,
-    /// and it would take memory in addition to the keys until then. No guard may be held.
+    /// after charging much external memory: otherwise the next write has to evict for all of it, and until
+    /// then the external memory is in use in addition to the keys. No guard may be held.
     pub fn make_up(&self, now_ms: u64) {
         while self.budget.is_exceeded() && self.budget.free_cleared() {}
         let mut gave = self.budget.is_exceeded() && self.begin_anew();
@@ -377,15 +379,15 @@ impl Engine {
         self.budget.set_stuck(!gave && self.budget.is_exceeded());
     }
 
-    /// Changes the limit. Usage above it is evicted by the next writes. With less than two segments per
+    /// Changes the limit. The next writes evict usage above the new limit. With fewer than two segments per
     /// shard, which is at most a sixteenth of the initial limit, few keys fit; below 2 MiB, none.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.budget.set_bytes_max(bytes_max);
         self.watch_limit();
     }
 
-    /// Number of times that the limit was lowered. The limit alone doesn't tell, because it may have been
-    /// raised and lowered again.
+    /// Number of times that the limit was lowered. Comparing limits isn't enough, because the limit may have
+    /// been raised and lowered again.
     #[must_use]
     pub fn times_lowered(&self) -> u64 {
         self.budget.times_lowered()
@@ -403,7 +405,7 @@ impl Engine {
         self.losses.collect(removals);
     }
 
-    /// Whether there are recorded removals; a single load.
+    /// Returns whether there are recorded removals. Costs a single load.
     #[must_use]
     pub fn has_removed(&self) -> bool {
         self.losses.is_any()
@@ -415,8 +417,8 @@ impl Engine {
         self.losses.take()
     }
 
-    /// Sets the minimum size from which new values are stored compressed, if that makes them smaller. Values
-    /// in a segment (up to 16 KiB with their key) never are. `usize::MAX` disables compression.
+    /// Sets the size from which new values are stored compressed, if that makes them smaller. Values in a
+    /// segment (up to 16 KiB with their key) are never compressed. `usize::MAX` disables compression.
     pub fn set_pack_from_bytes(&self, bytes: usize) {
         self.budget.set_pack_from_bytes(bytes);
     }
@@ -430,7 +432,7 @@ impl Engine {
         Stored::new(value, self.budget.pack_from_bytes())
     }
 
-    /// Whether [`Engine::pack`] may compress a value of this size.
+    /// Returns whether [`Engine::pack`] may compress a value of this size.
     #[must_use]
     pub fn is_to_be_packed(&self, value_bytes: usize) -> bool {
         value_bytes > INLINE_BYTES_MAX && value_bytes >= self.budget.pack_from_bytes()

@@ -9,7 +9,7 @@ use crate::losses::Cause;
 use crate::shard::Shard;
 use crate::slot::Place;
 
-/// Minimum interval between two reads of a segment, however its items' expiries are spread.
+/// Minimum interval between two reads of a segment, regardless of how its items' expiries are distributed.
 const AGAIN_MS: u64 = 100;
 
 /// Later than any expiry, but not "never".
@@ -48,7 +48,7 @@ impl Shard {
             self.segments.numbers().find(|number| self.segments.get(*number).expires_at_ms <= now_ms)?;
         let segment = self.segments.get_mut(number);
         // Items written from now on are recorded again. Until the sweep has ended, the unread items count as
-        // never due and not as never expiring.
+        // not due, but not as never expiring.
         segment.expires_at_ms = NOT_DUE_MS;
         Some(Sweep { number, serial: segment.serial(), offset: 0, next_ms: u64::MAX })
     }

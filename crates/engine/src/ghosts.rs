@@ -1,12 +1,13 @@
-//! Recently evicted keys: a key that comes back was evicted too early.
+//! Recently evicted keys: a key that is stored again was evicted too early.
 
 use crate::hash::Hash;
 use crate::reclaim::SMALL_SHARE;
 
-/// With 4 ways, one ghost in eleven is replaced too early, with 8 one in thirty; 16 improve nothing.
+/// Entries of a set. With 4, one ghost in eleven is replaced too early, with 8 one in thirty; 16 bring no
+/// improvement.
 const WAYS: usize = 8;
 const TAG_SHIFT: u32 = 12;
-/// Number of age steps in the time in which the table is filled once.
+/// Number of age steps while the table is filled once.
 const STEPS: usize = 64;
 
 /// A hash table of tags. A match may be a different key (one in a few hundred thousand), which merely puts
@@ -32,8 +33,9 @@ impl Ghosts {
             // Growing drops the remembered keys, which happens only when the number of keys doubles.
             self.sets = vec![[0; WAYS]; sets];
         }
-        // As many as in the main queue, as in S3-FIFO. The table has more room than that. Older entries must
-        // not count: otherwise keys with long intervals would displace better ones, at 1 to 3 % more misses.
+        // The window has as many keys as the main queue, as in S3-FIFO. The table has room for more, but
+        // older entries must not count: otherwise keys with long intervals would displace better ones, and
+        // misses would increase by 1 to 3 %.
         self.window = keys - keys / SMALL_SHARE;
         self.added += 1;
         let age = self.age();

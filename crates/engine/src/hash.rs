@@ -45,7 +45,7 @@ pub(crate) enum Hashing {
 pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 8;
 const TAG_BITS: u32 = 16;
-/// Tag of a ghost: four bits more, from the high bits of the bucket, which no table needs.
+/// Bits of a ghost's tag: four more than for a slot, from high bits of the bucket that no table needs.
 const GHOST_TAG_BITS: u32 = TAG_BITS + 4;
 const BUCKET_BITS: u32 = u64::BITS - SHARD_BITS - TAG_BITS;
 
@@ -131,7 +131,7 @@ impl Hasher {
 
     #[inline]
     pub(crate) fn hash(&self, database: Database, key: &[u8]) -> Hash {
-        // Costs nothing for database 0.
+        // For database 0, this leaves the hash unchanged.
         Hash(self.hash_of(key) ^ u64::from(database.0).wrapping_mul(DATABASE_SPREAD))
     }
 

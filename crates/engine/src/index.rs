@@ -29,7 +29,7 @@ enum BucketAt {
     Overflow(usize),
 }
 
-/// The likely position of a key from an earlier look. It may be outdated, so the key has to be compared.
+/// The likely position of a key from an earlier look-up. It may be outdated, so the key has to be compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Hint {
     home: u32,
@@ -114,8 +114,8 @@ impl Index {
     /// The home bucket of a hash at the current size of the table.
     #[inline]
     pub(crate) fn home(&self, hash: Hash) -> usize {
-        // Modulo the power of two above the number of buckets, or the one below it if that bucket doesn't
-        // exist yet.
+        // The hash modulo the power of two above the number of buckets, or modulo the power below it if that
+        // bucket doesn't exist yet.
         let bits = hash.bucket_bits();
         let high = bits & self.mask;
         if high < self.buckets.count() { high } else { bits & (self.mask >> 1) }
@@ -173,7 +173,7 @@ impl Index {
         self.bucket_mut(at.bucket).slots[at.slot] = content;
     }
 
-    /// Adds a slot. `hash_of` returns the hash of an existing slot, for when the table grows.
+    /// Adds a slot. `hash_of` returns the hash of an existing slot, which is needed if the table grows.
     pub(crate) fn insert(&mut self, hash: Hash, content: Slot, hash_of: impl Fn(Slot) -> Hash) {
         self.place(self.home(hash), hash.tag(), content);
         self.keys += 1;

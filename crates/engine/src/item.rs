@@ -3,7 +3,7 @@
 //! ```text
 //! 8  header: 14 bits key length, 22 last use in seconds, 4 database, 1 expires, 1 large, 8 frequency, 14 value length
 //! 6  expiry in milliseconds, if it expires
-//! n  key, value; for a large item the number of what lies outside (4 bytes)
+//! n  key, value; for a large item its number (4 bytes)
 //! 0  or 1 byte, so that the next item is aligned
 //! ```
 
@@ -12,12 +12,13 @@ use std::ops::Range;
 use crate::hash::Database;
 use crate::slot::ALIGNMENT;
 
-/// Largest sum of key and value lengths of an item in a segment. Longer ones are large items, on the heap.
+/// Largest sum of key and value lengths of an item in a segment. Longer items are large items, which are on
+/// the heap.
 pub(crate) const INLINE_BYTES_MAX: usize = LENGTH_MASK as usize;
 
 pub(crate) const HEADER_BYTES: usize = 8;
 pub(crate) const EXPIRY_BYTES: usize = 6;
-/// The year 10889. A later expiry is capped to it.
+/// Maximum expiry, in the year 10889. Later ones are capped to it.
 const EXPIRY_MAX_MS: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
 const LARGE_BYTES: usize = 4;
 
@@ -29,7 +30,8 @@ const DATABASE_SHIFT: u32 = USED_SHIFT + USED_BITS;
 const EXPIRES: u64 = 1 << (DATABASE_SHIFT + 4);
 const LARGE: u64 = 1 << (DATABASE_SHIFT + 5);
 const FREQUENCY_SHIFT: u32 = DATABASE_SHIFT + 6;
-/// In the highest bits: with the key length in the lowest ones, each length takes one instruction to extract.
+/// The value length is in the highest bits and the key length in the lowest ones, so that each takes one
+/// instruction to extract.
 const VALUE_SHIFT: u32 = FREQUENCY_SHIFT + 8;
 const _: () = assert!(VALUE_SHIFT + LENGTH_BITS == u64::BITS);
 
@@ -211,8 +213,8 @@ impl Content<'_> {
         Header::of(self)
     }
 
-    /// Overwrites an item of the same key with this header. Both must agree on having an expiry and on being
-    /// large.
+    /// Overwrites an item of the same key with this header. Both or neither must have an expiry, and both or
+    /// neither must be large.
     #[inline]
     pub(crate) fn write_over(&self, header: Header, bytes: &mut [u8]) {
         header.write(bytes);

@@ -43,7 +43,7 @@ impl Shard {
         now_ms: u64,
     ) -> Result<Edited, OutOfMemory> {
         if self.lifetimes.is_some() {
-            // As when a value is written anew.
+            // The limits of lifetimes apply as if the value were written again.
             self.set_expiry(key, Expiry::Keep, now_ms)?;
         }
         let Some(value) = self.editable(key, now_ms) else { return Ok(Edited::No) };

@@ -1,7 +1,7 @@
 //! The storage engine of `larder kv`: keys and values in memory, within a limit.
 //!
 //! The engine decides where items are stored, and which are evicted when memory is full. It knows no
-//! protocol, no sockets and no clock: each call is given the time.
+//! protocol, no sockets and no clock: each call takes the time as an argument.
 //!
 //! An [`Engine`] is a set of [`Shard`]s, each with its own lock (or all with one, if there is only one
 //! thread). A call locks the shard of its key, and a call with several keys locks all of their shards. A
@@ -10,9 +10,9 @@
 //! per item, so memory doesn't fragment and its limit is exact. To free memory, a segment is emptied; the
 //! [`Policy`] determines which of its items are kept.
 //!
-//! `chunks/` obtains memory from the system, and `saved/` serialises a data set. `docs/internals/kv.md` explains
-//! the design, and `docs/internals/kv.md` the use of memory. The seed of the hash is an argument like the
-//! time, so that tests can compare each step with a model.
+//! `chunks/` obtains memory from the system, and `saved/` serialises a data set. `docs/internals/kv.md`
+//! explains the design and the use of memory. The seed of the hash is an argument like the time, so that
+//! tests can compare each step with a model.
 //!
 //! ```
 //! use engine::{Access, Database, Engine, Expiry, Policy, Settings};

@@ -47,7 +47,7 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
         self.shard.memory_bytes(self.key, now_ms)
     }
 
-    /// Whether the key exists. Doesn't count as an access.
+    /// Returns whether the key exists. Doesn't count as an access.
     pub fn contains(&mut self, now_ms: u64) -> bool {
         self.shard.contains(self.key, now_ms)
     }
@@ -66,7 +66,7 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
         self.shard.overwrite_seen(self.key, hint, value, now_ms)
     }
 
-    /// Sets a value prepared by [`Engine::pack`](crate::Engine::pack). A large one isn't copied.
+    /// Sets a value prepared by [`Engine::pack`](crate::Engine::pack). A large value isn't copied.
     ///
     /// # Errors
     /// As for [`Self::set`].

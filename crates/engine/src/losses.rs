@@ -7,9 +7,9 @@ use crate::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 /// The reason for a removal without a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Its expiry has passed.
+    /// The key's expiry has passed.
     Expired,
-    /// Its memory was needed.
+    /// The key's memory was needed.
     Evicted,
 }
 

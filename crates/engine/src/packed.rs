@@ -12,9 +12,9 @@ pub enum Stored {
     Packed(Arc<Packed>),
 }
 
-/// A value compressed with LZ4, which decompresses fastest among the algorithms worth using; a GET has to
-/// wait for it. Blocks are compressed independently, so that reading a part of a value decompresses only the
-/// blocks that contain it.
+/// A value compressed with LZ4, which decompresses fastest among the suitable algorithms: a GET waits for the
+/// decompression. Blocks are compressed independently, so that reading a part of a value decompresses only
+/// the blocks that contain it.
 #[derive(Debug)]
 pub struct Packed {
     /// The compressed blocks, concatenated.
@@ -28,7 +28,8 @@ pub struct Packed {
 /// compress worse.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Minimum saving, as a fraction of the value. Less isn't worth decompressing the value for every GET.
+/// Minimum saving, as a fraction of the value. A smaller saving isn't worth decompressing the value for every
+/// GET.
 const SAVED_PART: usize = 8;
 
 impl Packed {
@@ -55,7 +56,7 @@ impl Packed {
         let mut plain = vec![0; self.plain_bytes.min(blocks.end * BLOCK_BYTES) - before_bytes];
         for (number, plain) in blocks.zip(plain.chunks_mut(BLOCK_BYTES)) {
             let unpacked = lz4_flex::block::decompress_into(self.block(number), plain);
-            unpacked.expect("these bytes were packed here, and nobody has changed them");
+            unpacked.expect("these bytes were packed here, and have not changed since");
         }
         plain.truncate(part.end - before_bytes);
         plain.drain(..part.start - before_bytes);
@@ -104,7 +105,7 @@ impl Stored {
         }
     }
 
-    /// Whether both are the same object, as opposed to equal values.
+    /// Returns whether both are the same object, as opposed to equal values.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -114,7 +115,7 @@ impl Stored {
         }
     }
 
-    /// The uncompressed value. A compressed one is decompressed, so no lock should be held.
+    /// The uncompressed value. A compressed value is decompressed, so no lock should be held.
     #[must_use]
     pub fn plain(&self) -> Arc<Vec<u8>> {
         match self {

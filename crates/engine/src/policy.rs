@@ -61,18 +61,18 @@ impl Policy {
         }
     }
 
-    /// Whether some keys are never evicted.
+    /// Returns whether some keys are never evicted.
     #[must_use]
     pub fn keeps_keys(self) -> bool {
         self == Self::NoEviction || self.is_volatile()
     }
 
-    /// Whether only keys with an expiry may be evicted.
+    /// Returns whether only keys with an expiry may be evicted.
     pub(crate) fn is_volatile(self) -> bool {
         matches!(self, Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl)
     }
 
-    /// Whether frequencies are those of LFU.
+    /// Returns whether frequencies are those of LFU.
     #[must_use]
     pub fn is_lfu(self) -> bool {
         matches!(self, Self::AllKeysLfu | Self::VolatileLfu)

@@ -11,7 +11,7 @@ use crate::segment::SEGMENT_BYTES;
 use crate::shard::{OutOfMemory, Shard, seconds};
 use crate::slot::{Place, Slot};
 
-/// New keys get one in this many segments.
+/// One in this many segments is for new keys.
 pub(crate) const SMALL_SHARE: usize = 10;
 /// Highest access count of S3-FIFO.
 pub(crate) const FREQUENCY_MAX: u8 = 3;
@@ -21,23 +21,25 @@ const PROVEN_FREQUENCY: u8 = 2;
 const SAMPLES: usize = 32;
 /// Keys that rank below this many of the samples are evicted.
 const SAMPLES_EVICTED: usize = 10;
-/// LFU: the larger, the more accesses increment the counter by one (Redis' `lfu-log-factor`).
+/// LFU: the larger this factor, the more accesses it takes to increment the counter (Redis'
+/// `lfu-log-factor`).
 const LFU_FACTOR: u64 = 10;
-/// LFU: the counter of a new key, so that it isn't evicted at once.
+/// LFU: the counter of a new key, so that it isn't evicted immediately.
 pub(crate) const LFU_START: u8 = 5;
 /// LFU: seconds without access that decrement the counter (Redis' `lfu-decay-time`).
 const LFU_DECAY_S: u32 = 60;
 
-/// Bytes of the segment being emptied that are processed per byte written. This empties it before the open
-/// segment is full, even if a second one has to follow, and no single write has to do all of the work.
+/// Bytes of the segment being emptied that are processed per byte written. At this rate, the segment is empty
+/// before the open one is full, even if a second segment has to be emptied, and the work is spread over many
+/// writes.
 const EMPTIED_PER_BYTE: usize = 3;
 /// Like [`EMPTIED_PER_BYTE`], while usage exceeds the limit. At least a third of all keys is evicted under any
 /// policy, so this frees more than the kept items take.
 const MADE_UP_PER_BYTE: usize = 12;
 /// Dead bytes that make a segment worth emptying if nothing may, or should, be evicted.
 const WORTH_STRICTLY: usize = SEGMENT_BYTES / 8;
-/// Emptying begins when this much is left in the open segment. Not earlier, because evicted items could still
-/// be requested.
+/// Emptying begins when this much is left in the open segment. An earlier start would evict items that could
+/// still be requested.
 const EMPTIED_FROM: usize = SEGMENT_BYTES / 2;
 
 /// A segment being emptied in steps. It stays in its queue until it is empty.
@@ -53,18 +55,19 @@ pub(crate) struct Emptying {
 pub(crate) struct RoomSearch {
     /// Number of segments that may still be emptied.
     rounds: usize,
-    /// Bytes to leave for other shards, if this shard has more memory than they.
+    /// Bytes to leave for other shards if this shard has more memory than average.
     unit_bytes: usize,
     /// Bytes currently left for other shards.
     left_bytes: usize,
 }
 
-/// Bounds for emptying a segment at once.
+/// Bounds of one step of emptying a segment.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     /// Bytes of the segment to process.
     bytes: usize,
-    /// Stops at this usage, because a segment may refer to large values of many times its own size.
+    /// Memory usage at which the step stops, because a segment may refer to large values of many times its
+    /// own size.
     used_bytes_max: u64,
 }
 
@@ -76,7 +79,7 @@ enum Fate {
     Kept(u8),
 }
 
-/// Items that rank higher are kept.
+/// The highest rank that is evicted. Items that rank higher are kept.
 #[derive(Clone, Copy, Debug)]
 struct Threshold(u64);
 
@@ -106,12 +109,12 @@ impl Shard {
         Ok(self.append_here(queue, content))
     }
 
-    /// Performs a write's share of emptying a segment. Items that are kept take new segments regardless of
-    /// room. If most are kept, moving them fills one segment after the other, without requests to the budget.
-    /// This compensates for it.
+    /// Performs a write's share of emptying a segment. Kept items may take new segments regardless of the
+    /// budget. If most items are kept, moving them fills one segment after the other, and this work
+    /// compensates for that.
     pub(crate) fn keep_memory(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
         if self.budget.free_cleared() {
-            // There is a free segment now, before one has to be emptied.
+            // This freed a segment, so none has to be emptied.
             return;
         }
         if !self.budget.is_exceeded() {
@@ -122,7 +125,7 @@ impl Shard {
             return;
         }
         self.empty_some(item_bytes * MADE_UP_PER_BYTE, now_ms);
-        // The segment being emptied compensates for one.
+        // The segment being emptied compensates for one lent segment.
         if self.lent_segments <= 1 || self.is_reserved {
             return;
         }
@@ -142,8 +145,8 @@ impl Shard {
         if is_kept && !self.is_reserved && self.budget.is_exceeded() { Err(OutOfMemory) } else { Ok(()) }
     }
 
-    /// Performs the share of a changed expiry in emptying, because its item was written again. The old item
-    /// is dead: if some segment has enough dead bytes, nothing is evicted.
+    /// Performs a changed expiry's share of emptying, because the item was written again. The old item is
+    /// dead, so if a segment has enough dead bytes, nothing is evicted.
     pub(crate) fn make_up_for_rewritten(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
         if !self.budget.is_exceeded() {
             return;
@@ -154,7 +157,7 @@ impl Shard {
         self.keep_memory(queue, item_bytes, now_ms);
     }
 
-    /// Evicts until the budget has room for heap memory, and takes it.
+    /// Evicts until the budget has room for heap memory, and takes the room.
     pub(crate) fn make_room_for(&mut self, bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
         if !self.budget.could_hold(bytes) {
             return Err(OutOfMemory);
@@ -220,10 +223,10 @@ impl Shard {
         Ok(())
     }
 
-    /// A shard above the average leaves the last segment (or room for a value of this size) to the others,
-    /// and frees two for its next. Otherwise any shard could take the memory that another has freed, and
-    /// their sizes would drift apart by chance: to a third and to 1.7 times the average within two million
-    /// requests, with up to 2 % more misses than equal sizes.
+    /// A shard above the average size leaves the last segment (or room for a value of this size) to the
+    /// others, and frees two segments for its next one. Otherwise any shard could take the memory that
+    /// another has freed, and their sizes would drift apart by chance: to a third and to 1.7 times the
+    /// average within two million requests, with up to 2 % more misses than equal sizes.
     fn left_bytes(&self, unit_bytes: usize) -> usize {
         if self.segments.are_above_average() { unit_bytes } else { 0 }
     }
@@ -321,7 +324,7 @@ impl Shard {
     }
 
     /// Empties one segment, or a part of it until usage falls to `used_bytes_max`. Returns whether there was
-    /// one.
+    /// such a segment.
     pub(crate) fn relieve(&mut self, used_bytes_max: u64, now_ms: u64) -> bool {
         let Some(emptying) = self.begun().or_else(|| self.victim(now_ms)) else { return self.begin_anew() };
         self.empty_on(emptying, Step { bytes: usize::MAX, used_bytes_max }, now_ms);
@@ -329,7 +332,7 @@ impl Shard {
     }
 
     /// Frees the memory that an empty shard has retained: its index, its open segments, and its ghosts.
-    /// Returns whether there was any.
+    /// Returns whether there was any such memory.
     pub(crate) fn begin_anew(&mut self) -> bool {
         if self.index.keys() > 0 || self.index.buckets() == 1 || self.pending.is_some() || self.is_reserved {
             return false;
@@ -411,7 +414,7 @@ impl Shard {
         Some(self.emptying_of(number, Mode::Compact(self.queues.queue_of(number)?)))
     }
 
-    /// Whether any key may be evicted.
+    /// Returns whether any key may be evicted.
     fn may_evict(&self) -> bool {
         match self.policy {
             Policy::NoEviction => false,
@@ -420,7 +423,7 @@ impl Shard {
         }
     }
 
-    /// Whether this segment may contain evictable keys. Emptying others would only move their items.
+    /// Returns whether this segment may contain evictable keys. Emptying others would only move their items.
     fn may_evict_from(&self, number: u32) -> bool {
         !self.policy.is_volatile() || self.segments.get(number).may_expire()
     }
@@ -429,14 +432,14 @@ impl Shard {
     fn worth_compacting(&self) -> usize {
         match () {
             () if self.may_evict() => SEGMENT_BYTES / 2,
-            // Only this frees the memory that changed expiries have taken above the limit.
+            // Only compaction frees the memory that changed expiries have taken above the limit.
             () if self.budget.is_exceeded() => SEGMENT_BYTES / 32,
             () => WORTH_STRICTLY,
         }
     }
 
-    /// Chooses the segment to evict from. It is an open one if there is no other, or if there are large
-    /// values, of which an open segment may have thousands.
+    /// Chooses the segment to evict from. An open segment is chosen if there is no other, or if there are
+    /// large values, because an open segment may refer to thousands of them.
     fn oldest(&mut self) -> Option<(Queue, u32)> {
         let queues = match self.is_turn_of_small() {
             true => [Queue::Small, Queue::Main],
@@ -454,8 +457,8 @@ impl Shard {
         sealed.find(|number| self.may_evict_from(**number)).map(|number| (queue, *number))
     }
 
-    /// Whether new keys exceed their share. Under the policies of Redis, the main queue only has keys from an
-    /// earlier policy.
+    /// Returns whether new keys exceed their share. Under the policies of Redis, the main queue only has keys
+    /// from an earlier policy.
     fn is_turn_of_small(&self) -> bool {
         let live_bytes = |queue| {
             let Order { sealed, open } = self.queues.order(queue);
@@ -480,7 +483,8 @@ impl Shard {
         Some((queue, open))
     }
 
-    /// The queue for kept items. The policies of Redis use a single queue, of which every segment comes up.
+    /// The queue for kept items. The policies of Redis use a single queue, in which every segment gets its
+    /// turn.
     fn queue_of_kept(&self) -> Queue {
         if self.policy == Policy::AllKeysS3Fifo { Queue::Main } else { Queue::Small }
     }
@@ -513,7 +517,7 @@ impl Shard {
         }
     }
 
-    /// Moves or removes an item, if it is alive. Returns whether it was.
+    /// Moves or removes an item, if it is alive. Returns whether it was alive.
     fn settle(&mut self, item: Item<'_>, place: Place, mode: Mode, now_ms: u64) -> bool {
         let Some(hash) = self.hash_of_item(item) else { return false };
         let Some((at, _)) = self.index.find(hash, |slot| slot.place() == Some(place)) else {
@@ -662,7 +666,7 @@ impl Shard {
     }
 }
 
-/// The lowest rank is evicted first.
+/// The rank of an item. The lowest rank is evicted first.
 fn rank(policy: Policy, item: Item<'_>, now_ms: u64) -> u64 {
     let idle_s = item.header.idle_s(seconds(now_ms));
     match policy {

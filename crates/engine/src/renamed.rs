@@ -22,12 +22,12 @@ struct Record {
 }
 
 impl Locked<'_> {
-    /// Moves the entry of a key to another key, overwriting it. Returns whether there was an entry.
-    /// Temporarily, this may take memory above the limit, and a bounded amount of it for longer names; other
-    /// keys are evicted for it afterwards, as far as possible.
+    /// Moves the entry of a key to another key, overwriting it. Returns whether there was an entry. This may
+    /// temporarily take memory above the limit, with a bound for longer names. Other keys are evicted for it
+    /// afterwards, as far as possible.
     ///
     /// # Errors
-    /// If a longer name would exceed that amount. Both keys are unchanged.
+    /// If a longer name would exceed that bound. In that case, both keys are unchanged.
     ///
     /// # Panics
     /// If a key was not locked, or both are the same key.
@@ -49,7 +49,7 @@ impl Locked<'_> {
         Ok(true)
     }
 
-    /// The most memory above the limit for longer names: each shard may have a segment more than it needs.
+    /// Maximum memory above the limit for longer names: each shard may have one segment more than it needs.
     fn slack_bytes(&self) -> usize {
         self.engine.shards_count() * SEGMENT_BYTES + (self.engine.bytes_max() / SLACK_SHARE) as usize
     }

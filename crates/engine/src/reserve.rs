@@ -23,7 +23,7 @@ struct Packing {
 #[derive(Clone, Copy, Debug)]
 struct Need {
     small: Packing,
-    /// S3-FIFO writes recently evicted keys here, which any of them may be.
+    /// S3-FIFO writes recently evicted keys here, and any of the keys may be one.
     main: Option<Packing>,
     large_bytes: usize,
 }
@@ -72,13 +72,14 @@ fn least_bytes(entries: &[Entry<'_>], policy: Policy, shards: usize) -> usize {
 }
 
 impl Engine {
-    /// Whether these entries would fit if everything else were evicted. If not, they can be refused without
-    /// evicting anything.
+    /// Returns whether these entries would fit if everything else were evicted. If not, they can be refused
+    /// without evicting anything.
     #[must_use]
     pub fn could_hold_all(&self, entries: &[Entry<'_>]) -> bool {
         let item_bytes = |(key, value, _): &Entry<'_>| key.bytes.len() + value.len() + ITEM_BYTES_MORE;
         let bytes: usize = entries.iter().map(item_bytes).sum();
-        // Twice for two queues, each including space that is wasted at the ends of segments.
+        // A factor of two for the two queues, and another for the space that is wasted at the ends of
+        // segments.
         self.could_free(bytes * 4)
             || self.could_free(least_bytes(entries, self.policy(), self.shards_count()))
     }
@@ -90,7 +91,8 @@ impl Shard {
         self.refuse_above_limit()?;
         let mut search = self.room_search(SEGMENT_BYTES);
         loop {
-            // Computed again each time, because items that are moved to make room fill the open segments.
+            // The need is computed again each time, because items that are moved to make room fill the open
+            // segments.
             let mut need = Need {
                 small: self.packing(Queue::Small),
                 main: (self.policy == Policy::AllKeysS3Fifo).then(|| self.packing(Queue::Main)),
@@ -142,7 +144,7 @@ impl Locked<'_> {
                 .iter()
                 .try_for_each(|(key, value, expiry)| self.shard(key).set(key, value, *expiry, now_ms))
         });
-        debug_assert!(written == reserved, "what was reserved was not enough");
+        debug_assert!(written == reserved, "the reserved memory was not enough");
         groups.iter().for_each(|group| self.shard(&group[0].0).release());
         written
     }

@@ -1,4 +1,4 @@
-//! Room for several writes, of which none may be refused after the first, as in a transaction.
+//! Room for several writes, as in a transaction: after the first one, none may be refused.
 
 use crate::engine::Engine;
 use crate::segment::SEGMENT_BYTES;
@@ -32,8 +32,8 @@ impl Drop for HandedOver<'_> {
 }
 
 impl Engine {
-    /// Stops counting `bytes` of external memory, an argument that may be stored without a copy. Otherwise it
-    /// would need room twice.
+    /// Stops counting `bytes` of external memory, which belong to an argument that may be stored without a
+    /// copy. Otherwise the argument would need room twice.
     #[must_use]
     pub fn hand_over(&self, bytes: usize) -> HandedOver<'_> {
         self.budget.fix(bytes, 0);
@@ -43,8 +43,8 @@ impl Engine {
 
     /// Evicts until `bytes` fit. Returns whether they do. No guard may be held.
     ///
-    /// This terminates: a round in which no shard has anything to free is the last, and rounds without
-    /// progress are counted.
+    /// This terminates: a round in which no shard has anything to free is the last, and the number of rounds
+    /// without progress is limited.
     #[must_use]
     pub fn make_room(&self, bytes: usize, now_ms: u64) -> bool {
         if self.has_room(bytes) {
@@ -68,8 +68,8 @@ impl Engine {
         self.has_room(bytes)
     }
 
-    /// Whether `bytes` could fit if everything evictable were evicted, with usage of at most `beyond_bytes`
-    /// above the limit. If not, the request can be refused without evicting anything.
+    /// Returns whether `bytes` could fit if everything evictable were evicted, with usage of at most
+    /// `beyond_bytes` above the limit. If not, the request can be refused without evicting anything.
     #[must_use]
     pub fn could_make_room(&self, bytes: usize, beyond_bytes: usize) -> bool {
         if !self.policy().is_volatile() {
@@ -80,8 +80,8 @@ impl Engine {
         staying_bytes.saturating_add(bytes as u64) <= self.bytes_max().saturating_add(beyond_bytes as u64)
     }
 
-    /// Raises the limit so that this many writes, of `bytes` in total for which there is room, can't be
-    /// refused, whichever segments they fill.
+    /// Raises the limit so that this many writes can't be refused, regardless of the segments that they fill.
+    /// There must be room for `bytes`, their total size.
     #[must_use]
     pub fn stretch(&self, writes: usize, bytes: usize) -> Stretched<'_> {
         // Each shard may need a segment for each queue.
@@ -96,7 +96,7 @@ impl Engine {
         self.used_bytes() <= self.budget.used_bytes_beside(bytes) && !self.budget.is_exceeded()
     }
 
-    /// Whether there may be keys to evict.
+    /// Returns whether there may be keys to evict.
     fn may_evict(&self) -> bool {
         !self.policy().keeps_keys() || self.counts().expiring.iter().any(|keys| *keys > 0)
     }
@@ -123,7 +123,7 @@ mod tests {
         engine.lock(&key).set(&[b'v'; 1000], expiry, 0).is_ok()
     }
 
-    /// Whether there is room for `bytes` in an engine full of keys that expire, or don't.
+    /// Returns whether there is room for `bytes` in an engine full of keys that expire, or don't.
     fn is_made(policy: Policy, shards: usize, expiry: Expiry, bytes: usize) -> bool {
         let bytes_max = (shards as u64) << 23;
         let engine = Engine::new(&Settings { bytes_max, policy, seed: 3, threads: 1 });

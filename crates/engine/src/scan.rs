@@ -1,8 +1,8 @@
 //! Iteration over the keys of a database, in steps between which anything may change.
 //!
 //! When a bucket of the index is split, its keys go to two buckets whose numbers have the same low bits. So a
-//! scan counts with the highest bit first (as in Redis, after an idea of Pieter Noordhuis): all buckets with
-//! the same low bits have been visited, or none, whatever the size of the index was at the time. A key that
+//! scan counts with the highest bit first (as in Redis, after an idea of Pieter Noordhuis): either all
+//! buckets with the same low bits have been visited or none, regardless of the size of the index. A key that
 //! exists throughout is returned at least once. It may be returned twice if the index shrinks, which only
 //! happens when it is cleared.
 
@@ -23,9 +23,10 @@ pub struct Step {
     pub buckets_max: usize,
 }
 
-/// A position consists of the shard in the lowest bits, and the position in the shard above them.
+/// Number of bits for the shard, which are the lowest bits of a position. The bits above them are the
+/// position in the shard.
 const SHARD_BITS: u32 = crate::hash::SHARDS_MAX.ilog2();
-/// Random draws before all keys are searched in order.
+/// Number of random draws, after which all keys are searched in order.
 const DRAWS: usize = 64;
 
 impl Engine {
@@ -64,7 +65,7 @@ impl Engine {
 
     /// A random key that has not expired, approximately uniform.
     pub fn random_key(&self, database: Database, now_ms: u64) -> Option<Vec<u8>> {
-        // Shards that are not loaded yet know how many keys they will have.
+        // The number of keys is known even for shards that are not loaded yet.
         let of_shard = |number: usize| self.shard_as_is(number).counts().keys[database.number()] as usize;
         let keys: usize = (0..self.shards_count()).map(of_shard).sum();
         if keys == 0 {
@@ -89,7 +90,7 @@ impl Shard {
         let level = self.index.buckets().ilog2();
         let mask = (1_u64 << level) - 1;
         let home = (position & mask) as usize;
-        // Also the other half of a bucket that was split already.
+        // If the bucket was split already, its other half is visited, too.
         let homes = [home, home + (1 << level)].into_iter().filter(|home| *home < self.index.buckets());
         for slot in homes.flat_map(|home| self.index.slots_of(home)) {
             if let Some(key) = self.key_of(slot, database, now_ms) {
@@ -161,7 +162,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// With arbitrary insertions and removals meanwhile.
+        /// Keys are inserted and removed arbitrarily during the scan.
         #[test]
         fn what_is_there_from_begin_to_end_is_told(
             first in 0..2000_usize,

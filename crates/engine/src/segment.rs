@@ -8,7 +8,7 @@ use crate::slot::{Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Small enough that all items of a segment are processed in a fraction of a millisecond.
+/// Size of a segment, small enough that all its items are processed in a fraction of a millisecond.
 pub(crate) const SEGMENT_BYTES: usize = 256 << 10;
 const _: () = assert!(SEGMENT_BYTES <= SEGMENT_BYTES_MAX);
 
@@ -16,7 +16,7 @@ const _: () = assert!(SEGMENT_BYTES <= SEGMENT_BYTES_MAX);
 pub(crate) struct Segment {
     piece: Piece<SEGMENT_BYTES>,
     used_bytes: usize,
-    /// Increases from one segment to the next that was begun.
+    /// Increases with each segment that is begun.
     serial: u64,
     /// Bytes of items that the index refers to.
     pub(crate) live_bytes: usize,
@@ -59,7 +59,7 @@ impl Segment {
         self.used_bytes
     }
 
-    /// Whether an item may expire. One with an expiry may be gone already.
+    /// Returns whether an item may expire. Items with an expiry may be gone already.
     pub(crate) fn may_expire(&self) -> bool {
         self.expires_at_ms != u64::MAX
     }
@@ -96,7 +96,7 @@ pub(crate) struct Commons {
     spares: Mutex<Vec<Segment>>,
 }
 
-/// Further empty segments are returned to the pool of chunks.
+/// Maximum number of spare segments. Further empty segments are returned to the pool of chunks.
 pub(crate) const SPARES_MAX: usize = 2;
 
 impl Commons {
@@ -136,7 +136,7 @@ impl Segments {
         Self { slots: Vec::new(), vacant: Vec::new(), outside_bytes: 0, commons, chunks, serial: 0 }
     }
 
-    /// Whether the segment still has this serial.
+    /// Returns whether the segment still has this serial.
     pub(crate) fn is_same(&self, number: u32, serial: u64) -> bool {
         let slot = self.slots.get(number as usize).and_then(Option::as_ref);
         slot.is_some_and(|segment| segment.serial == serial)
@@ -225,8 +225,8 @@ impl Segments {
         self.get_mut(place.segment).rest_mut(place.offset as usize)
     }
 
-    /// Whether the maximum number of segments is reached, apart from one that is needed while another is
-    /// emptied.
+    /// Returns whether the maximum number of segments is reached, except for one that is needed while another
+    /// segment is emptied.
     pub(crate) fn are_exhausted(&self) -> bool {
         self.count() >= SEGMENTS_MAX - 1
     }
@@ -251,7 +251,7 @@ impl Segments {
         self.count() * SEGMENT_BYTES + self.outside_bytes
     }
 
-    /// Whether this shard takes more memory than the average.
+    /// Returns whether this shard takes more memory than the average.
     pub(crate) fn are_above_average(&self) -> bool {
         self.bytes() * self.commons.shards > self.commons.bytes.load(Relaxed)
     }

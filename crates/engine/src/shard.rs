@@ -34,7 +34,7 @@ pub enum Expiry {
     Never,
     /// The current expiry; none for a new key.
     Keep,
-    /// An expiry in milliseconds, on the clock that calls are given.
+    /// An expiry in milliseconds, on the same clock as `now_ms` in calls.
     At(u64),
 }
 
@@ -156,13 +156,13 @@ pub struct Shard {
     pub(crate) sweep: Option<Sweep>,
     /// The segment being emptied.
     pub(crate) emptying: Option<Emptying>,
-    /// No segment is left for when the open ones are full.
+    /// Whether no segment is left to follow the open ones when they are full.
     pub(crate) is_short: bool,
     /// Segments taken for kept items regardless of the budget, not yet compensated by freed ones.
     pub(crate) lent_segments: usize,
     /// Bytes taken from the budget for writes that follow.
     pub(crate) reserved_bytes: usize,
-    /// A reservation counts on the room in open segments.
+    /// Whether a reservation counts on the room in open segments.
     pub(crate) is_reserved: bool,
     pub(crate) counts: Counts,
     losses: Arc<Losses>,
@@ -240,7 +240,7 @@ impl Shard {
         Some(item.header.item_bytes() + outside_bytes + index_bytes.min(INDEX_BYTES_MAX))
     }
 
-    /// The number of a key's large item, if it is large.
+    /// The number of a key's large item, if it has one.
     pub(crate) fn large_number(&mut self, key: &Key<'_>, now_ms: u64) -> Option<u32> {
         let (_, slot) = self.find(key, now_ms)?;
         match Item::read(self.segments.at(slot.place()?)).body() {
@@ -249,7 +249,7 @@ impl Shard {
         }
     }
 
-    /// Whether a key exists. Doesn't count as an access.
+    /// Returns whether a key exists. Doesn't count as an access.
     pub(crate) fn contains(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
         self.find(key, now_ms).is_some()
     }
@@ -280,7 +280,7 @@ impl Shard {
         self.write(key, &content, now_ms)
     }
 
-    /// Sets a value prepared by [`Engine::pack`](crate::Engine::pack). A large one isn't copied.
+    /// Sets a value prepared by [`Engine::pack`](crate::Engine::pack). A large value isn't copied.
     ///
     /// # Errors
     /// As for [`Shard::set`].
@@ -300,8 +300,8 @@ impl Shard {
     }
 
     /// Changes the expiry of a key, which counts as an access. Returns whether the key exists. Needs no room:
-    /// adding an expiry to an item may take memory above the limit, 6 bytes per key, for which other keys are
-    /// evicted afterwards, as far as possible.
+    /// an added expiry may take 6 bytes per key above the limit, and other keys are evicted for it
+    /// afterwards, as far as possible.
     ///
     /// # Errors
     /// If the shard has the maximum number of segments.
@@ -427,13 +427,13 @@ impl Shard {
         if item.header.database() != database {
             return;
         }
-        let hash = self.hash_of_item(item).expect("what the index knows is there");
+        let hash = self.hash_of_item(item).expect("an indexed item exists");
         let (at, _) = self.index.find(hash, |other| other == slot).expect("it was just listed");
         self.index.remove(at);
         self.discard(slot);
     }
 
-    /// Number of index buckets in the longest search for a key: one or a few, whatever the keys.
+    /// Number of index buckets in the longest search for a key: one or a few, regardless of the keys.
     #[must_use]
     pub fn longest_search(&self) -> usize {
         self.index.longest_search()
@@ -481,7 +481,7 @@ impl Shard {
         self.lifetimes.map_or(expires_at_ms, |lifetimes| lifetimes.bound(expires_at_ms, now_ms))
     }
 
-    /// Overwrites an item of the same size and kind. Returns whether there was one.
+    /// Overwrites an item of the same size and kind. Returns whether there was such an item.
     fn overwrite(&mut self, old: Option<(SlotAt, Slot)>, content: &Content<'_>) -> bool {
         let Some((_, slot)) = old else { return false };
         let Some(place) = slot.place() else { return false };
@@ -649,7 +649,7 @@ impl Value<'_> {
     }
 }
 
-/// Limits the share of the index charged to a key, because a nearly empty bucket is not the key's fault.
+/// Maximum share of the index charged to a key, because the key isn't the cause of a nearly empty bucket.
 const INDEX_BYTES_MAX: usize = 64;
 
 #[inline]

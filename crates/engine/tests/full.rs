@@ -1,4 +1,4 @@
-//! Full memory: with all kinds of keys, under every policy, with one shard and with many. And keys chosen to
+//! Full memory, with all kinds of keys, under every policy, with one shard and with many; and keys chosen to
 //! collide.
 
 use std::cell::Cell;
@@ -141,7 +141,7 @@ fn values_that_are_being_sent_are_evicted_like_others() {
     }
 }
 
-/// No key is refused a new expiry, or loses its value by it. The memory for that is bounded.
+/// Every key accepts a new expiry, and keeps its value. The memory for expiries is bounded.
 #[test]
 fn an_expiry_needs_no_room() {
     // Many small values would take too long in a large memory.
@@ -158,7 +158,7 @@ fn an_expiry_needs_no_room() {
 fn check_expiries(engine: &Engine, value_bytes: usize) {
     let value = vec![b'v'; value_bytes];
     let mut numbers = 0..;
-    // The last key that fits: nothing is left after it, and nothing was evicted.
+    // The last key that fits: no room is left after it, and nothing was evicted.
     numbers.find(|number| {
         let is_set = set(engine, *number, &value, Expiry::Never).is_ok();
         !is_set || engine.counts().evicted > 0
@@ -166,7 +166,7 @@ fn check_expiries(engine: &Engine, value_bytes: usize) {
     let keys = sum(&engine.counts().keys);
     let limit = engine.bytes_max() + LENT_BYTES + (engine.shards_count() << 18) as u64 + 8 * keys;
     for expiry in [LATER, Expiry::At(5_000_000), Expiry::Never] {
-        // Not in the order of writing.
+        // Keys are visited in a different order from that in which they were written.
         for number in (0..numbers.start).map(|at| at * 7919 % numbers.start) {
             let name = number.to_be_bytes();
             let key = engine.key(Database::default(), &name);
@@ -186,7 +186,7 @@ fn check_expiries(engine: &Engine, value_bytes: usize) {
     check_invariants(engine);
 }
 
-/// Whether or not the cleared memory has been freed yet.
+/// This holds whether or not the cleared memory has been freed yet.
 #[test]
 fn what_was_cleared_is_room_at_once() {
     for policy in Policy::ALL {
@@ -212,7 +212,7 @@ fn what_was_cleared_is_room_at_once() {
     }
 }
 
-/// Each byte is copied a few times, however long the value becomes, and its memory is counted.
+/// Each byte is copied only a few times, however long the value becomes, and the value's memory is counted.
 #[test]
 fn a_value_grows_where_it_lies() {
     let engine = engine(Policy::default(), 64 << 20, 1);
@@ -272,7 +272,8 @@ fn a_value_grows_up_to_what_there_is() {
     }
 }
 
-/// Keys that collided under foldhash for every seed: a factor becomes zero, and with it all that came before.
+/// Keys that collided under foldhash for every seed: a factor becomes zero, which cancels all preceding
+/// bytes.
 fn colliding() -> impl Iterator<Item = Vec<u8>> {
     const SHORT: u64 = 0x3f84_d5b5_b547_0917;
     const LONG: u64 = 0xc0ac_29b7_c97c_50dd;
@@ -309,7 +310,7 @@ fn keys_that_are_chosen_to_collide_do_not() {
     }
 }
 
-/// As by a save and by a client: the value is not decompressed under a lock.
+/// Neither a save nor a client decompresses the value under a lock.
 #[test]
 fn a_packed_value_tells_its_length_and_changes_its_expiry_as_it_is() {
     let engine = engine(Policy::default(), 16 << 20, 1);

@@ -7,7 +7,7 @@ use engine::{Access, Database, Engine, Expiry, Policy, Saved, Settings};
 const NOW_MS: u64 = 1_000;
 const SETTINGS: Settings =
     Settings { bytes_max: 1 << 20, policy: Policy::AllKeysS3Fifo, seed: 5, threads: 1 };
-/// In a segment; several per segment; on the heap, large enough to fill the memory soon.
+/// Lengths of values in segments, and of one on the heap that is large enough to fill the memory soon.
 const LENGTHS: [usize; 4] = [5, 700, 15_000, 100_000];
 
 fn set(engine: &Engine, number: usize, expiry: Expiry) {
@@ -21,7 +21,7 @@ fn set(engine: &Engine, number: usize, expiry: Expiry) {
     set.expect("there is room, or something goes for it");
 }
 
-/// Whether the key exists with the value that was set.
+/// Returns whether the key exists with the value that was set.
 fn is_there(engine: &Engine, number: usize, now_ms: u64) -> bool {
     let name = format!("key-{number}");
     let mut batch = engine.batch();
@@ -79,7 +79,7 @@ fn all_memory_is_used_and_given_back() {
     assert_eq!((count(&engine, KEYS, NOW_MS), engine.used_bytes()), (0, empty_bytes));
 }
 
-/// Including the allocator's overhead: up to an eighth, a page and two small allocations.
+/// The count includes the allocator's overhead: up to an eighth, a page and two small allocations.
 #[test]
 fn what_large_values_give_back_is_counted() {
     let engine = Engine::new(&SETTINGS);
@@ -117,7 +117,7 @@ fn what_large_values_give_back_is_counted() {
 
 #[test]
 fn an_index_that_grows_finds_every_key() {
-    // More than the first buckets hold, several times over.
+    // Several times as many keys as the first buckets hold.
     const KEYS: usize = 3_000;
     let engine = Engine::new(&Settings { bytes_max: 4 << 20, ..SETTINGS });
     let name = |number: usize| format!("{number}");
@@ -141,7 +141,7 @@ fn an_index_that_grows_finds_every_key() {
     check(&engine);
 }
 
-/// Client buffers of a sixth of the memory. As many keys are evicted as necessary, and none if the policy
+/// Client buffers take a sixth of the memory. As many keys are evicted as necessary, and none if the policy
 /// evicts nothing.
 #[test]
 fn keys_make_room_for_what_was_lent() {

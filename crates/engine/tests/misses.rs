@@ -6,7 +6,7 @@ use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings};
 
 const REQUESTS: u32 = 100_000;
 const REQUESTS_PER_S: u64 = 200;
-/// A segment for kept items, until the one they come from is empty.
+/// A segment for kept items, until the segment that they come from is empty.
 const LENT_BYTES: u64 = 256 << 10;
 
 #[test]
@@ -24,8 +24,8 @@ fn no_policy_misses_more_than_it_did() {
     }
 }
 
-/// Large values are evicted one by one: a segment refers to so many that a shard has no other. With as many
-/// keys, object-wise S3-FIFO misses 265 and 411, LRU 324 and 509.
+/// Large values are evicted one by one: a segment refers to so many of them that a shard has no other
+/// segment. With as many keys, object-wise S3-FIFO misses 265 and 411, LRU 324 and 509.
 #[test]
 fn large_values_are_missed_no_more_than_they_were() {
     for (policy, most) in [(Policy::AllKeysS3Fifo, [266, 415]), (Policy::AllKeysLru, [326, 510])] {
@@ -35,7 +35,7 @@ fn large_values_are_missed_no_more_than_they_were() {
 }
 
 /// A tenth of the values have 50,000 bytes. They are evicted together with small ones, and not instead of
-/// them: 293, 441, 332, 506 when segments were evicted as a whole.
+/// them. The misses were 293, 441, 332 and 506 when segments were evicted as a whole.
 #[test]
 fn values_of_all_sizes_are_missed_no_more_than_they_were() {
     for (policy, most) in [(Policy::AllKeysS3Fifo, [265, 420]), (Policy::AllKeysLru, [316, 495])] {
@@ -61,7 +61,7 @@ fn no_more_large_values_go_than_need_be() {
             // Each shard may leave room for one of its values to others, and has a segment in progress.
             let most = shards * (LENT_BYTES + value_bytes as u64 + (value_bytes as u64) / 8);
             assert!(room(&engine) < most, "{policy}: {} of {bytes_max} are free", room(&engine));
-            // The same for small values, which fill a segment.
+            // The same is true of small values, which fill a segment.
             (0..30_000_u32).for_each(|number| set(&u64::from(number).to_be_bytes(), &[b's'; 100]));
             assert!(room(&engine) < most, "{policy}: {} of {bytes_max} are free", room(&engine));
         }
@@ -78,7 +78,7 @@ fn the_least_memory_takes_every_key() {
     }
 }
 
-/// Even if most of each segment is kept, because its keys are accessed often.
+/// This holds even if most of each segment is kept because its keys are accessed often.
 #[test]
 fn memory_is_no_more_than_it_may_be() {
     let few = Memory { bytes_max: 4 << 20, value_bytes: 1000, keys: 40_000, ..LARGE };
@@ -87,8 +87,8 @@ fn memory_is_no_more_than_it_may_be() {
     }
 }
 
-/// A shard may take what another frees. If that were left to chance, one shard would have three times the
-/// memory of another after this many writes.
+/// A shard may take the memory that another one frees. If that were left to chance, one shard would have
+/// three times the memory of another after this many writes.
 #[test]
 fn shards_keep_their_share_of_the_memory() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
@@ -139,7 +139,7 @@ struct Memory {
     keys: u32,
 }
 
-/// About a tenth of the keys.
+/// Memory for about a tenth of the keys.
 const LARGE: Memory = Memory { bytes_max: 8 << 20, value_bytes: 4000, long_every: 0, keys: 20_000 };
 const LONG: Memory = Memory { bytes_max: 44 << 20, value_bytes: 20_000, keys: 20_970, ..LARGE };
 const MIXED: Memory = Memory { bytes_max: 16 << 20, value_bytes: 500, long_every: 10, keys: 30_000 };
@@ -149,7 +149,7 @@ const SMALL: Memory = Memory { bytes_max: 2 << 20, value_bytes: 200, keys: 300_0
 #[derive(Clone, Copy, PartialEq)]
 enum Scans {
     None,
-    /// A fifth of the requests are for keys that occur once, a thousand in a row.
+    /// A fifth of the requests are for keys that occur once, in runs of a thousand.
     Some,
 }
 
@@ -176,7 +176,8 @@ fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
     missed * 1000 / (REQUESTS / 2)
 }
 
-/// Pseudorandom but deterministic, and independent of how often a key is requested.
+/// Returns whether a key is one of those selected, one in `every`. The selection is pseudorandom but
+/// deterministic, and independent of how often a key is requested.
 fn is_one_in(every: u32, number: u32) -> bool {
     u32::MAX.checked_div(every).is_some_and(|most| number.wrapping_mul(2_654_435_761) < most)
 }

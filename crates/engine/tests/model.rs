@@ -71,7 +71,8 @@ impl Beside {
         self.model.retain(|_, entry| entry.expires_at_ms.is_none_or(|at_ms| at_ms > now_ms));
     }
 
-    /// A key that is gone without a command must have a recorded reason, and is removed from the model too.
+    /// Removes from the model the keys that the engine removed without a command. Each removal must have a
+    /// recorded reason.
     fn follow_removals(&mut self) {
         for removal in self.engine.take_removed() {
             let entry = self.model.remove(&(removal.database, removal.key));

@@ -129,8 +129,8 @@ fn a_server_of_another_size_takes_what_fits() {
     }
 }
 
-/// Fills the engine with keys without an expiry and returns their names. A third of the keys set beside them
-/// expire.
+/// Fills the engine with keys without an expiry and returns their names. A third of all keys set have an
+/// expiry.
 fn fill_up(engine: &Engine, value_bytes: usize) -> Vec<String> {
     let is_set = |name: &String| {
         let key = engine.key(database(0), name.as_bytes());
@@ -147,7 +147,7 @@ fn fill_up(engine: &Engine, value_bytes: usize) -> Vec<String> {
     names
 }
 
-/// In a different order, they take more memory.
+/// In a different order, the keys take more memory.
 #[test]
 fn keys_that_stay_come_back_although_memory_was_full() {
     for policy in [Policy::NoEviction, Policy::VolatileLru] {
@@ -176,7 +176,7 @@ fn keys_that_stay_come_back_although_memory_was_full() {
     }
 }
 
-/// The memory of the machine is bounded, too.
+/// A larger allowance could exceed the memory of the machine.
 #[test]
 fn a_file_that_is_much_too_large_takes_an_eighth_more() {
     for policy in [Policy::NoEviction, Policy::VolatileLru] {
@@ -304,7 +304,7 @@ fn what_is_flushed_before_it_was_loaded_stays_away() {
     assert_eq!(keys(&after), 0);
 }
 
-/// A writer that runs a callback in between.
+/// A writer that runs a callback between writes.
 struct Meanwhile<F: FnMut()> {
     bytes: Vec<u8>,
     happens: F,
@@ -405,7 +405,7 @@ fn sample() -> &'static (Model, Vec<u8>) {
     })
 }
 
-/// Whether the data was refused. If not, all of it must be intact.
+/// Returns whether the data was refused. If not, all of it must be intact.
 fn is_refused(bytes: Vec<u8>) -> bool {
     let (model, _) = sample();
     let Ok(saved) = Saved::open(bytes) else { return true };

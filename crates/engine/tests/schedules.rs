@@ -13,7 +13,7 @@ use shuttle::thread;
 const BYTES_MAX: u64 = 17 << 20;
 const NOW_MS: u64 = 1_000_000;
 
-/// Runs `body` under as many schedules as the environment says.
+/// Runs `body` under as many schedules as the environment variable `SCHEDULES` sets.
 fn try_orders(body: impl Fn() + Send + Sync + 'static) {
     let orders = std::env::var("SCHEDULES").ok().and_then(|orders| orders.parse().ok()).unwrap_or(100);
     let mut config = shuttle::Config::new();
@@ -46,7 +46,7 @@ fn number(engine: &Engine, name: &str) -> Option<u64> {
     Some(u64::from_le_bytes(found.value.to_vec()[..8].try_into().expect("a number of eight bytes")))
 }
 
-/// A number padded to this many bytes: in a segment, or large.
+/// A number padded to this many bytes, for a value in a segment or a large value.
 fn value(number: u64, bytes: usize) -> Vec<u8> {
     let mut value = vec![0; bytes];
     value[..8].copy_from_slice(&number.to_le_bytes());
@@ -98,7 +98,7 @@ fn what_is_read_and_written_under_one_guard_is_never_lost() {
     });
 }
 
-/// By two clients and a transaction.
+/// Two clients and a transaction change the limit.
 #[test]
 fn a_limit_that_is_changed_by_several_is_the_last_one() {
     try_orders(|| {
@@ -112,7 +112,7 @@ fn a_limit_that_is_changed_by_several_is_the_last_one() {
             let engine = Arc::clone(&engine);
             thread::spawn(move || drop(engine.stretch(2, 1 << 20)))
         };
-        // The larger limit keeps memory ready, which counts.
+        // The larger limit keeps memory ready, which counts as used.
         together(vec![set(BYTES_MAX), set(256 << 20), stretch]);
         let is_small = engine.bytes_max() == BYTES_MAX;
         assert!(is_small || engine.bytes_max() == 256 << 20, "{}", engine.bytes_max());
@@ -220,7 +220,7 @@ fn memory_stays_within_its_limit_while_all_fill_it() {
 #[test]
 fn whoever_makes_chunks_ready_ends_with_the_engine() {
     try_orders(|| {
-        // Large enough for huge pages.
+        // The limit is large enough for huge pages.
         let settings = Settings { bytes_max: 1 << 30, policy: Policy::AllKeysS3Fifo, seed: 3, threads: 2 };
         let engine = Arc::new(Engine::new(&settings));
         let preparer = engine.preparer();
@@ -298,7 +298,8 @@ fn what_is_written_while_shards_are_loaded_stays() {
     });
 }
 
-/// Whichever thread frees it, and whichever arrives meanwhile: cleared memory is room for all of them.
+/// Cleared memory is available to all threads, regardless of which one frees it and which ones arrive
+/// meanwhile.
 #[test]
 fn what_was_cleared_is_room_for_all() {
     try_orders(|| {

@@ -13,7 +13,7 @@ pub struct Answer {
     pub remote: RemoteState,
 }
 
-/// Record of the tier, as it was read.
+/// Record of the tier, as read.
 #[derive(Clone, Debug)]
 pub enum RemoteState {
     Unread,
@@ -24,21 +24,21 @@ pub enum RemoteState {
 /// Answer of the tier about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// The tier was not asked.
+    /// The tier was not queried.
     Unasked,
     Failed,
     Nothing,
     /// The copy in memory is current.
     Unchanged,
-    /// The record is of no use to this instance.
+    /// This instance can't use the record.
     Unusable,
     Found,
-    /// Others kept changing the record while it was read.
+    /// Other instances kept changing the record while it was read.
     Changing,
 }
 
 impl Said {
-    /// Name of the answer in spans.
+    /// Returns the name of the answer in spans.
     pub fn word(self) -> &'static str {
         match self {
             Self::Unasked => "unasked",

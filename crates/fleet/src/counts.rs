@@ -10,11 +10,11 @@ macro_rules! events {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct TierCounts {
             $($(#[$doc])* pub $field: u64,)*
-            /// Instances that share the tier, as far as this one knows.
+            /// Number of instances that share the tier, as far as this one knows.
             pub instances: u64,
-            /// Keys with a pending change.
+            /// Number of keys with a pending change.
             pub pending: u64,
-            /// Number derived from the id of the log that this instance reads, if it reads one.
+            /// Number derived from the id of the log that this instance reads, if any.
             pub log: Option<u64>,
         }
 
@@ -46,21 +46,21 @@ events! {
     Written written,
     /// Records removed.
     Removed removed,
-    /// Failed writes, which are tried again.
+    /// Failed writes, which are retried.
     WriteFailed writes_failed,
     /// Records that could not be written, and were removed instead.
     GivenUp given_up,
-    /// Changes that exceeded the limit of pending keys: records that were written before them are ignored.
+    /// Changes beyond the limit of pending keys: records that were written before them are ignored.
     Refused refused,
     /// Records and segments that break a rule of their format.
     Corrupt corrupt,
-    /// Records and segments without the tag that is required, or with a wrong one.
+    /// Records and segments with a missing or wrong tag, if one is required.
     Forged forged,
     /// Changes of records that the tier has reported.
     Pushed pushes,
-    /// Reports that everything may have changed: after `FLUSHALL`, and when the connection was lost.
+    /// Reports that everything may have changed: after `FLUSHALL`, and after the loss of the connection.
     Flushed flushes,
-    /// Uses of copies in memory that could not be verified, because the tier can't be asked.
+    /// Uses of copies in memory that could not be verified because the tier is unreachable.
     Unverified unverified,
     /// Purges of other instances that took effect here.
     PurgeHeard purges_heard,
@@ -68,15 +68,15 @@ events! {
     LeaseTaken leases_taken,
     /// Waits for another instance's fetch.
     LeaseWaited leases_waited,
-    /// Waits that ended with a lease that nobody had freed.
+    /// Waits that ended with the expiry of a lease that was not freed.
     LeaseExpired leases_expired,
-    /// Leases of this instance that another one took, or that ended, before it was done.
+    /// Leases of this instance that another one took, or that expired, before its fetch was done.
     LeaseLost leases_lost,
-    /// Lease operations without an answer: this instance went on alone.
+    /// Lease operations without an answer, after which this instance continued alone.
     LeaseFailed leases_failed,
-    /// Leases that this instance gave back late: the tier did not answer at first.
+    /// Leases that this instance returned late, because the tier didn't answer at first.
     LeaseReleasedLate leases_released_late,
-    /// Leases that this instance could not give back before they ended, as far as it knows.
+    /// Leases that this instance could not return before they expired, as far as it knows.
     LeaseNotReleased leases_not_released,
     /// Total time of waits for another instance's fetch, in milliseconds.
     LeaseWaitedMs leases_waited_ms,

@@ -1,8 +1,8 @@
-//! Faults that a test plants.
+//! Faults for tests.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// Copies that the tier has reported as changed are used on this thread.
+    /// Whether this thread uses copies that the tier has reported as changed.
     pub static TRUSTS_SUSPECTS: Cell<bool> = const { Cell::new(false) };
 }

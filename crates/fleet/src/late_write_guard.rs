@@ -1,20 +1,20 @@
-//! Guard against late writes: puts without an answer that may still take effect.
+//! Guard against late writes: unanswered puts that may still take effect.
 //!
-//! After an error the outcome is unknown (promise 18 of the contract), and bytes on a broken connection may arrive long after others
-//! have written and removed. Each put of a record depends on what was there, so it does nothing if it finds anything else; but a put
-//! that expects nothing would bring back a record that was removed meanwhile. So as long as any put is in doubt, no place is left
-//! empty: a record of nothing is written instead of a removal, and stays for `LATE_MAX`.
+//! After an error, the outcome is unknown (promise 18 of the contract), and bytes on a broken connection may arrive long after other writes
+//! and removals. Each put of a record depends on the record that it replaces, so it does nothing if it finds any other; but a put that
+//! expects no record would restore one that was removed meanwhile. So while any put is in doubt, no key is left without a record: an empty
+//! record is written instead of a removal, and stays for `LATE_MAX`.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Time after the tier has answered again in which an earlier put may take effect. An operating system goes on sending the rest of a
+/// Time after the tier answers again within which an earlier put may still take effect. An operating system keeps sending the rest of a
 /// closed connection for about two minutes.
 pub(super) const LATE_MAX: Duration = Duration::from_secs(300);
 
-/// Doubt about earlier puts. One for all keys: few puts are in doubt, or many.
+/// Doubt about earlier puts. Shared by all keys, because either few puts are in doubt, or many.
 #[derive(Debug, Default)]
 pub(super) struct LateWriteGuard(Mutex<GuardState>);
 
@@ -22,18 +22,18 @@ pub(super) struct LateWriteGuard(Mutex<GuardState>);
 enum GuardState {
     #[default]
     None,
-    /// A put got no answer, and neither did any later request.
+    /// Neither a put nor any later request got an answer.
     Silent,
     Until(Instant),
 }
 
 impl LateWriteGuard {
-    /// Notes a put without an answer.
+    /// Notes an unanswered put.
     pub(super) fn begin(&self) {
         *self.0.lock() = GuardState::Silent;
     }
 
-    /// Notes an answer of the tier: the doubt ends `LATE_MAX` after the first one.
+    /// Notes an answer from the tier: the doubt ends `LATE_MAX` after the first one.
     pub(super) fn answered(&self, now: Instant) {
         let mut state = self.0.lock();
         if matches!(*state, GuardState::Silent) {
@@ -49,8 +49,8 @@ impl LateWriteGuard {
         }
     }
 
-    /// Lifetime for a record whose use ends after `ttl`. While there is doubt, it is at least `LATE_MAX`: the record also keeps its
-    /// predecessor from coming back.
+    /// Returns the lifetime of a record whose use ends after `ttl`. While there is doubt, it is at least `LATE_MAX`, because the record
+    /// also prevents its predecessor from being restored.
     pub(super) fn outlasted(&self, ttl: Duration, now: Instant) -> Duration {
         if self.holds(now) { ttl.max(LATE_MAX) } else { ttl }
     }

@@ -1,6 +1,6 @@
-//! Coordination of instances over a tier that they share: look-ups and writes behind memory, leases, and the log of purges.
+//! Coordination of instances over a tier that they share: look-ups and writes behind memory, leases, and the purge log.
 //!
-//! Nobody opens this crate to understand one instance: `cache` works alike without it. [`Tier`] is the tier behind a memory, and the
+//! A single instance can be understood without this crate: `cache` works the same without it. [`Tier`] is the tier behind a memory, and the
 //! cache's [`cache::RemoteTier`].
 
 pub mod answer;

@@ -1,4 +1,4 @@
-//! Names of records in the tier. Injective: the first byte tells the kind. `f` and `p` are reserved: older versions used them.
+//! Names of records in the tier. Injective: the first byte is the kind. `f` and `p` are reserved, because older versions used them.
 
 use store::FillId;
 use store::backing::KEY_BYTES_MAX;
@@ -6,17 +6,17 @@ use store::backing::KEY_BYTES_MAX;
 const RECORD: u8 = b'r';
 const APART: u8 = b'a';
 
-/// Name of the record under a cache key; `None` if the key is too long for a tier.
+/// Returns the name of the record under a cache key; `None` if the key is too long for a tier.
 pub(super) fn of_record(key: &[u8]) -> Option<Vec<u8>> {
     (key.len() < KEY_BYTES_MAX).then(|| [&[RECORD], key].concat())
 }
 
-/// Cache key of a record with this name; `None` if the name is not a record's.
+/// Returns the cache key of the record with this name; `None` if the name isn't that of a record.
 pub(super) fn key_of(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(&[RECORD])
 }
 
-/// Name of a response that is stored apart from its record.
+/// Returns the name of a response that is stored apart from its record.
 pub(super) fn of_response(id: FillId) -> Vec<u8> {
     [&[APART][..], &id.process.to_be_bytes(), &id.sequence.to_be_bytes()].concat()
 }

@@ -1,4 +1,4 @@
-//! Purge log that instances share: this instance's writes to it, and its reports of how far it has read.
+//! Purge log that instances share: what this instance writes to it, and its reports of how far it has read.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
@@ -26,20 +26,20 @@ pub struct FleetLog {
     pub fleet: Fleet,
     pub verification: Duration,
     touch: Touch,
-    /// Whether other instances find this one when they wait for a purge to be read.
+    /// Whether other instances know this one, so that they wait for it to read a purge.
     is_listed: AtomicBool,
-    /// Whether the log has been read since this instance was listed: until then, purges of the tier's records are unknown.
+    /// Whether the log has been read since this instance was listed: before that, purges of the tier's records are unknown.
     is_read: AtomicBool,
-    /// Generation of the connection over which the log was read last.
+    /// Generation of the connection over which the log was last read.
     read_over: AtomicU32,
-    /// Whether the log is read in time, as other instances expect. A server may go on reporting changed records, and be too slow for
-    /// the log, or refuse it: then purges are unknown here.
+    /// Whether the log is read in time, as other instances expect. A server may still report changed records, but be too slow for the log,
+    /// or refuse it: purges are then unknown here.
     is_followed: AtomicBool,
-    /// Last error of the tier in place of the log.
+    /// Last error of the tier when the log was to be used.
     refusal: Mutex<Option<String>>,
     /// Purges to be written.
     outbox: Mutex<Outbox>,
-    /// Held from the time that a purge gets its number until it is in the outbox.
+    /// Held from when a purge gets its number until it is in the outbox.
     numbered: Mutex<()>,
     /// Serialises appends to the purge log.
     turn: tokio::sync::Mutex<()>,
@@ -51,16 +51,16 @@ pub struct FleetLog {
 struct Outbox {
     records: VecDeque<Bytes>,
     bytes: usize,
-    /// Number of purges taken out so far; `put` counts those put in.
+    /// Number of purges removed so far; `put` counts those added.
     taken: u64,
     put: u64,
 }
 
-/// Limit of the outbox while the tier is away. Beyond it, one purge of everything replaces the pending ones.
+/// Maximum size of the outbox while the tier is unreachable. Beyond it, a single purge of everything replaces the pending ones.
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
-/// Pause between attempts to write purges when the process ends.
+/// Pause between attempts to write purges during shutdown.
 const FLUSH_RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Length from which the log is trimmed, to half of it.
+/// Length above which the log is trimmed to half of it.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
 impl FleetLog {
@@ -102,17 +102,17 @@ impl FleetLog {
         }
     }
 
-    /// Whether the log was read over this connection, so that purges from the time without one are known.
+    /// Returns whether the log was read over this connection, so that purges from the time before it are known.
     pub fn was_read_over(&self, source: Source) -> bool {
         self.is_read() && self.read_over.load(Ordering::Acquire) == source.generation
     }
 
-    /// Whether this instance knows purges of others before they are complete.
+    /// Returns whether this instance learns of other instances' purges before those are complete.
     pub fn is_followed(&self) -> bool {
         self.is_followed.load(Ordering::Acquire)
     }
 
-    /// Pretends that other instances know this one, and that it knows all purges.
+    /// Pretends that other instances know this one and that it has read all purges.
     #[cfg(any(test, feature = "test-double"))]
     pub fn pretend_to_be_in_step(&self) {
         self.is_followed.store(true, Ordering::Release);
@@ -121,22 +121,22 @@ impl FleetLog {
         self.touch.renewed(Instant::now(), Duration::from_secs(3600));
     }
 
-    /// Locks the numbering of purges: while held, no other purge gets a number and enters the outbox.
+    /// Locks the numbering of purges: while the lock is held, no other purge gets a number or enters the outbox.
     pub fn numbered(&self) -> MutexGuard<'_, ()> {
         self.numbered.lock()
     }
 
-    /// Puts a purge into the outbox.
+    /// Adds a purge to the outbox.
     pub fn post(&self, record: &PurgeRecord) -> Posted {
         let posted = self.outbox.lock().post(record);
         self.posted.notify_one();
         posted
     }
 
-    /// Writes all purges of the outbox. Returns the end of the log behind them; `None` if there were none.
+    /// Writes all purges of the outbox. Returns the end of the log after them; `None` if there were none.
     ///
     /// # Errors
-    /// The error of the tier. Purges that were not written are kept.
+    /// Returns the tier's error. Purges that were not written are kept.
     pub async fn send(&self) -> Result<Option<LogCursor>, BackingError> {
         let _turn = self.turn.lock().await;
         let mut end = None;
@@ -146,7 +146,7 @@ impl FleetLog {
                 return Ok(end);
             }
             let AppendOutcome::Taken { state, .. } = self.backing.append_log(&records).await? else {
-                // A server without memory: unwritten purges reach nobody.
+                // The server has no memory, and unwritten purges don't reach other instances.
                 return Err(BackingError::Full);
             };
             end = Some(state.cursor());
@@ -155,10 +155,10 @@ impl FleetLog {
         }
     }
 
-    /// Writes all purges of the outbox, trying again until `end`. Returns the number of purges that are left.
+    /// Writes all purges of the outbox, retrying until `end`. Returns the number of unwritten purges.
     pub(crate) async fn flush(&self, end: Instant) -> u64 {
         while self.pending() > 0 && Instant::now() < end {
-            // An open circuit breaker answers at once.
+            // An open circuit breaker fails immediately.
             if let Ok(Err(_)) = tokio::time::timeout_at(end, self.send()).await {
                 tokio::time::sleep_until(end.min(Instant::now() + FLUSH_RETRY_PAUSE)).await;
             }
@@ -171,12 +171,12 @@ impl FleetLog {
         outbox.put - outbox.taken
     }
 
-    /// Last position up to which all purges were written.
+    /// Returns the last position up to which all purges have been written.
     pub fn sent(&self) -> Posted {
         Posted(self.outbox.lock().taken)
     }
 
-    /// Trims a log that is too long. A failure is no concern of the caller.
+    /// Trims a log that is too long. Failures are ignored.
     async fn trim(&self, state: LogState) {
         let length = state.end.0.saturating_sub(state.floor.0);
         if length > LOG_BYTES_MAX {
@@ -185,8 +185,8 @@ impl FleetLog {
         }
     }
 
-    /// Reports to other instances how far this one has read. Returns whether they have waited for this one all the time: if not, purges
-    /// may be complete that it has not read.
+    /// Reports to other instances how far this one has read. Returns whether they have waited for this one without interruption. If not,
+    /// purges that it has not read may be complete.
     pub async fn heartbeat(&self, read: LogCursor) -> Result<bool, BackingError> {
         let sent = Instant::now();
         self.fleet.beat(read).await?;
@@ -196,18 +196,18 @@ impl FleetLog {
         if self.is_listed() {
             self.touch.renewed(sent, self.fleet.lifetime());
             if !self.is_followed.swap(true, Ordering::AcqRel) {
-                tracing::info!("the purge log of the shared store is read");
+                tracing::info!("the purge log of the shared store is being read");
             }
         }
         Ok(true)
     }
 
-    /// Notes that an append, a read or a heartbeat which began at `begun` has failed.
+    /// Notes that an append, a read or a heartbeat that began at `begun` has failed.
     pub fn failed(&self, begun: Instant, error: &BackingError) {
         let now = Instant::now();
         self.touch.failed(silent_since(error, (begun, now)), now);
         let mut refusal = self.refusal.lock();
-        // An open circuit breaker says nothing about the cause.
+        // An open circuit breaker doesn't reveal the cause.
         if !matches!(error, BackingError::Open { .. }) {
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
             *refusal = Some(format!("{error}{cause}"));
@@ -216,17 +216,17 @@ impl FleetLog {
             let error = refusal.take().unwrap_or_else(|| error.to_string());
             tracing::warn!(
                 error,
-                "the purge log of the shared store can't be read: purges of other instances are not known here"
+                "the purge log of the shared store can't be read: purges by other instances are unknown here"
             );
         }
     }
 
-    /// Whether purges may have completed without this instance, unless the tier is known to be away.
+    /// Returns whether purges may have completed without this instance, unless the tier is known to be unreachable.
     pub fn is_out_of_touch(&self) -> bool {
         !self.touch.holds(Instant::now())
     }
 
-    /// Waits until this instance is in touch again, but not for long.
+    /// Waits briefly until this instance is in touch again.
     pub async fn in_touch(&self) {
         if self.is_out_of_touch() {
             self.touch.restored().await;
@@ -239,15 +239,15 @@ impl FleetLog {
         Ok(())
     }
 
-    /// Waits until all instances have read up to a position, for at most the verification time and a second.
+    /// Waits until all instances have read up to a position, at most for the verification time plus one second.
     pub async fn reach(&self, place: LogCursor) -> Arrivals {
         self.fleet.reach(place, self.verification + Duration::from_secs(1)).await
     }
 }
 
-/// Time since which the tier has not answered, according to a failure. A timeout concerns the last of several operations, which waited
-/// no longer than its deadline: a process that was suspended meanwhile has not waited. Any other error is an answer at the time when it
-/// came.
+/// Returns the time since which the tier has not answered, judging by a failure. A timeout belongs to the last of several operations, which
+/// waited no longer than its deadline: if the process was suspended meanwhile, that time doesn't count. Any other error counts as an answer
+/// at the time of its arrival.
 fn silent_since(error: &BackingError, (begun, now): (Instant, Instant)) -> Instant {
     match error {
         BackingError::TimedOut { after } => now.checked_sub(*after).map_or(begun, |since| since.max(begun)),
@@ -276,7 +276,7 @@ impl Outbox {
         self.records.push_back(bytes);
     }
 
-    /// Purges from the front that fit in one append.
+    /// Returns purges from the front that fit in one append.
     fn next(&self) -> Vec<Bytes> {
         let mut bytes = 0;
         let fits = |record: &&Bytes| {
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(silent_since(&BackingError::Full, (begun, at(10_000))), at(10_000));
     }
 
-    /// The end of a process waits for a store that is away for a while.
+    /// During shutdown, the process waits for a store that is unreachable for a while.
     #[tokio::test(start_paused = true)]
     async fn purges_that_wait_are_written_until_the_end() {
         for (away, left) in [(Duration::from_secs(1), 0), (Duration::from_secs(10), 1)] {

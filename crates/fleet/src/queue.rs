@@ -1,4 +1,4 @@
-//! Keys with a pending change, in the order of their turns. Each is here once, or held by one writer.
+//! Keys with a pending change, in the order of their turns. Each key is in the queue once, or being written by one writer.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Next key to write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum QueueTurn {
-    /// This key, which has left the queue.
+    /// This key, which has been removed from the queue.
     Key(Box<[u8]>),
     /// No key before this time.
     At(Instant),
@@ -41,7 +41,7 @@ impl Pause {
     fn length(self) -> Duration {
         match self {
             Self::Failed => Duration::from_millis(250),
-            // A purge reaches the log in one round trip.
+            // A purge takes one round trip to reach the log.
             Self::Early => Duration::from_millis(2),
         }
     }
@@ -56,7 +56,7 @@ impl Queue {
         self.0.lock().paused.insert((now + pause.length(), key));
     }
 
-    /// Takes out the next key. Keys whose pause has ended go behind those that wait.
+    /// Removes and returns the next key. Keys whose pause has ended are queued after those that wait.
     pub(super) fn next(&self, now: Instant) -> QueueTurn {
         let mut lists = self.0.lock();
         while lists.paused.first().is_some_and(|(until, _)| *until <= now) {
@@ -70,7 +70,7 @@ impl Queue {
         }
     }
 
-    /// Takes out all keys, including those that pause.
+    /// Removes and returns all keys, including those that pause.
     pub(super) fn take(&self) -> Vec<Box<[u8]>> {
         let Lists { waiting, paused } = std::mem::take(&mut *self.0.lock());
         waiting.into_iter().chain(paused.into_iter().map(|(_, key)| key)).collect()

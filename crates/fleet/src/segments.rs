@@ -1,7 +1,7 @@
-//! Bodies in a tier behind memory: segments by fill and index, loaded when a reply reaches them and written before the record that
-//! names them.
+//! Bodies in a tier behind memory: segments by fill and index, loaded when a reply reaches them, and written before the record that refers
+//! to them.
 //!
-//! The tier has its own deadlines and circuit breaker. A missing byte is a hole, never an error, whatever the tier answers.
+//! The tier has its own deadlines and circuit breaker. A missing byte is a hole, never an error, whatever the tier's answer.
 
 #[cfg(test)]
 mod tests;
@@ -20,16 +20,17 @@ use store::{Budget, FillId, OverBudget, Placement, Segment, SegmentId, SegmentPu
 use crate::counts::{Counts, Event};
 use crate::single_flight::SingleFlight;
 
-/// Most bytes that one load requests, unless a single segment is larger: they must arrive within the deadline of one operation.
+/// Maximum number of bytes that one load requests, unless a single segment is larger: they must arrive within the deadline of one
+/// operation.
 pub const LOAD_BYTES_MAX: u64 = 2 << 20;
 
-/// Most bytes that are loaded before the head of a reply, if the reply must have all its bytes by then.
+/// Maximum number of bytes loaded before the head of a reply, if the reply must have all its bytes by then.
 pub const AHEAD_BYTES_MAX: u64 = 8 << 20;
 
 /// Size of the frame around a segment's data in the tier.
 const FRAME_BYTES: usize = store::backing::SEGMENT_FRAME_BYTES_MAX - store::SEGMENT_BYTES_MAX;
 
-/// Segments whose time to live one operation extends.
+/// Number of segments whose lifetime one operation extends.
 const EXTENDED_AT_ONCE: usize = 256;
 
 /// Segments of all bodies.
@@ -41,45 +42,45 @@ pub struct TierSegments {
     written: AtomicU64,
 }
 
-/// Error of loading or writing segments.
+/// Error when loading or writing segments.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     #[error(transparent)]
     Tier(#[from] BackingError),
     #[error(transparent)]
     NoRoom(#[from] OverBudget),
-    /// The tier refuses the bytes: it has no memory for them.
+    /// The tier refuses the bytes because it has no memory for them.
     #[error("the tier refuses the bytes")]
     Refused,
 }
 
 impl TierSegments {
-    /// Creates the segments of a tier. `backing` keeps deadlines.
+    /// Creates the segments of a tier. `backing` must have its own deadlines.
     pub fn new(backing: Arc<dyn Backing>, budget: Arc<Budget>, counts: Arc<Counts>) -> Self {
         Self { backing, budget, counts, loads: SingleFlight::default(), written: AtomicU64::new(0) }
     }
 
-    /// Number of segments that the tier has taken.
+    /// Returns the number of segments that the tier has accepted.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Loads missing segments of a body, once for all that lack the same at the same time. `None` without an answer. To be polled
-    /// without long pauses.
+    /// Loads missing segments of a body, only once for all that need the same segments at the same time. `None` without an answer. Must be
+    /// polled without long pauses.
     pub async fn load_together(&self, absent: &Absent, place: Placement) -> Option<Vec<Option<Segment>>> {
         self.loads.get((absent.clone(), place), async { self.load(absent, place).await.ok() }).await
     }
 
-    /// Loads missing segments of a body, in order. They are counted in the budget, and in no group.
+    /// Loads missing segments of a body, in order. They count against the budget, but belong to no group.
     ///
     /// # Errors
-    /// When the tier does not answer, or the budget has no room for the largest answer.
+    /// If the tier doesn't answer, or the budget has no room for the largest possible answer.
     pub async fn load(&self, absent: &Absent, place: Placement) -> Result<Vec<Option<Segment>>, Unavailable> {
         let indexes: Vec<u32> = absent.segments.iter().map(|(index, _)| *index).collect();
         let lens = absent.segments.iter().map(|(_, range)| range.len_bytes());
         let cell_bytes = lens.clone().max().unwrap_or(0) as usize;
         let mut loaded = self.load_indexes(absent.fill, &indexes, cell_bytes, place).await?;
-        // A segment whose length is not the record's counts as missing.
+        // A segment whose length differs from the record's counts as missing.
         for (segment, len) in loaded.iter_mut().zip(lens) {
             segment.take_if(|segment| segment.len() as u64 != len);
         }
@@ -105,13 +106,13 @@ impl TierSegments {
         }
         drop(room);
         if !unusable.is_empty() {
-            // A segment that can't be removed now will be found again.
+            // A segment that can't be removed now will be detected again.
             let _ = self.backing.remove_segments(fill, &unusable).await;
         }
         Ok(loaded)
     }
 
-    /// Decodes a segment. One that is of use to nobody is counted, and added to `unusable`.
+    /// Decodes a segment. One that no instance can use is counted, and added to `unusable`.
     fn decode(
         &self,
         id: SegmentId,
@@ -130,8 +131,8 @@ impl TierSegments {
         None
     }
 
-    /// Loads all bytes of `ranges` and returns a body that holds them as long as it lives. Memory keeps them too, if it has room.
-    /// `None` if some are neither held nor in the tier, or if they exceed `AHEAD_BYTES_MAX`.
+    /// Loads all bytes of `ranges` and returns a body that holds them as long as it exists. Memory keeps them too, if it has room. `None`
+    /// if some are neither held nor in the tier, or if they exceed `AHEAD_BYTES_MAX`.
     pub async fn complete(
         &self,
         body: &Segmented,
@@ -152,12 +153,12 @@ impl TierSegments {
         Some(body)
     }
 
-    /// Writes the segments of a body that the tier lacks, and extends the life of all to `ttl` from now. Returns the layout of those
-    /// that the tier has acknowledged, for the record that is written afterwards: it leaves out segments that neither the tier nor
+    /// Writes the segments of a body that the tier lacks, and extends the lifetime of all to `ttl` from now. Returns the layout of the
+    /// segments that the tier has acknowledged, for the record that is written afterwards: it leaves out segments that neither the tier nor
     /// memory has. `None` for a body that is not followed.
     ///
     /// # Errors
-    /// When the tier does not answer or refuses a segment, or the budget has no room for one on its way.
+    /// If the tier doesn't answer or refuses a segment, or the budget has no room for a segment on its way.
     pub async fn store(&self, body: &Segmented, ttl: Duration) -> Result<Option<Layout>, Unavailable> {
         let Some(layout) = body.layout() else { return Ok(None) };
         let cell_bytes = layout.cell_bytes;
@@ -178,7 +179,7 @@ impl TierSegments {
         Ok(Some(Layout { runs, fragments, ..layout }))
     }
 
-    /// Writes a small body, which is one segment in the tier and none in memory. Returns whether it was acknowledged.
+    /// Writes a small body, which is a single segment in the tier, but not in memory. Returns whether it was acknowledged.
     ///
     /// # Errors
     /// As for [`TierSegments::store`].
@@ -193,7 +194,7 @@ impl TierSegments {
         Ok(!self.give(&given, &[0]).await?.is_empty())
     }
 
-    /// Writes segments that the tier lacks. Returns those that it has then, in order.
+    /// Writes segments that the tier lacks. Returns those that it has afterwards, in order.
     async fn give(&self, given: &Given<'_>, indexes: &[u32]) -> Result<Vec<u32>, Unavailable> {
         let mut has = indexes.to_vec();
         for index in self.lacking(given, indexes).await? {
@@ -204,8 +205,8 @@ impl TierSegments {
         Ok(has)
     }
 
-    /// Extends the life of segments, and returns those that the tier lacks. The tier only counts those that it has: none of a new body,
-    /// all of an old one; otherwise each half is asked again.
+    /// Extends the lifetime of segments, and returns those that the tier lacks. The tier only reports how many it has: usually none for a
+    /// new body, or all for an old one. Otherwise, each half is queried separately.
     async fn lacking(&self, given: &Given<'_>, indexes: &[u32]) -> Result<Vec<u32>, Unavailable> {
         let mut lacking = Vec::new();
         let mut open = vec![indexes];
@@ -241,7 +242,7 @@ impl TierSegments {
 
 /// Segments of one fill that are being written.
 struct Given<'a> {
-    /// Bytes of a segment; `None` if they are not held.
+    /// Returns the bytes of a segment; `None` if they are not held.
     bytes: &'a (dyn Fn(SegmentId) -> Option<Bytes> + Sync),
     fill: FillId,
     cell_bytes: u32,

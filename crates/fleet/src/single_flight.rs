@@ -1,4 +1,4 @@
-//! Request collapsing for look-ups: one question to the tier for all that need its answer at the same time.
+//! Request collapsing for look-ups: one query to the tier for all that need its answer at the same time.
 
 #[cfg(test)]
 mod tests;
@@ -10,12 +10,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-/// Questions in progress, each with the cell that holds its answer.
+/// Queries in progress, each with the cell for its answer.
 pub(super) struct SingleFlight<K: Eq + Hash, V> {
     by_key: Mutex<HashMap<K, Weak<OnceCell<V>>>>,
 }
 
-/// One caller that waits for an answer. Dropping the last one removes the question, however the wait ended.
+/// A caller that waits for an answer. Dropping the last one removes the query, however the wait ended.
 struct Waiting<'a, K: Eq + Hash, V> {
     together: &'a SingleFlight<K, V>,
     key: K,
@@ -29,8 +29,8 @@ impl<K: Eq + Hash, V> Default for SingleFlight<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
-    /// Returns the answer to the question in progress, or asks it. If the caller that asks is dropped before the answer, the next one
-    /// asks. To be polled without long pauses: others may wait for it.
+    /// Returns the answer to the query in progress, or starts the query. If the caller that runs it is dropped before the answer, the next
+    /// caller starts it again. Must be polled without long pauses, because others may wait for it.
     pub(super) async fn get(&self, key: K, ask: impl Future<Output = V>) -> V {
         let waiting = self.join(key);
         let answer = waiting.answer.as_ref().expect("it is taken on the way out alone");

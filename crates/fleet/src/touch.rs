@@ -1,8 +1,8 @@
-//! Contact of this instance with the others that share the tier.
+//! Contact between this instance and the others that share the tier.
 //!
-//! Other instances wait for this one as long as its record lives, which it keeps renewing. A process that was suspended for longer goes
-//! on unaware: purges completed without it, and a client that asks it next must not get a purged response. So its stored responses are
-//! used only if it has renewed its record lately, after it had read the log, or knows that the tier can't be reached.
+//! Other instances wait for this one until its record expires, which it keeps renewing. A process that was suspended for longer than that
+//! doesn't notice: purges have completed without it, and its next client must not get a purged response. So its stored responses are used
+//! only if it has recently renewed its record after reading the log, or knows that the tier is unreachable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,15 +12,16 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// Time up to which stored responses may be used without hearing from the tier.
+/// Time up to which stored responses may be used without an answer from the tier.
 pub(super) struct Touch {
     begun: Instant,
     verification: Duration,
-    /// Milliseconds after `begun`. 0 before the first record: no instance counts on this one yet, and purges complete without it.
+    /// Milliseconds after `begun`. 0 before the first record: no instance waits for this one yet, so purges complete without it.
     until_ms: AtomicU64,
-    /// End according to answers of the tier, in milliseconds after `begun`: it stands still while the tier is away.
+    /// End of that time, judging by the tier's answers, in milliseconds after `begun`. It doesn't advance while the tier is unreachable.
     renewed_until_ms: AtomicU64,
-    /// End of the last record that the tier has, in milliseconds after `begun`, whatever this instance had read when it wrote that.
+    /// End of the time that the tier's latest record of this instance permits, in milliseconds after `begun`, however far this instance had
+    /// read when it wrote that record.
     listed_until_ms: AtomicU64,
     failing: Mutex<Option<Failing>>,
     changed: Notify,
@@ -33,12 +34,13 @@ struct Failing {
     last: Instant,
 }
 
-/// Time without an answer after which the tier is away. A connection that ended while the process was suspended is replaced before.
+/// Time without an answer after which the tier counts as unreachable. A connection that was lost while the process was suspended is
+/// replaced sooner.
 const AWAY_AFTER: Duration = Duration::from_secs(1);
-/// Time without an answer after which the tier is away for a process that has just started, which had no connection that could have
-/// ended.
+/// Time without an answer after which the tier counts as unreachable for a process that has just started, which can't have lost a
+/// connection.
 const AWAY_AT_START_AFTER: Duration = Duration::from_millis(500);
-/// Longest wait of a client.
+/// Maximum wait of a client.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 impl Touch {
@@ -54,12 +56,12 @@ impl Touch {
         }
     }
 
-    /// Whether stored responses may be used now. Called for every hit.
+    /// Returns whether stored responses may be used now. Called for every hit.
     pub(super) fn holds(&self, now: Instant) -> bool {
         self.is_before(now, &self.until_ms)
     }
 
-    /// Whether other instances wait for this one, as far as it has heard, so that it learns of a purge before that is complete.
+    /// Returns whether other instances wait for this one, as far as it knows, so that it learns of a purge before that is complete.
     pub(super) fn is_awaited(&self, now: Instant) -> bool {
         self.is_before(now, &self.renewed_until_ms)
     }
@@ -68,15 +70,16 @@ impl Touch {
         now.saturating_duration_since(self.begun).as_millis() < u128::from(end_ms.load(Ordering::Acquire))
     }
 
-    /// Notes a record of this instance in the tier, sent at `sent`, with this `lifetime`. Returns whether the tier had one all the time
-    /// until now: if not, purges may have completed that this instance had not read before it wrote the record.
+    /// Notes a record of this instance in the tier, sent at `sent`, with this `lifetime`. Returns whether the tier had such a record
+    /// without interruption until now. If not, purges may have completed that this instance had not read before it wrote the record.
     pub(super) fn listed(&self, (sent, now): (Instant, Instant), lifetime: Duration) -> bool {
         let was_listed = self.is_before(now, &self.listed_until_ms);
         self.listed_until_ms.store(self.ms_at(self.end_of(sent, lifetime)), Ordering::Release);
         was_listed
     }
 
-    /// End of the use that a record permits: at least half the verification time before other instances stop waiting for this one.
+    /// Returns the time until which a record permits use: at least half the verification time before other instances stop waiting for this
+    /// one.
     fn end_of(&self, sent: Instant, lifetime: Duration) -> Instant {
         sent + lifetime.saturating_sub(self.verification / 2)
     }
@@ -89,7 +92,7 @@ impl Touch {
         self.holds_until(end);
     }
 
-    /// Notes a request that was sent at `asked` and has failed by now.
+    /// Notes that a request sent at `asked` has failed by now.
     pub(super) fn failed(&self, asked: Instant, now: Instant) {
         let mut failing = self.failing.lock();
         let before =
@@ -134,7 +137,7 @@ mod tests {
     fn it_holds_as_long_as_the_others_wait() {
         let begun = Instant::now();
         let touch = Touch::new(begun, T);
-        assert!(!touch.holds(begun), "before anybody waits for it");
+        assert!(!touch.holds(begun), "before any instance waits for it");
         touch.renewed(begun + after(1000), 3 * T);
         assert!(touch.holds(begun + after(5999)) && !touch.holds(begun + after(6000)));
     }
@@ -171,7 +174,7 @@ mod tests {
             assert_eq!(
                 touch.is_awaited(begun + after(ms)),
                 ms < 5000,
-                "the others stop to wait for it: {ms}"
+                "the others stop waiting for it: {ms}"
             );
             touch.failed(begun + after(ms - 100), begun + after(ms));
         }

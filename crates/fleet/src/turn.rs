@@ -1,9 +1,9 @@
-//! Decides which of the instances that share a tier asks the origin, one step at a time.
+//! Decides, step by step, which of the instances that share a tier contacts the origin.
 //!
 //! An instance takes the lease on the key, or waits for its holder. Each event leads to one of a few steps; `turn.txt` lists all of them.
-//! The last step is always a response or a request to the origin, whatever the tier does.
+//! The last step is always a response or a request to the origin, however the tier behaves.
 
-/// An event of the lease.
+/// An event of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
     /// This instance got the lease.
@@ -14,13 +14,13 @@ pub enum LeaseEvent {
     Changed,
     /// The lease has ended without a write.
     Free,
-    /// Another instance still has the lease, and the time for waiting is over.
+    /// Another instance still holds the lease, and the time for waiting is over.
     StillHeld,
-    /// The tier gave no answer about the lease.
+    /// The tier didn't answer about the lease.
     Failed,
 }
 
-/// Contents of the key now, as seen by the request.
+/// Current contents of the key, from the request's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A response that answers the request.
@@ -49,9 +49,9 @@ pub enum LeaseAction {
     Wait,
     /// Use the response under the key.
     Use,
-    /// Ask the origin for all instances.
+    /// Contact the origin on behalf of all instances.
     Ask,
-    /// Ask the origin for this instance only.
+    /// Contact the origin for this instance only.
     AskAlone,
 }
 
@@ -63,7 +63,7 @@ pub fn next(happened: LeaseEvent, found: Found, patience: Patience) -> LeaseActi
         (LeaseEvent::Taken, ..) => LeaseAction::Ask,
         (LeaseEvent::StillHeld, ..) | (_, _, Patience::Over) => LeaseAction::AskAlone,
         (LeaseEvent::Held, ..) => LeaseAction::Wait,
-        // Asking again would bring another response that this request can't use.
+        // Another attempt would only produce another response that this request can't use.
         (LeaseEvent::Changed | LeaseEvent::Free, Found::Another, _) => LeaseAction::AskAlone,
         // One of the waiting instances takes the lease, and the others wait for it.
         (LeaseEvent::Changed | LeaseEvent::Free, Found::Same, _) => LeaseAction::Take,
@@ -98,7 +98,7 @@ mod tests {
         compare(&table(&columns, outcome), include_str!("turn.txt"));
     }
 
-    /// The steps end, however often the tier reports a change.
+    /// The steps end eventually, however often the tier reports a change.
     #[test]
     fn who_has_no_time_left_asks_or_has_an_answer() {
         for happened in HAPPENED {

@@ -1,8 +1,8 @@
-//! Changes that the tier does not have yet, and records that it has just returned: look-ups must see both although memory may have
-//! forgotten them.
+//! Changes that the tier doesn't have yet, and records that it has just returned: look-ups must see both, even if memory no longer has
+//! them.
 //!
-//! Each key has at most one operation that the tier has not acknowledged, and the record that is in use. Both go as soon as nobody
-//! needs them, so this is no second memory tier.
+//! Each key has at most one operation that the tier has not acknowledged, and the record in use. Both are dropped as soon as nothing needs
+//! them, so this isn't a second memory tier.
 
 #[cfg(test)]
 mod tests;
@@ -35,24 +35,24 @@ pub(crate) struct Claim {
     pub(super) covers: Covers,
 }
 
-/// Share of a pending write that was fetched under the lease.
+/// How much of a pending write was fetched under the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Covers {
     All,
-    /// The key has another change too.
+    /// The key has another pending change too.
     Part,
 }
 
-/// Treatment of the tier's responses that this instance has not seen, when a record is written.
+/// How a write treats responses in the tier that this instance has not seen.
 #[derive(Clone, Debug)]
 pub(crate) enum Theirs {
-    /// Keeps them, except those with these ids, which were replaced.
+    /// Keeps them, except for these ids, which were replaced.
     Kept { dropped: Vec<FillId> },
     /// Drops them.
     Gone,
 }
 
-/// State of a key, as far as it is known without asking the tier.
+/// State of a key, as far as it is known without querying the tier.
 #[derive(Clone, Debug)]
 pub(crate) enum KnownRecord {
     /// The key has this record.
@@ -77,7 +77,7 @@ pub(crate) struct Limits {
     pub bytes_max: usize,
 }
 
-/// A pending operation with its number among those on the key.
+/// A pending operation with its number among the operations on the key.
 #[derive(Clone)]
 pub(crate) struct Numbered {
     pub pending: Pending,
@@ -92,9 +92,9 @@ struct KeySlot {
     number: u64,
     /// Failed attempts at the pending operation.
     failures: u32,
-    /// Changes that the tier has reported while a look-up was in progress.
+    /// Number of changes that the tier has reported while a look-up was in progress.
     reports: u64,
-    /// Look-ups in progress. They keep the slot, and with it the number.
+    /// Number of look-ups in progress. They keep the slot and therefore its number.
     asking: usize,
 }
 
@@ -104,20 +104,20 @@ pub(crate) struct WriteBehind {
     shards: Sharded<Slots>,
     /// Number of keys with a pending change.
     pending: AtomicUsize,
-    /// Memory that pending records take.
+    /// Memory of pending records, in bytes.
     pending_bytes: AtomicUsize,
-    /// Keys with a pending change that no writer holds. A writer puts its key back, unless no change is pending any more.
+    /// Keys with a pending change that no writer is working on. A writer puts its key back if a change is still pending.
     pub(crate) queue: Queue,
 }
 
 #[derive(Default)]
 struct Slots {
     by_key: HashMap<Box<[u8]>, KeySlot>,
-    /// Number of slots at which idle ones are swept: nothing tells when a record goes out of use.
+    /// Number of slots at which idle ones are swept, because nothing signals the end of a record's use.
     sweep_at: usize,
 }
 
-/// A look-up in progress. Notices any change to the key meanwhile.
+/// A look-up in progress. Detects any change to the key meanwhile.
 pub(crate) struct KeyWatch<'a> {
     write_behind: &'a WriteBehind,
     key: &'a [u8],
@@ -128,12 +128,12 @@ pub(crate) struct KeyWatch<'a> {
 const SWEEP_SLOTS_MIN: usize = 64;
 
 impl WriteBehind {
-    /// State of a key, as far as it is known without asking the tier.
+    /// Returns the state of a key, as far as it is known without querying the tier.
     pub(crate) fn known(&self, key: &[u8]) -> KnownRecord {
         self.shards.of(key).lock().by_key.get(key).map_or(KnownRecord::Unknown, KeySlot::known)
     }
 
-    /// Record under a key, as far as it is known here.
+    /// Returns the record under a key, if known here.
     pub(crate) fn entry(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         match self.known(key) {
             KnownRecord::Entry(entry) => Some(entry),
@@ -141,8 +141,8 @@ impl WriteBehind {
         }
     }
 
-    /// Notes an operation, in place of the pending one. Refused if that would be one key too many: the change is then lost to the tier.
-    /// A record that would exceed the byte limit is not written, and the tier's record of its key is removed.
+    /// Notes an operation, in place of the pending one. Refused if there are too many keys already: the change then never reaches the tier.
+    /// A record that would exceed the byte limit isn't written; the tier's record of its key is removed instead.
     pub(crate) fn note(&self, key: &[u8], next: Pending, limits: Limits) -> Noted {
         let mut shard = self.shards.of(key).lock();
         let is_full = self.pending_keys() >= limits.keys_max;
@@ -178,7 +178,8 @@ impl WriteBehind {
         Noted::Taken
     }
 
-    /// Replaces a record by one with the same responses. A pending write goes on with the new record, and nothing is outdated.
+    /// Replaces a record with one that has the same responses. A pending write continues with the new record, and no look-up becomes
+    /// outdated.
     pub(crate) fn replace(&self, key: &[u8], before: &Arc<CacheEntry>, after: &Arc<CacheEntry>) {
         let mut shard = self.shards.of(key).lock();
         let Some(slot) = shard.by_key.get_mut(key) else { return };
@@ -194,7 +195,7 @@ impl WriteBehind {
         }
     }
 
-    /// Forgets the record in use of a key.
+    /// Forgets a key's record in use.
     pub(crate) fn out_of_use(&self, key: &[u8]) {
         let mut shard = self.shards.of(key).lock();
         if let Some(slot) = shard.by_key.get_mut(key) {
@@ -211,20 +212,20 @@ impl WriteBehind {
         removals.into_iter().chain(others).for_each(|key| self.queue.push(key));
     }
 
-    /// Number of pending removals.
+    /// Returns the number of pending removals.
     pub(crate) fn removals(&self) -> usize {
         let is_removal = |slot: &&KeySlot| matches!(slot.pending, Some(Pending::Removed));
         self.shards.iter().map(|shard| shard.lock().by_key.values().filter(is_removal).count()).sum()
     }
 
-    /// Pending operation of a key.
+    /// Returns the pending operation of a key.
     pub(crate) fn pending(&self, key: &[u8]) -> Option<Numbered> {
         let shard = self.shards.of(key).lock();
         let slot = shard.by_key.get(key)?;
         Some(Numbered { pending: slot.pending.clone()?, number: slot.number })
     }
 
-    /// Removes an operation that took place. Returns whether the key has no other.
+    /// Removes a completed operation. Returns whether the key has no other.
     pub(crate) fn done(&self, key: &[u8], number: u64) -> bool {
         let mut shard = self.shards.of(key).lock();
         let Some(slot) = shard.by_key.get_mut(key) else { return true };
@@ -239,7 +240,7 @@ impl WriteBehind {
         true
     }
 
-    /// Counts a failed attempt. Returns the number of failures of the operation.
+    /// Counts a failed attempt. Returns the number of the operation's failed attempts.
     pub(crate) fn failed(&self, key: &[u8], number: u64) -> u32 {
         let mut shard = self.shards.of(key).lock();
         let slot = shard.by_key.get_mut(key).filter(|slot| slot.number == number);
@@ -249,7 +250,7 @@ impl WriteBehind {
         })
     }
 
-    /// Turns an operation that can't take place into a removal, because the tier's record is older.
+    /// Turns an operation that can't be carried out into a removal, because the tier's record is older.
     pub(crate) fn give_up(&self, key: &[u8], number: u64) {
         let mut shard = self.shards.of(key).lock();
         if let Some(slot) = shard.by_key.get_mut(key).filter(|slot| slot.number == number) {
@@ -258,7 +259,7 @@ impl WriteBehind {
         }
     }
 
-    /// Begins a look-up in the tier; the guard is held until its answer is used.
+    /// Begins a look-up in the tier; the guard must be held until the answer is used.
     pub(crate) fn ask<'a>(&'a self, key: &'a [u8]) -> KeyWatch<'a> {
         let mut shard = self.shards.of(key).lock();
         let slot = shard.slot(key);
@@ -274,7 +275,7 @@ impl WriteBehind {
         slot.in_use.upgrade()
     }
 
-    /// Number of keys with a pending change.
+    /// Returns the number of keys with a pending change.
     pub(crate) fn pending_keys(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
     }
@@ -285,8 +286,8 @@ impl KeyWatch<'_> {
         self.key
     }
 
-    /// Makes the record that was found the one in use, unless it is outdated by now. `mark` notes in the record what it is a copy of,
-    /// before a later change can be reported.
+    /// Makes the record that was found the record in use, unless it is outdated by now. `mark` notes in the record which version it is a
+    /// copy of, before a later change can be reported.
     pub(crate) fn found(&self, entry: &Arc<CacheEntry>, mark: impl FnOnce(&TierCopy)) -> bool {
         self.if_current(|slot| {
             slot.in_use = Arc::downgrade(entry);
@@ -294,12 +295,12 @@ impl KeyWatch<'_> {
         })
     }
 
-    /// Forgets the record in use: the tier has another, which is of no use here. Returns whether that is still current.
+    /// Forgets the record in use, because the tier has another one that this instance can't use. Returns whether that is still current.
     pub(crate) fn gone(&self) -> bool {
         self.if_current(|slot| slot.in_use = Weak::new())
     }
 
-    /// Whether nothing has changed since the look-up began.
+    /// Returns whether nothing has changed since the look-up began.
     pub(crate) fn is_current(&self) -> bool {
         self.if_current(|_| {})
     }
@@ -346,7 +347,7 @@ impl KeySlot {
         }
     }
 
-    /// Turns the pending operation into a removal. Returns the bytes that are no longer pending.
+    /// Turns the pending operation into a removal. Returns the number of bytes that are no longer pending.
     fn give_up(&mut self) -> usize {
         self.number += 1;
         self.failures = 0;
@@ -369,7 +370,7 @@ impl Pending {
         }
     }
 
-    /// Marks a record that will not reach the tier: its next use asks the tier.
+    /// Marks a record that won't be written to the tier, so that the tier is queried before its next use.
     fn mark_given_up(&self) {
         if let Self::Put { entry, .. } = self {
             entry.copy.give_up();
@@ -383,7 +384,7 @@ impl Pending {
         }
     }
 
-    /// Combines the operation with an earlier one that was not carried out.
+    /// Combines the operation with an earlier one that wasn't carried out.
     fn after(self, before: Option<Self>) -> Self {
         match (self, before) {
             (Self::Put { entry, theirs, claim }, Some(before)) => {
@@ -397,7 +398,7 @@ impl Pending {
 }
 
 impl Claim {
-    /// Claim on a record that also contains an earlier change which was not written.
+    /// Returns the claim on a record that also contains an earlier, unwritten change.
     fn after(own: Option<Self>, before: Option<&Self>) -> Option<Self> {
         let is_same =
             own.as_ref().zip(before).is_some_and(|(own, before)| Arc::ptr_eq(&own.held, &before.held));

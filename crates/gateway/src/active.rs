@@ -7,8 +7,8 @@ use caching::CacheName;
 use crate::config::{Config, ListenerConfig};
 use crate::routing::Routes;
 
-/// The configuration in force and what was built from it. Replaced as a whole by a reload; a request keeps the
-/// one that it began with.
+/// The configuration in force, with the values built from it. A reload replaces it as a whole; a request keeps the one that it started
+/// with.
 pub(crate) struct ActiveConfig {
     pub(crate) config: Config,
     pub(crate) routes: Routes,
@@ -20,7 +20,7 @@ pub(crate) struct ActiveConfig {
 }
 
 impl ActiveConfig {
-    /// Returns the settings of a listener. Connections of listeners that a reload removed get those of the last one.
+    /// Returns the settings of a listener. Connections of listeners that a reload removed use those of the last listener.
     pub(crate) fn listener(&self, index: usize) -> &ListenerConfig {
         &self.config.listeners[index.min(self.config.listeners.len() - 1)]
     }

@@ -1,9 +1,9 @@
-//! Client connections, and the choice of those to close when there is no room for more.
+//! Client connections, and the choice of connections to close if no room is left for a new one.
 //!
-//! A connection without traffic, or with a byte now and then, costs its client nothing; nor does one that waits for a slow
-//! answer. So when all connections are taken, the client with the most of them makes room for a new one: with the one that has
-//! waited longest for a request, or, if it has none such and more than its share, with the one that has been in use longest. A
-//! newcomer whose client has more than its share only replaces a waiting connection of that client.
+//! An idle or nearly idle connection, or one that waits for a slow answer, costs its client nothing. If all connections are in use, a
+//! new one therefore replaces a connection of the client with the most connections. The connection that has waited longest for a
+//! request is closed first. A client without waiting connections loses the one that has been busy longest, but only if it has more than
+//! its share. A newcomer whose client has more than its share only replaces a waiting connection of that client.
 //!
 //! Locks: `chosen`, then the counts or one worker's room; none is held while a connection is closed.
 
@@ -28,35 +28,35 @@ pub(crate) struct ConnectionTable {
     /// Number of open connections of each holder.
     held: Mutex<HashMap<Holder, usize>>,
     chosen: Mutex<Chosen>,
-    /// Notified whenever a connection has left.
+    /// Notified whenever a connection has closed.
     left: Notify,
     waiting: AtomicUsize,
 }
 
-/// Guard of a newcomer that waits for a place.
+/// Guard for a newcomer that waits for a place.
 pub(crate) struct WaitingAtDoor<'a>(&'a ConnectionTable);
 
-/// Owner that a connection counts for.
+/// Client or proxy that a connection is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Client(Client),
-    /// A proxy of many clients, which has no share.
+    /// A proxy of many clients, which isn't limited to a share.
     Proxy(Client),
 }
 
-/// Connections chosen to be closed. Looking at all connections pays only for several choices at once.
+/// Connections chosen to be closed. Several are chosen in one scan, since a scan of all connections is expensive.
 #[derive(Default)]
 struct Chosen {
-    /// Connections to close next, the first one last.
+    /// Connections to close next, in reverse order.
     next: Vec<Choice>,
-    /// Connections to close for newcomers of the same holder, where it has more than its share.
+    /// For each holder with more than its share: its connections to close for its own newcomers.
     own: HashMap<Holder, Own>,
 }
 
 #[derive(Default)]
 struct Own {
     next: Vec<Choice>,
-    /// Newcomers to turn away before all connections are looked at again: the last look found none to close.
+    /// Number of newcomers to turn away before the next scan of all connections: the last scan found none to close.
     turned_away: usize,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct OpenConnection {
     /// Holder named by the peer (PROXY protocol).
     named: OnceLock<Holder>,
     state: AtomicU8,
-    /// Start of its last wait, in the order of its worker.
+    /// Start of its last wait, as a sequence number of its worker.
     since: AtomicU64,
     task: OnceLock<AbortHandle>,
 }
@@ -96,11 +96,11 @@ const WAITING: u8 = 0;
 const BUSY: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// Newcomers that may wait for a place: their sockets come on top of the limit.
+/// Maximum number of newcomers that wait for a place: their sockets exceed the limit on connections.
 const WAITING_MAX: usize = 64;
 
 thread_local! {
-    /// One per worker, since each has a thread.
+    /// One counter per worker, since each worker has its own thread.
     static ORDER: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -122,7 +122,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Lets a newcomer wait for a place, unless too many do.
+    /// Lets a newcomer wait for a place, unless too many wait already.
     pub(crate) fn wait(&self) -> Option<WaitingAtDoor<'_>> {
         let waiting_before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = WaitingAtDoor(self);
@@ -165,9 +165,9 @@ impl ConnectionTable {
         }
     }
 
-    /// Moves a connection to the holder that its peer has named.
+    /// Counts a connection for the holder that its peer has named.
     pub(crate) fn name(&self, seat: &OpenConnection, holder: Holder) {
-        // Closing a connection counts it out under the same lock.
+        // Closing a connection decrements its count under the same lock.
         let mut held = self.held.lock();
         if seat.state.load(Ordering::Acquire) != CLOSED && seat.named.set(holder).is_ok() {
             count_out(&mut held, seat.peer);
@@ -175,8 +175,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes a connection to make room for this new one, where a client's share is `share_max`. Returns whether there was one to
-    /// close.
+    /// Closes a connection to make room for this new one; `share_max` is a client's share. Returns whether one was closed.
     pub(crate) fn make_room(&self, newcomer: &OpenConnection, share_max: usize) -> bool {
         let holder = newcomer.holder();
         let closed = match self.has_more(holder, share_max) {
@@ -205,7 +204,7 @@ impl ConnectionTable {
 
     fn close_own(&self, holder: Holder) -> Option<Arc<OpenConnection>> {
         let mut chosen = self.chosen.lock();
-        // At most as many as there are shares in a whole, plus holders that were above theirs earlier.
+        // The map has at most one entry per share of the whole, plus holders that exceeded their share earlier.
         if chosen.own.len() > CHOSEN_MAX && !chosen.own.contains_key(&holder) {
             chosen.own.clear();
         }
@@ -238,7 +237,7 @@ impl ConnectionTable {
         None
     }
 
-    /// Chooses among the connections of all workers: a client with few connections may have the only ones of its worker.
+    /// Chooses among the connections of all workers: a client with few connections may have the only ones on its worker.
     fn choose(&self, choose: impl FnOnce(&[Candidate]) -> Vec<usize>) -> Vec<Choice> {
         let rooms: Vec<Vec<Choice>> = self.rooms.iter().map(|room| room.lock().choices()).collect();
         let order = choose(&rooms.iter().flat_map(|room| candidates(room)).collect::<Vec<_>>());
@@ -305,12 +304,13 @@ impl OpenConnection {
     pub(crate) fn waits(&self) {
         if self.state.load(Ordering::Relaxed) == BUSY {
             self.since.store(next_in_order(), Ordering::Relaxed);
-            // Fails if it is closed at this moment.
+            // Fails if the connection is being closed.
             let _ = self.state.compare_exchange(BUSY, WAITING, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Marks the connection as busy with a request. Returns whether it may answer it: `false` if it was closed meanwhile.
+    /// Marks the connection as busy with a request. Returns whether the request may be answered: `false` if the connection was closed
+    /// meanwhile.
     pub(crate) fn begins(&self) -> bool {
         let begun = self.state.compare_exchange(WAITING, BUSY, Ordering::AcqRel, Ordering::Relaxed);
         matches!(begun, Ok(_) | Err(BUSY))
@@ -363,7 +363,7 @@ mod tests {
         connections.iter().map(fact).collect()
     }
 
-    /// Clients with their standings and ranks (client 0 is a proxy), and the connections that make room where a share is 2.
+    /// Clients with their standings and ranks (client 0 is a proxy), and the connections that are closed if a share is 2.
     type Case<'a> = (&'a [(u8, Standing, usize)], &'a [usize]);
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
                 &[(1, Waiting, 1), (2, Waiting, 0), (1, Waiting, 0), (2, Waiting, 2), (3, Waiting, 0)],
                 &[1, 2, 0],
             ),
-            // Waiting connections go before busy ones, and busy ones only above the share.
+            // Waiting connections are closed before busy ones, and busy ones only above the share.
             (&[(1, Busy, 0), (1, Busy, 1), (1, Waiting, 2), (2, Waiting, 0)], &[2, 0]),
             (&[(1, Busy, 0), (1, Busy, 1), (2, Waiting, 0)], &[2]),
             (&[(1, Busy, 0), (1, Busy, 1)], &[]),
@@ -407,7 +407,7 @@ mod tests {
         seat.state.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Whether a new connection of this client gets in.
+    /// Returns whether a new connection of this client is admitted.
     fn gets_in(doorway: &ConnectionTable, number: u8, share_max: usize) -> bool {
         let (seat, place) = doorway.enter(0, holder(number));
         let gets_in = doorway.make_room(&seat, share_max);
@@ -415,7 +415,7 @@ mod tests {
         gets_in
     }
 
-    /// The only connection of its worker belongs to a client that has no other.
+    /// The only connection of a worker belongs to a client without other connections.
     #[tokio::test]
     async fn a_client_with_few_connections_keeps_them_whoever_serves_them() {
         let doorway = ConnectionTable::new(2);
@@ -433,7 +433,7 @@ mod tests {
         let doorway = ConnectionTable::new(2);
         let seats: Vec<_> = (0..6).map(|number| enter(&doorway, number % 2, 1)).collect();
         assert!(seats[0].0.begins() && seats[0].0.begins() && seats[1].0.begins());
-        // Busy ones stay; one that waits again has waited for the shortest time.
+        // Busy connections stay; the one that waits again has waited for the shortest time.
         seats[1].0.waits();
         for expected in [2, 3, 4, 5, 1] {
             assert!(gets_in(&doorway, 2, 9) && is_closed(&seats[expected].0), "{expected}");
@@ -443,7 +443,7 @@ mod tests {
         seats.iter().for_each(|(_, place)| doorway.leave(*place));
         assert!(doorway.rooms.iter().all(|room| room.lock().seats.iter().all(Option::is_none)));
         assert!(doorway.held.lock().is_empty());
-        // A seat that is given back is used again; a connection without a task yet is not closed.
+        // A released seat is reused; a connection that has no task yet isn't closed.
         let (_, place) = doorway.enter(0, holder(1));
         assert!(place.index < 4 && !gets_in(&doorway, 2, 9));
     }
@@ -456,13 +456,13 @@ mod tests {
         assert!(!gets_in(&doorway, 1, 2));
         assert!(gets_in(&doorway, 2, 2) && is_closed(&busy[0].0));
         assert!(gets_in(&doorway, 2, 2) && is_closed(&busy[1].0));
-        // Two are its share.
+        // Its share is two.
         assert!(!gets_in(&doorway, 2, 2));
         let (named, place) = enter(&doorway, 0, 3);
         doorway.name(&named, holder(1));
         assert_eq!(doorway.held.lock().len(), 1);
         assert!(doorway.has_more(holder(1), 2));
-        // The named connection waits, so it goes before busy ones.
+        // The named connection waits, so it is closed before busy ones.
         assert!(gets_in(&doorway, 1, 2) && is_closed(&named));
         doorway.leave(place);
         busy.iter().for_each(|(_, place)| doorway.leave(*place));

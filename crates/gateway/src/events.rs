@@ -1,7 +1,6 @@
 //! Events of one site, logged at the site's `log_level`.
 //!
-//! They have their own log target, [`TARGET`], which the process lets through at every level: the site decides, so that a noisy or new
-//! site can be quiet or talkative while the others are not.
+//! They have their own log target, [`TARGET`], which the process enables at every level: the `log_level` of each site filters them.
 
 use std::net::IpAddr;
 
@@ -14,19 +13,19 @@ use crate::routing::LiveSite;
 /// The log target of site events.
 pub const TARGET: &str = "site";
 
-/// Event worth a log line.
+/// An event of a site.
 pub(crate) enum Event<'a> {
-    /// The origin gave no response. `server` is the one that was tried last, if any.
+    /// The origin gave no response. `server` is the server tried last, if any.
     OriginFailed { error: &'a OriginError, server: Option<&'a str> },
     /// A request came back to this gateway.
     Loop,
-    /// A response body broke off.
+    /// A response body was cut short.
     FillAborted(&'static str),
-    /// The method PURGE was refused to a client, for this reason.
+    /// A PURGE request of a client was refused, for this reason.
     PurgeRefused { client: IpAddr, reason: &'static str },
-    /// The content of a request broke its limits.
+    /// The content of a request exceeded its limits.
     UploadCut { client: IpAddr, reason: &'static str },
-    /// A response was passed on without being stored.
+    /// A response was delivered without being stored.
     NotStored(&'static str),
 }
 
@@ -54,8 +53,8 @@ impl Event<'_> {
     }
 }
 
-/// Writes a line about a request's target, unless the level or the allowance of the site forbids it. The query is left out: it may hold
-/// secrets.
+/// Writes a line about a request's target, unless the level or the allowance of the site forbids it. The query is left out, because it
+/// may contain secrets.
 pub(crate) fn emit(live: &LiveSite, path_and_query: &str, event: &Event<'_>) {
     let site = &live.config;
     if event.level() > site.log_level {
@@ -67,7 +66,7 @@ pub(crate) fn emit(live: &LiveSite, path_and_query: &str, event: &Event<'_>) {
             Some(0) => {}
             Some(left_out) => {
                 let (site, kind) = (&site.name, event.kind());
-                tracing::warn!(target: TARGET, %site, kind, left_out, "more warnings than are written");
+                tracing::warn!(target: TARGET, %site, kind, left_out, "further warnings were suppressed");
             }
         }
     }
@@ -85,13 +84,13 @@ pub(crate) fn emit(live: &LiveSite, path_and_query: &str, event: &Event<'_>) {
             );
         }
         Event::FillAborted(reason) => {
-            tracing::warn!(target: TARGET, site = %name, %origin, path, reason, "a response body broke off");
+            tracing::warn!(target: TARGET, site = %name, %origin, path, reason, "a response body was cut short");
         }
         Event::PurgeRefused { client, reason } => {
             tracing::warn!(target: TARGET, site = %name, path, %client, reason, "a PURGE was refused");
         }
         Event::UploadCut { client, reason } => {
-            tracing::warn!(target: TARGET, site = %name, path, %client, reason, "a request body was broken off");
+            tracing::warn!(target: TARGET, site = %name, path, %client, reason, "a request body exceeded its limits");
         }
         Event::NotStored(reason) => {
             tracing::debug!(target: TARGET, site = %name, path, reason, "a response was not stored");

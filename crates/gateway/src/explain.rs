@@ -1,4 +1,4 @@
-//! Answers the questions of `larder explain`: makes the exchange as a connection would, and returns the findings of its steps.
+//! Answers the questions of `larder explain`: processes each as a request from a connection, and returns the findings of the steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +20,21 @@ use crate::request::plan::Step;
 use crate::request::reply::Reply;
 use crate::worker::Worker;
 
-/// Longest wait for the end of a forward after the response has ended.
+/// Maximum wait for the end of a forward after the response has ended.
 const FORWARD_END_MAX: Duration = Duration::from_secs(2);
 
-/// Answers questions as long as any can be asked.
+/// Answers questions until the channel closes.
 pub(crate) async fn serve(worker: Arc<Worker>, mut explain_jobs: mpsc::Receiver<ExplainJob>) {
     while let Some(job) = explain_jobs.recv().await {
         let worker = Arc::clone(&worker);
         tokio::spawn(async move {
-            // The asker may be gone.
+            // The receiver may be gone.
             let _ = job.answer.send(answer(&worker, &job.question).await);
         });
     }
 }
 
-/// Makes the exchange as a connection would, and reads the response to its end.
+/// Processes the question as a request from a connection, and reads the response to its end.
 async fn answer(worker: &Arc<Worker>, question: &Question) -> Explanation {
     let record = Arc::new(Record::default());
     let live = worker.live();

@@ -38,29 +38,30 @@ use crate::stores::Stores;
 use crate::worker::{Drain, Shared, Worker};
 use crate::{explain, in_step};
 
-/// Everything that a gateway is started with.
+/// Parameters for starting a gateway.
 pub struct Start<'a> {
     /// The checked configuration.
     pub config: Config,
-    /// Metrics; created for as many workers as the configuration has.
+    /// Metrics, created for the configured number of workers.
     pub telemetry: Arc<Telemetry>,
-    /// Access log; created for the same number of workers.
+    /// Access log, created for the same number of workers.
     pub access_log: &'a AccessLog,
     /// The runtime for everything that isn't a request.
     pub background: Handle,
-    /// Called when a worker has panicked: its connections are lost, and it accepts no others. It need not return.
+    /// Called after a worker has panicked: its connections are lost, and it accepts no new ones. The function need not return.
     pub on_failure: fn(),
     /// Destination of spans; absent: none.
     pub spans: Option<Arc<dyn SpanSink>>,
-    /// Tier behind the memory of each store, in their order; the last ones may be missing.
+    /// Tier behind the memory of each store, in the order of the stores; trailing ones may be missing.
     pub tiers: Vec<Option<StartTier>>,
-    /// Listening sockets from the parent process or a predecessor: those of each listener, in their order; the last ones may be missing.
+    /// Listening sockets from the parent process or a predecessor, by listener in the order of the configuration; trailing ones may be
+    /// missing.
     pub inherited: Vec<Vec<TcpListener>>,
     /// Owner of the inherited sockets.
     pub inherited_owner: SocketOwner,
 }
 
-/// The reason why a gateway can't start, or a configuration can't come into force.
+/// The reason why a gateway can't start, or a configuration can't take effect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -72,7 +73,7 @@ pub enum StartError {
         /// The cause.
         source: io::Error,
     },
-    /// A worker thread or its runtime can't be made.
+    /// A worker thread or its runtime can't be created.
     #[error("can't start a worker: {0}")]
     Worker(io::Error),
     /// The TLS settings of a listener can't be used.
@@ -83,14 +84,14 @@ pub enum StartError {
         /// The cause.
         source: rustls::Error,
     },
-    /// The kernel does not let a socket listen.
+    /// The kernel doesn't allow a socket to listen.
     #[error("can't listen: {0}")]
     Listen(io::Error),
     /// The server name is not valid in a header field.
     #[error("server_name {0:?} must be printable ASCII")]
     ServerName(String),
-    /// A reload names other stores than the running ones.
-    #[error("stores can't be added and removed by a reload")]
+    /// A reload adds or removes stores.
+    #[error("a reload can't add or remove stores")]
     Stores,
 }
 
@@ -106,12 +107,12 @@ pub struct Gateway {
     drain_limit: Duration,
 }
 
-/// Least time for flushing stored responses to the tier behind memory, even if clients have used up the drain limit.
+/// Minimum time for flushing stored responses to the tier behind memory, even if clients have used up the drain limit.
 const TIER_DRAIN_MIN: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// Binds all addresses and starts the workers, which serve nobody before [`Gateway::accept`]. If dropped before that, it
-    /// leaves inherited sockets, and the clients that wait there, to their owner.
+    /// Binds all addresses and starts the workers, which serve no clients before [`Gateway::accept`]. If the gateway is dropped before
+    /// that, inherited sockets and the clients that wait on them stay with their owner.
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
@@ -169,7 +170,7 @@ impl Gateway {
     /// Starts to serve clients.
     ///
     /// # Errors
-    /// The kernel does not let a socket listen.
+    /// The kernel doesn't allow a socket to listen.
     pub fn accept(&self) -> Result<(), StartError> {
         let mut sockets = self.listening.iter().filter_map(Weak::upgrade);
         sockets.try_for_each(|socket| sockets::listen(&socket)).map_err(StartError::Listen)?;
@@ -187,8 +188,8 @@ impl Gateway {
         GatewayControl { shared: Arc::clone(&self.shared), listening: Arc::clone(&self.listening) }
     }
 
-    /// Waits until all workers have finished, see [`GatewayControl::drain`], and their stored responses are written to the tier
-    /// behind memory. To be called from a thread that may block.
+    /// Waits until all workers have finished (see [`GatewayControl::drain`]) and their stored responses are written to the tier behind
+    /// memory. Blocks the thread.
     pub fn join(self) {
         let begun = Instant::now();
         for thread in self.threads {
@@ -203,12 +204,12 @@ impl Gateway {
     }
 }
 
-/// Present state of a store.
+/// Current state of a store.
 #[derive(Clone, Debug)]
 pub struct StoreMeasures<'a> {
-    /// `None` for the store of sites that name none.
+    /// `None` for the default store.
     pub name: Option<&'a str>,
-    /// Use of memory.
+    /// Memory usage.
     pub usage: Usage,
     /// Counts of requests to the tier behind memory, if there is one.
     pub tier: Option<TierCounts>,
@@ -220,13 +221,12 @@ pub struct StoreMeasures<'a> {
 #[derive(Clone)]
 pub struct GatewayControl {
     shared: Arc<Shared>,
-    /// Owned by the workers, and closed when they stop accepting.
+    /// Sockets owned by the workers, which close them when they stop accepting.
     listening: Arc<[Weak<TcpListener>]>,
 }
 
 impl GatewayControl {
-    /// Puts a configuration into force, as a whole, for new requests. Connections, pools of
-    /// unchanged origins, and everything stored stay.
+    /// Applies a configuration, as a whole, to new requests. Connections, pools of unchanged origins and stored responses stay.
     ///
     /// # Errors
     /// The running configuration stays in force.
@@ -245,16 +245,16 @@ impl GatewayControl {
         Ok(fixed)
     }
 
-    /// Takes stored responses out of use, with their variants; fetches in flight for them won't be stored.
+    /// Purges stored responses with their variants; responses of fetches in progress for them aren't stored.
     ///
     /// # Errors
-    /// The order is no valid purge, or no site serves its URL.
+    /// The order isn't a valid purge, or no site serves its URL.
     pub async fn purge(&self, order: &PurgeOrder) -> Result<PurgeOutcome, PurgeError> {
         purge::purge(&self.shared, order).await
     }
 
-    /// Makes a request as a client would, and returns the decisions about it with the values behind them. The request is a real
-    /// one: it may be forwarded, stored and counted.
+    /// Makes a request like a client, and returns the decisions about it with the values that led to them. The request is real: it may
+    /// be forwarded and counted, and its response stored.
     ///
     /// # Errors
     /// See [`ExplainError`].
@@ -266,7 +266,7 @@ impl GatewayControl {
         answered.await.map_err(|_| ExplainError::Busy)
     }
 
-    /// Stops accepting, lets requests in flight finish up to the drain limit, then ends the workers.
+    /// Stops accepting connections, lets requests in flight finish up to the drain limit, then ends the workers.
     pub fn drain(&self) {
         self.shared.drain.begin();
     }
@@ -276,8 +276,8 @@ impl GatewayControl {
         self.shared.drain.begin_for_successor();
     }
 
-    /// Forwards all new requests of sites whose store has no tier behind memory: purges reach only the successor, and not the
-    /// memory of this process.
+    /// Forwards all new requests for sites whose store has no tier behind memory: purges now reach the successor only, not the memory
+    /// of this process.
     pub fn stop_reusing(&self) {
         let mut config = self.shared.live.load().config.clone();
         let stores = &self.shared.stores;
@@ -291,10 +291,10 @@ impl GatewayControl {
         }
     }
 
-    /// Returns the sockets that accept connections, for a process that takes them over.
+    /// Returns the listening sockets, for a process that takes them over.
     ///
     /// # Errors
-    /// The process has no file descriptor left.
+    /// The process has no free file descriptor.
     pub fn listening(&self) -> io::Result<Vec<OwnedFd>> {
         let mut open: Vec<_> = self.listening.iter().filter_map(Weak::upgrade).collect();
         // Several workers may share a socket.
@@ -303,7 +303,7 @@ impl GatewayControl {
         open.iter().map(|listener| listener.as_fd().try_clone_to_owned()).collect()
     }
 
-    /// Whether the data plane is stopping.
+    /// Returns whether the data plane is stopping.
     pub fn is_draining(&self) -> bool {
         self.shared.drain.has_begun()
     }
@@ -341,7 +341,7 @@ impl GatewayControl {
     }
 }
 
-/// Puts the checks and limits of all origins in the present configuration in force.
+/// Applies the checks and limits of all origins in the current configuration.
 fn check_origins(shared: &Shared) {
     let live = shared.live.load();
     live.routes.by_name().values().for_each(|site| shared.upstreams.take_effect(&site.upstream));
@@ -363,7 +363,7 @@ fn keep(shared: &Arc<Shared>, store: StoreIndex, background: &Handle) {
 struct Duties {
     /// Listeners, with their indices in the configuration.
     listeners: Vec<(usize, Listener)>,
-    /// Sends a message once the worker may accept: until then the sockets may belong to another process.
+    /// Signals that the worker may accept: until then the sockets may belong to another process.
     accepting: watch::Receiver<()>,
     /// Explain requests of operators; only one worker answers them.
     explain_jobs: Option<mpsc::Receiver<ExplainJob>>,
@@ -371,10 +371,10 @@ struct Duties {
     on_failure: fn(),
 }
 
-/// An address, and the listeners of each worker.
+/// An address with the listeners of each worker.
 type Bound = (SocketAddr, Vec<Vec<Listener>>);
 
-/// Binds all addresses. Listeners of one process may share a port: `0.0.0.0:80` beside `[::]:80`.
+/// Binds all addresses. Listeners of one process may share a port, such as `0.0.0.0:80` and `[::]:80`.
 fn bind_all(
     listeners: &[ListenerConfig],
     inherited: impl Iterator<Item = InheritedSockets>,
@@ -413,12 +413,12 @@ fn spawn_worker(
             listener::serve(worker, duties.listeners, duties.open, drain_limit).await;
         };
         guard(|| runtime.block_on(serve), duties.on_failure);
-        // Remaining tasks have no owner any more, such as fills whose clients have gone.
+        // Remaining tasks have no owner any more, such as fills without clients.
         runtime.shutdown_background();
     })
 }
 
-/// Runs a worker, and calls `on_failure` if it panics. Panics of exchanges stay in their tasks.
+/// Runs a worker, and calls `on_failure` if it panics. A panic in an exchange ends only its own task.
 fn guard(serve: impl FnOnce(), on_failure: fn()) {
     if catch_unwind(AssertUnwindSafe(serve)).is_err() {
         tracing::error!("a worker has panicked");

@@ -1,4 +1,5 @@
-//! Keeps this instance in step with those that share the tier behind memory, by notices of the tier and the log of purges.
+//! Synchronisation of this instance with those that share the tier behind memory, through notifications of the tier and the log of
+//! purges.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::purge::heard;
 use crate::stores::Store;
 use crate::worker::Shared;
 
-/// Receives notices of the tier, on the thread that reads its connection.
+/// Receives notifications of the tier, on the thread that reads its connection.
 struct Hearing {
     shared: Weak<Shared>,
     store: StoreIndex,
@@ -42,20 +43,20 @@ impl Watcher for Hearing {
 /// Pause after a failure. No request waits for it.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Keeps in step with the instances that share the tier of a store, for ever. Returns at once without a tier.
+/// Keeps this instance in step with those that share the tier of a store, for ever. Returns immediately without a tier.
 pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
     let Store { cache, tier: Some(tier), .. } = shared.stores.at(store) else { return };
     let log = &tier.log;
     let hearing = Arc::new(Hearing { shared: Arc::downgrade(&shared), store, log_changed: Notify::new() });
     let watcher: Weak<Hearing> = Arc::downgrade(&hearing);
     tier.watch(watcher);
-    // Twice per verification time, as a list of members requires.
+    // Twice per verification time, as the list of members requires.
     let mut ticks = interval(log.verification / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = None;
     loop {
         let is_tick = tokio::select! {
-            // The order of events follows from the notices, and in tests from a seed.
+            // The order of events follows from the notifications, and in tests from a seed.
             biased;
             _ = ticks.tick() => true,
             () = hearing.log_changed.notified() => false,
@@ -65,7 +66,7 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
         let when = if is_tick { When::Tick } else { When::Told };
         if let Err(error) = keep(&shared, (cache, tier), &mut told, when).await {
             log.failed(begun, &error);
-            // The notice comes when there is a connection again.
+            // The notification arrives once the connection is restored.
             let _ = timeout(RETRY, hearing.log_changed.notified()).await;
             hearing.log_changed.notify_one();
             continue;
@@ -74,16 +75,17 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
     }
 }
 
-/// Reason to look at the log.
+/// Reason for reading the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Regular look.
+    /// Regular read.
     Tick,
-    /// Something was told, or is to be told.
+    /// A notification arrived, or a record is to be written.
     Told,
 }
 
-/// Keeps in step, and in the list of instances that share the tier: nobody finds one that isn't listed.
+/// Synchronises this instance, and keeps it in the list of instances that share the tier: the others don't know an instance that isn't
+/// listed.
 async fn keep(
     shared: &Shared,
     (cache, tier): (&Cache, &Tier),
@@ -93,7 +95,8 @@ async fn keep(
     step(shared, (cache, tier), told).await?;
     let log = &tier.log;
     if !log.is_listed() {
-        // Purges were complete without this instance until now. The log has them, so it is read again before anything is used.
+        // Until now, purges completed without this instance. The log contains them, so it is read again before stored responses are
+        // used.
         log.enlist().await?;
         *told = None;
         return step(shared, (cache, tier), told).await;
@@ -106,7 +109,7 @@ async fn keep(
     Ok(())
 }
 
-/// Writes pending records, reads new ones, and tells the others how far it has read.
+/// Writes pending records, reads new ones, and publishes how far this instance has read.
 async fn step(
     shared: &Shared,
     (cache, tier): (&Cache, &Tier),
@@ -123,7 +126,7 @@ async fn step(
             return Ok(());
         }
         *told = None;
-        // An instance that isn't listed yet reads on once it is.
+        // An instance that isn't listed yet continues once it is listed.
         if log.heartbeat(read).await? || !log.is_listed() {
             *told = Some(read);
             return Ok(());

@@ -1,18 +1,17 @@
 //! The HTTP data plane: connections of clients, the pipeline of a request, routing, rewriting and protection.
 //!
 //! Answers requests from the cache or from origin servers, and stores responses. `caching` decides what may be stored and reused;
-//! `http1` and `h2` decide what bytes mean; `store` decides where bytes are kept; `origin` asks origin servers. This crate acts. It
-//! never reads arguments, files or the environment: it gets a checked [`config::Config`].
+//! `http1` and `h2` parse bytes into messages; `store` decides where bytes are kept; `origin` sends requests to origin servers. This
+//! crate carries out the decisions. It never reads arguments, files or the environment: it receives a checked [`config::Config`].
 //!
-//! Read `request/pipeline.rs` first: the life of a request as a list of steps. `ARCHITECTURE.md` has the steps with all their ends,
+//! Read `request/pipeline.rs` first: the life of a request as a list of steps. `ARCHITECTURE.md` has the steps with all their outcomes,
 //! and the folders of this crate from the top down.
 //!
-//! - A step returns the next one and calls none. It leaves one fact for `Cache-Status`, and one metric.
-//! - All stored responses are reached through `Cache`; nothing else names a tier.
-//! - Decisions about look-ups, waiters and limits are functions of values; `decide` and `next_move` have tables of every case beside
-//!   them.
-//! - `request/respond.rs` alone turns errors into statuses. Causes go to the log and to `Cache-Status`, and into a response only if the
-//!   site exposes them.
+//! - A step returns the next step, and never calls one. It records one fact for `Cache-Status`, and one metric.
+//! - All access to stored responses goes through `Cache`; no other code refers to a tier.
+//! - Decisions about look-ups, waiters and limits are functions of values; the tables of `decide` and `next_move` list every case.
+//! - Only `request/respond.rs` turns errors into statuses. Causes appear in the log and in `Cache-Status`, and in a response body only
+//!   if the site exposes them.
 //!
 //! Threads: one per worker, each with a `current_thread` runtime, its own listeners (`SO_REUSEPORT`) and its own
 //! connections; tasks never move. Workers share the memory tier, the table of forwards in progress, the pools of

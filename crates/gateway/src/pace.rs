@@ -1,17 +1,17 @@
-//! Limits on how slow a client may be: a state without a clock.
+//! Limits on slow clients, as a state without a clock.
 //!
-//! A time limit between two pieces alone lets a client hold its resources for ever, with a byte now and then. So waiting uses up
-//! credit, and bytes earn it: a client of at least the lowest permitted rate never runs out, and one of half that rate does after twice
-//! the time limit.
+//! With only a time limit between two pieces, a client could hold resources for ever by sending a byte now and then. So waiting uses up
+//! credit, and bytes earn it. A client at or above the minimum rate never runs out of credit; a client at half that rate runs out after
+//! twice the time limit.
 
 use std::time::Duration;
 
 /// Limits on the pace of a client, as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PaceLimits {
-    /// Longest time without any progress.
+    /// Maximum time without any progress.
     pub(crate) stall_max: Duration,
-    /// Lowest rate in bytes a second, over the time that was waited for the client; 0: none.
+    /// Minimum rate in bytes per second of waiting for the client; 0: no minimum.
     pub(crate) rate_min: u64,
 }
 
@@ -20,24 +20,24 @@ pub(crate) struct PaceLimits {
 pub(crate) struct BodyLimits {
     pub(crate) bytes_max: u64,
     pub(crate) pace: PaceLimits,
-    /// Longest time without a byte in either direction, once the response has begun. Such an exchange is like a tunnel, and its pauses
-    /// aren't the client's alone.
+    /// Maximum time without a byte in either direction, once the response has begun. Such an exchange is like a tunnel, and either side
+    /// can cause its pauses.
     pub(crate) answered_idle_max: Duration,
 }
 
-/// Time that a client has used up, and not earned again.
+/// Time that a client has used up and not yet earned back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
     used: Duration,
 }
 
 impl Pace {
-    /// Longest time that the next bytes may take.
+    /// Maximum time until the next bytes.
     pub(crate) fn patience(self, limits: PaceLimits) -> Duration {
         limits.stall_max.saturating_sub(self.used)
     }
 
-    /// Counts the time that was waited for so many bytes.
+    /// Counts the time spent waiting for a number of bytes.
     pub(crate) fn waited(&mut self, waited: Duration, bytes: u64, limits: PaceLimits) {
         self.used = match limits.rate_min {
             0 => Duration::ZERO,
@@ -58,7 +58,7 @@ mod tests {
 
     const LIMITS: PaceLimits = PaceLimits { stall_max: Duration::from_secs(30), rate_min: 500 };
 
-    /// Number of pieces, of 10,000, that a client that needs `pause` for each gets through before its time is up.
+    /// Number of pieces, out of 10,000, that a client with a `pause` before each can send before its time is up.
     fn pieces(pause: Duration, bytes: u64, limits: PaceLimits) -> usize {
         let mut pace = Pace::default();
         let in_time = |_: &usize| {
@@ -73,15 +73,15 @@ mod tests {
     fn a_byte_now_and_then_is_not_enough() {
         let seconds = Duration::from_secs;
         let cases = [
-            // As fast as asked for, in small and in large pieces.
+            // The minimum rate, in small and in large pieces.
             (seconds(1), 500, LIMITS, 10_000),
             (seconds(20), 10_000, LIMITS, 10_000),
-            // Half as fast, and next to nothing.
+            // Half the minimum rate, and almost no bytes.
             (seconds(1), 250, LIMITS, 58),
             (seconds(10), 1, LIMITS, 3),
             (seconds(29), 1, LIMITS, 1),
             (seconds(31), 1_000_000, LIMITS, 0),
-            // Without a lowest rate.
+            // Without a minimum rate.
             (seconds(29), 1, PaceLimits { rate_min: 0, ..LIMITS }, 10_000),
             (seconds(31), 1, PaceLimits { rate_min: 0, ..LIMITS }, 0),
         ];

@@ -1,7 +1,7 @@
 //! Purges stored responses for operators.
 //!
-//! A purge is a record in the log. Only the purge of a URL changes anything at once; others take effect when a look-up finds a
-//! response. A purge wins against fetches in flight: their responses are delivered, but not used for others.
+//! A purge is a record in the log. Only the purge of a URL changes entries immediately; other purges take effect when a look-up finds a
+//! response. A purge also applies to fetches in progress: their responses are delivered, but not reused.
 
 mod count;
 pub(crate) mod heard;
@@ -45,29 +45,29 @@ use message::clock::now;
 /// Outcome of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeOutcome {
-    /// Cache keys with a stored response, or with one on its way.
+    /// Cache keys with a stored response or a fetch in progress.
     pub keys_matched: usize,
-    /// Stored responses, all variants counted, that were removed or made stale.
+    /// Stored responses, including all variants, that were removed or made stale.
     pub responses_purged: usize,
-    /// Forwards in progress whose responses won't be stored, or that no request joins any more.
+    /// Forwards in progress whose responses won't be stored, or that new requests no longer join.
     pub fills_doomed: usize,
-    /// Fetches that were begun anew.
+    /// Fetches started to refresh purged responses.
     #[serde(skip_serializing_if = "is_zero")]
     pub refreshes: usize,
     /// Whether keys and responses aren't counted, because the purge takes effect only when they are looked up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uncounted: bool,
-    /// Whether memory holds more than was looked at.
+    /// Whether the count is incomplete, because memory holds more entries than were examined.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Whether nothing was done: the numbers say what a purge would remove.
+    /// Whether this was a dry run: the numbers are for a purge that hasn't been carried out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Whether uncounted responses for the URL may be out of use now: those under keys with the content or the fields of their
-    /// requests, of which there is no list.
+    /// Whether the purge may also affect responses that aren't counted: those whose cache keys contain request content or fields, since
+    /// no list of such keys exists.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keyed_uncounted: bool,
-    /// Selector that decides most of the purge: `url`, `tag`, ...
+    /// Main selector of the purge: `url`, `tag`, ...
     #[serde(skip_serializing_if = "str::is_empty")]
     pub form: &'static str,
     /// Reach of the purge among the instances that share a tier; `None` without a tier.
@@ -76,7 +76,7 @@ pub struct PurgeOutcome {
     /// Identifier of the purge; `None` if nothing was purged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Warnings for the operator, such as that nothing can match.
+    /// Warnings for the operator, for example that nothing can match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Present only if nothing matched, or no site serves the host.
@@ -85,7 +85,7 @@ pub struct PurgeOutcome {
 }
 
 impl PurgeOutcome {
-    /// Adds the outcome under another key.
+    /// Adds the outcome of another key or store.
     fn and(self, other: &Self) -> Self {
         Self {
             keys_matched: self.keys_matched + other.keys_matched,
@@ -99,7 +99,7 @@ impl PurgeOutcome {
 
     /// Logs the purge and its client for operators.
     pub fn log(&self, order: &PurgeOrder, client: IpAddr) {
-        // Queries may hold secrets, and this log has no redaction.
+        // Queries may contain secrets, and this log has no redaction.
         let url = order.url.as_deref().map(|url| match url.split_once('?') {
             Some((url, _)) => format!("{url}?..."),
             None => url.to_owned(),
@@ -139,7 +139,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// Carries out a purge order, in memory and behind it, or counts what it would remove.
+/// Carries out a purge order in memory and in the tiers behind it, or counts the responses that it would remove.
 pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOutcome, PurgeError> {
     let live = shared.live.load_full();
     let what = what_of(order, &live)?;
@@ -159,9 +159,9 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
     Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, hints, ..outcome })
 }
 
-/// Stores that a purge of something of these stores concerns; of none: all stores, since one may have had such a site. For the same
-/// reason, stores that no site uses, and those whose sites a reload has changed, are always included. Other stores, and their servers,
-/// aren't told of it.
+/// Returns the stores that a purge applies to, given the stores of its sites. If the purge matches no site, returns all stores, since
+/// any of them may have had such a site. For the same reason, stores that no site uses, and those whose sites a reload has changed, are
+/// always included. The remaining stores and their servers aren't contacted.
 fn concerned<'a>(stores: &'a Stores, live: &ActiveConfig, of_sites: &BTreeSet<StoreIndex>) -> Vec<&'a Store> {
     let is_concerned = |index: &StoreIndex| {
         of_sites.is_empty() || of_sites.contains(index) || live.routes.may_hold_more(*index)
@@ -169,7 +169,7 @@ fn concerned<'a>(stores: &'a Stores, live: &ActiveConfig, of_sites: &BTreeSet<St
     stores.indices().filter(is_concerned).map(|index| stores.at(index)).collect()
 }
 
-/// Stores of the sites that a purge takes something from.
+/// Returns the stores of the sites that a purge applies to.
 fn of_sites(live: &ActiveConfig, what: &PurgeTarget) -> BTreeSet<StoreIndex> {
     match what {
         PurgeTarget::Selected(Selection { site: Some(name), .. }) => {
@@ -182,7 +182,7 @@ fn of_sites(live: &ActiveConfig, what: &PurgeTarget) -> BTreeSet<StoreIndex> {
     }
 }
 
-/// Purges a selection, at a cost that doesn't depend on what is stored.
+/// Purges a selection. The cost doesn't depend on the number of stored responses.
 async fn purge_selected(stores: &[&Store], what: PurgeTarget, mode: PurgeMode) -> PurgeOutcome {
     let is_counted =
         stores.iter().all(|Store { cache, tier, .. }| tier.is_none() && cache.invalidations.lacks(&what));
@@ -233,7 +233,7 @@ impl OfUrl<'_> {
         if places.is_empty() {
             return Err(PurgeError::SiteUnknown { sites: sites(live) });
         }
-        // Only loaded responses can be made stale, and counted.
+        // Only loaded responses can be made stale and counted.
         let loads = join_all(places.iter().map(UrlLocation::load));
         let outcome = if order.dry_run {
             loads.await;
@@ -241,7 +241,7 @@ impl OfUrl<'_> {
         } else {
             let of_sites = places.iter().map(|place| place.site.store).collect();
             let stores = concerned(&shared.stores, live, &of_sites);
-            // The two are independent, and the store may be far away.
+            // The two are independent, and round trips to the store may be slow.
             let (_loaded, said) = tokio::join!(loads, heard::said(&stores));
             self.apply(&stores, &said, &places).await
         };
@@ -290,16 +290,16 @@ impl OfUrl<'_> {
         for Store { cache, .. } in stores {
             let here = places.iter().filter(|place| ptr::eq(&place.store.cache, cache));
             let keys: Vec<&[u8]> = here.clone().map(|place| &place.key[..]).collect();
-            // A store that a reload has left may have the response under any key of the URL.
+            // A store that lost its sites in a reload may have the response under any key of the URL.
             let any = [&places[0].key[..]];
             let kept = cache.invalidations.purge(record.clone(), if keys.is_empty() { &any } else { &keys });
             for place in here {
                 let found = purge_key(cache, &place.key, mode, None);
-                // Clients ask by another URL for responses whose URL rules have rewritten.
+                // Responses with a rewritten URL aren't refreshed, since clients request them under a different URL.
                 stale.extend(Some(&place.url).filter(|_| place.is_own && found.responses_purged > 0));
                 outcome = outcome.and(&found);
             }
-            // Fetches under keys that have this one as a part.
+            // Fetches under keys that include this key.
             outcome.fills_doomed += cache.fetches.purge(|key, head| count::doom(&kept.reach, key, head));
         }
         let fleet = heard::tell(stores, said, &record).await;
@@ -331,15 +331,15 @@ impl OfUrl<'_> {
     }
 }
 
-/// Key under which a response for a URL may be stored.
+/// Location under which a response for a URL may be stored.
 struct UrlLocation<'a> {
     site: &'a Site,
     store: &'a Store,
     key: Vec<u8>,
-    /// URL as clients ask for it.
+    /// URL as requested by clients.
     url: String,
     asker: Asker<'a>,
-    /// Whether a request for the URL, as it is written, belongs to this site.
+    /// Whether a request for the URL, without rewriting, belongs to this site.
     is_own: bool,
 }
 
@@ -350,7 +350,7 @@ impl UrlLocation<'_> {
         }
     }
 
-    /// Waits a short time until the tier behind memory knows about the changes.
+    /// Waits for a short time until the changes are written to the tier behind memory.
     async fn written(&self) {
         if let Some(tier) = &self.store.tier {
             tier.written(&self.key).await;
@@ -377,22 +377,22 @@ pub(super) fn purge_key(cache: &Cache, key: &[u8], mode: PurgeMode, spared: Opti
     found((responses_purged, fills_doomed), cache)
 }
 
-/// Outcome under one key, which counts as matched if there was anything.
+/// Outcome for one key, which counts as matched if it had a stored response or a fetch.
 fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> PurgeOutcome {
     let keyed_uncounted = cache.invalidations.watches_keys();
     let keys_matched = usize::from(responses_purged + fills_doomed > 0);
     PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
 }
 
-/// Invalidates the keys of an unsafe request's URL, its own first. This is no operator's purge; other instances know it by its id.
-/// There is seldom anything under the other keys, so the tier is told only of those known here: requests would write several times as
-/// much.
+/// Invalidates the keys of an unsafe request's URL, its own first. This isn't an operator's purge; other instances identify it by its
+/// id. The other keys seldom have stored responses, so only those known here are written to the tier: otherwise, each unsafe request
+/// would write several times as much.
 pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared: Option<&Waiter>) {
     let Some((own, others)) = keys.split_first() else { return };
     cache.invalidations.invalidate_key(own, PurgeEffect::Hard, Some(id));
     for key in others {
         cache.invalidate_known(key, spared, |_| Change::Remove);
     }
-    // Notes once more that they are gone: all keys share one name.
+    // Records the removal again, because all keys share one name.
     purge_key(cache, own, PurgeMode::Hard, spared);
 }

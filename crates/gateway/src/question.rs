@@ -6,7 +6,7 @@ use http1::Authority;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-/// Request that is made to see how it is handled.
+/// Request made to find out how it is handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The method.
@@ -20,17 +20,17 @@ pub struct Question {
 /// Answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Explanation {
-    /// Status that a client would have got.
+    /// Status that a client would receive.
     pub status: u16,
-    /// `Cache-Status` that a client would have got.
+    /// `Cache-Status` that a client would receive.
     pub cache_status: String,
     /// Whether the response was complete.
     pub complete: bool,
-    /// Decisions, in the order in which they were made.
+    /// Decisions, in the order in which they are made.
     pub findings: Vec<Finding>,
 }
 
-/// Why there is no explanation. Not `#[non_exhaustive]`: the admin API has a status for each.
+/// Reason for a missing explanation. Not `#[non_exhaustive]`: the admin API has a status for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// The URL is not absolute, or no client can send a request for it.
@@ -38,24 +38,24 @@ pub enum ExplainError {
         "the URL must be absolute, with http or https, a host, a port from 1 to 65535 if any, and no user information"
     )]
     UrlUnusable,
-    /// The target is longer than that of any client's request may be.
+    /// The target is longer than the limit for requests of clients.
     #[error("path and query of the URL are longer than {bytes_max} bytes (`limits.target_bytes_max`)")]
     UrlTooLong {
         /// The limit for clients.
         bytes_max: usize,
     },
-    /// Only safe methods are explained: the request is a real one.
-    #[error("only GET and HEAD can be explained: the request is really made")]
+    /// Only safe methods are explained: the request is actually sent.
+    #[error("only GET and HEAD can be explained: the request is actually sent")]
     MethodUnsafe,
     /// The process serves no site.
-    #[error("there is no site")]
+    #[error("no site is configured")]
     NoSite,
-    /// Too many explanations are under way, or the process stops. Try again.
+    /// Too many explanations are in progress, or the process is stopping. The caller may try again.
     #[error("too many explanations are in progress")]
     Busy,
 }
 
-/// A question on its way to a worker.
+/// A question for a worker.
 pub(crate) struct ExplainJob {
     pub(crate) question: Question,
     pub(crate) answer: oneshot::Sender<Explanation>,
@@ -74,7 +74,7 @@ impl Question {
         if ![Method::GET, Method::HEAD].contains(method) {
             return Err(ExplainError::MethodUnsafe);
         }
-        // The grammar of URLs has more authorities than `Host` may have.
+        // The grammar of URLs allows authorities that `Host` doesn't allow.
         let authority = url.authority().and_then(|authority| Authority::parse(authority.as_str().as_bytes()));
         let is_sendable = authority.is_some_and(|authority| authority.port() != Some(0));
         match matches!(url.scheme_str(), Some("http" | "https")) && is_sendable {

@@ -1,4 +1,4 @@
-//! Stores of a process. Each has its own memory, tier and purges, and doesn't affect the sites of another.
+//! Stores of a process. Each has its own memory, tier and purges, and doesn't affect the sites of other stores.
 
 use std::iter;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use fleet::{StartTier, Tier};
 
 use crate::config::{Config, DEFAULT_STORE, Site, StoreConfig, StoreIndex};
 
-/// All stores, in the order of the configuration. They last as long as the process.
+/// All stores, in the order of the configuration. They exist as long as the process.
 pub(crate) struct Stores(Box<[Store]>);
 
 /// A store, with the clients that read from it.
@@ -20,12 +20,12 @@ pub(crate) struct Store {
     pub(crate) cache: Cache,
     /// Tier behind memory, if any.
     pub(crate) tier: Option<Arc<Tier>>,
-    /// Clients that don't read on, and so hold memory of this store.
+    /// Clients that have stopped reading and therefore hold memory of this store.
     pub(crate) readers: Readers,
 }
 
 impl Stores {
-    /// Creates empty stores. If there are fewer tiers than stores, the others have none.
+    /// Creates empty stores. Stores without an entry in `tiers` have no tier.
     pub(crate) fn new(config: &Config, tiers: Vec<Option<StartTier>>) -> Self {
         let tiers = tiers.into_iter().chain(iter::repeat_with(|| None));
         let stores = config.stores.iter().zip(tiers).map(|(store, tier)| Store::new(config, store, tier));
@@ -40,7 +40,7 @@ impl Stores {
         self.at(site.store)
     }
 
-    /// Store for contents that belong to no site.
+    /// Returns the store for contents that belong to no site.
     pub(crate) fn first(&self) -> &Store {
         self.at(StoreIndex::default())
     }
@@ -66,12 +66,12 @@ impl Store {
         Self { name: store.name.clone(), cache, tier, readers: Readers::default() }
     }
 
-    /// Name, for output about several stores; `None` for the default one.
+    /// Returns the name, for output about several stores; `None` for the default store.
     pub(crate) fn given_name(&self) -> Option<&str> {
         (self.name != DEFAULT_STORE).then_some(&self.name)
     }
 
-    /// Whether the tier may have an entry that memory lacks, or another version of `entry`, which memory has.
+    /// Returns whether the tier may have an entry that memory lacks, or a different version of `entry`, which memory has.
     #[inline]
     pub(crate) fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tier.as_ref().is_some_and(|tier| match entry {
@@ -80,13 +80,13 @@ impl Store {
         })
     }
 
-    /// Whether the origin must be asked about an entry in memory, because another instance may have changed it unnoticed.
+    /// Returns whether an entry in memory must be validated, because another instance may have changed it unnoticed.
     #[inline]
     pub(crate) fn needs_verification(&self, entry: &CacheEntry) -> bool {
         self.tier.as_ref().is_some_and(|tier| tier.needs_verification(entry))
     }
 
-    /// Correction of a response's time of arrival, for its age at that time.
+    /// Returns the correction of a response's time of arrival, for the computation of its age.
     pub(crate) fn clock_ahead_ms(&self) -> i64 {
         self.tier.as_ref().map_or(0, |tier| tier.clock_ahead_ms())
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// The host of an authority, without port; brackets of IPv6 literals stay.
+/// Returns the host of an authority, without port; brackets of IPv6 literals are kept.
 pub(crate) fn host_of(authority: &str) -> &str {
     if authority.starts_with('[') {
         return authority.find(']').map_or(authority, |end| &authority[..=end]);
@@ -13,7 +13,7 @@ pub(crate) fn host_of(authority: &str) -> &str {
         Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
         _ => authority,
     };
-    // A closing dot marks the name as complete; origins take both for the same.
+    // A trailing dot marks a fully qualified name; origins treat both forms as the same.
     if host.ends_with('.') { host.trim_end_matches('.') } else { host }
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn strip_prefix(path_and_query: &str, prefix: &str) -> String {
     }
 }
 
-/// Whether a path starts with a text, in any ASCII case.
+/// Returns whether a path starts with a text, in any ASCII case.
 pub(crate) fn starts_with_any_case(path: &str, text: &str) -> bool {
     path.as_bytes().get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text.as_bytes()))
 }
@@ -37,7 +37,8 @@ pub(crate) fn path_of(path_and_query: &str) -> &str {
     path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path)
 }
 
-/// Address as text. The numbers of IPv4 are written one by one: the formatting machinery costs more than all other fields together.
+/// Returns an address as text. The numbers of IPv4 addresses are written one by one: the standard formatting costs more than all other
+/// fields together.
 pub(crate) fn address_text(address: IpAddr) -> String {
     let IpAddr::V4(address) = address else { return address.to_string() };
     let mut text = String::with_capacity(15);

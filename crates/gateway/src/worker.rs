@@ -1,4 +1,4 @@
-//! State of a worker thread: shared state, its own counters, the configuration in force, the time.
+//! State of worker threads: shared state, own counters, and the configuration in force.
 
 #[cfg(test)]
 pub(crate) mod sample;
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Recognises requests that this process has forwarded.
     pub(crate) instance: Instance,
     pub(crate) doorway: ConnectionTable,
-    /// Warnings about connections that a proxy should have introduced.
+    /// Limit on warnings about connections without a valid PROXY protocol header.
     pub(crate) unproxied: Warnings<10>,
     pub(crate) drain: Drain,
     pub(crate) compressor: Arc<Compressor>,
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Store of a site that replied, or the first store.
+    /// Returns the store of the site that replied, or the first store.
     pub(crate) fn store_of(&self, site: Option<&LiveSite>) -> &Store {
         match site {
             Some(site) => self.stores.of(&site.config),
@@ -59,41 +59,41 @@ impl Shared {
         }
     }
 
-    /// Budget for bytes that belong to no site.
+    /// Returns the budget for bytes that belong to no site.
     pub(crate) fn memory(&self) -> &Arc<Budget> {
         self.stores.first().cache.budget()
     }
 }
 
 impl Worker {
-    /// Store for the responses of a site.
+    /// Returns the store for the responses of a site.
     #[inline]
     pub(crate) fn store(&self, site: &LiveSite) -> &Store {
         self.shared.stores.of(&site.config)
     }
 
-    /// Cache for the responses of a site.
+    /// Returns the cache for the responses of a site.
     #[inline]
     pub(crate) fn cache(&self, site: &LiveSite) -> &Cache {
         &self.store(site).cache
     }
 
-    /// Makes room for a response of a site: a client that leaves too much unread loses a reader.
+    /// Makes room for a response of a site: a client with too much unread data loses a reader.
     pub(crate) fn make_room(&self, site: &LiveSite, limits: &ClientLimits) {
         let percent = limits.client_share_percent as u64;
         let Store { cache, readers, .. } = self.store(site);
-        // At 100 percent no client exceeds its share, even if small bodies took more than the half that fills may have.
+        // At 100 percent, no client can exceed its share, even if small bodies take more than the half that is allowed for fills.
         if percent < 100 {
             readers.make_room(cache.budget().filling_bytes_max() / 100 * percent);
         }
     }
 }
 
-/// Course of a stop: readiness ends, then idle connections, then those in use as their requests finish.
+/// Drain of the process: readiness ends first, then idle connections, then connections in use as their requests finish.
 #[derive(Default)]
 pub(crate) struct Drain {
     begun: AtomicBool,
-    /// Another process accepts connections from the same sockets.
+    /// Whether another process accepts connections from the same sockets.
     has_successor: AtomicBool,
     wake: Notify,
 }
@@ -117,8 +117,8 @@ impl Drain {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// Resolves when idle connections are to be closed. Not at once: a request may be on its way already, and it's
-    /// better answered, with `Connection: close`, than met with a reset (RFC 9112 section 9.5).
+    /// Resolves when idle connections should be closed. This is delayed, since a request may already be in flight, and it's better to
+    /// answer it with `Connection: close` than with a reset (RFC 9112 section 9.5).
     async fn idle_is_over(&self) {
         const IDLE_GRACE: Duration = Duration::from_millis(500);
         self.begun().await;
@@ -143,17 +143,17 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) recorder: WorkerRecorder,
     pub(crate) access: AccessRecorder,
-    /// Buffer for arriving bytes, so that connections that wait for some hold none. Only this worker's thread locks it, and never while
-    /// it waits.
+    /// Buffer for arriving bytes, so that waiting connections hold no buffer. Only this worker's thread locks it, and never across a
+    /// wait.
     pub(crate) arrivals: Mutex<Box<[u8]>>,
     /// Buffer in which a connection gathers responses to send. Locked like `arrivals`.
     gathering: Mutex<Vec<u8>>,
 }
 
-/// Most that one read can bring: the first bytes of a request, a piece of a body or of a tunnel.
+/// Maximum number of bytes of one read: the first bytes of a request, or a piece of a body or a tunnel.
 const ARRIVALS_BYTES: usize = 64 * 1024;
 
-/// Largest buffer that is kept after responses were gathered in it.
+/// Maximum size of a gathering buffer that is kept for reuse.
 const GATHERING_BYTES_MAX: usize = 128 * 1024;
 
 impl Worker {
@@ -172,7 +172,7 @@ impl Worker {
         std::mem::take(&mut self.gathering.lock())
     }
 
-    /// Gives back an empty buffer, for the next connection that needs one.
+    /// Returns an empty buffer for reuse by the next connection.
     pub(crate) fn give_back_buffer(&self, buffer: Vec<u8>) {
         debug_assert!(buffer.is_empty());
         if buffer.capacity() <= GATHERING_BYTES_MAX {
@@ -184,7 +184,7 @@ impl Worker {
         self.shared.live.load_full()
     }
 
-    /// Brings a connection's view up to date; costs a comparison when nothing changed.
+    /// Updates a connection's configuration; costs one comparison if nothing changed.
     pub(crate) fn refresh(&self, live: &mut Arc<ActiveConfig>) {
         let current = self.shared.live.load();
         if !Arc::ptr_eq(&current, live) {
@@ -192,7 +192,7 @@ impl Worker {
         }
     }
 
-    /// Value of `Date` for a response that is made now.
+    /// Returns the value of `Date` for a response generated now.
     pub(crate) fn date(&self) -> [u8; date::IMF_FIXDATE_BYTES] {
         date::format(now())
     }
@@ -202,11 +202,11 @@ impl Worker {
     }
 }
 
-/// Tells one connection when to close because it is idle. It registers with the first wait, and stays registered: to register for each
-/// request would cost more than to find the response.
+/// Signals one connection to close because it is idle. It registers on the first wait, and stays registered: a registration per request
+/// would cost more than the look-up of a response.
 pub(crate) struct IdleEnd {
     shared: Arc<Shared>,
-    /// Registered for the task of the connection, which stays the same.
+    /// Registered for the task of the connection, which doesn't change.
     asked: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -215,7 +215,7 @@ impl IdleEnd {
         Self { shared: Arc::clone(&worker.shared), asked: None }
     }
 
-    /// Ready when the process is asked to stop, and the grace of idle connections is over.
+    /// Returns `Ready` after a stop was requested and the grace period for idle connections has ended.
     fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.asked.is_some() && !self.shared.drain.has_begun() {
             return Poll::Pending;
@@ -228,7 +228,7 @@ impl IdleEnd {
         over.as_mut().poll(context)
     }
 
-    /// Waits as `poll` says; `None` if the connection must close before.
+    /// Waits until `poll` is ready; returns `None` if the connection must close first.
     pub(crate) async fn or<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
         poll_fn(|context| match poll(context) {
             Poll::Pending => self.poll_over(context).map(|()| None),

@@ -4,10 +4,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A host with an optional port, as in Host, absolute-form and authority-form.
 ///
-/// Deliberately narrower than the grammar of URIs. A registered name has only letters, digits, `-`, `.`, `_` and `~`:
-/// no percent-encoding and no sub-delimiters (such as a comma), which DNS names never have and which parsers interpret
-/// differently. No user information, no IPvFuture, no zone identifiers.
-/// parsers read differently. No user information, no IPvFuture, no zone identifiers.
+/// Deliberately narrower than the grammar of URIs. A registered name consists of letters, digits, `-`, `.`, `_` and
+/// `~`: no percent-encoding and no sub-delimiters (such as a comma), which DNS names never have and which parsers
+/// interpret differently. No user information, no IPvFuture, no zone identifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Authority<'a> {
     text: &'a str,
@@ -39,17 +38,17 @@ impl<'a> Authority<'a> {
         self.text
     }
 
-    /// Returns the host as received (letters in any case), an IPv6 address with its brackets.
+    /// Returns the host as received, with letters in any case; an IPv6 address has its brackets.
     pub const fn host(&self) -> &'a str {
         self.host
     }
 
-    /// Returns the port, if there is one. `example.com:` has none.
+    /// Returns the port, if any. `example.com:` has none.
     pub const fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// Returns whether there is no authority at all.
+    /// Returns whether the authority is empty.
     pub const fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -71,7 +70,7 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// Longest registered name in bytes, the limit of DNS.
+/// Maximum length of a registered name in bytes, as in DNS.
 const NAME_BYTES_MAX: usize = 255;
 
 fn registered_name_length(bytes: &[u8]) -> Option<usize> {

@@ -77,8 +77,8 @@ impl BodyDecoder {
     }
 
     /// Returns a decoder for the body of a response, or `None` if the body ends with the connection. More lenient than
-    /// for requests: it accepts whitespace after a chunk size, with which some servers pad their lines, and anything in
-    /// a chunk extension, because extensions are ignored.
+    /// for requests: it accepts whitespace after a chunk size, which some servers use as padding, and anything in a
+    /// chunk extension, because extensions are ignored.
     //= RFC 9112 section 7.1.1: chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )
     pub fn of_response(framing: ResponseFraming, limits: &Limits) -> Option<Self> {
         let state = match framing {
@@ -202,7 +202,7 @@ impl BodyDecoder {
 
     //= RFC 9112 section 7.1.2: chunked trailer section
     fn trailer(&mut self, rest: &[u8]) -> Result<usize, BodyError> {
-        // Nearly all bodies have no trailers, and nothing is copied then.
+        // Nearly all bodies have no trailers, so nothing is copied.
         if self.trailer.is_empty() && rest.starts_with(b"\r\n") {
             self.state = State::Done;
             return Ok(2);

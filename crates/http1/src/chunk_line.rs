@@ -48,7 +48,7 @@ enum Place {
     LineFeed,
 }
 
-/// Digits of the largest 64-bit number. Leading zeros count: no client needs more.
+/// Number of digits of the largest 64-bit number. Leading zeros count, because no client needs more.
 const SIZE_DIGITS_MAX: u8 = 16;
 
 impl ChunkLine {
@@ -75,7 +75,7 @@ impl ChunkLine {
         };
         self.place = next.ok_or(fault)?;
         Ok(match (self.place, self.grammar) {
-            // Padding of servers, which is not limited.
+            // Padding by servers, which is not limited.
             (Place::BeforeSemicolon, Grammar::Lenient) | (Place::LineFeed, _) => Step::Framing,
             _ => Step::Extension,
         })
@@ -97,7 +97,7 @@ impl ChunkLine {
 }
 
 impl Place {
-    /// Whitespace is allowed only where the grammar has BWS, so not between the last part and the line end.
+    /// Whitespace is allowed only at BWS in the grammar, so not between the last part and the line end.
     //= RFC 9112 section 7.1.1: chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )
     const fn next(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {

@@ -1,7 +1,7 @@
 //! Writers for response heads, interim responses and the chunked coding.
 //!
-//! They append to a buffer of the caller and allocate nothing themselves. Bytes that could end a line early are
-//! refused, and the buffer then stays unchanged.
+//! They append to the caller's buffer and allocate nothing else. Bytes that could end a line early are refused, and
+//! the buffer then stays unchanged.
 
 use core::num::NonZeroU64;
 
@@ -13,7 +13,7 @@ use crate::trailers::is_forbidden_trailer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// Not three digits, or not allowed for this writer.
+    /// The status code doesn't have three digits, or isn't allowed for this writer.
     #[error("the status code cannot be written here")]
     InvalidStatus,
     /// CR, LF or another control byte in the reason phrase.
@@ -33,8 +33,8 @@ pub const CHUNK_END: &[u8] = b"\r\n";
 /// The end of a chunked body without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Appends `HTTP/1.1 200 OK` and a line end. The version is that of the server, not of the client. Without a `reason`
-/// the registered phrase is written, or an empty one.
+/// Appends `HTTP/1.1 200 OK` and a line end. The version is the server's, not the client's. Without a `reason`, writes
+/// the registered phrase, or an empty one.
 ///
 /// # Errors
 ///
@@ -77,8 +77,7 @@ pub fn write_field(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), En
     Ok(())
 }
 
-/// Appends a field line with a number: Content-Length, Age. The name comes from code, not from a message, so it is not
-/// checked.
+/// Appends a field line with a number: Content-Length, Age. The name is a constant in the code, so it is not checked.
 pub fn write_field_number(out: &mut Vec<u8>, name: &'static str, value: u64) {
     debug_assert!(is_token(name.as_bytes()));
     out.extend_from_slice(name.as_bytes());
@@ -93,7 +92,7 @@ pub fn end_head(out: &mut Vec<u8>) {
 }
 
 /// Appends a whole interim response: 100, 102, 103 and others below 200. Not 101, which is a final response for the
-/// connection and has a head of its own.
+/// connection and has its own head.
 ///
 /// # Errors
 ///
@@ -129,7 +128,7 @@ pub fn write_chunk_head(data_bytes: NonZeroU64, out: &mut [u8; 18]) -> &[u8] {
     &out[start..]
 }
 
-/// Appends the last chunk and the trailer section. Fields that must not be in it are left out.
+/// Appends the last chunk and the trailer section. Fields that are forbidden there are left out.
 ///
 /// # Errors
 ///

@@ -16,13 +16,13 @@ pub enum RequestError {
     /// RFC 9112 2.2. Whitespace between the request line and the first field line.
     #[error("whitespace before the first field line")]
     WhitespaceBeforeFirstField,
-    /// RFC 9112 2.3. Not `HTTP/` and two digits with a dot between them; the name is case-sensitive.
+    /// RFC 9112 2.3. The version isn't `HTTP/` and two digits separated by a dot; the name is case-sensitive.
     #[error("the protocol version is malformed")]
     InvalidVersion,
     /// RFC 9112 2.3. A well-formed version that is neither 1.0 nor 1.1.
     #[error("the protocol version is neither HTTP/1.0 nor HTTP/1.1")]
     UnsupportedVersion,
-    /// RFC 9112 3. Not three parts with one space between them (HTTP/0.9 among others).
+    /// RFC 9112 3. The line isn't three parts separated by single spaces, as in HTTP/0.9.
     #[error("expected method, target and version, separated by single spaces")]
     MalformedRequestLine,
     /// RFC 9112 3.1. The method is not a token.
@@ -31,16 +31,16 @@ pub enum RequestError {
     /// RFC 9112 3. The method is longer than all implemented ones.
     #[error("the method is too long")]
     MethodTooLong,
-    /// RFC 9112 3.2. A byte that a target can't have: control, space, `#`, `<`, `>`, non-ASCII; `"` in a query.
-    #[error("the request target has a character that must be percent-encoded")]
+    /// RFC 9112 3.2. A byte that is invalid in a target: control, space, `#`, `<`, `>`, non-ASCII; `"` in a query.
+    #[error("the request target contains a character that must be percent-encoded")]
     InvalidTarget,
     /// RFC 9112 3. Longer than [`Limits::target_bytes_max`](crate::Limits::target_bytes_max).
     #[error("the request target is too long")]
     TargetTooLong,
     /// RFC 9112 3.2.1 to 3.2.4. A form that isn't allowed for this method.
-    #[error("this form of request target does not go with this method")]
+    #[error("this form of request target is not allowed for this method")]
     TargetFormNotAllowed,
-    /// RFC 9112 3.2.2. Absolute-form with a scheme other than http and https.
+    /// RFC 9112 3.2.2. Absolute-form with a scheme other than http or https.
     #[error("the request target has an unsupported scheme")]
     UnsupportedScheme,
     /// RFC 9112 3.2.2. Absolute-form or authority-form with a malformed authority, or with user information.
@@ -91,7 +91,7 @@ pub enum RequestError {
     /// RFC 9112 6.1. `chunked` applied more than once.
     #[error("chunked is applied more than once")]
     ChunkedRepeated,
-    /// RFC 9112 6.3. Transfer-Encoding without `chunked` as its last coding: the end of the body is unknown.
+    /// RFC 9112 6.3. The last coding of Transfer-Encoding isn't `chunked`, so the end of the body is unknown.
     #[error("Transfer-Encoding must end with chunked")]
     ChunkedNotFinal,
     /// RFC 9112 6.1. A transfer coding before the final `chunked`.
@@ -110,7 +110,7 @@ pub enum RequestError {
     #[error("both Content-Length and Transfer-Encoding")]
     ContentLengthWithTransferEncoding,
     /// RFC 9110 7.6.1. Connection names a field for the origin server or for every recipient.
-    #[error("Connection names a field that is not one of the connection's")]
+    #[error("Connection names a field that does not belong to the connection")]
     EndToEndFieldNominated,
     /// RFC 9110 10.1.1. An expectation other than `100-continue`.
     #[error("an expectation other than 100-continue")]
@@ -230,13 +230,13 @@ pub enum BodyError {
     /// RFC 9112 7.1.1. The syntax of the chunk extension is invalid.
     #[error("a chunk extension is malformed")]
     InvalidChunkExtension,
-    /// RFC 9112 7.1.1. Over [`Limits::chunk_extension_bytes_max`](crate::Limits::chunk_extension_bytes_max).
+    /// RFC 9112 7.1.1. Larger than [`Limits::chunk_extension_bytes_max`](crate::Limits::chunk_extension_bytes_max).
     #[error("the chunk extensions are too large")]
     ChunkExtensionTooLarge,
     /// RFC 9112 7.1.2. The syntax of a trailer line is invalid.
     #[error("the trailer section is malformed")]
     InvalidTrailer,
-    /// RFC 9112 7.1.2. Over [`Limits::trailer_bytes_max`](crate::Limits::trailer_bytes_max) or too many lines.
+    /// RFC 9112 7.1.2. Larger than [`Limits::trailer_bytes_max`](crate::Limits::trailer_bytes_max), or too many lines.
     #[error("the trailer section is too large")]
     TrailerTooLarge,
 }
@@ -282,7 +282,7 @@ pub enum ResponseError {
     /// RFC 9112 2.3. Neither HTTP/1.0 nor HTTP/1.1, for example HTTP/0.9.
     #[error("the response does not begin with HTTP/1.0 or HTTP/1.1")]
     InvalidVersion,
-    /// RFC 9112 4. Not version, three digits from 100 on and a reason phrase.
+    /// RFC 9112 4. The line isn't a version, three digits from 100 on and a reason phrase.
     #[error("the status line is malformed")]
     MalformedStatusLine,
     /// RFC 9112 2.2. A CR without an LF after it.

@@ -15,7 +15,7 @@ pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().copied().all(is_token_byte)
 }
 
-/// Returns whether a field value may have these bytes: visible ASCII, space, tab and bytes above 127.
+/// Returns whether a field value may contain these bytes: visible ASCII, space, tab and bytes above 127.
 //= RFC 9110 section 5.5: field values
 pub fn is_field_value(bytes: &[u8]) -> bool {
     bytes.iter().copied().all(is_value_byte)

@@ -1,9 +1,9 @@
-//! The fields that determine the end of a request and the use of the connection after it.
+//! The fields that determine the end of a request and the use of the connection afterwards.
 
 use crate::fields::{elements, is_token, raw_elements};
 use crate::{RequestError, Version};
 
-/// The way in which the end of the body is found.
+/// The framing of the body, which determines its end.
 //= RFC 9112 section 6.3: message body length
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Framing {
@@ -47,7 +47,7 @@ pub(crate) struct ConnectionOptions {
     end_to_end: bool,
 }
 
-/// Expectations; later ones take precedence.
+/// Expectations; the greatest takes precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Expectation {
     Continue,
@@ -80,7 +80,7 @@ impl<'b> Control<'b> {
     }
 
     /// Returns the framing. A request with both fields is refused, although the RFC lets a server ignore
-    /// Content-Length: a peer that uses the other field could be attacked by request smuggling.
+    /// Content-Length: if the next server uses the other field, request smuggling becomes possible.
     //= RFC 9111 section 7.1: differences in message parsing
     pub(crate) fn framing(&self, version: Version) -> Result<Framing, RequestError> {
         match (&self.codings, self.content_length) {
@@ -98,9 +98,9 @@ impl<'b> Control<'b> {
         self.options.persistence(version)
     }
 
-    /// Returns whether `Connection` names fields that aren't hop-by-hop by themselves. Naming a field for every
-    /// recipient is refused: without it, the request to the next server would differ from the one that was checked
-    /// here.
+    /// Returns whether `Connection` names fields that aren't always hop-by-hop. A request that names a field for
+    /// every recipient is refused: without that field, the forwarded request would differ from the one that was
+    /// checked here.
     //= RFC 9110 section 7.6.1: fields for all recipients are not named
     pub(crate) const fn nominates_fields(&self) -> Result<bool, RequestError> {
         if self.options.end_to_end {
@@ -131,7 +131,7 @@ impl<'b> Control<'b> {
         self.host.replace(value).map_or(Ok(()), |_| Err(RequestError::SeveralHosts))
     }
 
-    /// Several equal values are refused too. The RFC lets a recipient repair them, but no valid client needs it.
+    /// Several equal values are refused too. The RFC lets a recipient repair them, but no valid client needs that.
     //= RFC 9112 section 6.3: invalid Content-Length
     fn note_content_length(&mut self, value: &[u8]) -> Result<(), RequestError> {
         let length = parse_content_length(value)?;
@@ -165,7 +165,7 @@ impl ConnectionOptions {
         }
     }
 
-    /// Returns whether it may name fields besides those that are connection-specific by their own names.
+    /// Returns whether it may name fields that aren't always connection-specific.
     pub(crate) const fn nominates(&self) -> bool {
         self.close || self.others
     }
@@ -225,8 +225,8 @@ pub fn is_end_to_end(option: &[u8]) -> bool {
 
 const END_TO_END_PREFIXES: [&[u8]; 6] =
     [b"accept", b"access-control-", b"content-", b"if-", b"sec-", b"x-forwarded-"];
-/// Includes the fields that detect loops: `CDN-Loop` (RFC 8586 section 2) and `Via`. Also `Early-Data` (RFC 8470
-/// section 5.1): without it, an origin would act on a possible replay.
+/// Includes the fields that detect loops, `CDN-Loop` (RFC 8586 section 2) and `Via`, and `Early-Data` (RFC 8470
+/// section 5.1), without which an origin would act on a possible replay.
 const END_TO_END: [&[u8]; 21] = [
     b"authorization",
     b"cache-control",

@@ -32,15 +32,15 @@ pub struct Head<'b, 'l> {
     pub fields: &'l [FieldLine<'b>],
     /// The framing of the body.
     pub framing: Framing,
-    /// The client's wish for the connection after the response.
+    /// The use of the connection that the client requests after the response.
     pub persistence: Persistence,
-    /// Whether `Connection` names hop-by-hop fields besides those that are hop-by-hop by their own names.
+    /// Whether `Connection` names fields that aren't always hop-by-hop.
     pub nominates_fields: bool,
     /// The value of the first Upgrade line, if `Connection: upgrade` accompanies it.
     pub upgrade: Option<&'b [u8]>,
     /// Whether the client waits for 100 (Continue) before it sends a body that is not empty.
     pub expects_continue: bool,
-    /// Whether there is a `TE: trailers`.
+    /// Whether the request has `TE: trailers`.
     pub accepts_trailers: bool,
     /// The length of the head; the body starts here.
     pub bytes: usize,
@@ -78,7 +78,7 @@ pub(crate) fn tokenize_at_once<'h, 'b>(
     (is_within_limits && !has_bare_line_feed(&visible[..bytes])).then_some(bytes)
 }
 
-/// Returns whether an LF has no CR before it. Without an early exit, so that many bytes are compared at once.
+/// Returns whether an LF has no CR before it. The loop has no early exit, so that it can be vectorised.
 fn has_bare_line_feed(head: &[u8]) -> bool {
     let pairs = head.iter().zip(&head[1..]);
     pairs.fold(0, |bare, (before, byte)| bare | (u8::from(*byte == b'\n') & u8::from(*before != b'\r'))) != 0
@@ -147,8 +147,8 @@ fn copy_lines<'l, 'b>(
     Ok(lines)
 }
 
-/// Returns the authority of the request. A target with another authority than Host is refused, although the RFC lets
-/// the target win: servers in front or behind may have used the other one.
+/// Returns the authority of the request. A target whose authority differs from Host is refused, although the RFC gives
+/// precedence to the target: other servers on the path may have used Host.
 //= RFC 9112 section 3.2.2: absolute-form and Host
 //= RFC 9112 section 3.3: reconstructing the target URI
 fn effective_authority<'b>(

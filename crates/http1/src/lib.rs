@@ -1,39 +1,40 @@
 //! An HTTP/1.0 and HTTP/1.1 codec: requests for a server, responses for a client. Pure: no IO, no clock, no allocation
 //! for a message without trailers and folded lines.
 //!
-//! It determines the start and end of each request, its target and authority, and whether its bytes are a valid request
-//! at all. It never decides about the response, never decodes or normalises a path, never drops or joins field lines,
+//! It determines the start and end of each request, its target and authority, and whether its bytes are a valid
+//! request. It never decides about the response, never decodes or normalises a path, never drops or joins field lines,
 //! and keeps no state from one request to the next.
 //!
-//! - [`HeadScanner`] finds the end of a head in a growing buffer and gives the [`Head`]; [`parse_head`] does it in
+//! - [`HeadScanner`] finds the end of a head in a growing buffer and returns the [`Head`]; [`parse_head`] does both in
 //!   one call.
 //! - [`BodyDecoder`] finds the data of the body that [`Head::framing`] announces.
 //! - [`ResponseReader`] reads the head of a response; [`BodyDecoder::of_response`] finds the data of its body.
 //! - [`encode`] writes response heads, interim responses and chunks.
-//! - [`Authority`] is the grammar of hosts; [`proxy_protocol`] parses the header that a load balancer sends first.
+//! - [`Authority`] implements the grammar of hosts; [`proxy_protocol`] parses the header that a load balancer sends
+//!   first.
 //!
 //! A gateway needs features that HTTP libraries hide from a server: interim responses on demand, a 408 for slow heads,
 //! the exact target, and refusal of ambiguous framing. Hence this codec.
 //!
 //! `httparse` tokenizes names and values; the rules below are Larder's own, and stricter. A request that two parsers
-//! interpret differently can smuggle another one past the first, so ambiguous requests are refused and the connection
-//! closes. Each refusal is a [`RequestError`] or [`BodyError`] with its status and a stable reason.
+//! interpret differently can smuggle another request past the first, so ambiguous requests are refused and the
+//! connection closes. Each refusal is a [`RequestError`] or [`BodyError`] with its status and a stable reason.
 //!
-//! Refused although the RFCs allow a server to accept it:
+//! Refused, although the RFCs allow a server to accept it:
 //!
-//! | what | why |
+//! | refused | reason |
 //! |---|---|
 //! | a line that ends in LF alone, in the head, a chunk line or a trailer (RFC 9112 2.2) | others see no line end |
 //! | obsolete line folding (5.2) | others see two fields |
-//! | Content-Length beside Transfer-Encoding (6.3) | others believe the other one |
-//! | several Content-Length values, equal ones too (6.3) | no honest client needs them |
-//! | an absolute-form target with another authority than Host (3.2.2) | others believe Host |
+//! | both Content-Length and Transfer-Encoding (6.3) | others use the other field |
+//! | several Content-Length values, even equal ones (6.3) | no honest client needs them |
+//! | an absolute-form target whose authority differs from Host (3.2.2) | others use Host |
 //! | HTTP/1.2 to HTTP/1.9 (2.3) | its framing would be a guess |
-//! | `#` or bytes outside visible ASCII in the target (3.2) | others cut there |
+//! | `#` or bytes outside visible ASCII in the target (3.2) | others cut it there |
 //! | percent-encoding or sub-delimiters (comma) in a host (RFC 9110 4.2) | others decode or split |
 //! | an expectation other than 100-continue (RFC 9110 10.1.1) | the client relies on it |
 //!
-//! Refused as the RFCs demand: whitespace before a colon, at the start of a line or around the parts of the request
+//! Refused, as the RFCs demand: whitespace before a colon, at the start of a line or around the parts of the request
 //! line; names that are not tokens; control bytes; no Host or several in HTTP/1.1; targets of the wrong form for their
 //! method; Transfer-Encoding in HTTP/1.0; any transfer coding but one final `chunked`; Content-Length that is not plain
 //! digits; chunk sizes that are not plain hexadecimal digits; chunk data without its CRLF.

@@ -1,27 +1,29 @@
 //! Limits for one request.
 
-/// The longest accepted method. The longest registered one has 17 bytes.
+/// Maximum length of a method in bytes. The longest registered method has 17.
 pub const METHOD_BYTES_MAX: usize = 32;
 
 /// Upper bounds for one request, checked while its bytes arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the head: a leading empty line, the request line, the field lines and the empty line. Beyond it: 431.
+    /// Maximum size of the head in bytes: a leading empty line, the request line, the field lines and the empty line.
+    /// A larger head gets a 431.
     pub head_bytes_max: usize,
-    /// Bytes of the request target. Beyond it: 414.
+    /// Maximum length of the request target in bytes. A longer target gets a 414.
     pub target_bytes_max: usize,
-    /// Field lines of the head. Beyond it: 431. Values above [`Limits::FIELDS_CEILING`] act as that.
+    /// Maximum number of field lines in the head. More lines get a 431. Values above [`Limits::FIELDS_CEILING`] have
+    /// the same effect as it.
     pub fields_max: usize,
-    /// Bytes of chunk extensions in one whole body. Counted over all chunks, because with a limit for each chunk a
-    /// client could send any number of ignored bytes.
+    /// Maximum size of all chunk extensions in a body, in bytes. They are counted over all chunks, because with a
+    /// limit per chunk a client could send any number of ignored bytes.
     pub chunk_extension_bytes_max: usize,
-    /// Bytes of the trailer section of one body, including its closing empty line.
+    /// Maximum size of the trailer section of a body in bytes, including its closing empty line.
     pub trailer_bytes_max: usize,
 }
 
 impl Limits {
-    /// Most field lines of a head or a trailer section, whatever `fields_max` says: field lines are first parsed into
-    /// an array of this length on the stack.
+    /// Maximum number of field lines of a head or a trailer section, whatever the value of `fields_max`: field lines
+    /// are first parsed into an array of this length on the stack.
     pub const FIELDS_CEILING: usize = 256;
 }
 

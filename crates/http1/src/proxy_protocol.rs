@@ -1,7 +1,7 @@
 //! The PROXY protocol, versions 1 and 2: the addresses that a load balancer sends before the first request.
 //!
-//! Only for listeners that are configured for it: every connection to them must start with a header, and a connection
-//! without one is refused, because otherwise a client could send one itself.
+//! The protocol applies only to listeners that are configured for it. Every connection to them must start with a
+//! header: if connections without one were accepted, a client could write the header itself.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -53,10 +53,10 @@ pub enum ProxyProtocolError {
     /// Version 1: no CRLF within 107 bytes. Version 2: more than [`V2_BYTES_MAX`].
     #[error("the PROXY header is too long")]
     HeaderTooLong,
-    /// Version 1: not six parts with single spaces and a CRLF, or an unknown family.
+    /// Version 1: the line isn't six parts separated by single spaces, with a CRLF, or the family is unknown.
     #[error("the PROXY line is malformed")]
     MalformedLine,
-    /// Version 1: an address or port that is not one of the family.
+    /// Version 1: an address or port that is invalid for the family.
     #[error("an address in the PROXY line is malformed")]
     InvalidAddress,
     /// Version 2: a version other than 2.
@@ -76,10 +76,11 @@ pub enum ProxyProtocolError {
     MalformedExtension,
 }
 
-/// Longest version 2 header in bytes. The specification requires 536; extensions with certificates need more.
+/// Maximum length of a version 2 header in bytes. The specification requires 536; extensions with certificates need
+/// more.
 pub const V2_BYTES_MAX: usize = 4096;
 
-/// The longest line of version 1 by the specification, including its CRLF.
+/// Maximum length of a version 1 line according to the specification, including its CRLF.
 const V1_BYTES_MAX: usize = 107;
 const V1_SIGNATURE: &[u8] = b"PROXY ";
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -165,7 +166,7 @@ fn parse_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyProtocolError> {
         return Ok(None);
     };
     let (peer, transport) = match command {
-        // By the specification, the rest of a LOCAL header has no meaning.
+        // According to the specification, the rest of a LOCAL header has no meaning.
         Command::Local => (ProxiedPeer::Local, ClientTransport::Unsaid),
         Command::Proxy => family.parse_payload(payload)?,
     };
@@ -225,7 +226,7 @@ impl Family {
         let (addresses, extensions) =
             payload.split_at_checked(self.address_bytes()).ok_or(ProxyProtocolError::TruncatedAddresses)?;
         let peer = match self {
-            // By the specification, the bytes after an unspecified family have no meaning.
+            // According to the specification, the bytes after an unspecified family have no meaning.
             Self::Unspecified => return Ok((ProxiedPeer::Unknown, ClientTransport::Unsaid)),
             Self::TcpV4 => parse_addresses::<4>(addresses),
             Self::TcpV6 => parse_addresses::<16>(addresses),
@@ -252,7 +253,7 @@ where
     })
 }
 
-/// Parses extensions: one byte of type, two of length, then the value. All but the one about TLS are skipped.
+/// Parses extensions: one byte of type, two of length, then the value. All except the one about TLS are skipped.
 fn parse_extensions(mut bytes: &[u8]) -> Result<ClientTransport, ProxyProtocolError> {
     let mut transport = ClientTransport::Unsaid;
     while !bytes.is_empty() {

@@ -64,7 +64,7 @@ pub(crate) struct Target<'b> {
 }
 
 impl<'b> Target<'b> {
-    /// Parses a target, which has visible ASCII only.
+    /// Parses a target that consists of visible ASCII.
     pub(crate) fn parse(method: &str, target: &'b str) -> Result<Self, RequestError> {
         if method == "CONNECT" {
             return Self::parse_authority_form(target);
@@ -119,9 +119,9 @@ impl<'b> Target<'b> {
     }
 }
 
-/// Returns whether a target has delimiters that no URI has and that browsers always encode. Servers would cut off a
-/// fragment or keep it; the others can't be forwarded. Clients do send other characters unencoded that a URI has to
-/// encode (`{`, `|`, `^`, and `"` in a path), and servers accept them.
+/// Returns whether a target has delimiters that are invalid in a URI and that browsers always encode. Some servers cut
+/// off a fragment and others keep it; the other delimiters can't be forwarded. Clients do send some characters
+/// unencoded that a URI has to encode (`{`, `|`, `^`, and `"` in a path), and servers accept them.
 //= RFC 9112 section 3.2: 400 for an invalid request target, which is not corrected
 fn has_stray_delimiter(target: &str) -> bool {
     let target = target.as_bytes();

@@ -11,7 +11,7 @@ use crate::{Limits, ResponseError, Version};
 pub struct ResponseHead<'b, 's> {
     /// The status code, 100 to 999.
     pub status: u16,
-    /// The reason phrase. Empty if it has bytes beyond ASCII, or is empty.
+    /// The reason phrase; empty if it has bytes beyond ASCII.
     pub reason: &'b str,
     /// The version of the response.
     pub version: Version,
@@ -19,10 +19,10 @@ pub struct ResponseHead<'b, 's> {
     pub framing: ResponseFraming,
     /// The transfer coding.
     pub transfer_coding: TransferCoding,
-    /// The server's wish for the connection after the response, whose framing may still forbid it.
+    /// The use of the connection that the server requests after the response; the framing may still forbid reuse.
     pub persistence: Persistence,
-    /// Whether Connection has options that may be field names: all but `keep-alive` and `upgrade`, whose fields belong
-    /// to the connection anyway.
+    /// Whether Connection has options that may be field names: all except `keep-alive` and `upgrade`, whose fields
+    /// belong to the connection anyway.
     pub nominates_fields: bool,
     /// The length of the head; the body starts here.
     pub bytes: usize,
@@ -37,7 +37,7 @@ enum Folds {
     Possible,
 }
 
-/// The way in which the end of a response's body is found.
+/// The framing of a response's body, which determines its end.
 //= RFC 9112 section 6.3: message body length of a response
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResponseFraming {
@@ -60,7 +60,7 @@ pub enum TransferCoding {
     Chunked,
     /// Chunked alone, with a Content-Length: a sign of response smuggling. The connection must not be used again.
     ChunkedWithLength,
-    /// Another coding, alone or under chunked: the content can't be decoded, nor the connection be used again.
+    /// Another coding, alone or under chunked: the content can't be decoded, and the connection must not be used again.
     Unknown,
 }
 
@@ -102,12 +102,12 @@ impl<'b, 's> ResponseHead<'b, 's> {
 }
 
 /// Parses the head of one response from a growing buffer. Scans the bytes again only when their number has doubled, or
-/// when the head seems complete. One reader per head; the buffer may grow between the calls but its start must not
+/// when the head seems complete. Use one reader per head; the buffer may grow between calls, but its start must not
 /// change.
 ///
-/// More lenient than for requests, because some servers send it and no server behind this client could be misled: lines
-/// that end in LF alone, whitespace before a colon (RFC 9112 5.1), obsolete line folding (5.2), equal Content-Length
-/// values (6.3).
+/// More lenient than for requests, because no server behind this client could be misled. Accepts some faults that
+/// servers make: lines that end in LF alone, whitespace before a colon (RFC 9112 5.1), obsolete line folding (5.2),
+/// equal Content-Length values (6.3).
 #[derive(Debug, Clone, Default)]
 pub struct ResponseReader {
     /// Number of bytes at the last attempt.
@@ -116,7 +116,7 @@ pub struct ResponseReader {
     searched: usize,
 }
 
-/// Whether more bytes can come.
+/// Whether more bytes can arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The buffer may grow.
@@ -304,7 +304,7 @@ impl Control {
     }
 }
 
-/// Longer than any field name, and the length of each fits into 16 bits.
+/// The length of a field name fits into 16 bits, so this is longer than any name.
 const NAME_BYTES_EXCESSIVE: usize = 1 << 16;
 
 impl Length {

@@ -7,10 +7,10 @@ use crate::fields::is_token_byte;
 use crate::head;
 use crate::{FieldLine, Head, Limits, METHOD_BYTES_MAX, RequestError};
 
-/// Keeps the progress of scanning one head, so that each byte is scanned once, however slowly it arrives.
+/// Keeps the progress of scanning one head, so that each byte is scanned once, however slowly the bytes arrive.
 ///
 /// One scanner per head: call [`scan`](Self::scan) after every read until it returns a length, then
-/// [`parse`](Self::parse), then start with a new scanner after the head. The buffer may grow between the calls but its
+/// [`parse`](Self::parse), then start with a new scanner after the head. The buffer may grow between calls, but its
 /// start must not change.
 ///
 /// The result doesn't depend on how the bytes are split over the calls.
@@ -34,8 +34,8 @@ enum Stage {
     },
 }
 
-/// Parses the head at the start of `buf`, or returns `None` until its end has arrived. On a connection, where the
-/// buffer grows, use [`HeadScanner`]: this function starts from the first byte each time.
+/// Parses the head at the start of `buf`, or returns `None` until its end has arrived. If the buffer grows, as on a
+/// connection, use [`HeadScanner`], because this function starts from the first byte each time.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ impl HeadScanner {
         if let Stage::Complete { bytes } = self.stage {
             return Ok(Some(bytes));
         }
-        // Bytes beyond the limit are ignored, or the result would depend on the number of bytes in one read.
+        // Bytes beyond the limit are ignored; otherwise the result would depend on the number of bytes in one read.
         let visible = &buf[..buf.len().min(limits.head_bytes_max)];
         let from = self.scanned.min(visible.len());
         for offset in memchr::memchr_iter(b'\n', &visible[from..]) {

@@ -4,8 +4,8 @@ use crate::fields::FieldLine;
 use crate::{BodyError, Limits};
 
 /// Returns whether a field of this name must not be in a trailer section: it belongs to framing, routing, connection,
-/// request conditions, authentication, response control or the meaning of the content, which were decided when the head
-/// was parsed. Digests of the content are allowed: trailers exist for them.
+/// request conditions, authentication, response control or the meaning of the content, which are already decided when
+/// the head is parsed. Digests of the content are allowed: trailers exist for them.
 //= RFC 9110 section 6.5.1: limitations on use of trailers
 pub fn is_forbidden_trailer(name: &str) -> bool {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);

@@ -2,7 +2,7 @@
 
 use http1::Authority;
 
-/// Text, and the expected host, port and whether it is an address.
+/// A text, and the expected host, port, and whether the host is an address.
 type Row<'a> = (&'a str, Option<(&'a str, Option<u16>, bool)>);
 
 //= RFC 9110 section 7.2: Host = uri-host [ ":" port ]

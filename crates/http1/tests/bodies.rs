@@ -4,7 +4,7 @@ mod drive;
 
 use http1::{BodyDecoder, Decoded, Framing, Limits};
 
-/// Rule, bytes after the head, and the expected data, trailers and rest, or the refusal.
+/// Rule, bytes after the head, and the expected data, trailers and rest, or else the refusal.
 type Row<'a> = (&'a str, &'a [u8], &'a str);
 
 fn limits() -> Limits {
@@ -41,7 +41,7 @@ fn check(framing: Framing, rows: &[Row<'_>]) {
     }
 }
 
-/// Decodes the same body in every two pieces and byte by byte.
+/// Decodes the same body in two pieces with every split, and byte by byte.
 fn check_splits(framing: Framing, bytes: &[u8]) {
     let head: &[u8] = match framing {
         Framing::Chunked => b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",

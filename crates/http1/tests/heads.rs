@@ -25,7 +25,7 @@ fn brief(head: &Head<'_, '_>) -> String {
     )
 }
 
-/// Checks each row, with the bytes at once and one by one.
+/// Checks each row, with all bytes in one piece and one by one.
 fn check(rows: &[Row<'_>], whole: impl Fn(&[u8]) -> Vec<u8>) {
     let limits = Limits::default();
     for &(rule, bytes, expected) in rows {
@@ -459,7 +459,7 @@ fn expectations() {
     ]);
 }
 
-/// The options in `Connection`, and whether they name fields to remove, or the refusal.
+/// The options in `Connection`, and whether they name fields to remove, or else the refusal.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 #[test]
 fn nominations() {
@@ -496,7 +496,7 @@ fn nominations() {
     }
 }
 
-/// Every limit applies before the end of the head has arrived, and not one byte or line too early.
+/// Every limit applies before the end of the head arrives, but not one byte or line too early.
 //= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
 //= RFC 6585 section 5: 431 for large fields
 #[test]

@@ -19,7 +19,8 @@ fn header(peer: ProxiedPeer, bytes: usize) -> Outcome {
     Ok(Some(ProxyHeader { peer, transport: ClientTransport::Unsaid, bytes }))
 }
 
-/// Checks that a header has the same result byte by byte, followed by other bytes, and at once.
+/// Checks that a header has the same result in one piece, byte by byte, and followed by other
+/// bytes.
 fn check(bytes: &[u8], expected: Outcome) {
     assert_eq!(parse_proxy_header(bytes), expected, "{}", bytes.escape_ascii());
     let first =

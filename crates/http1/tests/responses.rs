@@ -19,7 +19,7 @@ const LIMITS: Limits = Limits {
     trailer_bytes_max: 48,
 };
 
-/// Bytes of a connection that closes after them, and the expected description.
+/// The bytes of a connection until it closes, and the expected description.
 type Row<'a> = (&'a str, &'a str);
 
 fn check(asked: Asked, rows: &[Row<'_>]) {
@@ -43,7 +43,7 @@ fn outcome(bytes: &[u8], asked: Asked) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
-/// Checks every cut in two, byte by byte, and the given cuts.
+/// Checks every split into two pieces, into single bytes, and at the given cuts.
 fn assert_same_under_splits(bytes: &[u8], asked: Asked, cuts: &[Index]) -> Result<(), TestCaseError> {
     let expected = events(bytes, &[], asked, &LIMITS);
     for cut in 0..bytes.len() {
@@ -89,7 +89,7 @@ fn status_lines() {
 
 const HEAD_999: &str = "999 \"\" Http11 Length(0) None KeepAlive bytes=36 [Content-Length=0]; end";
 
-/// Checks a 204 with these lines, and the parsed lines.
+/// Checks the parsed lines of a 204 with these lines.
 fn check_lines(rows: &[Row<'_>]) {
     for &(lines, expected) in rows {
         let bytes = format!("HTTP/1.1 204 N\r\n{lines}\r\n");
@@ -123,7 +123,7 @@ fn field_lines() {
     ]);
 }
 
-/// Checks a response with these lines and this body: framing, coding, persistence and the decoded body.
+/// Checks framing, coding, persistence and decoded body of a response with these lines and this body.
 fn check_framing(status: &str, asked: Asked, rows: &[(&str, &str, &str)]) {
     for &(lines, body, expected) in rows {
         let bytes = format!("HTTP/1.1 {status} X\r\n{lines}\r\n{body}");

@@ -1,4 +1,4 @@
-//! The same bytes give the same events for every split, in random connections, valid and damaged.
+//! The same bytes give the same events for every split, in random valid and damaged connections.
 
 mod damage;
 mod drive;
@@ -82,7 +82,7 @@ fn bodies() -> impl Strategy<Value = Body> {
 /// Generates a valid request and the data of its body.
 fn requests() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let line = prop_oneof!["[A-Z]{1,7} /[a-z/?=&%]{0,20} HTTP/1[.]1", Just("OPTIONS * HTTP/1.1".to_owned())]
-        .prop_filter("CONNECT has a target of its own", |line| !line.starts_with("CONNECT "));
+        .prop_filter("CONNECT has its own form of target", |line| !line.starts_with("CONNECT "));
     let field =
         prop_oneof![Just("Accept: */*"), Just("Connection: keep-alive"), Just("X:\t\u{e9} "), Just("Y:")];
     let start = prop_oneof![Just(""), Just("\r\n")];
@@ -97,7 +97,7 @@ fn connections() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
     vec(requests(), 1..3)
 }
 
-/// Checks every cut in two, byte by byte, and the given cuts.
+/// Checks every split into two pieces, into single bytes, and at the given cuts.
 fn assert_same_under_splits(bytes: &[u8], cuts: &[Index]) -> Result<(), TestCaseError> {
     let expected = events(bytes, &[], &LIMITS);
     for cut in 0..bytes.len() {

@@ -22,7 +22,7 @@ pub(crate) struct Door {
     pub(crate) listener: Listener,
     pub(crate) security: Security,
     pub(crate) owner: Owner,
-    /// Whether to poll the listener: clients may be waiting without an event.
+    /// Whether to poll the listener, because clients may be waiting without an event.
     pub(crate) is_asked: bool,
 }
 
@@ -89,7 +89,7 @@ pub(crate) enum Refusal {
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) refusal: Refusal,
-    /// Its socket, if the reason was sent to it.
+    /// The client's socket, if the reason was sent to it.
     pub(crate) told: Option<TcpStream>,
 }
 
@@ -131,7 +131,7 @@ fn check(client: SocketAddr, shared: &Shared, limits: &Limits) -> Result<(), Ref
     if !shared.access.read().admits(client) {
         return Err(Refusal::Protected);
     }
-    // Unauthenticated clients make way: otherwise they could keep everybody out.
+    // Unauthenticated clients are closed to make room: otherwise they could keep all others out.
     let staying = shared.clients.count().saturating_sub(shared.strangers.ending());
     if staying >= limits.clients_max && !shared.end_one_stranger() {
         return Err(Refusal::ClientsOverLimit);

@@ -36,7 +36,7 @@ enum Values {
 #[derive(Debug, Default)]
 pub(crate) struct Choices(Mutex<BTreeMap<&'static str, String>>);
 
-/// The most bytes of a text value, which would otherwise be unbounded.
+/// Maximum bytes of a text value, which would otherwise be unbounded.
 pub(crate) const TEXT_BYTES_MAX: usize = 1024;
 
 impl Choices {
@@ -44,7 +44,7 @@ impl Choices {
         self.0.lock().get(setting.name).map_or_else(|| setting.default.to_owned(), Clone::clone)
     }
 
-    /// The value of the setting of this name; the name must exist.
+    /// The value of the setting with this name, which must exist.
     pub(crate) fn of(&self, name: &str) -> String {
         ACCEPTED
             .iter()

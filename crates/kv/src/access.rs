@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use subtle::ConstantTimeEq;
 
-/// Passwords of the user `default`. Any of them grants access; without passwords, everybody has access.
+/// Passwords of the user `default`. Any of them grants access; without passwords, all clients have access.
 /// `Debug` output doesn't contain them.
 #[derive(Clone, Default)]
 pub struct Passwords(Vec<Box<[u8]>>);
@@ -49,13 +49,13 @@ impl Passwords {
         )
     }
 
-    /// Whether there are no passwords, so that everybody has access.
+    /// Returns whether there are no passwords, so that all clients have access.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `password` is one of them. The time taken reveals at most their number and lengths.
+    /// Returns whether `password` is one of them. The time taken reveals at most their number and lengths.
     pub(crate) fn open_with(&self, password: &[u8]) -> bool {
         self.0.iter().fold(false, |is_open, other| is_open | bool::from(other.ct_eq(password)))
     }
@@ -68,12 +68,12 @@ impl fmt::Debug for Passwords {
 }
 
 impl Access {
-    /// Whether a client from this address may connect.
+    /// Returns whether a client from this address may connect.
     pub(crate) fn admits(&self, client: SocketAddr) -> bool {
         is_here(client) || !self.passwords.is_empty() || self.protected_mode == ProtectedMode::Off
     }
 
-    /// Whether a client from this address may use DEBUG.
+    /// Returns whether a client from this address may use DEBUG.
     pub(crate) fn permits_debug(&self, client: SocketAddr) -> bool {
         match self.debug_commands {
             DebugCommands::No => false,

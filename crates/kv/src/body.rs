@@ -6,7 +6,7 @@ use resp::Begun;
 
 /// Arguments shorter than this fraction of a read are copied: they are in the CPU caches by then.
 const LONG_PART: usize = 4;
-/// If less than this is missing, it is read together with the bytes that follow it, and copied.
+/// If fewer bytes than this are missing, they are read together with the bytes that follow, and copied.
 const MISSING_BYTES_MIN: usize = 16 << 10;
 /// The buffer grows by this many reads at a time, or by its own size. Announcing a length alone takes no
 /// memory.
@@ -21,7 +21,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Whether an argument is long enough for its own buffer.
+    /// Returns whether an argument is long enough for its own buffer.
     pub(crate) fn is_wanted(begun: &Begun, read_bytes_max: usize) -> bool {
         begun.length >= read_bytes_max / LONG_PART
     }

@@ -1,7 +1,7 @@
 //! Buffer memory charged to one client.
 //!
 //! Clients are closed when the buffers of all clients exceed their limit. Memory of a closing client is
-//! subtracted at once, so that it causes no further closes.
+//! subtracted immediately, so that it causes no further closes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct Charge {
     held: Mutex<Held>,
 }
 
-/// Under one lock, because a client's memory may change while another worker closes it.
+/// State under one lock, because a client's memory may change while another worker closes the client.
 #[derive(Debug, Default)]
 struct Held {
     bytes: usize,

@@ -93,9 +93,9 @@ pub(crate) struct Facts {
 #[derive(Debug, Default)]
 struct Mailbox {
     messages: Output,
-    /// The connection has ended, and messages are dropped.
+    /// Whether the connection has ended, so that messages are dropped.
     is_closed: bool,
-    /// Since when the messages exceed the soft limit.
+    /// Time since which the messages exceed the soft limit.
     over_since: Option<Instant>,
 }
 
@@ -113,7 +113,7 @@ impl Names {
     }
 }
 
-/// The worker of a connection, and its number there.
+/// The worker of a connection, and the connection's number there.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) worker: Arc<Calls>,
@@ -249,7 +249,7 @@ impl Client {
     }
 
     /// Posts a message that is not a reply, such as a push message. It is sent after the replies to all
-    /// earlier requests. Its memory is counted before anybody can release it; memory shared with other
+    /// earlier requests. Its memory is counted before another thread can release it; memory shared with other
     /// clients is not counted. Above the limit, nothing is posted.
     pub(crate) fn post(&self, message: &Output, limits: &Limits) -> Backlog {
         let mut mailbox = self.mailbox.lock();
@@ -273,7 +273,7 @@ impl Client {
         backlog
     }
 
-    /// State of the output buffer if it grew by `more_bytes`.
+    /// The state that the output buffer would have with `more_bytes` more.
     pub(crate) fn backlog(&self, more_bytes: usize, limits: &Limits) -> Backlog {
         let mut mailbox = self.mailbox.lock();
         let waiting_bytes =
@@ -309,7 +309,7 @@ impl Client {
     }
 
     /// Records the size of the client's buffers. An increase is published before `account` counts it, and a
-    /// decrease after it is no longer counted, so that the client behind any counted byte can be found.
+    /// decrease after it is no longer counted, so that the owner of every counted byte can be found.
     pub(crate) fn account_buffers(
         &self,
         unread_bytes: usize,
@@ -339,7 +339,7 @@ impl Client {
         facts.for_each(|(fact, count)| fact.store(count, Relaxed));
     }
 
-    /// Whether the client receives messages that aren't replies.
+    /// Returns whether the client receives messages that aren't replies.
     pub(crate) fn listens(&self) -> bool {
         self.is_subscribed() || self.facts.is_monitor.load(Relaxed)
     }
@@ -358,7 +358,7 @@ impl Client {
         self.facts.unsent_bytes.load(Relaxed) + self.mailbox.lock().messages.sent_bytes()
     }
 
-    /// Whether the client has been idle for `idle_ms` and is not listening to messages.
+    /// Returns whether the client has been idle for `idle_ms` and is not listening to messages.
     pub(crate) fn is_idle(&self, idle_ms: u64, now_ms: u64) -> bool {
         !self.listens() && now_ms.saturating_sub(self.facts.seen_ms.load(Relaxed)) >= idle_ms
     }
@@ -388,7 +388,7 @@ impl Client {
         is_first
     }
 
-    /// Calls the client's worker.
+    /// Asks the client's worker to give the client a turn.
     pub(crate) fn call(&self) {
         self.place.worker.call(self.place.number);
     }
@@ -421,7 +421,7 @@ impl Receiver for Client {
     }
 }
 
-/// Connections of a worker that other threads have called.
+/// Connections of a worker for which other threads have requested a turn.
 #[derive(Debug)]
 pub(crate) struct Calls {
     waker: Waker,
@@ -451,7 +451,7 @@ impl Calls {
         }
     }
 
-    /// Announces that the worker is about to sleep. Returns false if there are calls.
+    /// Announces that the worker is about to sleep. Returns false if calls are pending.
     pub(crate) fn may_sleep(&self) -> bool {
         self.is_asleep.store(true, SeqCst);
         self.numbers.lock().is_empty()

@@ -12,7 +12,7 @@ use crate::server::Security;
 /// A server of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNode {
-    /// Unique in the cluster, and equal in the settings of all its servers.
+    /// The server's name, which is unique in the cluster and equal in the settings of all servers.
     pub name: String,
     /// IP address or host name by which clients reach it.
     pub host: String,
@@ -28,7 +28,7 @@ pub enum CrossSlot {
     /// As in Redis.
     #[default]
     Refused,
-    /// Allowed if one server owns all of them.
+    /// Allowed if one server owns all of the slots.
     Allowed,
 }
 
@@ -58,7 +58,7 @@ pub enum ClusterError {
     SameSlot { slot: u16, first: String, node: usize },
     #[error("there is no slot {0}: the last is 16383")]
     NoSuchSlot(u16),
-    #[error("at most {NODES_MAX} nodes make a cluster")]
+    #[error("a cluster can have at most {NODES_MAX} nodes")]
     TooManyNodes,
 }
 
@@ -76,7 +76,7 @@ impl ClusterNode {
     }
 }
 
-/// Redis advises against larger clusters.
+/// Maximum number of nodes. Redis advises against larger clusters.
 const NODES_MAX: usize = 1000;
 
 /// Location of a command's keys.
@@ -92,7 +92,7 @@ pub(crate) enum Place<'a> {
 }
 
 impl Cluster {
-    /// Creates a cluster of `nodes`, seen by the node named `me`.
+    /// Creates a cluster of `nodes`, as seen by the node named `me`.
     ///
     /// # Errors
     /// If a name, an address or a slot occurs twice, or a name or slot doesn't exist.
@@ -110,7 +110,7 @@ impl Cluster {
                 first.host == node.host && node.ports().any(|port| first.ports().any(|other| other == port))
             };
             if let Some(first) = nodes[..number].iter().find(is_same) {
-                // Clients would be redirected to the same address for ever.
+                // Clients would be redirected to the same address forever.
                 return Err(ClusterError::SameAddress { first: first.name.clone(), node: number });
             }
             for slot in node.slots.iter().cloned().flatten() {
@@ -136,7 +136,7 @@ impl Cluster {
         self.cross_slot
     }
 
-    /// Whether this server owns the slot of a key.
+    /// Returns whether this server owns the slot of a key.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.owners[usize::from(hash_slot(key))].map(usize::from) == Some(self.me)
     }

@@ -28,28 +28,28 @@ pub(crate) struct Connection {
     unsent: Unsent,
     /// Memory of a request that may be refused for its size, for which no keys are evicted.
     roomless_bytes: usize,
-    /// The client has closed its sending direction. No further events follow, so reading has to continue
-    /// until the end.
+    /// Whether the client has closed its sending direction. No further events follow, so reading has to
+    /// continue until the end.
     is_ending: bool,
-    /// The client has closed both directions, so nobody reads replies.
+    /// Whether the client has closed both directions, so that it reads no replies.
     is_gone: bool,
     standing: Standing,
-    /// Whether it is queued to send more of a long reply.
+    /// Whether the connection is queued to send more of a long reply.
     pub(crate) is_sending: bool,
-    /// Whether it is queued as unauthenticated.
+    /// Whether the connection is queued as unauthenticated.
     pub(crate) is_in_line: bool,
-    /// Whether something was sent to it, which it may not have read.
+    /// Whether data was sent to the client, which it may not have read.
     was_told: bool,
-    /// Writing stopped early: the socket may accept more.
+    /// Whether writing stopped early, so that the socket may accept more.
     is_cut_short: bool,
-    /// Size of its buffers as last recorded.
+    /// Size of the connection's buffers as last recorded.
     accounted_bytes: usize,
 }
 
 /// Whether the client is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Not yet admitted, since this time.
+    /// Not admitted yet, and waiting since this time.
     Stranger {
         since_ms: u64,
     },
@@ -71,7 +71,7 @@ pub(crate) enum Then {
     Later,
     /// Close the connection after the client has read everything that was sent.
     Leave,
-    /// Close at once: the client is gone.
+    /// Close immediately: the client is gone.
     Close,
 }
 
@@ -88,7 +88,7 @@ impl Buffers {
     }
 }
 
-/// The most bytes read at once: a request with a value of 64 KiB fits into one read. A larger batch continues
+/// Maximum number of bytes per read: a request with a value of 64 KiB fits into one. A larger batch continues
 /// after the other connections' turns.
 pub(crate) const INPUT_BYTES: usize = 128 << 10;
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
@@ -129,17 +129,18 @@ impl Connection {
         self.is_gone = true;
     }
 
-    /// Whether its turn can be deferred: it is not admitted and not being closed.
+    /// Returns whether the connection's turn can be deferred, because it is neither admitted nor being
+    /// closed.
     pub(crate) fn can_wait(&self) -> bool {
         self.standing != Standing::Guest && !self.client().is_killed()
     }
 
-    /// Whether a reply waits for memory. A client pause doesn't delay it.
+    /// Returns whether a reply waits for memory. A client pause doesn't delay it.
     pub(crate) fn awaits_room(&self) -> bool {
         self.conversation.session.waits.is_some()
     }
 
-    /// Whether no input and no output is pending.
+    /// Returns whether no input and no output is pending.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_flushed() && !self.conversation.has_rest()
     }
@@ -176,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Updates whether the client is admitted: it has authenticated, or sent RESET since.
+    /// Updates whether the client is admitted: it may have authenticated, or sent RESET.
     pub(crate) fn see_standing(&mut self, context: &Context<'_>) {
         let is_unknown = self.conversation.is_of_stranger() && context.shared.needs_password();
         let is_stranger = is_unknown || self.transport.is_handshaking();
@@ -203,8 +204,8 @@ impl Connection {
             tracing::warn!(client = %self.client().ends.client, "client closed: request exceeds client-query-buffer-limit");
             return Some(Ending::Request);
         }
-        // Most clients read at once, so the check is cheap for them. Output that was deferred by the server
-        // isn't counted against the client.
+        // Most clients read immediately, so the check is cheap for them. Output that was deferred by the
+        // server isn't counted against the client.
         if self.unsent.is_empty() || self.is_cut_short {
             None
         } else {
@@ -257,14 +258,15 @@ impl Connection {
         }
         if !self.is_quiet() {
             let then = self.say(&[], context, &mut buffers.output);
-            // Input that arrived in the meantime had its event while there was no room to read it.
+            // If input arrived in the meantime, its event came while there was no room to read it.
             return if then == Then::Wait && self.is_quiet() { Then::Again } else { then };
         }
         self.read(context, buffers)
     }
 
-    /// Whether the work is for nobody. A client that has closed its sending direction may still wait for its
-    /// reply or be gone. The kernel knows only after it has sent something.
+    /// Returns whether the client is gone, so that work for it is in vain. A client that has closed its
+    /// sending direction may be gone, or may still wait for its reply. The kernel knows only after it has
+    /// sent something.
     fn is_vain(&mut self, context: &Context<'_>, output: &mut Output) -> bool {
         if !self.is_gone && self.is_ending && self.conversation.session.may_begin_reply() {
             output.clear();
@@ -302,7 +304,7 @@ impl Connection {
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Then::Wait,
             Err(error) if error.kind() == ErrorKind::Interrupted => Then::Again,
-            // The input was not TLS, or violated TLS. An alert has been sent.
+            // The input was not TLS, or violated the protocol. An alert has been sent.
             Err(error) if error.kind() == ErrorKind::InvalidData => Then::Leave,
             Err(_) => Then::Close,
         }
@@ -319,7 +321,7 @@ impl Connection {
                 self.conversation.hear(input, &Context { output_bytes_max, ..*context }, output)
             }
         };
-        // A client that reads the reply to AUTH may reconnect at once, and must not be evicted as
+        // A client that reads the reply to AUTH may reconnect immediately, and must not be evicted as
         // unauthenticated.
         self.see_standing(context);
         context.statistics.output_bytes.add(output.sent_bytes() as u64);
@@ -328,7 +330,7 @@ impl Connection {
         }
         match pause {
             _ if !self.is_flushed() => {
-                // Others must not wait behind a client that doesn't read.
+                // Other clients must not wait for one that doesn't read.
                 self.conversation.session.leave_line(context.shared);
                 Then::Wait
             }
@@ -408,7 +410,8 @@ impl Connection {
         context.shared.account_roomless(before_bytes, bytes);
     }
 
-    /// Whether to evict keys for the incomplete request. Not if it may be refused for its size.
+    /// Returns whether to evict keys for the incomplete request. No keys are evicted for a request that may
+    /// be refused for its size.
     fn is_worth_room(&self, unread_bytes: usize, context: &Context<'_>) -> bool {
         unread_bytes as u64 <= context.shared.engine.bytes_max() / MADE_UP_SHARE
             || !self.client().is_killed() && self.conversation.is_worth_room(context.shared)
@@ -427,7 +430,7 @@ impl Connection {
     }
 }
 
-/// How much of an output was written.
+/// The part of an output that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     /// Everything, or as much as the socket accepts.
@@ -436,8 +439,8 @@ pub(crate) enum Written {
     Some,
 }
 
-/// Writes until the socket accepts no more. Limited, so that clients that read as fast as the server sends
-/// can't monopolise the worker, alone or together.
+/// Writes until the socket accepts no more. The number of writes is limited, so that clients that read as
+/// fast as the server sends can't monopolise the worker, alone or together.
 pub(crate) fn write(
     transport: &mut Transport,
     output: &mut Output,

@@ -34,7 +34,7 @@ pub(crate) struct Conversation {
     pause: Pause,
     /// Whether the limits for unauthenticated clients apply.
     is_limited: bool,
-    /// Unread bytes that are charged to the engine. Bytes of unauthenticated clients are not.
+    /// Unread bytes that are charged to the engine. Bytes of unauthenticated clients are not charged.
     pub(crate) lent_bytes: usize,
 }
 
@@ -63,9 +63,9 @@ pub(crate) struct Context<'a> {
     pub(crate) isolation: Isolation,
     /// Output size at which execution stops until replies are sent.
     pub(crate) output_bytes_max: usize,
-    /// The most bytes read at once.
+    /// Maximum number of bytes per read.
     pub(crate) input_bytes_max: usize,
-    /// The argument of the command that has its own buffer, which can become the stored value.
+    /// The command's argument in its own buffer, which can become the stored value.
     pub(crate) body: Option<&'a Arc<Vec<u8>>>,
     /// Deadline for starting long work; without it, there is no limit.
     pub(crate) pass: Option<&'a Pass>,
@@ -89,7 +89,7 @@ impl Conversation {
 
     /// Executes the complete requests in `unread` and `input`, and keeps the rest.
     pub(crate) fn hear(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> Pause {
-        // Another client may have sent SWAPDB, but none does during this turn.
+        // Another client may have sent SWAPDB since the last turn, but can't during this one.
         self.session.choose(self.session.chosen, &context.shared.databases);
         self.session.see(context.shared.interests.flags());
         // The password may have been removed in the meantime.
@@ -119,12 +119,12 @@ impl Conversation {
         self.body.as_mut()?.room(read_bytes_max)
     }
 
-    /// Whether requests may be waiting for execution.
+    /// Returns whether requests may be waiting for execution.
     pub(crate) fn has_rest(&self) -> bool {
         matches!(self.pause, Pause::Full | Pause::Alone | Pause::Waiting)
     }
 
-    /// Whether the client still has to authenticate.
+    /// Returns whether the client still has to authenticate.
     #[inline]
     pub(crate) fn is_of_stranger(&self) -> bool {
         self.session.gates.is_closed(Gates::PASSWORD)
@@ -281,8 +281,8 @@ impl Conversation {
         Ok(0)
     }
 
-    /// Whether a request of this announced size could fit into memory. A single value becomes the stored
-    /// value; several are copied.
+    /// Returns whether a request of this announced size could fit into memory. A single value becomes the
+    /// stored value; several are copied.
     fn may_take(&self, bytes: usize, shared: &Shared) -> bool {
         bytes <= REQUEST_BYTES_LEAST
             || if self.has_one_value() {
@@ -292,15 +292,15 @@ impl Conversation {
             }
     }
 
-    /// Whether the first unread request has at most one long value, judged by the number of its arguments:
-    /// SET has no more.
+    /// Returns whether the first unread request has at most one long value, judged by the number of its
+    /// arguments: SET has no more.
     fn has_one_value(&self) -> bool {
         let (there, missing) = self.scanner.progress();
         there + missing <= ONE_VALUE_ARGUMENTS
     }
 
-    /// Whether the unread request is expected to fit into memory when it is complete. If so, keys are evicted
-    /// while it arrives.
+    /// Returns whether the unread request is expected to fit into memory when it is complete. If so, keys are
+    /// evicted while it arrives.
     pub(crate) fn is_worth_room(&self, shared: &Shared) -> bool {
         let (there, missing) = self.scanner.progress();
         let all = there + missing;
@@ -349,7 +349,7 @@ impl Conversation {
     fn wait(&mut self, request: &[u8], pause: Pause) -> Pause {
         if let Some(body) = &self.body {
             let scanned = self.scanner.scan(&request[..body.begun.at]);
-            debug_assert!(matches!(scanned, Ok(None)), "its argument is not there");
+            debug_assert!(matches!(scanned, Ok(None)), "its argument has not arrived");
             self.scanner.detach();
         }
         pause
@@ -414,7 +414,7 @@ impl Conversation {
         at
     }
 
-    /// Appends posted messages, which may include some by the command for its own client.
+    /// Appends posted messages, which may include some that the command posted to its own client.
     fn take_mail(&self, output: &mut Output) {
         if self.session.has_mail() {
             self.session.client.take_mail(output);
@@ -477,7 +477,8 @@ fn look_ahead<'a>(
     ahead.iter_mut().for_each(|plain| plain.prefetch_item(batch));
 }
 
-/// Whether the next message uses the 0x1F protocol. A message that begins with `*` uses the Redis protocol.
+/// Returns whether the next message uses the 0x1F protocol. A message that begins with `*` uses the Redis
+/// protocol.
 #[inline]
 fn is_text(input: &[u8], context: &Context<'_>) -> bool {
     context.shared.text == TextProtocol::UnitSeparator && input.first().is_some_and(|first| *first != b'*')
@@ -493,11 +494,11 @@ fn is_http(name: &[u8]) -> bool {
         || name.split_first_chunk::<4>().is_some_and(|(verb, rest)| is_post(verb) && rest.first() == Some(&b' '))
 }
 
-/// Requests up to this size are waited for regardless of the memory limit.
+/// The server waits for requests up to this size regardless of the memory limit.
 const REQUEST_BYTES_LEAST: usize = 64 << 10;
-/// The most arguments of SET: a key, a value and all options.
+/// Maximum number of arguments of SET: a key, a value and all options.
 const ONE_VALUE_ARGUMENTS: usize = 8;
-const NO_ROOM_FOR_REQUEST: &str = "OOM the request needs more memory than maxmemory has for one";
+const NO_ROOM_FOR_REQUEST: &str = "OOM the request is too large for maxmemory";
 /// The unread buffer grows by at least its length divided by this.
 const UNREAD_AHEAD: usize = 4;
 

@@ -37,13 +37,13 @@ impl Databases {
         is_possible
     }
 
-    /// The engine's database for a number of clients.
+    /// The engine's database for a client's database number.
     pub(crate) fn of_engine(&self, chosen: Database) -> Database {
         let number = self.0.load(Relaxed) >> (chosen.number() * BITS) & MASK;
         Database::new(number as usize).unwrap_or_default()
     }
 
-    /// The number of clients for a database of the engine.
+    /// The clients' number for a database of the engine.
     pub(crate) fn of_clients(&self, database: Database) -> Database {
         let is_it = |chosen: &Database| self.of_engine(*chosen) == database;
         (0..Database::COUNT).filter_map(Database::new).find(is_it).unwrap_or_default()

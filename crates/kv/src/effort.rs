@@ -1,5 +1,5 @@
-//! A budget for long-running work in commands. A transaction gets no more than one command, because nobody
-//! else has a turn meanwhile.
+//! A budget for long-running work in commands. A transaction gets no more than a single command, because no
+//! other client has a turn meanwhile.
 
 use std::cell::Cell;
 
@@ -11,9 +11,9 @@ use thiserror::Error;
 const VALUE_BYTES_MAX: usize = 128 << 20;
 /// Bytes of an uncompressed value that are processed in the time of one compressed byte.
 const PLAIN_BYTES: usize = 8;
-/// After this many bytes, other clients get a turn: some hundredths of a second.
+/// After this many bytes, which take a few hundredths of a second, other clients get a turn.
 const LONG_BYTES: usize = 4 << 20;
-/// Keys that the commands of a transaction may scan together: some tenths of a second.
+/// Keys that the commands of a transaction may scan together, which takes a few tenths of a second.
 const KEYS_MAX: usize = 1 << 20;
 
 /// A transaction exceeds its budget.
@@ -35,7 +35,7 @@ pub(crate) struct Effort {
     keys: Cell<usize>,
 }
 
-/// The unit of work that a budget covers. Only a command can pause for the turns of others.
+/// The unit of work that a budget covers. Only a single command can pause for other clients' turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Command,
@@ -73,7 +73,8 @@ impl Effort {
     }
 }
 
-/// Whether compressing or decompressing this many bytes takes long enough to give others a turn.
+/// Returns whether compressing or decompressing this many bytes takes long enough to give other clients a
+/// turn.
 pub(crate) fn is_long(bytes: usize) -> bool {
     bytes >= LONG_BYTES
 }

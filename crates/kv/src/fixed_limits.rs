@@ -34,7 +34,7 @@ pub fn fixed_limits() -> [(Amount, &'static str); 15] {
         ),
         (
             Count(leaving::LEAVING_MAX),
-            "Lingering connections, whose clients still read the last reply, or an eighth of `limits.clients_max` if that is less; beyond it, the oldest is closed.",
+            "Lingering connections, whose clients are still reading the last reply, or an eighth of `limits.clients_max` if that is less; beyond it, the oldest is closed.",
         ),
         (Time(Duration::from_millis(leaving::WITHIN_MS)), "Duration of a lingering connection."),
         (bytes(leaving::BYTES_MAX), "Input of a lingering connection."),

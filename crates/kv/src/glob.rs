@@ -18,7 +18,7 @@ pub(crate) struct TooLong;
 
 /// Free steps for each text.
 const FREE_STEPS: usize = 64;
-/// Takes some hundredths of a second.
+/// Maximum number of further steps, which take a few hundredths of a second.
 const STEPS_MAX: usize = 1 << 23;
 
 impl Default for Matcher {
@@ -28,7 +28,8 @@ impl Default for Matcher {
 }
 
 impl Matcher {
-    /// Whether a pattern matches the whole text. False for every text once the budget is exhausted.
+    /// Returns whether a pattern matches the whole text. The result is always false once the budget is
+    /// exhausted.
     pub(crate) fn matches(&mut self, pattern: &[u8], text: &[u8]) -> bool {
         let free = FREE_STEPS + 4 * text.len();
         let mut left = free.saturating_add(self.steps_left);
@@ -50,7 +51,7 @@ impl Matcher {
 /// Only the last star needs backtracking. Steps are taken from `left`; at zero, nothing matches.
 fn matches(pattern: &[u8], text: &[u8], left: &mut usize) -> bool {
     if text.is_empty() {
-        // Redis doesn't look at the pattern of an empty text, not even at stars.
+        // Redis doesn't compare the pattern with an empty text, not even if it consists of stars.
         return pattern.is_empty();
     }
     let (mut rest, mut at) = (pattern, 0);
@@ -63,7 +64,7 @@ fn matches(pattern: &[u8], text: &[u8], left: &mut usize) -> bool {
         } else if let Some(behind) = step(rest, text[at]) {
             (rest, at) = (behind, at + 1);
         } else if let Some((behind, from)) = star {
-            // A class was read to its end, any other element only at its first byte.
+            // A class was read to its end; of any other element, only the first byte was read.
             *left = left.saturating_sub(class_bytes(rest));
             (rest, at, star) = (behind, from + 1, Some((behind, from + 1)));
         } else {

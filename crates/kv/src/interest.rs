@@ -1,7 +1,7 @@
 //! Observers of key changes: WATCH, client-side caching, and keyspace notifications.
 //!
-//! A single word of flags says which kinds of observers exist. A command that changes a key checks it once,
-//! and continues if it is zero.
+//! A single word of flags shows which kinds of observers exist. A command that changes a key checks the word
+//! once, and continues if it is zero.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) struct Interests {
     news: News,
 }
 
-/// A watched key with the client's number of its database.
+/// A watched key, with the client's number for its database.
 pub(crate) type WatchedKey = (Database, Arc<[u8]>);
 
 /// The kinds of observers in [`Interests`] that exist.
@@ -58,7 +58,7 @@ impl Flags {
         self.0 & flag.0 != 0
     }
 
-    /// Whether nobody observes changes.
+    /// Returns whether changes have no observers.
     pub(crate) fn are_indifferent(self) -> bool {
         self.0 & Self::CHANGES == 0
     }
@@ -101,14 +101,14 @@ impl Interests {
     }
 }
 
-/// Changes of keys that observers have not been told of yet, in the order in which they happened. They are
-/// noted while the key's shard is locked, and delivered when no lock is held.
+/// Changes of keys that observers have not been notified of yet, in the order in which they happened. They
+/// are noted while the key's shard is locked, and delivered when no lock is held.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// True until all changes are delivered. A thread that noted a change and finds this false knows that it
-    /// was delivered.
+    /// True until all changes are delivered. A thread that noted a change and finds this false knows that its
+    /// change was delivered.
     is_any: AtomicBool,
-    /// The innermost lock, except for the engine's own log of removals.
+    /// The innermost lock, except for that of the engine's log of removals.
     noted: Mutex<Vec<Happened>>,
     /// Held during delivery, so that two threads can't interleave it.
     telling: Mutex<()>,
@@ -221,7 +221,7 @@ impl Shared {
         self.engine.lock(&key).contains(now_ms)
     }
 
-    /// Reports keys that were removed or swapped together; `watched` are those of them that were watched.
+    /// Reports keys that were removed or swapped together; `watched` contains the watched ones.
     pub(crate) fn flushed(&self, watched: &[WatchedKey]) {
         for (database, key) in watched {
             self.interests.watches.touch(*database, key);
@@ -239,8 +239,8 @@ impl Shared {
         cleared
     }
 
-    /// SWAPDB. A watched key counts as changed if it exists in either database. As in Redis, client-side
-    /// caches aren't notified, and keep values of the other database.
+    /// Swaps two databases, for SWAPDB. A watched key counts as changed if it exists in either database. As
+    /// in Redis, client-side caches aren't notified, and keep values of the other database.
     pub(crate) fn swap(&self, one: Database, other: Database, now_ms: u64) {
         let watched = [one, other].map(|database| self.interests.watches.keys(Some(database))).concat();
         let is_in_either =

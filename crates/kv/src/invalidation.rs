@@ -6,7 +6,7 @@ use crate::reply::{Reply, Version};
 use crate::shared::Shared;
 use crate::tracking::{Changes, Forgotten, OwnChanges};
 
-/// Channel on which RESP2 clients receive invalidations that they track through another connection.
+/// Channel on which RESP2 clients receive invalidation messages for keys that another connection tracks.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// The keys to invalidate.
@@ -103,7 +103,8 @@ enum Way {
     Redirected,
 }
 
-/// The client to notify in place of a tracking client. If it is gone, the tracking client is told so.
+/// The client to notify in place of a tracking client. If it is gone, the tracking client is notified of
+/// that.
 fn target(shared: &Shared, client: u64) -> Option<(std::sync::Arc<Client>, Way)> {
     let tracking = &shared.interests.tracking;
     let Some(redirect) = tracking.redirect(client) else {

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// The most pairs of bytes compared: 4096 bytes of each value. The worker is blocked meanwhile, for some
-/// hundredths of a second.
+/// Maximum number of byte pairs compared: 4096 bytes of each value. The comparison blocks the worker for a
+/// few hundredths of a second.
 const CELLS_MAX: usize = 1 << 24;
 
 /// Reasons for refusing to compare two values.
@@ -11,14 +11,14 @@ const CELLS_MAX: usize = 1 << 24;
 pub(crate) enum TooLong {
     #[error("ERR the product of both lengths may be at most {CELLS_MAX}")]
     Alone,
-    /// Together with earlier comparisons of the transaction.
+    /// The total with earlier comparisons of the transaction is too large.
     #[error(
         "ERR the products of the lengths may be at most {CELLS_MAX} in total for the LCS commands of a transaction"
     )]
     Together,
 }
 
-/// A budget of byte pairs. A transaction has as many as a single command.
+/// A budget of byte pairs. A transaction has the same budget as a single command.
 #[derive(Debug)]
 pub(crate) struct Cells(usize);
 
@@ -29,8 +29,8 @@ impl Default for Cells {
 }
 
 impl Cells {
-    /// Takes the pairs for two values of these lengths, and returns the memory that the comparison needs
-    /// besides the values. An empty value costs nothing.
+    /// Takes the pairs for two values of these lengths, and returns the memory that the comparison needs in
+    /// addition to the values. An empty value costs nothing.
     pub(crate) fn take(&mut self, first: usize, second: usize) -> Result<usize, TooLong> {
         if first == 0 || second == 0 {
             return Ok(0);
@@ -65,12 +65,13 @@ impl Match {
     }
 }
 
-/// Returns the length of the subsequence alone.
+/// Returns only the length of the subsequence.
 pub(crate) fn length(first: &[u8], second: &[u8]) -> usize {
     lengths(first, second, |_, _| ())
 }
 
-/// Returns the subsequence and its parts. If there are several, it chooses as Redis does.
+/// Returns the subsequence and its parts. If there are several subsequences, the choice is the same as in
+/// Redis.
 pub(crate) fn common(first: &[u8], second: &[u8]) -> Common {
     // One bit per pair suffices to trace the subsequence back.
     let mut goes_first = vec![0_u64; (first.len() * second.len()).div_ceil(64)];

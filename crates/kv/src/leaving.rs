@@ -10,12 +10,12 @@ use mio::net::TcpStream;
 
 use crate::transport::Transport;
 
-/// How long a lingering close may take, for the client to read its last reply.
+/// Time limit of a lingering close, in which the client can read its last reply.
 pub(crate) const WITHIN_MS: u64 = 2_000;
-/// How many bytes a client may send meanwhile.
+/// Maximum number of bytes that a client may send meanwhile.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 /// Limits for lingering connections of all workers: one per `SHARE` clients that may be open, and at most
-/// `LEAVING_MAX`. Their file descriptors come on top of those of open connections.
+/// `LEAVING_MAX`. Their file descriptors are needed in addition to those of open connections.
 const SHARE: usize = 8;
 pub(crate) const LEAVING_MAX: usize = 1024;
 

@@ -1,7 +1,7 @@
 //! The Redis-protocol data plane: connections, commands, replies.
 //!
-//! This crate decides what a command means, and the order of replies. The `engine` crate decides where a key
-//! is stored and which key is evicted. This crate reads no configuration and knows nothing of HTTP.
+//! This crate defines the meaning of commands, and the order of replies. The `engine` crate decides where a
+//! key is stored and which key is evicted. This crate reads no configuration and knows nothing of HTTP.
 //!
 //! [`Server::start`] binds a listener per worker and runs each worker on its own thread, as an event loop
 //! over non-blocking sockets. All workers share one [`engine::Engine`]; a command is executed on the thread

@@ -22,8 +22,7 @@ pub struct Limits {
     /// Requests and replies of all clients together (`maxmemory-clients`). Above it, the client with the
     /// largest buffers is closed.
     pub buffers_max: BuffersLimit,
-    /// Time limit for authentication, where a password is needed, and for the TLS handshake; zero disables
-    /// it.
+    /// Time limit for authentication, if a password is needed, and for the TLS handshake; zero disables it.
     pub auth: Duration,
     /// Simultaneous clients that are not authenticated. The oldest is closed for a new one.
     pub strangers_max: usize,
@@ -65,8 +64,8 @@ impl Limits {
     }
 }
 
-/// A percentage of a small memory would leave too little even to change the setting. Redis has the same
-/// minimum.
+/// Minimum of the limit, as in Redis. A percentage of a small `maxmemory` would leave too little even to
+/// change the setting.
 const BUFFERS_BYTES_LEAST: usize = 128 << 10;
 
 impl fmt::Display for BuffersLimit {
@@ -81,8 +80,9 @@ impl fmt::Display for BuffersLimit {
 
 impl Default for Limits {
     /// The defaults of Redis: 10,000 clients, no idle timeout, keepalive after 300 s, requests of 1 GiB,
-    /// messages of 32 MiB, or 8 MiB for 60 s. Besides, 1 GiB for all clients together, and 1,000
-    /// unauthenticated clients for a minute each, which is PostgreSQL's limit and enough to type a password.
+    /// messages of 32 MiB, or 8 MiB for 60 s. In addition, 1 GiB for all clients together, and 1,000
+    /// unauthenticated clients for a minute each, which is PostgreSQL's limit and long enough to type a
+    /// password.
     fn default() -> Self {
         Self {
             clients_max: 10_000,

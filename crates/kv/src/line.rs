@@ -1,5 +1,5 @@
-//! The queue of clients whose replies wait for memory under `noeviction`. The first continues when others
-//! have read their replies.
+//! The queue of clients whose replies wait for memory under `noeviction`. The first client continues when
+//! others have read their replies.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,8 @@ use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     clients: Mutex<VecDeque<u64>>,
-    /// When the first client last continued, or could at least retry because memory or limits had changed.
+    /// Time at which the first client last continued, or could at least retry because memory or limits had
+    /// changed.
     moved_at_ms: AtomicU64,
 }
 
@@ -20,19 +21,19 @@ pub(crate) struct Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waits {
     pub(crate) since_ms: u64,
-    /// Memory in use at the last attempt. The maximum after the first attempt, so that the second is
-    /// unconditional.
+    /// Memory in use at the last attempt. After the first attempt, this is the maximum of the type, so that
+    /// the second attempt is unconditional.
     pub(crate) used_bytes: u64,
     /// The conditions at the last attempt.
     pub(crate) terms: Terms,
     /// Whether the current attempt is the last.
     pub(crate) is_last: bool,
-    /// Consecutive attempts at which no other client had memory that would soon be free. A single one may be
-    /// by chance, right after others have read.
+    /// Consecutive attempts at which no other client had memory that would soon be free. A single one may
+    /// happen by chance, right after other clients have read.
     pub(crate) alone: usize,
 }
 
-/// Conditions besides the memory in use that decide whether a reply fits.
+/// Conditions, apart from the memory in use, that decide whether a reply fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) bytes_max: u64,
@@ -51,7 +52,7 @@ pub(crate) enum Next {
 
 /// Time without progress after which waiting replies are refused.
 const PATIENCE_MS: u64 = 5_000;
-/// Attempts without another client to wait for after which a reply is refused.
+/// Number of attempts without another client to wait for, after which a reply is refused.
 const ALONE_MAX: usize = 2;
 /// Memory that has to be freed before a reply is retried.
 const FREE_BYTES: u64 = 64 << 10;
@@ -102,7 +103,7 @@ impl Waits {
         (alone < ALONE_MAX).then_some(Self { since_ms, used_bytes, terms, is_last: false, alone })
     }
 
-    /// Whether conditions have improved since the last attempt.
+    /// Returns whether conditions have improved since the last attempt.
     fn may_have_room(self, (used_bytes, terms): (u64, Terms)) -> bool {
         used_bytes.saturating_add(FREE_BYTES) <= self.used_bytes || terms != self.terms
     }
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(
             line.next(2, Waits { since_ms: 1_000, ..begins }, USED, 11_001),
             Next::TryLast,
-            "it waited beside the first"
+            "it waited together with the first"
         );
     }
 

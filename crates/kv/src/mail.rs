@@ -39,7 +39,7 @@ impl<W: Fn(&mut Reply<'_>)> Message<W> {
     }
 }
 
-/// A part of one or more messages. A long one is stored once for all of them.
+/// A part of one or more messages. A long part is stored once for all messages.
 pub(crate) struct Part<'a> {
     bytes: &'a [u8],
     posted: OnceCell<Arc<Posted>>,

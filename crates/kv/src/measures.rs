@@ -31,8 +31,8 @@ pub struct Measures {
     pub misses: u64,
     /// Commands that were called.
     pub commands: Vec<CommandMeasures>,
-    /// Freed memory returned to the system, because resident memory would have exceeded its limit or a client
-    /// asked for it.
+    /// Freed memory returned to the system, because resident memory would have exceeded its limit, or a
+    /// client requested it.
     pub trimmed_bytes: u64,
     /// Save files refused at the start.
     pub saves_refused: u64,
@@ -64,7 +64,7 @@ pub struct CommandMeasures {
 /// State of the save file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavingMeasures {
-    /// Time of the last save; the time of the start before the first.
+    /// Time of the last save; before the first save, the time of the start.
     pub saved_at_ms: u64,
     /// Whether the last background save failed.
     pub has_failed: bool,

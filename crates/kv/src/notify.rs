@@ -50,7 +50,8 @@ const MISS: u16 = 1 << 13;
 /// The classes that `A` stands for.
 const ALL: u16 = (1 << 12) - GENERIC;
 
-/// In the order in which Redis prints them. Classes of other data types can be set, but have no events.
+/// The classes in the order in which Redis prints them. Classes of other data types can be set, but have no
+/// events.
 const CLASSES: [(u8, u16); 11] = [
     (b'g', GENERIC),
     (b'$', STRING),
@@ -92,7 +93,7 @@ impl Change {
         }
     }
 
-    /// Whether the event changes a key or its value.
+    /// Returns whether the event changes a key or its value.
     pub(crate) fn is_change(self) -> bool {
         !matches!(self, Self::KeyMiss | Self::New)
     }
@@ -132,12 +133,12 @@ impl Events {
         letters.iter().try_fold(0, |bits, letter| Ok(bits | known(*letter)?)).map(Self)
     }
 
-    /// Whether an event is published.
+    /// Returns whether an event is published.
     pub(crate) fn tell(self, event: Change) -> bool {
         self.0 & event.class() != 0 && self.0 & (KEYSPACE | KEYEVENT) != 0
     }
 
-    /// Whether any event is published.
+    /// Returns whether any event is published.
     pub(crate) fn is_any(self) -> bool {
         self.0 & (KEYSPACE | KEYEVENT) != 0 && self.0 & !(KEYSPACE | KEYEVENT) != 0
     }
@@ -172,7 +173,7 @@ impl Events {
 }
 
 impl fmt::Display for Events {
-    /// Formats the setting as Redis does, which omits `n` beside `A`.
+    /// Formats the setting as Redis does, which omits `n` if `A` is present.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_all = self.0 & ALL == ALL;
         let classes = CLASSES.iter().filter(|(_, bit)| !is_all && self.0 & bit != 0);

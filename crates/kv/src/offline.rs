@@ -23,7 +23,7 @@ use crate::worker::WAKE;
 pub struct Offline {
     shared: Arc<Shared>,
     calls: Arc<Calls>,
-    /// Wakes nobody, but has to live as long as `calls`.
+    /// Wakes no thread, but has to live as long as `calls`.
     _poll: Poll,
 }
 
@@ -35,7 +35,7 @@ pub struct OfflineClient {
 }
 
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// Small, so that the code for long arguments runs for short ones too.
+/// A small size, so that the code for long arguments runs for short ones, too.
 const INPUT_BYTES_MAX: usize = 256;
 const ITEMS_AT_ONCE: usize = 10_000;
 

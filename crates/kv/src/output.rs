@@ -30,8 +30,7 @@ pub(crate) struct Output {
     meter: Meter,
 }
 
-/// Accounts for output that grows by the client's choice, and checks it against the memory limit at
-/// intervals.
+/// Accounts for output whose size the client chooses, and checks it against the memory limit at intervals.
 #[derive(Debug)]
 struct Meter {
     /// `None` for output that has its own limit.
@@ -60,7 +59,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Whether there is room for `bytes` in total. If so, they are charged.
+    /// Returns whether there is room for `bytes` in total. If so, they are charged.
     fn charge(&mut self, server: &Server, bytes: usize) -> bool {
         let counted_bytes = self.counted_bytes + self.charged_bytes;
         let has_room = bytes <= counted_bytes || server.take_for_reply(counted_bytes, bytes);
@@ -81,8 +80,9 @@ impl Meter {
 
 /// Growth that needs no check, and the interval of checks.
 const STEP_BYTES: usize = 256 << 10;
-/// A growing list reserves this factor in address space. Reserved pages take no memory until written, whereas
-/// moving a list needs its memory twice, and once more for as long as the allocator keeps the old one.
+/// A growing list reserves this many times its size in address space. Reserved pages take no memory until
+/// written, whereas moving a list needs its memory twice, and once more for as long as the allocator keeps
+/// the old one.
 const AHEAD: usize = 8;
 
 /// Bytes of a compressed value that are decompressed at a time. This is the size of its independently
@@ -92,7 +92,7 @@ const PIECE_BYTES: usize = 256 << 10;
 /// A part of a shared value at a position among the bytes. Never empty.
 #[derive(Debug)]
 struct Placed {
-    /// Number of bytes before it.
+    /// Number of bytes before the value.
     at: usize,
     range: Range<usize>,
     shared: Shared,
@@ -106,15 +106,15 @@ enum Shared {
         /// Held while the client has not read the value.
         pin: Option<Pin>,
         stored: Stored,
-        /// The bytes to send. For a compressed value only the needed part, decompressed when it is due, while
-        /// no lock is held.
+        /// The bytes to send. For a compressed value, only the needed part, which is decompressed just before
+        /// it is sent, while no lock is held.
         plain: Option<Arc<Vec<u8>>>,
     },
     /// A message shared with other clients.
     Message(Arc<Posted>),
 }
 
-/// Progress of sending: bytes, and the part sent of the first remaining value.
+/// Progress of sending: the sent bytes, and the sent part of the first remaining value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     bytes: usize,
@@ -132,14 +132,15 @@ impl Output {
         Self { bytes: Vec::with_capacity(bytes), meter, ..Self::default() }
     }
 
-    /// Whether `bytes` more may be copied to the output. Once refused, always refused for that command.
+    /// Returns whether `bytes` more may be copied to the output. After a refusal, everything that the command
+    /// writes afterwards is refused, too.
     #[inline]
     pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
         let bytes = self.bytes.len() + bytes;
         bytes < self.meter.looks_at_bytes || self.grow(bytes)
     }
 
-    /// Whether there is room to decompress a part of `bytes` bytes of a compressed value.
+    /// Returns whether there is room to decompress a part of `bytes` bytes of a compressed value.
     pub(crate) fn has_room_to_unpack(&mut self, bytes: usize) -> bool {
         let bytes = bytes.min(PIECE_BYTES);
         if bytes <= self.unpacked_bytes {
@@ -191,7 +192,7 @@ impl Output {
         self.meter.counted_bytes = bytes;
     }
 
-    /// Whether bytes are charged here, for which keys have to be evicted.
+    /// Returns whether bytes are charged here, so that keys have to be evicted for them.
     pub(crate) fn is_charged(&self) -> bool {
         self.meter.charged_bytes > 0
     }
@@ -204,8 +205,8 @@ impl Output {
         }
     }
 
-    /// Whether part of the command's reply was refused. The command must not make changes that the reply
-    /// would have reported.
+    /// Returns whether part of the command's reply was refused. The command must not make changes that the
+    /// reply would have reported.
     pub(crate) fn is_refused(&self) -> bool {
         self.meter.is_refused
     }
@@ -229,14 +230,14 @@ impl Output {
         self.bytes.is_empty() && self.values.is_empty()
     }
 
-    /// Whether the output contains values.
+    /// Returns whether the output contains values.
     #[inline]
     pub(crate) fn has_values(&self) -> bool {
         !self.values.is_empty()
     }
 
-    /// Whether the output should be sent before more is written: it is long enough, or contains a value to be
-    /// decompressed. Otherwise values wait for further replies, to save a system call.
+    /// Returns whether the output should be sent before more is written: it is long enough, or contains a
+    /// value to be decompressed. Otherwise values wait for further replies, to save a system call.
     #[inline]
     pub(crate) fn is_to_be_sent(&self, enough_bytes: usize) -> bool {
         self.has_values() && (self.unpacked_bytes > 0 || self.sent_bytes() >= enough_bytes)
@@ -310,7 +311,7 @@ impl Output {
             .extend(other.values.into_iter().map(|placed| Placed { at: before + placed.at, ..placed }));
     }
 
-    /// Whether the value at position `at` contains a byte; `None` if there is no value.
+    /// Returns whether the value at position `at` contains a byte; `None` if there is no value.
     pub(crate) fn value_at_has(&self, at: usize, byte: u8) -> Option<bool> {
         let parts = self.values.iter().rev().take_while(|placed| placed.at >= at);
         let mut parts = parts.filter(|placed| placed.at == at).peekable();
@@ -343,7 +344,7 @@ impl Output {
     /// Inserts bytes at position `at`.
     pub(crate) fn insert(&mut self, at: usize, bytes: &[u8]) {
         self.values.iter_mut().filter(|placed| placed.at > at).for_each(|placed| placed.at += bytes.len());
-        // Exactly that: a growing list would double its memory.
+        // Reserves exactly that, because a growing list would double its memory.
         self.bytes.reserve_exact(bytes.len());
         self.bytes.splice(at..at, bytes.iter().copied());
     }
@@ -364,7 +365,7 @@ impl Output {
         }
     }
 
-    /// Memory of the output besides stored values.
+    /// Memory of the output without stored values.
     pub(crate) fn own_bytes(&self) -> usize {
         self.bytes.len() + self.values.len() * size_of::<Placed>()
     }
@@ -538,8 +539,8 @@ impl Unsent {
         self.output.is_empty()
     }
 
-    /// Moves the unsent rest of an output here. Its buffer moves along if most of it is unsent and it is
-    /// large.
+    /// Moves the unsent rest of an output here. The buffer is moved, too, if it is large and most of it is
+    /// unsent.
     pub(crate) fn keep(&mut self, output: &mut Output, sent: Sent, pins: &Arc<Pins>) {
         output.values.iter_mut().for_each(|placed| placed.hold(pins));
         let left = output.bytes.len() - sent.bytes;
@@ -629,10 +630,10 @@ mod tests {
         output.truncate(3);
         assert_eq!((text(&mut output), output.has_values()), ("one".to_owned(), false));
         output.share(plain(""), 0..0);
-        assert!(!output.has_values(), "an empty part is none");
+        assert!(!output.has_values(), "an empty part is skipped");
     }
 
-    /// For every size of the writes, and every moment at which the output becomes unsent.
+    /// Tests every size of the writes, and every moment at which the output becomes unsent.
     #[test]
     fn everything_is_sent_once_and_in_order() {
         for (step, kept_after) in (1..30).flat_map(|step| (0..30).map(move |kept| (step, kept))) {
@@ -651,7 +652,7 @@ mod tests {
             let mut unsent = Unsent::default();
             if !output.is_all(sent) {
                 unsent.keep(&mut output, sent, &pins);
-                assert_eq!(output.sent_bytes(), 0, "it is sent no more from there");
+                assert_eq!(output.sent_bytes(), 0, "nothing is left to send from there");
             }
             while !unsent.is_empty() {
                 let before = unsent.bytes();

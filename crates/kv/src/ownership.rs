@@ -1,4 +1,4 @@
-//! Owner and permissions of files. A save replaces a file by a new one: without care, one save by a server
+//! Owner and permissions of files. A save replaces a file with a new one: without care, one save by a server
 //! started as root would lock out a server that runs as another user.
 
 use std::fs::{self, File, Metadata, Permissions};
@@ -31,13 +31,14 @@ impl Ownership {
         fs::symlink_metadata(path).ok().filter(Metadata::is_file).map(|found| Self::of(&found))
     }
 
-    /// Ownership of a file that root creates: that of the folder, whose user will use the file.
+    /// Ownership for a file that root creates: that of the folder, because the folder's owner will use the
+    /// file.
     fn of_new(folder: &Path) -> Option<Self> {
         fs::metadata(folder).ok().map(|found| Self { mode: MODE, ..Self::of(&found) })
     }
 
     /// Gives a new file to its owner; returns whether that was possible. Permissions for others are set only
-    /// if it was.
+    /// if it was possible.
     pub(crate) fn give(self, file: &File) -> io::Result<bool> {
         let own = Self::of(&file.metadata()?);
         let is_whose = (own.user, own.group) == (self.user, self.group);
@@ -50,8 +51,8 @@ impl Ownership {
         Ok(true)
     }
 
-    /// Shell commands that restore the ownership of a replaced file. Everybody who could read that file may
-    /// see the new one.
+    /// Shell commands that restore the ownership of a replaced file. Users who could read that file may read
+    /// the new one.
     pub(crate) fn commands(self, path: &Path) -> String {
         let path = for_shell(&path.to_string_lossy());
         let chown = format!("sudo chown {}:{} {path}", self.user, self.group);
@@ -68,12 +69,12 @@ impl Ownership {
         let of = self.user;
         format!(
             "it belongs to user {of}, and this process runs as user {user}: \
-            run larder as user {of}, give the file away with `sudo chown {user}:{group} {path}`"
+            run larder as user {of}, change its owner with `sudo chown {user}:{group} {path}`"
         )
     }
 }
 
-/// Gives a file created by root to the owner of its folder. Nobody else may be able to replace the file
+/// Gives a file created by root to the owner of its folder. No other user may be able to replace the file
 /// meanwhile.
 pub(crate) fn give_to_user_of_folder(file: &File, folder: &Path) -> io::Result<()> {
     if file.metadata()?.uid() == ROOT

@@ -1,19 +1,20 @@
-//! The time budget for long work in one pass of a worker's loop: as long as others may have to wait for it.
+//! The time budget for long work in one pass of a worker's loop, because other clients may have to wait for
+//! the work.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// A part of a pass. No long work begins after its end. Unless started explicitly, its time begins with the
-/// first look at the clock, so that passes without long work, which are nearly all, don't read the clock.
+/// A part of a pass. No long work begins after its end. Unless started explicitly, its time begins when the
+/// clock is first read, so that passes without long work, which are nearly all, don't read the clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pass {
     end: Cell<Option<Instant>>,
 }
 
-/// Shared by the replies and requests of many clients, so it bounds roughly how long they wait for each
+/// Many clients' replies and requests share this time, so it bounds roughly how long they wait for each
 /// other.
 const WITHIN: Duration = Duration::from_millis(1);
-/// Longer replies are sent in pieces, with a look at the clock in between. Shorter ones take some tenths of a
+/// Longer replies are sent in pieces, and the clock is read in between. Shorter ones take a few tenths of a
 /// millisecond.
 pub(crate) const LONG_BYTES: usize = 256 << 10;
 

@@ -36,7 +36,7 @@ impl Pauses {
         self.current.lock().filter(|(_, until_ms)| *until_ms > now_ms).map(|(paused, _)| paused)
     }
 
-    /// Whether a pause is set, even if it has expired.
+    /// Returns whether a pause is set, even if it has expired.
     pub(crate) fn is_any(&self) -> bool {
         self.current.lock().is_some()
     }

@@ -1,5 +1,5 @@
-//! Values that clients have not read yet. A value counts as memory of the engine while its key has it. After
-//! that, it counts once as a buffer of the clients that still have to read it.
+//! Values that clients have not read yet. A value counts as memory of the engine while it is stored under its
+//! key. After that, it counts once as a buffer of the clients that still have to read it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! The location of a save file: checks on its path and the files beside it. The module `saved` reads and
+//! The location of a save file: checks on its path and the files next to it. The module `saved` reads and
 //! writes the file.
 
 use std::fs::{self, File, FileType, OpenOptions};
@@ -64,7 +64,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// The most links followed, as in Linux.
+/// Maximum number of links followed, as in Linux.
 const LINKS_MAX: usize = 40;
 
 pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
@@ -120,7 +120,7 @@ pub(crate) fn unreadable(path: &Path, error: io::Error) -> ReserveError {
     ReserveError::Unreadable { path: path.to_owned(), error, advice }
 }
 
-/// Covers the header, which identifies a file.
+/// Enough bytes for the header, which identifies a file.
 const BEGINNING_BYTES: u64 = 64;
 
 const DIRECTORY: &str = "a directory";
@@ -143,8 +143,8 @@ pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Creates the file after removing an existing one, which is never written through: it may be a link to
-/// another user's file.
+/// Creates the file after removing an existing one. Opening that for writing isn't safe, because it may be a
+/// link to another user's file.
 pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -154,7 +154,7 @@ pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
 }
 
 /// Opens and locks a file. The file stays when the lock is released: removing it could remove the lock of the
-/// next process. A link or named pipe put there since the check is neither followed nor waited for.
+/// next process. A link put there since the check isn't followed, and a named pipe doesn't block the call.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// For everything that may appear between the first check and the lock.
+    /// Covers everything that may appear between the first check and the lock.
     #[test]
     fn nothing_but_a_file_is_locked() {
         let temporary = tempfile::tempdir().expect("a folder");
@@ -190,7 +190,7 @@ mod tests {
         fs::create_dir_all(folder.join("folder")).expect("a folder");
         mknodat(CWD, folder.join("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .expect("a named pipe");
-        // A reader on the pipe, so that opening it would succeed.
+        // The pipe has a reader, so that opening it would succeed.
         let _reader = OpenOptions::new().read(true).write(true).open(folder.join("pipe")).expect("it opens");
         symlink("elsewhere", folder.join("link")).expect("a link");
         for name in ["folder", "pipe", "link"] {

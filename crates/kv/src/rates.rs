@@ -78,7 +78,7 @@ impl Rates {
         }
     }
 
-    /// CONFIG RESETSTAT.
+    /// Resets the values, for CONFIG RESETSTAT.
     pub(crate) fn reset(&self, used_bytes: u64) {
         self.peak_bytes.store(used_bytes, Relaxed);
         self.samples.lock().clear();

@@ -13,7 +13,7 @@ const VERSION: u16 = 10;
 const FOOTER_BYTES: usize = 10;
 /// The type byte of a string.
 const STRING: u8 = 0;
-/// The longest text that is encoded as a number, if it is one.
+/// Maximum length of a text that is encoded as a number.
 const NUMBER_BYTES_MAX: usize = 11;
 
 /// Errors in an RDB file or payload.
@@ -119,7 +119,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads a length where a special encoding is invalid.
+    /// Reads a length that must not have a special encoding.
     pub(crate) fn plain_length(&mut self) -> Result<u64, RdbError> {
         match self.length()? {
             Length::Of(length) => Ok(length),
@@ -139,7 +139,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Allocates as bytes arrive, so that a claimed length alone takes no memory.
+    /// Reads bytes, and allocates memory as they arrive, so that a claimed length alone takes none.
     fn bytes(&mut self, bytes: u64) -> Result<Vec<u8>, RdbError> {
         let (length, mut read) = (self.string_bytes(bytes)?, Vec::new());
         self.input.by_ref().take(bytes).read_to_end(&mut read)?;
@@ -158,7 +158,7 @@ impl<R: Read> Reader<R> {
 /// Errors in a DUMP payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadPayload {
-    /// The payload was altered, or is no payload.
+    /// The payload was altered, or isn't one.
     Checksum,
     /// The value is not a string, or is invalid in spite of its checksum.
     Format,
@@ -166,7 +166,7 @@ pub(crate) enum BadPayload {
     TooLong,
 }
 
-/// Encodes a value as DUMP does. It is not compressed, which Redis' RESTORE accepts too.
+/// Encodes a value as DUMP does. The value is not compressed, which Redis' RESTORE accepts, too.
 pub(crate) fn dump(value: &[u8]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(dumped_bytes(value.len()));
     payload.push(STRING);
@@ -302,8 +302,8 @@ fn checksum(before: u64, bytes: &[u8]) -> u64 {
     rest.iter().fold(sum, |sum, byte| CHECKSUMS[0][usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
 }
 
-/// Lookup tables for slicing-by-8: checksums of each byte followed by 0 to 7 zero bytes. Four times as fast
-/// as byte by byte.
+/// Lookup tables for slicing-by-8: checksums of each byte followed by 0 to 7 zero bytes. This is four times
+/// as fast as single bytes.
 static CHECKSUMS: [[u64; 256]; 8] = {
     /// The polynomial with its lowest power first.
     const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;

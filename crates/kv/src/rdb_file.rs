@@ -16,7 +16,7 @@ use crate::rdb::{RdbError, Reader, Summed};
 use crate::repeated;
 use crate::saved::SaveFile;
 
-/// Result of an import, by keys.
+/// Result of an import, as numbers of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Imported {
@@ -42,8 +42,8 @@ impl fmt::Display for Imported {
         write!(f, ", {} expired before, {} without room", self.expired, self.without_room)?;
         let told = [
             (self.evicted, "keys evicted to make room"),
-            (self.of_no_database, "in databases that this server doesn't have left out"),
-            (self.of_other_nodes, "in slots of other nodes left out"),
+            (self.of_no_database, "left out from databases that this server doesn't have"),
+            (self.of_other_nodes, "left out from slots of other nodes"),
         ];
         told.iter()
             .filter(|(count, _)| *count > 0)
@@ -135,7 +135,7 @@ impl<R: Read> Import<R> {
         Ok(())
     }
 
-    /// Sets a string if it belongs here, and returns the counter to increment.
+    /// Sets a string if it belongs on this server, and returns the counter to increment.
     fn count_of(
         &mut self,
         place: &Place<'_>,
@@ -160,7 +160,7 @@ impl<R: Read> Import<R> {
 
 const STRING: u8 = 0;
 const EOF: u8 = 0xff;
-/// Earlier versions have no checksum.
+/// The first version with a checksum.
 const CHECKSUM_SINCE: u32 = 5;
 
 /// Parses the version that follows the name of the format.

@@ -27,7 +27,7 @@ impl Version {
     }
 }
 
-/// Limits errors that quote the client.
+/// Maximum size of an error that quotes the client.
 const ERROR_BYTES_MAX: usize = 16 << 10;
 /// Shorter parts of values are copied, so that a small part doesn't keep a large value alive.
 pub(crate) const SHARED_FROM: usize = 16 << 10;
@@ -138,8 +138,8 @@ impl Reply<'_> {
         }
     }
 
-    /// Inserts the header of an array before its elements, which were written since `begin`, once their
-    /// number is known.
+    /// Inserts the header of an array before its elements, which were written at `begin` before their number
+    /// was known.
     pub(crate) fn array_since(&mut self, begin: usize, length: usize) {
         let line = format!("*{length}\r\n");
         self.out.insert(begin, line.as_bytes());

@@ -1,8 +1,8 @@
 //! Save files: the data set is written when the server stops or a client asks for it, and loaded at the
-//! start. The engine defines the format, this module handles the file.
+//! start. The engine defines the format; this module handles the file.
 //!
 //! A file is used once: the server removes it when everything is loaded, or before the first change becomes
-//! visible. So data older than a crash never comes back after it.
+//! visible. So data from before a crash never comes back after it.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
@@ -41,10 +41,10 @@ const VERIFIERS_MAX: usize = 8;
 const LOCK_SEEN_EVERY_MS: u64 = 1_000;
 /// Delay until the next check after the loss of the lock was logged.
 const LOCK_LOST_TOLD_MS: u64 = 60_000;
-/// Number of files of a kind kept aside, numbered from 2. The first ones stay, because files damaged later
-/// contain fewer of the keys.
+/// Maximum number of files kept aside for each reason. From the second file on, the names have a number. The
+/// first files stay, because files damaged later contain fewer of the keys.
 const ASIDE_FILES_MAX: usize = 8;
-/// Larger than the small records between items.
+/// Size of the write buffer, larger than the small records between items.
 const BUFFER_BYTES: usize = 32 << 10;
 
 /// The save file of a server.
@@ -53,9 +53,9 @@ pub struct SaveFile {
     path: PathBuf,
     /// Ownership of the file found at the start.
     ownership: Option<Ownership>,
-    /// Locked while it is open.
+    /// The lock file, which is locked while it is open.
     lock: Mutex<File>,
-    /// When the lock file was last checked.
+    /// Time of the last check of the lock file.
     lock_seen_ms: AtomicU64,
     /// Whether a save is in progress.
     is_busy: AtomicBool,
@@ -76,7 +76,7 @@ struct State {
     /// Whether the file loaded at the start still exists.
     is_old_there: bool,
     /// Header of the file that this server loaded or wrote, while it exists. A file with a different header
-    /// belongs to somebody else.
+    /// isn't this server's.
     own: Option<Vec<u8>>,
     /// Whether the file found at the start was refused.
     is_refused: bool,
@@ -249,10 +249,10 @@ impl SaveFile {
         })
     }
 
-    /// Creates an engine with the contents of the file, or an empty one, and logs which.
+    /// Creates an engine with the contents of the file, or an empty one, and logs which of the two.
     ///
     /// # Errors
-    /// If the file can't be read. It stays in place, because the next start may succeed.
+    /// If the file can't be read. The file stays in place, because the next start may succeed.
     pub fn restore(&self, settings: &engine::Settings) -> Result<Engine, ReserveError> {
         let path = self.path.display();
         let began = Instant::now();
@@ -293,7 +293,7 @@ impl SaveFile {
         fs::rename(&self.path, &kept)?;
         let (path, told) = (kept.display(), aside.told());
         if is_taken {
-            tracing::warn!(%path, "{told} is kept, in the place of one before: move the others away");
+            tracing::warn!(%path, "{told} is kept, and replaces one kept earlier: move the others away");
         } else {
             tracing::warn!(%path, "{told} is kept");
         }
@@ -343,7 +343,7 @@ impl SaveFile {
     fn load(&self, shared: &Shared) {
         let Some(saved) = self.state.lock().loading.clone() else { return };
         let engine = &shared.engine;
-        // A worker that needs a shard loads it too, and may be the one to find damage.
+        // Workers load the shards that they need, too, and may be the first to find damage.
         let is_whole = (0..engine.shards_count()).all(|number| {
             engine.load(number);
             !saved.is_refused()
@@ -404,7 +404,7 @@ impl SaveFile {
         }
     }
 
-    /// Whether the file found at the start was refused.
+    /// Returns whether the file found at the start was refused.
     pub(crate) fn is_refused(&self) -> bool {
         let state = self.state.lock();
         state.is_refused || state.loading.as_ref().is_some_and(|saved| saved.is_refused())
@@ -516,7 +516,7 @@ impl SaveFile {
     }
 
     /// Replaces the file whose header is `found`. A file that this server neither loaded nor wrote is kept
-    /// aside, because it may be somebody's only copy.
+    /// aside, because it may be the only copy of its data.
     fn replace_by(&self, part_path: &Path, found: &[u8]) -> io::Result<()> {
         let written = beginning(part_path).map_err(io::Error::other)?;
         let mut state = self.state.lock();
@@ -590,13 +590,13 @@ impl SaveFile {
         }
     }
 
-    /// Skips the save at the stop.
+    /// Skips the save when the server stops.
     pub(crate) fn skip_at_stop(&self) {
         self.state.lock().at_stop = AtStop::Skip;
     }
 
-    /// Skips the save at the stop if there are no more than `changes` changes, because they have just been
-    /// saved.
+    /// Skips the save when the server stops if there are no more than `changes` changes, because they have
+    /// just been saved.
     pub(crate) fn is_up_to_date(&self, changes: u64) {
         self.state.lock().at_stop = AtStop::WriteBeyond(changes);
     }
@@ -649,7 +649,7 @@ impl SaveFile {
     }
 }
 
-/// A truncated file is damaged: reading it again doesn't help.
+/// Returns whether a read failed because the file is truncated. Reading such a file again doesn't help.
 fn is_cut_short(error: &io::Error) -> bool {
     error.kind() == ErrorKind::UnexpectedEof
 }

@@ -28,7 +28,7 @@ use crate::sync::Waker;
 const NOW_MS: u64 = 1_700_000_000_000;
 const WORKERS: usize = 3;
 
-/// Runs `body` under as many schedules as the environment says.
+/// Runs `body` under as many schedules as the environment variable `SCHEDULES` sets.
 fn try_orders(body: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
     let orders = std::env::var("SCHEDULES").ok().and_then(|orders| orders.parse().ok()).unwrap_or(100);
     let mut config = shuttle::Config::new();
@@ -42,8 +42,7 @@ fn try_orders(body: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
         body(&shared);
         engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
         assert!(shared.interests.flags().are_indifferent(), "all are gone");
-        // As in the next tick, to which a write leaves the accounting of a key that it removed from the
-        // table.
+        // Accounts as the next tick does: a write that removed a key from the table leaves that to the tick.
         shared.account_tracking();
         assert_eq!((shared.buffers_bytes(), shared.clients.count()), (0, 0));
         assert_eq!(shared.buffered().staying_bytes(), 0);
@@ -57,7 +56,7 @@ fn try_orders(body: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
 
 const CHANGES: usize = 3;
 
-/// A client with its own worker, which behaves as in `worker`.
+/// A client with its own worker, which behaves like one in `worker`.
 struct Talk {
     shared: Arc<Shared>,
     worker: usize,
@@ -163,7 +162,7 @@ fn together(threads: Vec<thread::JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
 }
 
-/// Starts a client on this worker that sends the requests in order and leaves.
+/// Starts a client that sends the requests in order on this worker, and leaves.
 fn client(shared: &Arc<Shared>, worker: usize, requests: &'static [&'static str]) -> thread::JoinHandle<()> {
     let shared = Arc::clone(shared);
     thread::spawn(move || {
@@ -236,7 +235,7 @@ fn a_client_side_cache_learns_of_every_change() {
         cache.hear("SET k 0\r\nHELLO 3\r\nCLIENT TRACKING ON\r\n");
         let cache = thread::spawn(move || {
             cache.told.clear();
-            // Read once: after a second read, the key would be in the table from the first.
+            // The key is read only once: during a second read, it would be in the table already.
             cache.hear("GET k\r\n");
             cache
         });
@@ -280,7 +279,7 @@ fn exec_goes_through_only_where_nothing_has_changed() {
         let executed: usize = counters.map(|counter| counter.join().expect("it does not panic")).iter().sum();
         let reply = observer.ask("GET n");
         assert_eq!(reply, format!("$1 {executed} "));
-        assert!(executed >= 3, "one of both always goes on");
+        assert!(executed >= 3, "one of the two always continues");
         observer.leave();
     });
 }
@@ -389,7 +388,7 @@ fn limit_buffers(shared: &Shared, bytes_max: usize) {
     shared.change_limits(|limits| limits.buffers_max = BuffersLimit::Bytes(bytes_max));
 }
 
-/// Request sizes of which one is too much, with the limit for all of them.
+/// Request sizes, with a limit for their sum that is met as soon as one of the largest is gone.
 const CROWDS: [([usize; WORKERS], usize); 2] =
     [([4 << 20, 64 << 10, 64 << 10], 1 << 20), ([4 << 20, 4 << 20, 64 << 10], 5 << 20)];
 

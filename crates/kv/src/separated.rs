@@ -1,7 +1,7 @@
 //! The 0x1F text protocol: messages are executed as Redis commands, and their replies converted to text.
 //!
-//! Each message is executed and answered at once, independently of Redis-protocol state: MULTI doesn't queue
-//! it and CLIENT REPLY doesn't silence it. Only a missing password blocks it.
+//! Each message is executed and answered immediately, independently of Redis-protocol state: MULTI doesn't
+//! queue it and CLIENT REPLY doesn't silence it. Only a missing password blocks it.
 
 use resp::separator::{self, ERROR_PREFIX, NIL, NO_KEY, OK, Request, RequestError, SEPARATOR};
 use resp::{Arguments, Limits, Short};
@@ -12,8 +12,8 @@ use crate::output::Output;
 use crate::reply::{Reply, Version};
 use crate::session::Session;
 
-/// The text protocol accepted beside the Redis protocol. A message that begins with `*` always uses the Redis
-/// protocol.
+/// The text protocol accepted in addition to the Redis protocol. A message that begins with `*` always uses
+/// the Redis protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextProtocol {
     /// Inline commands, as in Redis.
@@ -35,7 +35,7 @@ const PERF: &[u8] = b"PERF";
 const NOT_POSSIBLE: &[u8] = b"Internal error";
 
 impl MessageScanner {
-    /// Whether the scanner is between messages.
+    /// Returns whether the scanner is between messages.
     pub(crate) fn is_at_begin(self) -> bool {
         self.seen == 0
     }
@@ -78,7 +78,7 @@ impl Form for Text {
     }
 }
 
-/// The longest message on the fast path. Longer ones are searched once, while they arrive.
+/// Maximum length of a message on the fast path. Longer messages are searched once, while they arrive.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
 /// Executes a message and writes the reply. Empty messages are ignored.

@@ -30,12 +30,12 @@ use crate::worker::{WAKE, Worker};
 /// Settings of a server.
 #[derive(Debug)]
 pub struct Settings {
-    /// TCP addresses. At least one, unless `unix` has one.
+    /// TCP addresses, at least one unless there are Unix sockets.
     pub listen: Vec<Listen>,
     /// Unix sockets.
     pub unix: Vec<UnixListen>,
     /// Listening sockets inherited from the parent process, for each address in order. Missing entries at the
-    /// end mean none.
+    /// end mean no sockets.
     pub inherited: Vec<Vec<net::TcpListener>>,
     /// Number of threads, each with its own listeners and connections.
     pub workers: usize,
@@ -48,16 +48,18 @@ pub struct Settings {
     pub sockets: Sockets,
     /// TLS configuration for listeners with [`Security::Tls`].
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Where the data set is saved at the stop and on request. The engine must have been restored from it.
+    /// The file to which the data set is saved when the server stops and on request. The engine must have
+    /// been restored from this file.
     pub save_file: Option<Arc<SaveFile>>,
     /// The slot map, if this server is part of a cluster.
     pub cluster: Option<Cluster>,
     /// Makes the allocator return freed memory, if it retains any.
     pub trim: Option<Trim>,
     /// Called when a worker has failed. The shared state may be inconsistent then, and the worker's clients
-    /// are gone. It need not return.
+    /// are gone. The function need not return.
     pub on_failure: fn(),
-    /// Called when a client has sent SHUTDOWN. It has to cause a call of [`Server::stop`] on another thread.
+    /// Called when a client has sent SHUTDOWN. The function has to cause a call of [`Server::stop`] on
+    /// another thread.
     pub on_shutdown: fn(),
 }
 
@@ -156,8 +158,8 @@ impl Server {
         shared.trimming = Trimming::new(trim);
         let shared = Arc::new(shared);
         let preparer = shared.engine.preparer();
-        // At normal priority like the workers: otherwise it would be late when a worker keeps a processor
-        // busy. It ends with the engine.
+        // The thread has normal priority, like the workers: otherwise it would be late when a worker keeps a
+        // processor busy. It ends with the engine.
         thread::Builder::new().name("kv-memory".to_owned()).spawn(move || preparer.run())?;
         shared.set_limits(limits);
         shared.set_tls(tls);
@@ -230,7 +232,7 @@ fn listen_in_files(
     Ok(opened.into_iter().unzip())
 }
 
-/// All workers share the socket; the first to accept takes the connection.
+/// All workers share the socket; the first one to accept gets the connection.
 fn door_of(socket: &UnixListener) -> io::Result<Door> {
     let listener = Listener::Unix(mio::net::UnixListener::from_std(socket.try_clone()?));
     Ok(Door { listener, security: Security::Plain, owner: Owner::Process, is_asked: true })
@@ -253,7 +255,7 @@ impl Control {
         &self.0
     }
 
-    /// Whether a client has requested a shutdown. No clients are served while the data set is saved.
+    /// Returns whether a client has requested a shutdown. No clients are served while the data set is saved.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.0.is_ending()
@@ -324,9 +326,9 @@ fn open_all(
     Ok(doors)
 }
 
-/// Distributes inherited sockets among the workers. A single one is shared by all, because it may have
-/// another owner and a port that only root can bind. Several are distributed in turn, and workers that get
-/// none open listeners that join them.
+/// Distributes inherited sockets among the workers. If there is a single socket, all workers share it,
+/// because it may belong to another user and have a port that only root can bind. Several sockets are
+/// distributed in turn, and workers that get none open listeners that join them.
 fn shares(
     inherited: &[net::TcpListener],
     sockets: Sockets,
@@ -343,8 +345,8 @@ fn shares(
 }
 
 impl Listen {
-    /// Opens one of several listeners on an address, among which the kernel distributes connections. All
-    /// others use the first one's port, even if it was chosen automatically.
+    /// Opens one of several listeners on an address, among which the kernel distributes connections. The
+    /// other listeners use the first one's port, even if it was chosen automatically.
     fn open(&mut self, sockets: Sockets, claim: Claim) -> Result<TcpListener, ServerError> {
         let address = self.address;
         let listener =

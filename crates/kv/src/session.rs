@@ -23,7 +23,7 @@ use crate::transaction::{Queue, Watching};
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: Arc<Client>,
-    /// The selected database, by the client's number.
+    /// The selected database, as numbered by the client.
     pub(crate) chosen: Database,
     /// The engine's database for `chosen`, valid for the duration of a batch.
     pub(crate) database: Database,
@@ -48,12 +48,12 @@ pub(crate) struct Session {
     pub(crate) prefixes_bytes: usize,
     /// Memory of the state that the current command will add, charged from its beginning.
     promised_bytes: usize,
-    /// Whether the last command took so long that others should get a turn.
+    /// Whether the last command took so long that other clients should get a turn.
     pub(crate) has_taken_long: Cell<bool>,
     /// State of a command that iterates over all keys in several turns.
     pub(crate) walk: Option<Box<Walk>>,
-    /// Whether the first byte of its reply has been sent. Sending it reveals whether a client that has closed
-    /// its sending direction is gone.
+    /// Whether the first byte of the command's reply has been sent. Sending it reveals whether a client that
+    /// has closed its sending direction is gone.
     pub(crate) is_reply_begun: bool,
     /// Number of names that a command has subscribed to or unsubscribed from so far.
     pub(crate) names_done: usize,
@@ -86,11 +86,11 @@ pub(crate) struct Gates(u16);
 pub(crate) enum Replies {
     #[default]
     On,
-    /// Off for the following commands. In a transaction, it still applies to the rest of EXEC's reply, which
-    /// has begun.
+    /// Off from the next command on. In a transaction, the rest of EXEC's reply, which has begun, is
+    /// suppressed, too.
     OffNext,
     Off,
-    /// Skips the next reply. In a transaction, that of the command after EXEC.
+    /// Skips the next reply. In a transaction, this is the reply to the command after EXEC.
     SkipNext,
     /// Skips the current reply.
     Skip,
@@ -114,7 +114,7 @@ impl Gates {
     pub(crate) const REPLIES: Self = Self(2);
     /// Commands are queued for EXEC.
     pub(crate) const QUEUE: Self = Self(1 << 2);
-    /// Only pub/sub commands are allowed, because other replies would be taken for messages.
+    /// Only pub/sub commands are allowed, because the client would take other replies for messages.
     pub(crate) const SUBSCRIBED: Self = Self(1 << 3);
     /// Keys that are read are tracked.
     pub(crate) const TRACKING: Self = Self(1 << 4);
@@ -122,7 +122,7 @@ impl Gates {
     pub(crate) const LOOK_BEFORE: Self = Self(1 << 5);
     /// CLIENT PAUSE is in force.
     pub(crate) const PAUSE: Self = Self(1 << 6);
-    /// Other servers own some of the keys. Never opened.
+    /// Other servers own some of the keys. This gate is never opened.
     pub(crate) const CLUSTER: Self = Self(1 << 7);
     /// Monitors receive every command.
     pub(crate) const MONITORED: Self = Self(1 << 8);
@@ -137,7 +137,7 @@ impl Gates {
         self.0 == 0
     }
 
-    /// Whether plain GET and SET need no checks, apart from the cluster's slots.
+    /// Returns whether plain GET and SET need no checks, apart from the cluster's slots.
     pub(crate) fn are_open_for_plain(self) -> bool {
         self.0 & !Self::CLUSTER.0 == 0
     }
@@ -319,7 +319,7 @@ impl Session {
         self.gates.close(Gates::REPLIES);
     }
 
-    /// Whether the current reply, a part of EXEC's, is suppressed.
+    /// Returns whether the current reply, a part of EXEC's, is suppressed.
     pub(crate) fn is_mute(&self) -> bool {
         matches!(self.replies, Replies::OffNext | Replies::Off | Replies::Skip)
     }
@@ -340,23 +340,23 @@ impl Session {
         }
     }
 
-    /// Whether the command iterates over all keys, or waits for memory.
+    /// Returns whether the command iterates over all keys, or waits for memory.
     pub(crate) fn takes_turns(&self) -> bool {
         self.is_walking() || self.waits.is_some()
     }
 
-    /// Whether the command iterates over all keys.
+    /// Returns whether the command iterates over all keys.
     pub(crate) fn is_walking(&self) -> bool {
         self.walk.is_some()
     }
 
-    /// Whether the current command's reply is certainly an array, of which nothing has been sent.
+    /// Returns whether the current command's reply is known to be an array, and nothing of it has been sent.
     pub(crate) fn may_begin_reply(&self) -> bool {
         let is_array = self.walk.as_ref().is_some_and(|walk| walk.tells());
         is_array && !self.is_reply_begun && !self.gates.is_closed(Gates::REPLIES)
     }
 
-    /// Whether posted messages can be sent now, that is not within a reply.
+    /// Returns whether posted messages can be sent now, which isn't possible within a reply.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
         self.client.has_mail() && !self.is_reply_begun

@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     limits: Mutex<Limits>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     is_stopping: AtomicBool,
-    /// The data set is being saved for SHUTDOWN. No other client is served meanwhile.
+    /// Whether the data set is being saved for SHUTDOWN. No other client is served meanwhile.
     is_saving_for_end: AtomicBool,
     /// Called when a client has sent SHUTDOWN.
     pub(crate) on_shutdown: fn(),
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     /// Held while checking for room and charging it, so that two workers don't take the same room.
     promising: Mutex<()>,
     /// Held while checking the limit of all buffers and closing a client for it, so that two workers don't
-    /// each close a client where one suffices.
+    /// each close a client if one suffices.
     closing: Mutex<()>,
     /// Clients whose replies wait for memory.
     pub(crate) line: Line,
@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     tracking_bytes: AtomicUsize,
     /// Memory of the slow log, as charged to the engine.
     slow_bytes: AtomicUsize,
-    /// Keys still have to be evicted for buffers.
+    /// Whether keys still have to be evicted for buffers.
     is_room_owed: AtomicBool,
     /// Memory of requests that may be refused for their size.
     roomless_bytes: AtomicUsize,
@@ -88,13 +88,13 @@ pub(crate) struct Shared {
     pub(crate) endings: Endings,
     /// Clients whose commands wait for the end of CLIENT PAUSE.
     postponed: AtomicUsize,
-    /// The count of `maxmemory` reductions at which usage was last within the limit.
+    /// Number of `maxmemory` reductions when usage was last within the limit.
     times_obeyed: AtomicU64,
-    /// When a client that sent HTTP was last logged.
+    /// Time at which a client that sent HTTP was last logged.
     warned_of_http_at_ms: AtomicU64,
 }
 
-/// Held by a worker while it executes commands. On its own cache line.
+/// Held by a worker while it executes commands. It has its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Turn(Mutex<()>);
@@ -164,7 +164,7 @@ impl Shared {
         self.rates.sample(totals, self.engine.used_bytes(), now_ms);
     }
 
-    /// Whether expired keys are actively removed, not only on access.
+    /// Returns whether expired keys are actively removed, not only on access.
     pub(crate) fn is_expiry_active(&self) -> bool {
         !self.is_expiry_passive.load(Relaxed)
     }
@@ -197,8 +197,8 @@ impl Shared {
         !self.access.read().passwords.is_empty()
     }
 
-    /// Changes the access rules, and calls all clients, because an idle client has no other turn in which to
-    /// notice whether it needs a password.
+    /// Changes the access rules, and gives all clients a turn, because an idle client would otherwise not
+    /// notice that it now needs a password.
     pub(crate) fn change_access(&self, change: impl FnOnce(&mut Access)) {
         change(&mut self.access.write());
         self.clients.all().iter().for_each(|client| client.call());
@@ -234,7 +234,7 @@ impl Shared {
         outcome
     }
 
-    /// Whether new clients should be refused.
+    /// Returns whether new clients should be refused.
     pub(crate) fn is_ending(&self) -> bool {
         self.is_stopping() || self.is_saving_for_end.load(Relaxed)
     }
@@ -251,11 +251,11 @@ impl Shared {
     /// Takes the turns of all workers, so that only the caller executes commands. The caller must not hold a
     /// turn.
     pub(crate) fn all_turns(&self) -> Vec<MutexGuard<'_, ()>> {
-        // Always in this order, so that two callers can't deadlock.
+        // The order is always the same, so that two callers can't deadlock.
         self.turns.iter().map(|turn| turn.0.lock()).collect()
     }
 
-    /// Whether there is a single worker, so that its turn is all turns.
+    /// Returns whether there is a single worker, so that holding its turn is enough.
     pub(crate) fn is_single(&self) -> bool {
         self.turns.len() == 1
     }
@@ -292,18 +292,18 @@ impl Shared {
         self.buffered.account(before_bytes, now_bytes);
     }
 
-    /// Evicts for a part of a reply, after which others get their turn.
+    /// Evicts keys for a part of a reply. Other connections get their turn afterwards.
     pub(crate) fn make_room_for_part(&self, now_ms: u64) {
         self.make_room(now_ms, ROOM_WITHIN);
     }
 
-    /// Records a change in size of a request that may be refused for it.
+    /// Records that a request that may be refused for its size has grown or shrunk.
     pub(crate) fn account_roomless(&self, before_bytes: usize, now_bytes: usize) {
         self.roomless_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
     }
 
-    /// Evicts for buffers that have grown a lot, without waiting for the next write. Not during CLIENT PAUSE,
-    /// in which no keys are evicted.
+    /// Evicts keys for buffers that have grown a lot, without waiting for the next write. Does nothing during
+    /// CLIENT PAUSE.
     pub(crate) fn make_up(&self, now_ms: u64) {
         if self.interests.pauses.now(now_ms).is_none() {
             self.engine.make_up(now_ms);
@@ -328,7 +328,8 @@ impl Shared {
         }
     }
 
-    /// Closes a client whose unread messages cause the limit to be exceeded, and returns whether they do.
+    /// Closes a client if its unread messages are the reason why the limit is exceeded, and returns whether
+    /// they are.
     fn end_if_it_has_many(&self, client: &Client) -> bool {
         let _alone = self.closing.lock();
         let bytes = self.buffered.staying_bytes();
@@ -343,20 +344,20 @@ impl Shared {
         is_cause
     }
 
-    /// Closes a client that doesn't read its messages, and drops them.
+    /// Closes a client that doesn't read its messages, and drops the messages.
     fn end_unread(&self, client: &Client, ending: Ending) {
         self.end(client, ending);
         client.close_mailbox();
     }
 
-    /// The most memory for clients before their messages are dropped and their state may not grow: half of
-    /// `maxmemory`, and no more than the limit of all buffers.
+    /// Maximum memory for clients: half of `maxmemory`, or the limit of all buffers if that is lower. Above
+    /// it, messages are dropped and clients' state can't grow.
     fn kept_bytes_max(&self, limits: &Limits) -> usize {
         let maxmemory = self.engine.bytes_max();
         usize::try_from(maxmemory / 2).unwrap_or(usize::MAX).min(limits.buffers_bytes_max(maxmemory))
     }
 
-    /// Asks a connection's worker to close it.
+    /// Asks a connection's worker to close the connection.
     pub(crate) fn end(&self, client: &Client, ending: Ending) {
         client.kill_counted(|| self.endings.add(ending));
     }
@@ -371,19 +372,19 @@ impl Shared {
         &self.buffered
     }
 
-    /// Buffers of all admitted clients.
+    /// Bytes of the buffers of all admitted clients.
     pub(crate) fn buffers_bytes(&self) -> usize {
         self.buffered.bytes()
     }
 
-    /// Whether a reply of `bytes` could fit into memory beside stored values, of which `counted_bytes` are
-    /// charged already. It may take half of the memory not taken by other buffers.
+    /// Returns whether a reply of `bytes`, of which `counted_bytes` are charged already, could fit into
+    /// memory together with stored values. It may take half of the memory not taken by other buffers.
     pub(crate) fn could_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
         self.could_reply_beside_keys(counted_bytes, bytes)
             && self.could_lend(bytes.saturating_sub(counted_bytes), self.reserve_bytes())
     }
 
-    /// Like [`Self::could_reply`], if all keys could be evicted.
+    /// Like [`Self::could_reply`], assuming that all keys can be evicted.
     fn could_reply_beside_keys(&self, counted_bytes: usize, bytes: usize) -> bool {
         let more_bytes = bytes.saturating_sub(counted_bytes);
         self.buffers_bytes().saturating_add(more_bytes) <= self.buffers_bytes_max()
@@ -394,7 +395,7 @@ impl Shared {
         self.limits().buffers_bytes_max(self.engine.bytes_max())
     }
 
-    /// Conditions besides the memory in use that decide whether replies fit.
+    /// Conditions, apart from the memory in use, that decide whether replies fit.
     pub(crate) fn terms(&self) -> Terms {
         Terms {
             bytes_max: self.engine.bytes_max(),
@@ -403,7 +404,7 @@ impl Shared {
         }
     }
 
-    /// Like [`Self::could_reply`], and charges the reply if so.
+    /// Like [`Self::could_reply`], and charges the reply if it fits.
     pub(crate) fn take_for_reply(&self, counted_bytes: usize, bytes: usize) -> bool {
         let _alone = self.promising.lock();
         let may_be = self.could_reply(counted_bytes, bytes);
@@ -413,8 +414,8 @@ impl Shared {
         may_be
     }
 
-    /// Evicts keys with an expiry to make room for a reply, where the policy keeps all others. Does nothing
-    /// if that can't suffice. `counted_bytes` are charged already. No shard may be locked.
+    /// Evicts keys with an expiry to make room for a reply, under a policy that keeps all others. Does
+    /// nothing if that can't suffice. `counted_bytes` are charged already. No shard may be locked.
     pub(crate) fn make_room_among_keys_that_expire(&self, counted_bytes: usize, bytes: usize, now_ms: u64) {
         let more_bytes = bytes.saturating_sub(counted_bytes);
         if self.engine.policy().keeps_keys()
@@ -435,25 +436,26 @@ impl Shared {
         share.max(RESERVE_BYTES_LEAST)
     }
 
-    /// Whether `bytes` more may be charged without evicting keys: within `beyond_bytes` above `maxmemory`, or
-    /// above the keys if those alone exceed it.
+    /// Returns whether `bytes` more may be charged without evicting keys: within `beyond_bytes` above
+    /// `maxmemory`, or above the keys if those alone exceed it.
     fn could_lend(&self, bytes: usize, beyond_bytes: usize) -> bool {
         let keys_bytes = self.engine.used_bytes().saturating_sub(self.buffers_bytes() as u64);
         let keys_beyond = usize::try_from(keys_bytes.saturating_sub(self.engine.bytes_max()));
         self.engine.could_lend(bytes, beyond_bytes.saturating_add(keys_beyond.unwrap_or(usize::MAX)))
     }
 
-    /// Whether replies have used up the reserve, so that each client gets one at a time.
+    /// Returns whether replies have used up the reserve, so that each client gets one reply at a time.
     pub(crate) fn is_reserve_spent(&self) -> bool {
         !self.could_lend(0, self.reserve_bytes())
     }
 
-    /// Whether other clients have buffers, beside `own_bytes`, that may soon be free.
+    /// Returns whether buffers of other clients, apart from `own_bytes`, are worth waiting for because they
+    /// may soon be free.
     pub(crate) fn may_have_room_soon(&self, own_bytes: usize) -> bool {
         self.buffers_bytes().saturating_sub(own_bytes) > OTHERS_BYTES
     }
 
-    /// Whether a request of this size could fit if no other client had buffers.
+    /// Returns whether a request of this size could fit if no other client had buffers.
     pub(crate) fn could_take_request(&self, bytes: usize) -> bool {
         bytes.checked_sub(self.buffers_bytes()).is_none_or(|more_bytes| self.engine.could_hold(more_bytes))
     }
@@ -467,8 +469,8 @@ impl Shared {
         }
     }
 
-    /// Closes the client with the largest request, if all requests take more than half of `maxmemory`. A
-    /// single one may become a value that fits.
+    /// Closes the client with the largest request if all requests take more than half of `maxmemory`. A
+    /// single request that takes most of that memory is tolerated, because it may become a value that fits.
     fn end_largest_request(&self) {
         let _alone = self.closing.lock();
         let Some((client, others_bytes)) = self.clients.largest_request() else { return };
@@ -481,8 +483,8 @@ impl Shared {
         }
     }
 
-    /// Charges a client's state of `bytes` in total, no less than before, if permitted. The memory of its
-    /// request is not counted, because it is about to be freed.
+    /// Charges a client's state, which grows to `bytes` in total, if permitted. The memory of its request is
+    /// not counted, because it is about to be freed.
     pub(crate) fn keep(&self, client: &Client, bytes: usize) -> bool {
         let _alone = self.promising.lock();
         let more_bytes = bytes - client.facts.kept_bytes.load(Relaxed);
@@ -529,7 +531,7 @@ impl Shared {
         self.postponed.load(Relaxed)
     }
 
-    /// Replaces a worker's number of such clients.
+    /// Changes a worker's part of the number of clients that wait for the end of CLIENT PAUSE.
     pub(crate) fn postpone(&self, before: usize, now: usize) {
         self.postponed.fetch_add(now.wrapping_sub(before), Relaxed);
     }
@@ -592,7 +594,7 @@ impl Shared {
     pub(crate) fn note_http(&self, client: &Client, now_ms: u64) {
         self.endings.add(Ending::Http);
         let before_ms = self.warned_of_http_at_ms.load(Relaxed);
-        // Once a minute, as in Redis, because such requests can be frequent.
+        // Logged once a minute, as in Redis, because such requests can be frequent.
         if before_ms == 0 || now_ms >= before_ms.saturating_add(HTTP_WARNED_EVERY_MS) {
             self.warned_of_http_at_ms.store(now_ms, Relaxed);
             tracing::warn!(
@@ -631,8 +633,8 @@ impl Shared {
     }
 
     /// Evicts keys above a lowered limit, a part in each turn of a worker, and returns whether more can be
-    /// evicted. Growth of buffers waits for the next write, because it may belong to a request that is
-    /// refused for its size.
+    /// evicted. Eviction for grown buffers waits for the next write, because the growth may belong to a
+    /// request that is refused for its size.
     pub(crate) fn follow_limit(&self, now_ms: u64) -> bool {
         let times = self.engine.times_lowered();
         if times == self.times_obeyed.load(Relaxed) {
@@ -648,13 +650,13 @@ impl Shared {
         !is_obeyed && self.engine.counts().evicted > evicted
     }
 
-    /// Evicts for a reply that is about to be written, so that both fit.
+    /// Evicts keys so that a reply that is about to be written fits.
     pub(crate) fn make_room_for_reply(&self, now_ms: u64) {
         self.make_room(now_ms, REPLY_ROOM_WITHIN);
     }
 
-    /// Evicts for buffers that have grown in total, each perhaps by little, without waiting for the next
-    /// write.
+    /// Evicts keys for buffers whose total has grown, even if each grew only a little, without waiting for
+    /// the next write.
     #[inline]
     pub(crate) fn make_room_owed(&self, now_ms: u64) {
         if self.buffered.owed_bytes() >= MADE_UP_FROM {
@@ -662,7 +664,7 @@ impl Shared {
         }
     }
 
-    /// Evicts now and in the next ticks. During CLIENT PAUSE, the eviction is deferred to its end.
+    /// Evicts keys now and in the next ticks. During CLIENT PAUSE, the eviction is deferred to its end.
     fn make_room_for_buffers(&self, now_ms: u64) {
         if self.interests.pauses.now(now_ms).is_some() {
             self.is_room_owed.store(true, Relaxed);
@@ -694,8 +696,8 @@ impl Shared {
     }
 }
 
-/// Accounts for a change of a value since it was last known. Loops, because another worker may have changed
-/// it meanwhile, having seen the previous known value.
+/// Accounts for a change of a value since the last call. Loops, because another worker that saw the same
+/// previous value may have changed it meanwhile.
 fn follow(known: &AtomicUsize, bytes: impl Fn() -> usize, account: impl Fn(usize, usize)) {
     let mut now = bytes();
     while now != known.load(SeqCst) {
@@ -708,10 +710,10 @@ fn follow(known: &AtomicUsize, bytes: impl Fn() -> usize, account: impl Fn(usize
 /// minimum below. Clients' state may take half of that.
 const RESERVE_SHARE: u64 = 16;
 const RESERVE_BYTES_LEAST: usize = 1 << 20;
-/// Buffers of other clients that aren't worth waiting for.
+/// Other clients' buffers up to this total size aren't worth waiting for.
 const OTHERS_BYTES: usize = 256 << 10;
-/// Requests of other clients that are ignored beside one that takes more than half of the memory, as a
-/// fraction of that half.
+/// Other clients' requests up to this fraction of half of the memory are ignored if one request takes more
+/// than that half.
 const OTHER_REQUESTS_SHARE: u64 = 8;
 /// Memory for the slow log, as a fraction of `maxmemory`, with a minimum and a maximum.
 const SLOW_LOG_SHARE: u64 = 64;
@@ -722,7 +724,8 @@ const HTTP_WARNED_EVERY_MS: u64 = 60_000;
 const FORGOTTEN_AT_ONCE: usize = 10_000;
 /// Time limit for a command to evict for its reply.
 const REPLY_ROOM_WITHIN: Duration = Duration::from_millis(100);
-/// Growth of all buffers for which keys are evicted at once. Less waits for the next tick or the next write.
+/// Growth of all buffers from which keys are evicted immediately. Smaller growth waits for the next tick or
+/// the next write.
 const MADE_UP_FROM: usize = 64 << 10;
 /// Time limit for a worker to evict in a tick.
 const ROOM_WITHIN: Duration = Duration::from_millis(5);
@@ -754,7 +757,7 @@ mod tests {
         shared
     }
 
-    /// Between two ticks, so that nobody has seen the higher limit.
+    /// Both changes happen between two ticks, so no worker has seen the higher limit.
     #[test]
     fn a_limit_that_is_raised_and_lowered_again_is_followed() {
         let shared = full(Policy::AllKeysLru);
@@ -767,7 +770,7 @@ mod tests {
         }
     }
 
-    /// Without waiting for ticks, which are far apart.
+    /// The limit is followed without waiting for ticks, which are far apart.
     #[test]
     fn a_lowered_limit_is_followed_to_its_end() {
         for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLru, Policy::AllKeysLfu, Policy::AllKeysRandom] {

@@ -1,4 +1,4 @@
-//! Sizes with units, by Redis' rule, in configuration files, arguments and `CONFIG SET`.
+//! Sizes with units, in Redis' notation, in configuration files, arguments and `CONFIG SET`.
 
 /// Units in lower case: those of Redis up to gigabytes, the same for terabytes, and those of IEC 80000-13.
 const UNITS: [(&str, u64); 14] = [

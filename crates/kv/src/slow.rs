@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Number of arguments per entry, and bytes of each. The log must not retain values.
+/// Maximum number of arguments per entry, and of bytes of each, because the log must not retain values.
 const ARGUMENTS_MAX: usize = 32;
 const ARGUMENT_BYTES_MAX: usize = 128;
 /// Capacity of the log that is kept when it shrinks.
 const SPARE_ENTRIES: usize = 128;
-/// Samples kept per event.
+/// Maximum number of samples per event.
 const SAMPLES_MAX: usize = 160;
-/// Below this threshold, every command is timed, which has a cost of its own.
+/// Below this threshold, every command is timed, which itself takes time.
 const ALL_BELOW_US: i64 = 1000;
 
 /// The slow log and latency events. Settings are those of Redis.
@@ -71,7 +71,7 @@ pub(crate) struct Entry {
 /// Samples of a kind of event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Second of the sample, and its latency in milliseconds.
+    /// Time of the sample in seconds, and its latency in milliseconds.
     pub(crate) samples: VecDeque<(u64, u64)>,
     pub(crate) max_ms: u64,
 }
@@ -90,7 +90,7 @@ impl Default for Slow {
 }
 
 impl Slow {
-    /// Whether every command has to be timed, instead of samples.
+    /// Returns whether every command has to be timed, instead of a sample of them.
     pub(crate) fn wants_all(&self) -> bool {
         (0..ALL_BELOW_US).contains(&self.slower_us())
     }
@@ -120,7 +120,7 @@ impl Slow {
         self.monitored_ms.store(monitored_ms, Relaxed);
     }
 
-    /// Whether a command that took this long belongs in the log.
+    /// Returns whether a command that took this long belongs in the log.
     pub(crate) fn is_slow(&self, took: Duration) -> bool {
         u64::try_from(self.slower_us()).is_ok_and(|slower_us| took.as_micros() >= u128::from(slower_us))
     }
@@ -145,7 +145,7 @@ impl Slow {
         self.log.lock().bytes
     }
 
-    /// The newest entries first.
+    /// At most `count` entries, the newest first.
     pub(crate) fn entries(&self, count: usize) -> Vec<Entry> {
         self.log.lock().entries.iter().take(count).cloned().collect()
     }

@@ -2,8 +2,9 @@
 //!
 //! Each worker writes its own counters, and readers sum them, so workers never contend. Plain GET, SET and
 //! DEL are counted in the session and added once per batch. One run of them in [`RUNS_PER_SAMPLE`] is timed,
-//! and the time shared equally by its commands. Among other quick commands, one call in [`CALLS_PER_SAMPLE`]
-//! is timed, and all other commands always. Samples are extrapolated to all calls.
+//! and its time is divided equally among its commands. Among other quick commands, one call in
+//! [`CALLS_PER_SAMPLE`] is timed. Calls of all other commands are always timed. Samples are extrapolated to
+//! all calls.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -81,7 +82,8 @@ pub(crate) struct Sum {
 #[derive(Debug, Default)]
 pub(crate) struct Errors(Mutex<BTreeMap<String, u64>>);
 
-/// Codes are words of this server, so there are few. The limit guards against codes taken from client input.
+/// Maximum number of codes. The server's own codes are few; the limit guards against codes taken from client
+/// input.
 pub(crate) const CODES_MAX: usize = 128;
 
 impl Counter {
@@ -175,7 +177,7 @@ impl Statistics {
 }
 
 impl OfCommand {
-    /// Whether the call that begins should be timed.
+    /// Returns whether the call that begins should be timed.
     pub(crate) fn is_due(&self, is_quick: bool) -> bool {
         !is_quick || self.calls.get().is_multiple_of(CALLS_PER_SAMPLE)
     }

@@ -1,10 +1,10 @@
 //! Clients that are not admitted yet: before the required password, and under TLS before the end of the
 //! handshake.
 //!
-//! Such clients may be anybody. Their memory is limited in total and not part of `maxmemory`, so that no keys
-//! are evicted for them. If there are too many, one of them is closed: the oldest from the address with the
-//! most of them. So they can't keep out admitted clients, and clients from addresses other than a flood's
-//! have time to authenticate. A closed one is removed at once, so that a flood has a constant cost per
+//! Such clients are untrusted. Their memory is limited in total and not part of `maxmemory`, so that no keys
+//! are evicted for them. If there are too many, the oldest client of the address with the most clients is
+//! closed. So they can't keep out admitted clients, and clients that don't share an address with a flood have
+//! time to authenticate. A closed client is removed immediately, so that a flood has a constant cost per
 //! client; until its worker has closed the socket, it counts as ending.
 
 use std::cmp::Reverse;
@@ -18,23 +18,24 @@ use crate::clients::Client;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Limits of their requests, as in Redis; enough for HELLO with all options.
+/// Limits of unauthenticated clients' requests, as in Redis; enough for HELLO with all options.
 pub(crate) const ARGUMENTS_MAX: usize = 10;
 pub(crate) const ARGUMENT_BYTES_MAX: usize = 16 << 10;
-/// The longest message of the 0x1F protocol.
+/// Maximum length of a message of the 0x1F protocol.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// The most bytes read at once from such a client.
+/// Maximum number of bytes per read from such a client.
 pub(crate) const INPUT_BYTES_MAX: usize = 16 << 10;
-/// The most bytes of replies written at once to such a client.
+/// Maximum number of bytes of replies per write to such a client.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 16 << 10;
 
-/// Limit of all their requests and replies, or this fraction of `maxmemory` if that is less.
+/// Limit of all requests and replies of such clients, or this fraction of `maxmemory` if that is less.
 pub(crate) const BYTES_MAX: u64 = 8 << 20;
 const SHARE: u64 = 32;
 /// Room for one request of the largest permitted size.
 const BYTES_MIN: u64 = 512 << 10;
-/// Limit of clients that were ended but whose sockets are still open. Above it, new connections wait until
-/// workers have closed them. They take file descriptors on top of the limits, so the number is small.
+/// Maximum number of clients that were ended but whose sockets are still open. Above it, new connections wait
+/// until workers have closed sockets. These sockets take file descriptors in addition to the limits, so the
+/// number is small.
 const ENDING_MAX: usize = 64;
 
 /// The unauthenticated clients of all workers.
@@ -45,7 +46,7 @@ pub(crate) struct Strangers {
     count: AtomicUsize,
     /// Clients that were ended but whose sockets are still open.
     ending: AtomicUsize,
-    /// Memory of their requests and replies.
+    /// Memory of these clients' requests and replies.
     bytes: AtomicUsize,
 }
 
@@ -60,16 +61,16 @@ struct Line {
 
 /// Time of arrival, and number of the connection.
 type Place = (u64, u64);
-/// Number of clients from an address, and the oldest of them. The greatest is closed first: the address with
-/// the most clients, or among equals the one with the oldest.
+/// Number of clients from an address, and the oldest of them. The address with the greatest rank is the first
+/// to lose a client: the one with the most clients, or among equals the one with the oldest client.
 type Rank = (usize, Reverse<Place>, IpAddr);
 
-/// Limits of their requests.
+/// Limits of unauthenticated clients' requests.
 pub(crate) fn limits() -> Limits {
     Limits { elements_max: ARGUMENTS_MAX, bulk_bytes_max: ARGUMENT_BYTES_MAX, ..Limits::default() }
 }
 
-/// Limit of their buffers in total.
+/// Limit of unauthenticated clients' buffers in total.
 pub(crate) fn bytes_max(maxmemory: u64) -> usize {
     (maxmemory / SHARE).clamp(BYTES_MIN, BYTES_MAX) as usize
 }
@@ -97,7 +98,7 @@ impl Strangers {
         self.ending.load(Relaxed)
     }
 
-    /// Whether so many sockets are about to be closed that no more clients should be ended.
+    /// Returns whether so many sockets are about to be closed that no more clients should be ended.
     pub(crate) fn are_many_ending(&self) -> bool {
         self.ending() >= ENDING_MAX
     }
@@ -152,7 +153,7 @@ impl Strangers {
     }
 
     /// Ends a client that was just removed from the list, and returns whether this was the first end. Called
-    /// with the list locked, so that it is counted before its worker looks.
+    /// with the list locked, so that the client is counted before its worker closes it.
     fn end(&self, client: &Client) -> bool {
         self.count.fetch_sub(1, Relaxed);
         self.ending.fetch_add(1, Relaxed);

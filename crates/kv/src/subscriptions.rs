@@ -1,7 +1,7 @@
 //! Subscriptions of clients to channels and patterns.
 //!
-//! This module decides who receives a message; `pubsub` encodes and sends it. Publishers share a lock;
-//! subscribers take it exclusively.
+//! This module decides which clients receive a message; `pubsub` encodes and sends it. Publishers share a
+//! lock; subscribers take it exclusively.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -87,8 +87,8 @@ pub(crate) const PATTERNS_MAX: usize = 1_000;
 pub(crate) const NAMES_BYTES_MAX: usize = 16 << 20;
 /// Memory of the tables per name.
 const NAME_BYTES: usize = 200;
-/// Names added or removed at once, which takes some tenths of a millisecond. All names of a client would
-/// block a worker for some tenths of a second.
+/// Names added or removed in one turn, which takes a few tenths of a millisecond. All names of a client would
+/// block a worker for a few tenths of a second.
 pub(crate) const NAMES_AT_ONCE: usize = 1000;
 
 impl<R> Default for Subscriptions<R> {
@@ -146,7 +146,7 @@ impl<R: Receiver> Subscriptions<R> {
         }
     }
 
-    /// Whether there is work for [`Self::tidy`]; a single load.
+    /// Returns whether there is work for [`Self::tidy`]. Costs a single load.
     pub(crate) fn is_untidy(&self) -> bool {
         self.leaving_count.load(SeqCst) > 0
     }
@@ -170,8 +170,8 @@ impl<R: Receiver> Subscriptions<R> {
         }
     }
 
-    /// Delivers a message to the subscribers of a channel and of matching patterns. Returns how many accepted
-    /// it. `deliver` receives the pattern, and must not subscribe.
+    /// Delivers a message to the subscribers of a channel and of matching patterns. Returns how many
+    /// subscribers accepted it. `deliver` receives the pattern, and must not subscribe.
     pub(crate) fn publish(
         &self,
         channel: &[u8],
@@ -259,8 +259,8 @@ impl Own {
         self.of(kind).len()
     }
 
-    /// The count in replies to SUBSCRIBE, PSUBSCRIBE and their opposites; shard channels are counted
-    /// separately.
+    /// The count in replies to SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE and PUNSUBSCRIBE; shard channels are
+    /// counted separately.
     pub(crate) fn count_told(&self, kind: Kind) -> usize {
         match kind {
             Kind::Shard => self.shards.len(),

@@ -1,8 +1,8 @@
 //! Client-side caching: which clients cache which keys and need invalidation messages.
 //!
-//! This module decides who is notified of which keys; `invalidation` sends the messages. There are two modes,
-//! as in Redis: a table records the keys that a client has read, until it is notified; or the client asks for
-//! all keys with a prefix (broadcast mode), and nothing is recorded.
+//! This module decides which clients are notified of which keys; `invalidation` sends the messages. There are
+//! two modes, as in Redis: a table records the keys that a client has read, until it is notified; or the
+//! client asks for all keys with a prefix (broadcast mode), and nothing is recorded.
 //!
 //! A client is entered in the table before its command reads, and a writer looks into the table after it has
 //! written. So either the reader sees the new value, or the writer finds the reader.
@@ -107,11 +107,11 @@ pub(crate) struct Tracking {
     is_changed: AtomicBool,
 }
 
-/// A part of the keys with their clients, sorted by id, so that newer clients come last.
+/// A part of the keys with their clients. Clients are sorted by id, so that newer ones come last.
 #[derive(Debug, Default)]
 struct Part {
     clients: IndexMap<Box<[u8]>, Vec<u64>>,
-    /// Number of keys dropped, which determines the next one.
+    /// Number of keys dropped, which determines the next one to drop.
     given_up: usize,
 }
 
@@ -134,18 +134,18 @@ struct Prefix {
 const PARTS: usize = 16;
 /// Redis' default of `tracking-table-max-keys`.
 const KEYS_MAX: usize = 1_000_000;
-/// Average number of clients per key beyond which keys are dropped for their memory.
+/// Average number of clients per key beyond which keys are dropped to save memory.
 const HOLDERS_PER_KEY: usize = 16;
 const PREFIXES_MAX: usize = 1024;
 /// Memory for the table, as a fraction of `maxmemory`, with a maximum.
 const TABLE_SHARE: u64 = 8;
 const TABLE_BYTES_MAX: usize = 1 << 30;
-/// Memory of a key besides its name, and of each client that has it.
+/// Memory of a key without its name, and of each client that has read it.
 const KEY_BYTES: usize = 128;
 const HOLDER_BYTES: usize = 8;
-/// Memory of a prefix besides its two copies.
+/// Memory of a prefix without its two copies.
 const PREFIX_BYTES: usize = 200;
-/// Changed keys that may wait for the end of a batch.
+/// Maximum number of changed keys that wait for the end of a batch.
 const CHANGED_MAX: usize = 1024;
 
 impl Default for Tracking {
@@ -167,7 +167,7 @@ impl Default for Tracking {
 }
 
 impl Tracking {
-    /// CLIENT TRACKING ON; `asked` excludes the prefixes.
+    /// Starts tracking, for CLIENT TRACKING ON. `asked` excludes the prefixes.
     pub(crate) fn start(
         &self,
         client: u64,
@@ -193,7 +193,7 @@ impl Tracking {
         Ok(())
     }
 
-    /// CLIENT TRACKING OFF, or the end of the connection.
+    /// Stops tracking, for CLIENT TRACKING OFF or at the end of the connection.
     pub(crate) fn stop(&self, client: u64) {
         let mut trackers = self.trackers.write();
         let Some(tracker) = trackers.remove(&client) else { return };
@@ -214,7 +214,7 @@ impl Tracking {
         self.trackers.read().get(&client)?.redirect
     }
 
-    /// Whether a client is notified of its own changes.
+    /// Returns whether a client is notified of its own changes; `None` if it isn't tracking.
     pub(crate) fn own_changes(&self, client: u64) -> Option<OwnChanges> {
         Some(self.trackers.read().get(&client)?.own_changes)
     }
@@ -289,12 +289,12 @@ impl Tracking {
         self.broadcast.lock().take()
     }
 
-    /// Whether there are changes to broadcast; a single load.
+    /// Returns whether there are changes to broadcast. Costs a single load.
     pub(crate) fn has_changes(&self) -> bool {
         self.is_changed.load(Relaxed)
     }
 
-    /// Whether so many changes are waiting that they should be broadcast before the end of the batch.
+    /// Returns whether so many changes are waiting that they should be broadcast before the end of the batch.
     pub(crate) fn is_full(&self) -> bool {
         self.has_changes() && self.broadcast.lock().keys >= CHANGED_MAX
     }
@@ -452,7 +452,7 @@ impl Broadcast {
                 self.changed.insert(key[..*length].into());
             }
             match prefix.changed.get_mut(key) {
-                // Each of two writers has to learn of the other's change.
+                // Two clients changed the key, and each has to be notified of the other's change.
                 Some(first) if *first != by => *first = None,
                 Some(_) => {}
                 None => {
@@ -483,7 +483,7 @@ pub(crate) fn prefixes_bytes(prefixes: &[Box<[u8]>]) -> usize {
     prefixes.iter().map(|prefix| prefix.len() * 2 + PREFIX_BYTES).sum()
 }
 
-/// Checks in Redis' order, with the error texts of Redis.
+/// Checks the options in Redis' order, with Redis' error texts.
 fn check(asked: &Tracker, prefixes: &[Box<[u8]>], old: Option<&Tracker>) -> Result<(), TrackingError> {
     let is_broadcast = asked.mode == Mode::Broadcast;
     if !is_broadcast && !prefixes.is_empty() {

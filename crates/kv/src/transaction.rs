@@ -26,7 +26,7 @@ pub(crate) struct Queue {
 pub(crate) struct Need {
     pub(crate) writes: usize,
     pub(crate) bytes: usize,
-    /// Some value may become longer than the argument of its command.
+    /// Whether a value may become longer than the argument of its command.
     pub(crate) is_growing: bool,
 }
 
@@ -153,7 +153,7 @@ type Watched = HashMap<Name, Vec<Arc<Watcher>>>;
 /// A client that watches keys.
 #[derive(Debug)]
 struct Watcher {
-    /// New each time a client begins to watch.
+    /// A new number each time a client begins to watch.
     number: u64,
     is_touched: AtomicBool,
 }
@@ -180,21 +180,21 @@ pub(crate) struct WatchedOverLimit;
 /// Limit of the watched keys of a client, including the overhead of the tables per key.
 pub(crate) const WATCHED_BYTES_MAX: usize = 16 << 20;
 const WATCHED_OVERHEAD_BYTES: usize = 100;
-/// Keys removed from the tables per lock of them.
+/// Keys removed each time the tables are locked.
 const LEAVING_AT_ONCE: usize = 64;
-/// Keys removed at once by the command or the end of the connection. The rest is removed in the workers'
-/// turns.
+/// Keys removed immediately, by the command or at the end of the connection. The rest is removed in the
+/// workers' turns.
 const LEAVING_STRAIGHT: usize = 1000;
 
 impl Watches {
-    /// Begins to watch for a client.
+    /// Begins to watch keys for a client.
     pub(crate) fn begin(&self) -> Watching {
         let watcher =
             Watcher { number: self.watchers.fetch_add(1, Relaxed), is_touched: AtomicBool::new(false) };
         Watching { watcher: Arc::new(watcher), keys: BTreeMap::new(), bytes: 0 }
     }
 
-    /// Watches a key: from now on, a change of it marks the client.
+    /// Watches a key: from now on, a change of the key marks the client.
     pub(crate) fn watch(
         &self,
         watching: &mut Watching,
@@ -221,7 +221,7 @@ impl Watches {
         Ok(())
     }
 
-    /// Unwatches for UNWATCH, EXEC, DISCARD, or the end of a connection.
+    /// Unwatches the keys of a client, for UNWATCH, EXEC, DISCARD, or the end of a connection.
     pub(crate) fn unwatch(&self, watching: Watching) {
         let keys =
             watching.keys.into_iter().flat_map(|(of, keys)| keys.into_iter().map(move |key| (of, key)));
@@ -234,13 +234,13 @@ impl Watches {
         }
     }
 
-    /// Whether there is work for [`Self::tidy`]; a single load.
+    /// Returns whether there is work for [`Self::tidy`]. Costs a single load.
     pub(crate) fn is_untidy(&self) -> bool {
         self.leaving_count.load(Relaxed) > 0
     }
 
-    /// Removes a part of the keys that are no longer watched. Returns whether those of a client are
-    /// completely removed.
+    /// Removes a part of the keys that are no longer watched. Returns whether this removed the last keys of a
+    /// client.
     pub(crate) fn tidy(&self) -> bool {
         let Some(mut leaving) = self.leaving.lock().pop() else { return false };
         self.forget(&mut leaving, LEAVING_STRAIGHT);
@@ -278,7 +278,7 @@ impl Watches {
         wanted.flat_map(|(of, watched)| watched.keys().map(|key| (*of, Arc::clone(key)))).collect()
     }
 
-    /// Whether no client watches any key.
+    /// Returns whether no client watches any key.
     pub(crate) fn is_empty(&self) -> bool {
         self.databases.read().is_empty()
     }
@@ -317,7 +317,7 @@ impl Watching {
         self.bytes
     }
 
-    /// Whether one of the keys has changed.
+    /// Returns whether one of the keys has changed.
     pub(crate) fn is_touched(&self) -> bool {
         self.watcher.is_touched.load(Relaxed)
     }
@@ -399,7 +399,7 @@ mod tests {
     }
 
     proptest! {
-        /// A client is marked exactly if one of its keys changed after it began to watch and before it
+        /// A client is marked if and only if one of its keys changed after it began to watch and before it
         /// stopped.
         #[test]
         fn watchers_are_touched_by_their_keys_alone(

@@ -43,14 +43,14 @@ impl Transport {
     /// Like [`Read::read`]. Fewer bytes than `buffer` can hold mean that nothing more is available for now.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            // Not through libc: its blocking calls are cancellation points, and each one costs two locked
+            // This bypasses libc, whose blocking calls are cancellation points: each one costs two locked
             // operations, although threads are never cancelled here.
             Self::Plain(socket) => Ok(recv(socket, buffer, RecvFlags::empty())?.0),
             Self::Tls(tls) => tls.read(buffer),
         }
     }
 
-    /// The socket, if its bytes are those of the client.
+    /// The socket, if the connection is not encrypted.
     pub(crate) fn plain(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(socket) => Some(socket),
@@ -82,7 +82,7 @@ impl Transport {
         }
     }
 
-    /// Whether the TLS handshake is still in progress, so that the client is unknown.
+    /// Returns whether the TLS handshake is still in progress, so that the client isn't known yet.
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -107,7 +107,7 @@ impl Transport {
         self.socket_mut().shutdown(Shutdown::Write)
     }
 
-    /// Whether everything has been written to the socket.
+    /// Returns whether everything has been written to the socket.
     pub(crate) fn is_flushed(&self) -> bool {
         match self {
             Self::Plain(_) => true,

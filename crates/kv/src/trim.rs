@@ -10,11 +10,11 @@ pub type Trim = fn(kept_bytes_max: u64) -> u64;
 
 /// Memory that may be retained when the store is full, as a fraction of the limit: a third of the amount by
 /// which resident memory may exceed the limit. Until the next check, half as much again may be freed, and a
-/// worker's buffers come on top.
+/// worker's buffers take memory in addition.
 const KEPT_SHARE: u64 = 32;
 /// Minimum for small limits. The memory of an idle process varies by as much.
 const KEPT_BYTES_MIN: u64 = 2 << 20;
-/// Maximum for large limits, so that returning memory at once doesn't block a worker for long.
+/// Maximum for large limits, so that returning the memory doesn't block a worker for long.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 
 /// Checks the allocator's retained memory whenever enough was freed to exceed the allowance.

@@ -13,7 +13,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::place::{PART, beside, other_kind};
 use crate::server::{Sockets, prepare};
 
-/// A Unix socket. Anybody with write permission on it can connect.
+/// A Unix socket. Any process with write permission on it can connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnixListen {
     pub path: PathBuf,
@@ -22,13 +22,13 @@ pub struct UnixListen {
 }
 
 impl UnixListen {
-    /// The longest path. The system's limit is 107 bytes, including the suffix of the temporary name.
+    /// Maximum length of a path. The system's limit is 107 bytes, including the suffix of the temporary name.
     pub const PATH_BYTES_MAX: usize = 107 - PART.len();
 
     /// Checks that the path isn't occupied by something other than a socket.
     ///
     /// # Errors
-    /// If it is.
+    /// If the path is occupied by something else.
     pub fn check_place(path: &Path) -> io::Result<()> {
         Self::paths(path).iter().try_for_each(|path| check_kind(path))
     }
@@ -50,7 +50,7 @@ pub(crate) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // Nobody listens on it any more, whether or not the removal succeeds.
+            // No process listens on it any more, whether or not the removal succeeds.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -60,7 +60,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Opens a listener. Replaces a stale socket, as left by a process that was killed, and nothing else.
+/// Opens a listener. Replaces a stale socket, as left by a killed process, but no other file.
 pub(crate) fn listen(wanted: &UnixListen, sockets: Sockets) -> io::Result<(net::UnixListener, SocketFile)> {
     let path = &wanted.path;
     check_free(path)?;

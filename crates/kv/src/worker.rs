@@ -25,19 +25,19 @@ use crate::transport::Transport;
 
 const EVENTS: usize = 1024;
 pub(crate) const WAKE: Token = Token(usize::MAX);
-/// Smaller buffers, used when the buffers of all clients exceed half of their limit, so that each takes
-/// little more.
+/// Sizes of the buffers when the buffers of all clients exceed half of their limit, so that each client takes
+/// little more memory.
 const INPUT_BYTES_SCARCE: usize = 4 << 10;
 const OUTPUT_BYTES_SCARCE: usize = 1;
-/// Connections accepted per listener in one iteration: about 0.3 ms. Established connections get their turns
-/// in between.
+/// Connections accepted per listener in one iteration, which takes about 0.3 ms. Established connections get
+/// their turns in between.
 const ACCEPTED_AT_ONCE: usize = 16;
 /// Unauthenticated clients that get a turn in one iteration. A TLS handshake takes about 1 ms.
 const STRANGERS_AT_ONCE: usize = 16;
-/// Interval of checks whether ended connections are closed, while others wait for that.
+/// Interval at which to check whether ended connections are closed, while new ones wait for that.
 const CROWD_STEP: Duration = Duration::from_millis(1);
-/// Rounds of accepting at the stop. Bounded, so that the stop ends even if clients keep coming; more than the
-/// queue of a listener needs.
+/// Maximum number of rounds of accepting when the server stops, so that it stops even if clients keep
+/// connecting. More than the queue of a listener needs.
 const ACCEPTED_LAST: usize = 512;
 /// Interval of work without events: expired keys, idle clients, and listeners that ran out of file
 /// descriptors.
@@ -46,11 +46,11 @@ const TICK: Duration = Duration::from_millis(100);
 const NOT_ACCEPTED_TOLD_EVERY_MS: u64 = 1_000;
 /// Items checked for expiry in one iteration: about 50 µs.
 const EXPIRED_AT_ONCE: usize = 500;
-/// Connections with more to do that continue before others are looked at.
+/// Connections with more to do that continue before new events are handled.
 const AGAIN_AT_ONCE: usize = 16;
 /// Interval of checks for the end of CLIENT PAUSE.
 const PAUSE_STEP: Duration = Duration::from_millis(5);
-/// Time limit for slow clients at the stop.
+/// Time limit for slow clients when the server stops.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct Worker {
@@ -58,7 +58,7 @@ pub(crate) struct Worker {
     poll: Poll,
     doors: Vec<Door>,
     connections: Slab<Connection>,
-    /// Lingering closes: connections that are over, until their clients have read the last reply.
+    /// Lingering closes: ended connections whose clients have not read the last reply yet.
     leaving: Slab<Leaving>,
     /// Unauthenticated connections with input.
     line: VecDeque<usize>,
@@ -70,7 +70,7 @@ pub(crate) struct Worker {
     alone: Vec<usize>,
     /// Connections that wait for the end of CLIENT PAUSE, or for memory for a reply.
     later: Vec<usize>,
-    /// When `later` is checked next.
+    /// Time at which `later` is checked next.
     later_at_ms: u64,
     /// The number of waiting connections as published to other workers.
     postponed: usize,
@@ -79,7 +79,7 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     calls: Arc<Calls>,
     ticked_at_ms: u64,
-    /// When a failure to accept was last logged.
+    /// Time at which a failure to accept was last logged.
     not_accepted_told_ms: u64,
     pass: Pass,
     chores: Option<Chores>,
@@ -262,7 +262,7 @@ impl Worker {
         }
     }
 
-    /// Continues connections whose command needs all turns. This worker must not hold its own.
+    /// Continues connections whose command needs all turns. This worker must not hold its own turn.
     fn go_on_alone(&mut self, now_ms: u64) {
         let shared = Arc::clone(&self.shared);
         let _turns = shared.all_turns();
@@ -367,7 +367,7 @@ impl Worker {
         };
         match connection.turn(&context, &mut self.buffers, &self.limits) {
             // Events are edge-triggered: a turn is complete only when the socket reports that there is no
-            // more.
+            // more data.
             Then::Wait => {}
             Then::Again => self.again.push(number),
             Then::Send => {

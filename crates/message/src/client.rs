@@ -1,4 +1,4 @@
-//! The client that a request counts for, in limits per client.
+//! The client to which a request counts, in limits per client.
 
 use std::net::IpAddr;
 
@@ -24,14 +24,14 @@ impl TrustedProxies {
     }
 }
 
-/// Whether one of the networks contains an address, which may be an IPv4 address written as an IPv6 one.
+/// Returns whether one of the networks contains an address, including an IPv4 address in IPv6 form.
 #[inline]
 pub fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     let address = address.to_canonical();
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// An IPv4 address, or the IPv6 network that one customer usually has: one host alone can use any address of its /64.
+/// An IPv4 address, or the IPv6 network of a typical customer: a single host can use any address of its /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Client {
     V4([u8; 4]),
@@ -51,8 +51,8 @@ impl Client {
         }
     }
 
-    /// Returns the client that made a request: the peer, or the client that a trusted proxy names. `None` if it names none: all
-    /// clients behind it would share the limit of one.
+    /// Returns the client that made a request: the peer, or the client that a trusted proxy names. `None` if the proxy names none,
+    /// because all clients of the proxy would then share one limit.
     #[inline]
     pub fn of_request(request: &OwnedRequest, trusted: &TrustedProxies) -> Option<Self> {
         match request.peer.trust {
@@ -68,8 +68,8 @@ pub fn address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> IpAddr
     known_address_of(request, trusted).unwrap_or_else(|_| request.peer.ip())
 }
 
-/// Returns the source of a request, for counts. `None` if a trusted proxy names no address, or an unreadable one: the source may
-/// then be any client behind the proxy.
+/// Returns the source of a request, for counts. `None` if a trusted proxy names no address, or one that can't be parsed: the
+/// source may then be any client of the proxy.
 #[inline]
 pub fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> Option<IpAddr> {
     match request.peer.trust {
@@ -78,7 +78,7 @@ pub fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> 
     }
 }
 
-/// Returns the source of a request as [`address_of`] does, for decisions that must not be made for another client.
+/// Returns the source of a request as [`address_of`] does, for decisions that must apply to the right client.
 ///
 /// # Errors
 /// Returns an error if a trusted proxy names the client in a form that can't be read.
@@ -99,21 +99,22 @@ fn named(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Result<Option<IpA
     Route::read(lines, trusted).client
 }
 
-/// The client is named, but can't be read: `unknown`, a name, an unfinished quotation, or more hops away than are read.
+/// The client is named, but can't be determined: it is `unknown`, a name or an unfinished quotation, or is more hops away than the
+/// limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownClient;
 
 /// Hops of a request that came from a trusted proxy, and the number of them that are trusted.
 ///
-/// The client is the last hop that isn't a trusted proxy itself: anybody may have written the elements before it. If all hops are
-/// trusted proxies, the first of them made the request. Trusted proxies wrote the element that names the client, and those after it.
+/// The client is the last hop that isn't a trusted proxy itself: the elements before it may be forged. If all hops are trusted
+/// proxies, the first of them made the request. Trusted proxies wrote the element that names the client, and those after it.
 #[derive(Debug)]
 pub struct Route<'a> {
     pub hops: Hops<'a>,
     /// Number of the nearest hops that trusted proxies wrote.
     believed: usize,
     pub client: Result<Option<IpAddr>, UnknownClient>,
-    /// Whether the client would be in elements that were not read, and so are not trusted.
+    /// Whether the client is in elements beyond the limit, which are not read and so not trusted.
     pub is_cut_off: bool,
 }
 
@@ -135,7 +136,7 @@ impl<'a> Route<'a> {
         Self { hops, believed, client, is_cut_off }
     }
 
-    /// The trusted hops, from the client on.
+    /// Returns the trusted hops, from the client on.
     #[inline]
     pub fn believed(&self) -> impl Iterator<Item = &Hop<'a>> {
         self.hops.nearest[..self.believed].iter().rev()
@@ -167,7 +168,7 @@ mod tests {
         check("forwarded", "proto=https;for=\"[2001:db8::1]\"", Some("2001:db8::1"));
         check("forwarded", "proto=https", None);
         check("forwarded", "for=\"1.1.1.1, for=\"[2001:db8::1]:4711\"", Some("2001:db8::1"));
-        // An unfinished quotation begun by a client hides nothing after it.
+        // A client's unfinished quotation hides nothing after it.
         check("forwarded", "for=\"192.0.2.1, for=192.0.2.2", Some("192.0.2.2"));
         check("forwarded", "for=192.0.2.1, for=evil, for=10.0.0.2", None);
         check("forwarded", "for=192.0.2.1;x=\"a;for=6.6.6.6\"", Some("192.0.2.1"));

@@ -1,6 +1,7 @@
 //! Decisions recorded during an exchange, for `larder explain`.
 //!
-//! Each step adds its decision to the record that the request carries. Requests of clients carry no record, which costs one comparison per step.
+//! Each step adds its decision to the record that the request carries. Without a record, as in clients' requests, each step costs one
+//! comparison.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

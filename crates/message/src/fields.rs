@@ -8,8 +8,7 @@ use std::ops::Range;
 use caching::{FieldLine, conditional};
 use smallvec::SmallVec;
 
-/// A header section under construction: `name: value\r
-/// ` for each line, plus the lengths of each part.
+/// A header section under construction: `name: value\r\n` for each line, plus the lengths of each part.
 #[derive(Clone, Debug, Default)]
 pub struct PackedFields {
     wire: Vec<u8>,
@@ -31,8 +30,8 @@ pub struct Fields<'a> {
     spans: &'a [LineSpan],
 }
 
-/// Lengths of a line's name and value. Kept lines also record whether a 304 repeats them, so that not every 304 has to decide.
-/// The span has four bytes because each line of each stored response has one.
+/// Lengths of a line's name and value. Kept lines also record whether a 304 repeats them, so that this is decided only once. A span has
+/// only four bytes, because each line of each stored response has one.
 type LineSpan = [u8; 4];
 
 const BELONGS_IN_304: u32 = 1 << 31;
@@ -97,7 +96,7 @@ impl PackedFields {
         self.spans.push(span(name, value_bytes));
     }
 
-    /// Whether any line's name satisfies the predicate.
+    /// Returns whether the name of any line satisfies the predicate.
     #[inline]
     pub fn has_any(&self, is_such: impl Fn(&[u8]) -> bool) -> bool {
         let fields = self.view();
@@ -126,7 +125,7 @@ impl PackedFields {
         self.spans.retain(|_| lines.next().is_none_or(|(is_kept, _)| is_kept));
     }
 
-    /// Replaces all lines called `name` by one.
+    /// Replaces all lines called `name` with one.
     #[inline]
     pub fn set(&mut self, name: &str, value: &[u8]) {
         if self.value(name).is_some() {
@@ -163,7 +162,7 @@ impl PackedFields {
         self.spans.is_empty()
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()
@@ -179,19 +178,19 @@ impl PackedFields {
         self.view().lines()
     }
 
-    /// The lines, borrowed, in the form that `caching` takes.
+    /// Returns the lines, borrowed, in the form that `caching` expects.
     #[inline]
     pub fn to_lines(&self) -> Vec<FieldLine<'_>> {
         self.lines().collect()
     }
 
-    /// The value of the first line called `name`.
+    /// Returns the value of the first line called `name`.
     #[inline]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.view().value(name)
     }
 
-    /// The values of all lines called `name`.
+    /// Returns the values of all lines called `name`.
     #[inline]
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.view().values(name)
@@ -210,19 +209,19 @@ impl KeptFields {
         self.view().lines()
     }
 
-    /// The lines, borrowed, in the form that `caching` takes.
+    /// Returns the lines, borrowed, in the form that `caching` expects.
     #[inline]
     pub fn to_lines(&self) -> Vec<FieldLine<'_>> {
         self.lines().collect()
     }
 
-    /// The value of the first line called `name`.
+    /// Returns the value of the first line called `name`.
     #[inline]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.view().value(name)
     }
 
-    /// Heap bytes in use.
+    /// Returns the number of heap bytes in use.
     #[inline]
     pub fn heap_bytes(&self) -> usize {
         store::allocated_bytes(self.bytes.len())
@@ -246,7 +245,7 @@ impl From<PackedFields> for KeptFields {
 }
 
 impl<'a> Fields<'a> {
-    /// Number of lines.
+    /// Returns the number of lines.
     #[inline]
     pub fn line_count(self) -> usize {
         self.spans.len()
@@ -262,13 +261,13 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Lines that a 304 repeats. The fields must be kept ones.
+    /// Iterates over the lines that a 304 repeats. The fields must come from [`KeptFields`].
     #[inline]
     pub fn lines_of_304(self) -> impl Iterator<Item = FieldLine<'a>> {
         self.parts().filter(|part| part.belongs_in_304).map(move |part| self.line(part))
     }
 
-    /// Lines that a 304 repeats, in wire form, with adjacent lines joined.
+    /// Iterates over the lines that a 304 repeats, in wire form, with adjacent lines joined.
     #[inline]
     pub fn wire_of_304(self) -> impl Iterator<Item = &'a [u8]> {
         let mut parts = self.parts();
@@ -285,13 +284,13 @@ impl<'a> Fields<'a> {
         Parts { wire: self.wire, next: 0, spans: self.spans.iter() }
     }
 
-    /// The HTTP/1.1 wire form of all lines, without the empty line that ends a head.
+    /// Returns the HTTP/1.1 wire form of all lines, without the empty line that ends a head.
     #[inline]
     pub fn wire(self) -> &'a [u8] {
         self.wire
     }
 
-    /// The value of the first line called `name`.
+    /// Returns the value of the first line called `name`.
     #[inline]
     pub fn value(self, name: &str) -> Option<&'a [u8]> {
         let part = self.parts().find(|part| self.is_called(*part, name))?;
@@ -303,7 +302,7 @@ impl<'a> Fields<'a> {
         self.parts().filter(move |part| self.is_called(*part, name)).map(move |part| self.value_in(part))
     }
 
-    /// Compares the lengths first, since most names differ in length, and then bytes, since only returned names have to be text.
+    /// Compares the lengths first, because most names differ in length, and then bytes, because only returned names have to be text.
     #[inline]
     fn is_called(self, part: Part, name: &str) -> bool {
         part.name_bytes == name.len() && self.wire[part.name()].eq_ignore_ascii_case(name.as_bytes())
@@ -372,7 +371,7 @@ impl Iterator for Parts<'_> {
 
 impl ExactSizeIterator for Parts<'_> {}
 
-/// Lengths of name and value of the first line.
+/// Returns the lengths of name and value of the first line.
 #[cold]
 #[inline]
 fn measured(wire: &[u8]) -> (usize, usize) {
@@ -381,13 +380,13 @@ fn measured(wire: &[u8]) -> (usize, usize) {
     (name_bytes, line_bytes - name_bytes - SEPARATOR.len())
 }
 
-/// The lines of a header map, with equal names together.
+/// Iterates over the lines of a header map, with equal names together.
 #[inline]
 pub fn map_lines(map: &http::HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
     map.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 
-/// The value of the first line called `name`, as text.
+/// Returns the value of the first line called `name`, as text.
 #[inline]
 pub fn text<'a>(lines: &[FieldLine<'a>], name: &str) -> Option<&'a str> {
     let (_, value) = lines.iter().find(|(line_name, _)| line_name.eq_ignore_ascii_case(name))?;

@@ -36,7 +36,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Version of an origin's message.
+    /// Returns the version of an origin's message.
     #[inline]
     pub fn received(version: http::Version) -> Self {
         match version {
@@ -46,7 +46,7 @@ impl Version {
         }
     }
 
-    /// The version as written in `Via` (RFC 9110 section 7.6.3).
+    /// Returns the version as written in `Via` (RFC 9110 section 7.6.3).
     #[inline]
     pub fn received_protocol(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Version {
         }
     }
 
-    /// The version as written in spans.
+    /// Returns the version as written in spans.
     #[inline]
     pub fn of_protocol(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ pub struct RequestHead<'a> {
     pub fields: &'a [FieldLine<'a>],
     /// Whether `Connection` names any field.
     pub nominations: Nominations,
-    /// Prepared fields for the origin, after the rewriting of the site.
+    /// Fields prepared for the origin, after the site's transformations.
     pub sent: Option<&'a [FieldLine<'a>]>,
     /// Field lines that are part of the cache key.
     pub keyed: &'a [u8],
@@ -138,7 +138,7 @@ pub struct RequestHead<'a> {
     pub peer: Peer,
     /// Record of decisions, for `larder explain`.
     pub record: Option<&'a Arc<Record>>,
-    /// Timings of the exchange, if it is traced or the client asks for them.
+    /// Timings of the exchange, if it is traced or the client requests them.
     pub timeline: Option<&'a Arc<Timeline>>,
     pub tls: Option<&'a Arc<TlsSession>>,
 }
@@ -229,7 +229,7 @@ impl OwnedRequest {
         self.method == "HEAD"
     }
 
-    /// Target URI.
+    /// Returns the target URI.
     #[inline]
     pub fn target(&self) -> Target<'_> {
         let (path, query) = match self.path_and_query.split_once('?') {
@@ -244,7 +244,7 @@ impl OwnedRequest {
         }
     }
 
-    /// Whether trailers of the response can be used.
+    /// Returns whether trailers of the response can be used.
     //= RFC 9110 section 10.1.4: TE: trailers
     #[inline]
     pub fn accepts_trailers(&self) -> bool {

@@ -1,13 +1,13 @@
-//! Messages of either protocol in the form that the gateway uses: heads, fields, trailers, the client that a request counts for,
+//! Messages of either protocol in the form that the gateway uses: heads, fields, trailers, the client to which a request counts,
 //! and records of an exchange.
 //!
 //! Nothing here opens a connection or reads a configuration.
 //!
-//! Two records of an exchange are optional. A missing record costs one comparison per step:
+//! Two records of an exchange are optional. If a record is absent, each step costs one comparison:
 //!
-//! - [`explain_record`] holds the decisions of `larder explain URL`. Each step adds its own decision as a sentence with values and
-//!   a section, so that nothing is evaluated twice. Requests of clients carry no record.
-//! - [`timeline`] holds the times from which spans and `Server-Timing` are made (`docs/internals/tracing.md`).
+//! - [`explain_record`] holds the decisions for `larder explain URL`. Each step adds its own decision as a sentence with values
+//!   and a section, so that nothing is evaluated twice. Requests of clients carry no record.
+//! - [`timeline`] holds the times for spans and `Server-Timing` (`docs/internals/tracing.md`).
 
 pub mod client;
 pub mod clock;

@@ -2,7 +2,7 @@
 
 use store::Slice;
 
-/// Largest piece of a body that is taken at once.
+/// Maximum size of a piece of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct PieceMax {
     in_place_bytes: usize,
@@ -12,7 +12,8 @@ pub struct PieceMax {
 impl PieceMax {
     /// For a stream that can send files. Limits the work of a connection before it yields.
     pub const SENT: Self = Self { in_place_bytes: 256 << 10, in_file_bytes: 256 << 10 };
-    /// For a stream that can't send files: contents are copied, and the copy doesn't count as stored. The size of a TLS record.
+    /// For a stream that can't send files: contents are copied, and the copy isn't counted in the store's budget. Equals the
+    /// size of a TLS record.
     pub const COPIED: Self = Self { in_file_bytes: 16 << 10, ..Self::SENT };
 
     #[inline]

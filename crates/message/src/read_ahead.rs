@@ -1,8 +1,8 @@
-//! A stream that reads ahead while more data is waiting.
+//! A stream that reads ahead while more data is available.
 //!
 //! A TLS layer reads 4 KiB at a time, and an HTTP/2 layer the start of a frame and then its rest, so a large body costs several
-//! system calls per record and frame. A read that fills its buffer is therefore followed by one with a larger buffer. Connections
-//! that carry little data never get there, and an idle connection holds no buffer.
+//! system calls per record and frame. So a read that fills its buffer is followed by one with a larger buffer. Connections with
+//! little data never need the larger buffer, and an idle connection has no buffer.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -39,7 +39,7 @@ impl<S> ReadAhead<S> {
         Self::behind(Vec::new(), io)
     }
 
-    /// Creates a stream that returns `early`, which has been read already, before it reads on.
+    /// Creates a stream that returns `early`, which has already been read, before further data.
     #[inline]
     pub fn behind(early: Vec<u8>, io: S) -> Self {
         Self { io, ahead: early, given: 0, expected: Expected::Little }
@@ -178,7 +178,7 @@ mod tests {
         while read < bytes {
             read += stream.read(&mut buffer).await.unwrap();
         }
-        assert!(stream.ahead.capacity() == 0, "what waits holds nothing");
+        assert!(stream.ahead.capacity() == 0, "a waiting stream has no buffer");
         stream.io.rooms
     }
 

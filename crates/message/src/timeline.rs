@@ -1,7 +1,7 @@
-//! Timings of an exchange: spans of a trace, and `Server-Timing` for clients that ask for it.
+//! Timings of an exchange: spans of a trace, and `Server-Timing` for clients that request it.
 //!
-//! Requests carry a timeline only if the configuration asks for one; otherwise it costs one comparison per step. A step only
-//! measures itself ([`measure`]); the parent and destination of its span are decided here.
+//! Requests carry a timeline only if the configuration enables it; otherwise each step costs one comparison. A step only
+//! measures itself ([`measure`]); this module decides the parent and destination of its span.
 //!
 //! A timeline whose trace isn't sampled records nothing. It only keeps the trace fields for the origin.
 
@@ -14,12 +14,12 @@ use telemetry::trace::{
 };
 use tokio::time::Instant;
 
-/// Request field that asks for `Server-Timing`. It isn't forwarded.
+/// Request field that requests `Server-Timing`. It isn't forwarded.
 pub const ASKING_FIELD: &str = "larder-timing";
 pub const PARENT_FIELD: &str = "traceparent";
 pub const STATE_FIELD: &str = "tracestate";
 
-/// A stage of an exchange that takes time.
+/// A timed stage of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Look-up in memory.
@@ -39,12 +39,12 @@ pub enum Stage {
 impl Stage {
     const ALL: [Self; 6] = [Self::Queue, Self::Local, Self::Store, Self::Lease, Self::Collapse, Self::Origin];
 
-    /// Name in `Server-Timing`.
+    /// Returns the name in `Server-Timing`.
     fn word(self) -> &'static str {
         self.span_name().trim_start_matches("larder.")
     }
 
-    /// Name of the span, unless it is named after the request's method.
+    /// Returns the name of the span, unless the request's method names it.
     fn span_name(self) -> &'static str {
         match self {
             Self::Local => "larder.local",
@@ -99,10 +99,10 @@ struct Open {
     last_word: LastWord,
 }
 
-/// Outcome of a timeline that is dropped before its end was reported.
+/// Outcome of a timeline that is dropped without a reported end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastWord {
-    /// The client closed before it had its response.
+    /// The client closed before it had received its response.
     ClientGone,
     /// Background work ended normally.
     Done,
@@ -156,7 +156,7 @@ impl Timeline {
         self
     }
 
-    /// Returns a timeline for background work that a request has started: in its own trace, linked to that of the request.
+    /// Returns a timeline for background work that a request has started. It has its own trace, linked to the request's.
     #[inline]
     pub fn behind(&self, name: &'static str) -> Option<Self> {
         let sink = Arc::clone(&self.recording.as_ref()?.sink);
@@ -167,25 +167,25 @@ impl Timeline {
         Some(Self::new(Instant::now(), Telling::Nothing).standing(standing).recorded_as(sink, open))
     }
 
-    /// Trace and span of the exchange.
+    /// Returns the trace and span of the exchange.
     #[inline]
     pub fn context(&self) -> Option<TraceContext> {
         self.standing.as_ref().map(|standing| standing.context)
     }
 
-    /// Trace and span of the exchange, if it is recorded and others can refer to it.
+    /// Returns the trace and span of the exchange, if it is recorded, so that other spans can refer to it.
     #[inline]
     pub fn recorded_context(&self) -> Option<TraceContext> {
         self.recording.as_ref().and_then(|_| self.context())
     }
 
-    /// `tracestate` to pass on.
+    /// Returns the `tracestate` to pass on.
     #[inline]
     pub fn state(&self) -> Option<&str> {
         self.standing.as_ref()?.state.as_deref()
     }
 
-    /// Trace and span for the access log. `None` if the trace is neither recorded nor known to another party.
+    /// Returns the trace and span for the access log. `None` if the trace is neither recorded nor known to another party.
     #[inline]
     pub fn logged_context(&self) -> Option<TraceContext> {
         let standing = self.standing.as_ref()?;
@@ -232,7 +232,7 @@ impl Timeline {
         self.started_unix_ns.saturating_add(nanoseconds(at.saturating_duration_since(self.started)))
     }
 
-    /// Value of `Server-Timing`, if the client gets it.
+    /// Returns the value of `Server-Timing`, if the client gets it.
     pub fn server_timing(&self, cache: &str, now: Instant) -> Option<String> {
         use std::fmt::Write as _;
         if self.telling == Telling::Nothing {
@@ -320,7 +320,7 @@ impl Measuring {
         self.with("error.type", error);
     }
 
-    /// Links the span to another one.
+    /// Links the span to another span.
     #[inline]
     pub fn linked(&mut self, context: Option<TraceContext>) {
         self.links.extend(context);
@@ -352,7 +352,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Span name of a request: the method if it is a known one, because span names must be few.
+/// Returns the span name of a request: the method if it is a known one, because the number of span names must be small.
 pub fn span_name(method: &str) -> &'static str {
     match method {
         "GET" => "GET",

@@ -1,12 +1,12 @@
-//! Trailer fields that are forwarded. They are chosen by name, as header fields are: most recipients merge both sections, so a
-//! field that may not be forwarded in the head may not be forwarded after the content either.
+//! Trailer fields that are forwarded. They are selected by name, like header fields: most recipients merge both sections, so a
+//! field that must not be forwarded in the head must not be forwarded after the content either.
 
 use caching::hop_by_hop;
 use caching::unkeyed::{FieldClass, class_of};
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
-/// Whether a forwarded message may have a trailer field of this name.
+/// Returns whether a forwarded message may have a trailer field of this name.
 //= RFC 9110 section 6.5.1: limitations on use of trailers
 //= RFC 9113 section 8.2.2: connection-specific fields are not sent
 pub fn may_pass(name: &str) -> bool {
@@ -16,7 +16,7 @@ pub fn may_pass(name: &str) -> bool {
         && class_of(name) == FieldClass::Ordinary
 }
 
-/// The names in lines of `Trailer` that may be forwarded and aren't in `hidden`, if there are any.
+/// Returns the names in lines of `Trailer` that may be forwarded and aren't in `hidden`, if any.
 //= RFC 9110 section 6.6.2: Trailer names what may come
 pub fn announcing<'a>(lines: impl Iterator<Item = &'a [u8]>, hidden: &[HeaderName]) -> Option<Vec<u8>> {
     let is_hidden = |name: &str| hidden.iter().any(|hidden| hidden.as_str().eq_ignore_ascii_case(name));
@@ -27,7 +27,7 @@ pub fn announcing<'a>(lines: impl Iterator<Item = &'a [u8]>, hidden: &[HeaderNam
     (!names.is_empty()).then(|| names.join(&b", "[..]))
 }
 
-/// A trailer section as a map. `None` if it is empty.
+/// Converts a trailer section to a map. `None` if it is empty.
 pub fn of_lines<'a>(lines: impl Iterator<Item = (&'a str, &'a [u8])>) -> Option<HeaderMap> {
     let parsed = |(name, value): (&'a str, &'a [u8])| {
         Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?))
@@ -37,12 +37,12 @@ pub fn of_lines<'a>(lines: impl Iterator<Item = (&'a str, &'a [u8])>) -> Option<
     (!trailers.is_empty()).then_some(trailers)
 }
 
-/// The trailers that may be forwarded and aren't in `hidden`, if there are any.
+/// Returns the trailers that may be forwarded and aren't in `hidden`, if any.
 pub fn passing(received: HeaderMap, hidden: &[HeaderName]) -> Option<HeaderMap> {
     without(received, |name| !may_pass(name.as_str()) || hidden.contains(name))
 }
 
-/// The trailers that the head announced, if there are any.
+/// Returns the trailers that the head announced, if any.
 pub fn announced(received: HeaderMap, names: &[HeaderName]) -> Option<HeaderMap> {
     without(received, |name| !names.contains(name))
 }

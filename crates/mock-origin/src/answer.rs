@@ -1,4 +1,4 @@
-//! Turns the answer of a route into the response that is sent, by the knobs.
+//! Turns the answer of a route into the response, according to the knobs.
 
 use std::time::SystemTime;
 
@@ -22,7 +22,7 @@ pub(crate) struct Answer {
     pub(crate) content: Content,
     /// Whether to send an ETag of the content if no knob sets one.
     pub(crate) has_etag: bool,
-    /// Bytes per chunk unless the `chunk` knob says otherwise.
+    /// Bytes per chunk, unless the `chunk` knob overrides it.
     pub(crate) chunk_bytes: usize,
 }
 
@@ -41,7 +41,7 @@ impl Answer {
         Self::new(status, "application/json", Content::of(format!("{value}\n")))
     }
 
-    /// A refusal in plain text that no cache keeps.
+    /// Creates a refusal in plain text that no cache stores.
     pub(crate) fn refusal(status: StatusCode, reason: impl Into<String>) -> Self {
         let mut reason: String = reason.into();
         reason.push('\n');
@@ -62,7 +62,7 @@ impl Answer {
     pub(crate) fn with(mut self, name: HeaderName, value: &str) -> Self {
         match HeaderValue::from_str(value) {
             Ok(value) => _ = self.fields.insert(name, value),
-            Err(_) => tracing::debug!(%name, value, "left out a value that no field may have"),
+            Err(_) => tracing::debug!(%name, value, "left out an invalid field value"),
         }
         self
     }
@@ -73,7 +73,7 @@ impl Answer {
         self.with(CACHE_CONTROL, cache_control)
     }
 
-    /// Obeys the knobs and the request's conditions.
+    /// Applies the knobs and the request's conditions.
     pub(crate) fn finish(mut self, knobs: &Knobs, head: &Parts) -> Response<OriginBody> {
         self.vary(knobs, &head.headers);
         self.content = self.content.padded_to(knobs.size_bytes);
@@ -105,7 +105,7 @@ impl Answer {
         if self.status == StatusCode::OK && is_read(&head.method) {
             self.fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         }
-        // The HTTP library would add a Date by itself, also where none is wanted; it is told not to.
+        // The HTTP library is configured not to add a Date itself, because it may be unwanted.
         if !knobs.without_date {
             self.fields.insert(DATE, date_value(SystemTime::now()));
         }
@@ -176,7 +176,7 @@ impl Answer {
     }
 }
 
-/// The form in which a text names the values of the nominated fields that it was made for.
+/// The form in which a content names the values of the nominated fields that it was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NoteStyle {
     JsonMember,
@@ -208,7 +208,8 @@ impl NoteStyle {
     }
 }
 
-/// The request's values of the fields that the `vary` knob nominates: `name: value; name: (absent)`.
+/// Returns the request's values of the fields that the `vary` knob nominates: `name: value; name:
+/// (absent)`.
 fn nominated(vary: &[HeaderValue], headers: &HeaderMap) -> String {
     let names = vary.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
     let notes = names.map(str::trim).filter(|name| *name != "*").map(|name| {
@@ -224,7 +225,7 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// The field value of a time.
+/// Returns the field value of a time.
 pub(crate) fn date_value(time: SystemTime) -> HeaderValue {
     HeaderValue::from_str(&httpdate::fmt_http_date(time)).expect("an HTTP-date has visible characters only")
 }

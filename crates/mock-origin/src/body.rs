@@ -1,4 +1,4 @@
-//! The response body: a part of a content, sent in chunks, slowly if the knobs say so.
+//! The response body: a part of a content, sent in chunks, with pauses if the knobs set them.
 
 use std::{
     convert::Infallible,
@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::content::Content;
 
-/// Plan of a body: the bytes to send, and how.
+/// Plan of a body: the bytes to send, their chunks and pauses.
 pub(crate) struct BodyPlan {
     pub(crate) content: Content,
     /// The bytes of the content that are sent.

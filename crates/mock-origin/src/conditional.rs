@@ -1,4 +1,4 @@
-//! Conditional and range requests, decided on values alone.
+//! Decisions about conditional and range requests, as functions of values.
 
 use std::{ops::Range, time::SystemTime};
 
@@ -7,20 +7,20 @@ use http::header::{
     HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
 };
 
-/// The validators of the representation that would be sent.
+/// The validators of the selected representation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Validators<'a> {
-    /// The ETag value as sent, with its `W/` when weak.
+    /// The ETag value as sent, with `W/` if it is weak.
     pub(crate) etag: Option<&'a str>,
     pub(crate) last_modified: Option<SystemTime>,
 }
 
-/// The answer that a 200 turns into.
+/// The answer in place of a 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// 200, everything.
+    /// 200 with the whole content.
     Full,
-    /// 206, these bytes.
+    /// 206 with these bytes.
     Partial(Range<u64>),
     /// 304.
     NotModified,
@@ -100,7 +100,8 @@ fn range_still_wanted(headers: &HeaderMap, current: Validators<'_>) -> bool {
 
 //= RFC 9110 section 14.1.2: byte ranges
 fn select(range: &str, len_bytes: u64) -> Outcome {
-    // Several ranges are a request that a server may answer with everything; a mock origin does.
+    // A server may answer a request for several ranges with the whole content, as the mock origin
+    // does.
     let Some((first, last)) = single_range(range) else {
         return Outcome::Full;
     };
@@ -125,7 +126,7 @@ fn single_range(range: &str) -> Option<(Option<u64>, Option<u64>)> {
     Some((position(first)?, position(last)?))
 }
 
-/// An absent position is fine; one that is not a number is not.
+/// Parses a position. It may be absent, but must otherwise be a number.
 fn position(digits: &str) -> Option<Option<u64>> {
     if digits.is_empty() {
         return Some(None);
@@ -159,7 +160,7 @@ fn same(one: &str, other: &str, comparison: Comparison) -> bool {
     }
 }
 
-/// The entity tags of a list; commas inside the quotes belong to the tag.
+/// Returns the entity tags of a list; commas inside the quotes belong to the tag.
 fn tags(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {

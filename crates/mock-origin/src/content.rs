@@ -1,4 +1,4 @@
-//! The bytes of a representation, addressable anywhere without holding all of them.
+//! The bytes of a representation, with random access and without storing all of them.
 
 use bytes::Bytes;
 
@@ -10,10 +10,10 @@ pub(crate) struct Content {
     len_bytes: u64,
 }
 
-/// Filler behind the head.
+/// Filler after the head.
 #[derive(Debug, Clone, Copy)]
 enum Fill {
-    /// Spaces: JSON, HTML, XML and CSS stay valid after them.
+    /// Spaces, which keep JSON, HTML, XML and CSS valid.
     Spaces,
     /// Pseudo-random bytes; the same seed gives the same bytes.
     Random { seed: u64 },
@@ -42,7 +42,8 @@ impl Content {
         self
     }
 
-    /// Makes the content depend on `note`: text gets it through `write`, random bytes another seed.
+    /// Makes the content depend on `note`: text includes it by means of `write`, and random bytes
+    /// use a different seed.
     pub(crate) fn varied_by(mut self, note: &str, write: impl FnOnce(&[u8], &str) -> Vec<u8>) -> Self {
         match self.fill {
             Fill::Spaces => Self::of(write(&self.head, note)),
@@ -90,13 +91,14 @@ impl Fill {
     }
 }
 
-/// FNV-1a over the parts: stable from build to build, unlike the standard library's hasher.
+/// Computes FNV-1a over the parts, which is stable across builds, unlike the standard library's
+/// hasher.
 pub(crate) fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let bytes = parts.into_iter().flatten();
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The SplitMix64 step: neighbours in, unrelated numbers out.
+/// The SplitMix64 step, which maps neighbours to unrelated numbers.
 pub(crate) fn scramble(n: u64) -> u64 {
     let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

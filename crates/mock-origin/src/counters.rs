@@ -71,13 +71,14 @@ impl Counters {
     }
 }
 
-/// Returns the label of a method. Methods come from clients: all but the usual ones share a label, or the page could grow without limit.
+/// Returns the label of a method. Clients choose the methods, so all but the usual ones share a label; otherwise the page could grow
+/// without limit.
 fn method_label(method: &Method) -> &'static str {
     const USUAL: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"];
     USUAL.into_iter().find(|usual| *usual == method.as_str()).unwrap_or("other")
 }
 
-/// Most URLs counted separately.
+/// Maximum number of URLs that are counted separately.
 const URLS_MAX: usize = 10_000;
 
 #[cfg(test)]

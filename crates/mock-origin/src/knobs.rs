@@ -4,7 +4,7 @@ use std::{fmt::Display, ops::RangeInclusive, str::FromStr, time::Duration};
 
 use http::{HeaderName, HeaderValue};
 
-/// Knobs of a query; the default changes nothing.
+/// Knobs of a query; the defaults have no effect.
 #[derive(Debug, Default)]
 pub(crate) struct Knobs {
     /// `delay`: wait before the head.
@@ -15,7 +15,7 @@ pub(crate) struct Knobs {
     pub(crate) chunk_bytes: Option<usize>,
     /// `size`: pad the body to this many bytes.
     pub(crate) size_bytes: u64,
-    /// `cc`: Cache-Control lines; an empty list means none at all.
+    /// `cc`: Cache-Control lines; an empty list removes the field.
     pub(crate) cache_control: Option<Vec<HeaderValue>>,
     /// `etag`: a strong entity tag.
     pub(crate) etag: Option<HeaderValue>,
@@ -25,7 +25,7 @@ pub(crate) struct Knobs {
     pub(crate) without_date: bool,
 }
 
-/// A knob that cannot be obeyed; the client gets this text with a 400.
+/// A knob that can't be applied; the client gets this text with a 400.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("knob `{knob}`: `{value}` {problem}; allowed: {allowed}")]
 pub(crate) struct KnobError {
@@ -36,7 +36,7 @@ pub(crate) struct KnobError {
 }
 
 impl Knobs {
-    /// Reads the knobs from a query; other names are ignored (they make URLs distinct).
+    /// Parses the knobs of a query; other names are ignored (they make URLs distinct).
     ///
     /// # Errors
     /// Returns the first knob whose value is malformed or out of its range.
@@ -128,9 +128,9 @@ impl Raw<'_> {
     }
 }
 
-/// Longest wait: longer ones are more likely a slip than a wish.
+/// Maximum wait in milliseconds: a longer one is probably a mistake.
 const WAIT_MS_MAX: u64 = 600_000;
-/// Largest body. Bodies are generated as they are sent, so this costs no memory.
+/// Maximum size of a body. Bodies are generated as they are sent, so this costs no memory.
 pub(crate) const BODY_BYTES_MAX: u64 = 1 << 40;
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 

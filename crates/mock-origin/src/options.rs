@@ -29,7 +29,7 @@ pub struct OriginOptions {
     #[arg(long, value_name = "MS", default_value_t = 1)]
     pub(crate) cpu_ms: u64,
 
-    /// Requests that sit out their `delay` at the same time, as queries of a database do; others queue [default: no limit]
+    /// Requests that wait for their `delay` concurrently, as database queries do; others queue [default: no limit]
     #[arg(long, value_name = "N")]
     pub(crate) delay_slots: Option<NonZeroUsize>,
 
@@ -38,11 +38,11 @@ pub struct OriginOptions {
     pub(crate) workers: Option<NonZeroUsize>,
 }
 
-/// Path below which all resources stand: `/mocks`, or nothing. Never ends with a slash, so that the path of a resource can follow.
+/// Path prefix of all resources: `/mocks`, or empty. Never ends with a slash, so that the path of a resource can follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prefix(String);
 
-/// The error of a text that is no prefix.
+/// Error for an invalid prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected a path that begins with `/`, without spaces, `?` or `#`")]
 pub(crate) struct NoPath;
@@ -60,7 +60,7 @@ impl FromStr for Prefix {
 }
 
 impl Prefix {
-    /// Returns the path after the prefix: that of a resource, or nothing for the prefix itself. `None` outside of it.
+    /// Returns the path of a resource after the prefix, empty for the prefix itself. `None` if the path doesn't have the prefix.
     pub(crate) fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {
         path.strip_prefix(&self.0).filter(|rest| rest.is_empty() || rest.starts_with('/'))
     }

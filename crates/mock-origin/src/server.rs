@@ -1,4 +1,4 @@
-//! Sockets, worker threads, connections, and the way from one request to its response.
+//! Sockets, worker threads, connections, and the handling of each request.
 
 use std::{
     io,
@@ -31,11 +31,11 @@ use super::{
     tls::{self, TlsError},
 };
 
-/// Error that keeps the mock origin from running, or ends it.
+/// Error that prevents the mock origin from running, or ends it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OriginError {
-    /// The address is in use, not of this machine, or needs more rights.
+    /// The address is in use, doesn't belong to this machine, or requires more privileges.
     #[error("can't listen on {address}")]
     Bind { address: SocketAddr, source: io::Error },
     /// The certificate or key can't be used.
@@ -49,7 +49,7 @@ pub enum OriginError {
     WorkerPanicked,
 }
 
-/// The addresses that the origin listens on, with the ports that the system chose.
+/// The addresses that the origin listens on, with the ports chosen by the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundAddresses {
     pub(crate) plain: Vec<SocketAddr>,
@@ -64,11 +64,13 @@ impl BoundAddresses {
     }
 }
 
-/// Runs the mock origin until `shutdown` resolves, then lets running exchanges end (for 5 s at most).
-/// `announce` is called once, after every address is bound and before the first request is answered.
+/// Runs the mock origin until `shutdown` resolves, then waits for running exchanges (for at most 5
+/// s). `announce` is called once, after every address is bound and before the first request is
+/// answered.
 ///
 /// # Errors
-/// When an address cannot be bound, TLS cannot be set up, or a worker cannot start or panics.
+/// Returns an error if an address can't be bound, TLS can't be set up, or a worker can't start or
+/// panics.
 pub async fn run(
     options: OriginOptions,
     announce: impl FnOnce(&BoundAddresses),
@@ -80,7 +82,7 @@ pub async fn run(
     let workers = start_workers(&options, &listeners, &state, &stopped);
     drop(stopped);
     announce(&addresses(&listeners));
-    // The sockets stay open in the workers alone.
+    // From now on, only the workers keep the sockets open.
     drop(listeners);
     wait_for_end(workers, shutdown, stop).await
 }
@@ -176,7 +178,7 @@ async fn wait_for_end(
     Ok(())
 }
 
-/// One thread: accepts, serves, and burns CPU without holding up the other workers.
+/// One thread: accepts, serves, and burns CPU without delaying the other workers.
 struct Worker {
     listeners: Arc<[Listener]>,
     state: Arc<State>,
@@ -203,9 +205,9 @@ impl Worker {
             };
             accepting.spawn(accept.forever());
         }
-        // The sockets stay open in those who accept alone, so that they close with them.
+        // Only the accepting tasks keep the sockets open, so that the sockets close with them.
         drop(self.listeners);
-        // An error means that the sender is gone, which signals the stop.
+        // An error means that the sender was dropped, which also signals the stop.
         let _ = self.stopped.changed().await;
         accepting.shutdown().await;
         let Some(connections) = Arc::into_inner(connections) else {
@@ -232,7 +234,7 @@ impl Accept {
                 Ok((stream, peer)) => self.start(stream, peer),
                 Err(error) => {
                     tracing::warn!(%error, "the mock origin cannot accept a connection");
-                    // Out of file descriptors, mostly: trying again at once would spin.
+                    // The usual cause is a lack of file descriptors; an immediate retry would spin.
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
@@ -240,7 +242,7 @@ impl Accept {
     }
 
     fn start(&self, stream: TcpStream, peer: SocketAddr) {
-        // Small chunks must not wait for each other; a refusal only costs time.
+        // Small chunks must not wait for each other; if the option is refused, that only costs time.
         let _ = stream.set_nodelay(true);
         let state = Arc::clone(&self.state);
         let watcher = self.connections.watcher();
@@ -285,11 +287,11 @@ async fn serve_connection(
     }
 }
 
-/// Longest time for running exchanges after the stop.
+/// Maximum time for running exchanges after the stop.
 const DRAIN: Duration = Duration::from_secs(5);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-/// Most header fields: more than a gateway adds to any sensible request.
+/// Maximum number of header fields: more than a gateway adds to any sensible request.
 const HEADERS_MAX: usize = 512;
 const HEADER_LIST_BYTES_MAX: u32 = 256 * 1024;
 const STREAMS_MAX: u32 = 1000;

@@ -32,7 +32,7 @@ struct CommandLine {
     origin: OriginOptions,
 }
 
-/// An origin under test; it stops when asked, or with the runtime of the test.
+/// An origin under test. It stops on a signal, or with the runtime of the test.
 struct Origin {
     addresses: BoundAddresses,
     stop: oneshot::Sender<()>,
@@ -80,13 +80,14 @@ impl Origin {
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // A reset after a break on purpose may follow the bytes; the bytes are what counts.
+        // A reset may follow the bytes if the origin breaks the connection on purpose; only the
+        // bytes matter.
         _ = stream.read_to_end(&mut answer).await;
         Reply::of(&answer)
     }
 }
 
-/// An answer as it was on the wire, with the head in one text.
+/// An answer as received, with the head as one text.
 #[derive(Debug)]
 struct Reply {
     head: String,
@@ -124,7 +125,7 @@ async fn delays_queue_for_their_slots() {
     let begun = Instant::now();
     let asked = futures_util::future::join_all((0..6).map(|_| origin.get("/items/1?delay=100"))).await;
     assert!(asked.iter().all(|reply| reply.status() == 200));
-    // Three times two, one after the other.
+    // Three pairs, one after the other.
     assert!(begun.elapsed() >= Duration::from_millis(300), "{:?}", begun.elapsed());
 }
 
@@ -307,7 +308,7 @@ async fn every_resource_stands_below_the_prefix_and_nowhere_else() {
         assert_eq!(origin.get(&format!("/mocks{path}")).await.status(), 200, "{path}");
         let outside = origin.get(path).await;
         assert_eq!(outside.status(), 404, "{path}");
-        assert_eq!(outside.text(), "no such resource; /mocks/ lists what there is\n", "{path}");
+        assert_eq!(outside.text(), "no such resource; /mocks/ lists the resources\n", "{path}");
     }
     let page = origin.get("/mocks").await.text();
     let links: Vec<_> = page.split("=\"/").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();

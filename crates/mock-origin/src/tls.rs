@@ -16,17 +16,17 @@ use rustls::{
 
 use super::OriginOptions;
 
-/// Error that keeps TLS from being offered.
+/// Error that prevents TLS from being set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The file is missing or holds no PEM of the kind that is needed.
+    /// The file is missing, or contains no PEM of the required kind.
     #[error("cannot read {path}: {cause}")]
     UnreadablePem { path: PathBuf, cause: pem::Error },
     /// The chain has no certificate.
-    #[error("{path} holds no certificate")]
+    #[error("{path} contains no certificate")]
     EmptyChain { path: PathBuf },
-    /// The system's random source failed, most likely.
+    /// The system's random source probably failed.
     #[error("cannot make a self-signed certificate: {0}")]
     SelfSigned(#[from] rcgen::Error),
     /// The key does not belong to the certificate, or its kind is not supported.
@@ -34,10 +34,10 @@ pub enum TlsError {
     Unusable(#[from] rustls::Error),
 }
 
-/// The settings for every TLS listener: HTTP/2 and HTTP/1.1 by ALPN.
+/// Returns the settings for every TLS listener: HTTP/2 and HTTP/1.1 by ALPN.
 ///
 /// # Errors
-/// When the files cannot be read or do not fit each other.
+/// Returns an error if the files can't be read, or certificate and key don't match.
 pub(crate) fn server_config(options: &OriginOptions) -> Result<Arc<ServerConfig>, TlsError> {
     let (chain, key) = match (&options.tls_cert, &options.tls_key) {
         (Some(cert), Some(key)) => read(cert, key)?,

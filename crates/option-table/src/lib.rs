@@ -1,8 +1,8 @@
-//! Describes keys of the configuration: what a table of the file is made of, and each key with its type, its default, and its text for the
-//! reference.
+//! Describes keys of the configuration: the structure of each table of the file, and each key with its type, default and reference text.
 //!
-//! A crate declares the keys of its settings beside their types; `larder` joins them to the option table, reads files by it and prints the
-//! reference from it. Never reads anything itself. Main types: [`Section`] and [`Opt`]; main entries: [`section!`] and [`row!`].
+//! A crate declares the keys of its settings next to their types; `larder` joins them to form the option table, which it uses to read
+//! files and to generate the reference. This crate reads no files. Main types: [`Section`] and [`Opt`]; main entries: [`section!`] and
+//! [`row!`].
 //!
 //! ```
 //! use option_table::{Kind::*, section};
@@ -33,7 +33,7 @@ pub struct Section {
     pub doc: &'static [&'static str],
     /// The keys that are declared with it.
     pub rows: &'static [Opt],
-    /// Keys that are declared elsewhere, which follow them.
+    /// Keys that are declared elsewhere; they come after `rows`.
     pub more: &'static [&'static Opt],
 }
 
@@ -44,9 +44,9 @@ pub struct Opt {
     pub kind: Kind,
     pub preset: Preset,
     pub reload: Reload,
-    /// A quantity that bounds nothing: it chooses how something is done.
+    /// Whether the quantity isn't a limit, but chooses how something is done.
     pub is_no_limit: bool,
-    /// Two paragraphs, in lines.
+    /// Documentation: two paragraphs, in lines.
     pub doc: &'static [&'static str],
 }
 
@@ -61,11 +61,12 @@ pub enum Kind {
     Size(RangeInclusive<u64>),
     /// Text with a unit; the range is in milliseconds.
     Duration(RangeInclusive<u64>),
-    /// Text; the words say of what form.
+    /// Text; the words describe its form.
     Text(&'static str),
     /// A status code, as text or as a number, or the text of a class such as `5xx`.
     Status,
-    /// A file whose first line is a secret. Unknown keys beside it may hold the secret itself, so excerpts hide them.
+    /// A file whose first line is a secret. Unknown keys in the same table may hold the secret itself, so excerpts hide
+    /// them.
     SecretFile,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -75,7 +76,7 @@ pub enum Kind {
     Map(KeyForm, &'static Self),
     /// A table with keys of its own.
     Table(&'static Section),
-    /// A table, or in short only the text of one of its keys.
+    /// A table, or as a short form, the text of one of its keys.
     TextOrTable(&'static str, &'static Section),
 }
 
@@ -86,7 +87,7 @@ pub enum KeyForm {
     Status,
     /// A header field name. The values may be secret and are never shown.
     FieldName,
-    /// A name that the operator gives.
+    /// A name that the operator chooses.
     Name,
 }
 
@@ -95,52 +96,52 @@ pub enum KeyForm {
 pub enum Preset {
     /// The key must be given.
     Required,
-    /// No value; the words say what that means.
+    /// No value; the words describe the effect.
     Absent(&'static str),
-    /// A value, as [`Opt::default_toml`] writes it, but for the quotes around text.
+    /// A value, as [`Opt::default_toml`] writes it, but without quotes around text.
     Is(&'static str),
 }
 
-/// Whether a reload takes a changed value over.
+/// Whether a reload applies a changed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
     /// Yes.
     Yes,
     /// No: the running value stays until the next start, with a warning.
     No,
-    /// Each key of the tables inside decides for itself; adding and removing tables needs a start.
+    /// Each key of the tables inside decides for itself; adding and removing tables needs a restart.
     Inside,
 }
 
 impl Section {
-    /// Purpose of the table.
+    /// Returns the purpose of the table.
     pub fn about(&self) -> String {
         paragraph(self.doc)
     }
 
-    /// The keys, in the order of the reference.
+    /// Returns the keys, in the order of the reference.
     pub fn options(&self) -> impl Iterator<Item = &'static Opt> + Clone + use<> {
         self.rows.iter().chain(self.more.iter().copied())
     }
 
-    /// Whether somebody may have written a secret here.
+    /// Returns whether the table may contain a secret.
     pub fn may_hold_secrets(&self) -> bool {
         self.options().any(Opt::is_secret)
     }
 
-    /// The option with this key.
+    /// Returns the option with this key.
     pub fn option(&self, key: &str) -> Option<&'static Opt> {
         self.options().find(|option| option.key == key)
     }
 }
 
 impl Opt {
-    /// The decision that the value is for, in a sentence.
+    /// Returns the first paragraph of the documentation: the purpose of the value, in a sentence.
     pub fn short(&self) -> String {
         paragraph(self.paragraphs().next().unwrap_or_default())
     }
 
-    /// Why one would change it, and what to mind; may be empty.
+    /// Returns the second paragraph: reasons to change the value, and caveats; may be empty.
     pub fn long(&self) -> String {
         paragraph(self.paragraphs().nth(1).unwrap_or_default())
     }
@@ -149,7 +150,7 @@ impl Opt {
         self.doc.split(|line| line.is_empty())
     }
 
-    /// The default in TOML, if there is one.
+    /// Returns the default in TOML, if there is one.
     pub fn default_toml(&self) -> Option<String> {
         let Preset::Is(text) = self.preset else { return None };
         let is_text = match self.kind {
@@ -160,19 +161,20 @@ impl Opt {
         Some(if is_text { format!("\"{text}\"") } else { text.to_owned() })
     }
 
-    /// Whether it names files with secrets: whoever misspells it may have written the secret itself. Header fields may be secret too.
+    /// Returns whether the key names files with secrets: under a misspelt key, the value may be the secret itself. Header fields may
+    /// be secret too.
     pub fn is_secret(&self) -> bool {
         self.kind.is_secret()
     }
 }
 
 impl Kind {
-    /// Whether values may be secrets, or are written where secrets are.
+    /// Returns whether values may be secrets, or are written where a secret may be put by mistake.
     pub fn is_secret(&self) -> bool {
         matches!(self, SecretFile | List(SecretFile) | Map(KeyForm::FieldName, _))
     }
 
-    /// The table that values of this kind hold, directly, as elements or under free keys.
+    /// Returns the table that values of this kind hold: directly, as elements, or under free keys.
     pub const fn section(&self) -> Option<&'static Section> {
         match self {
             Table(section) | TextOrTable(_, section) => Some(section),
@@ -182,13 +184,13 @@ impl Kind {
     }
 }
 
-/// The lines of a comment as one.
+/// Joins the lines of a comment into one.
 fn paragraph(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// Declares a table and its keys. Comments are the text of the reference: of a key a sentence and, after an empty line, the rest. Keys that are
-/// declared elsewhere stand last, behind two dots.
+/// Declares a table and its keys. Their comments are the text of the reference: for a key, one sentence and, after an empty line, the rest.
+/// Keys that are declared elsewhere come last, after two dots.
 #[macro_export]
 macro_rules! section {
     (
@@ -208,7 +210,8 @@ macro_rules! section {
     (@more $more:expr) => { $more };
 }
 
-/// Declares a row outside of its table: one that several tables have, or, with its key in brackets, one that a table takes in.
+/// Declares a row outside of its table: one that several tables share, or, with its key in parentheses, one that a table
+/// includes.
 #[macro_export]
 macro_rules! row {
     ($(#[doc = $doc:literal])+ $visibility:vis $name:ident = $row:expr;) => {
@@ -238,7 +241,7 @@ impl Kind {
     }
 }
 
-/// The end of a row: what a reload does, unless it takes the value over, and what the page of limits leaves out.
+/// The end of a row: the effect of a reload, unless it applies the value, and exclusion from the page of limits.
 impl Opt {
     pub const fn kept(self) -> Self {
         Self { reload: Reload::No, ..self }
@@ -252,7 +255,7 @@ impl Opt {
         Self { is_no_limit: true, ..self }
     }
 
-    /// Without lines it keeps those that it has.
+    /// Sets key and documentation. An empty `doc` keeps the present documentation.
     pub const fn under(self, key: &'static str, doc: &'static [&'static str]) -> Self {
         let doc = if doc.is_empty() { self.doc } else { doc };
         Self { key, doc, ..self }

@@ -1,4 +1,4 @@
-//! Limits on concurrent exchanges with an origin, and the bounded queues in front of them. All are global over the workers.
+//! Limits on concurrent exchanges with an origin, and the bounded queues in front of them. All are shared by all workers.
 //!
 //! | line | members |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | deliveries | exchanges whose response content leaves at the pace of a client |
 //! | tunnels | connections after a 101 response |
 //!
-//! An exchange enters by a place or an upload, and moves to the deliveries when its client does not keep up, so that slow clients
-//! take no place from requests that wait for the origin.
+//! An exchange enters by a place or an upload, and moves to the deliveries if its client does not keep up, so that slow clients
+//! occupy no places that requests to the origin need.
 //!
-//! Locks: that of a line and that of a [`Permit`]; neither is held while the other is taken.
+//! Each line has a lock, and so does each [`Permit`]; neither lock is held while the other is acquired.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -35,18 +35,18 @@ pub(super) struct Admission {
     config: AdmissionConfig,
 }
 
-/// Way in which a request enters.
+/// The line by which a request enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entrance {
-    /// The whole request is here.
+    /// The whole request has arrived.
     Permit,
-    /// The rest of the content is still to come from the client.
+    /// The rest of the content has not arrived from the client.
     Upload,
-    /// The whole request is here, and asks for an upgrade.
+    /// The whole request has arrived, and requests an upgrade.
     Tunnel,
 }
 
-/// Admission of an exchange; given back on drop.
+/// Admission of an exchange; released on drop.
 #[derive(Debug)]
 pub(super) struct Permit {
     held: Mutex<Held>,
@@ -59,7 +59,7 @@ pub(super) struct Permit {
 #[derive(Debug)]
 struct Gate {
     line: Mutex<FairQueue<oneshot::Sender<Held>>>,
-    /// Notified when a request starts to wait: exchanges that only wait for their clients may have to end.
+    /// Notified when a request starts to wait: an exchange that only waits for its client may have to end.
     wanted: Notify,
     counters: Arc<Counters>,
     gauge: fn(&Counters) -> &AtomicU64,
@@ -75,7 +75,7 @@ enum Limit {
     Tunnels,
 }
 
-/// One entry in a line; given back on drop.
+/// One entry in a line; released on drop.
 #[derive(Debug)]
 pub(super) struct Held {
     gate: Arc<Gate>,
@@ -115,7 +115,7 @@ impl Admission {
         [&self.places, &self.uploads, &self.deliveries, &self.tunnels]
     }
 
-    /// Enters, or waits in the queue, with the time there in the timeline.
+    /// Enters, or waits in the queue and records the wait in the timeline.
     pub(super) async fn enter(
         &self,
         entrance: Entrance,
@@ -136,7 +136,7 @@ impl Admission {
         };
         let held = match gate.enter(client) {
             Some(held) => held,
-            // On the heap: most exchanges find a place, and need no room for this.
+            // On the heap, so that the future stays small: most exchanges find a place.
             None => {
                 let _queueing = measure(timeline, Stage::Queue);
                 Box::pin(self.queue(gate, client, total_at)).await?
@@ -162,7 +162,7 @@ impl Admission {
         }
     }
 
-    /// Resolves when a waiting request needs the place of this client.
+    /// Resolves when a waiting request needs a place of this client.
     pub(super) async fn permit_wanted(&self, client: Option<Client>) {
         loop {
             let wanted = self.places.wanted.notified();
@@ -175,7 +175,7 @@ impl Admission {
         }
     }
 
-    /// Wakes the next holder that may give up its place, if a request still waits for one.
+    /// Wakes the next holder that may give up its place, if a request is still waiting.
     pub(super) fn pass_on(&self, client: Option<Client>) {
         if self.places.line.lock().wants_from(client) {
             self.places.wanted.notify_one();
@@ -189,8 +189,8 @@ impl Permit {
         self.tunnel.lock().take()
     }
 
-    /// Moves the exchange to the deliveries, because its client does not keep up. Returns whether it may go on at that pace:
-    /// otherwise it holds a place that others need.
+    /// Moves the exchange to the deliveries, because its client does not keep up. Returns whether it may continue at that pace;
+    /// otherwise it occupies a place that others need.
     pub(super) fn wait_for_client(&self) -> Pacing {
         let mut held = self.held.lock();
         if Arc::ptr_eq(&held.gate, &self.deliveries) {
@@ -205,12 +205,12 @@ impl Permit {
     }
 }
 
-/// Whether a response may go at the pace of its client.
+/// Whether a response may be sent at the pace of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
     /// The exchange is among the deliveries.
     Allowed,
-    /// The deliveries are full, or the client has its share of them.
+    /// The deliveries are full, or the client has used up its share of them.
     Exceeded,
 }
 
@@ -232,9 +232,9 @@ impl Gate {
         called.into_iter().for_each(|(client, call)| self.call(client, call));
     }
 
-    /// Hands a place that the line already counts to the request that waited for it.
+    /// Gives a place that the line already counts to the request that waited for it.
     fn call(self: &Arc<Self>, client: Option<Client>, call: oneshot::Sender<Held>) {
-        // A receiver that has just given up drops the place, which gives it back.
+        // If the receiver has just been dropped, the place is dropped too, which releases it.
         drop(call.send(self.held(client)));
     }
 
@@ -292,7 +292,7 @@ impl Drop for Held {
     }
 }
 
-/// A position in a queue; also given back when the waiting request is given up.
+/// A position in a queue; released on drop, even if the waiting request is cancelled.
 struct Ticket {
     gate: Arc<Gate>,
     client: Option<Client>,
@@ -303,7 +303,7 @@ struct Ticket {
 
 impl Ticket {
     async fn called(&mut self) -> Held {
-        (&mut self.called).await.expect("a line keeps who waits in it until it calls")
+        (&mut self.called).await.expect("a line keeps each waiter until it calls")
     }
 
     fn late(&self) -> OriginError {

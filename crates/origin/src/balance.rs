@@ -1,4 +1,4 @@
-//! The choice of a server: a function of the state of the servers, and of a turn, a number or a key.
+//! The choice of a server: a function of the state of the servers and of a turn, a number or a key.
 
 use smallvec::SmallVec;
 use twox_hash::XxHash3_64;
@@ -10,14 +10,14 @@ use crate::settings::Balance;
 pub(super) struct Seen {
     /// Hash that identifies the server, the same in every process and after every reload.
     pub(super) identity: u64,
-    /// Share of the requests; 0 takes none.
+    /// Share of the requests; a server with 0 gets none.
     pub(super) weight: u32,
     pub(super) in_flight: u64,
-    /// Whether it takes requests, as far as is known.
+    /// Whether it accepts requests, as far as is known.
     pub(super) presence: Presence,
 }
 
-/// Whether a server is among those that get requests.
+/// Whether a server gets requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     In,
@@ -35,10 +35,10 @@ pub(super) struct Candidate {
 
 pub(super) type Candidates = SmallVec<[Candidate; 8]>;
 
-/// Inputs of a pick beside the servers.
+/// Inputs of a pick other than the servers.
 #[derive(Debug)]
 pub(super) struct Lot<'a> {
-    /// How far each server is ahead of its turn.
+    /// Credit of each server, for round robin.
     pub(super) turns: &'a mut Turns,
     /// A different number for each request.
     pub(super) chance: u64,
@@ -50,8 +50,8 @@ pub(super) struct Lot<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Turns(Vec<i64>);
 
-/// Returns the servers that a request may go to: those that take requests, without the ones already tried. If all are out, all
-/// are candidates: their state may be wrong, and a request without a server fails for sure.
+/// Returns the servers that a request may go to: those that accept requests, without the ones already tried. If all are out,
+/// all are candidates: their state may be wrong, and a request without a server certainly fails.
 pub(super) fn candidates(seen: impl Iterator<Item = Seen>, tried: &[usize]) -> Candidates {
     let all = seen.enumerate().map(|(server, seen)| Candidate { server, seen });
     let mut candidates: Candidates = all.filter(|candidate| candidate.seen.weight > 0).collect();
@@ -78,8 +78,8 @@ pub fn hash(key: &[u8]) -> u64 {
 }
 
 impl Turns {
-    /// Adds its weight to the credit of each server; the one with the most is next and pays for all. So the turns of a heavy
-    /// server are spread over the round, and not one after the other.
+    /// Adds its weight to the credit of each server; the server with the most credit is next, and pays the sum of all weights.
+    /// This spreads the turns of a heavy server over the round.
     fn next(&mut self, candidates: &[Candidate]) -> Option<usize> {
         let servers = candidates.iter().map(|candidate| candidate.server + 1).max()?;
         self.0.resize(self.0.len().max(servers), 0);
@@ -103,8 +103,8 @@ fn least_busy(candidates: &[Candidate]) -> Candidates {
     candidates.iter().filter(is_least).copied().collect()
 }
 
-/// Draws two different servers by chance and weight, and returns the one with fewer requests in flight per weight; the first if
-/// both are equal, so that weights count when nothing is in flight.
+/// Draws two different servers at random by weight, and returns the one with fewer requests in flight per weight. If both are
+/// equal, returns the first, so that weights count when nothing is in flight.
 fn less_busy_of_two(candidates: &[Candidate], chance: u64) -> Option<usize> {
     let first = by_weight(candidates, mix(chance, 1))?;
     let others: Candidates =
@@ -126,15 +126,15 @@ fn by_weight(candidates: &[Candidate], chance: u64) -> Option<&Candidate> {
     })
 }
 
-/// Rendezvous hashing with weights: each server draws a number for the key, and the highest wins. When a server goes, its keys
-/// move to their second choices, and all other keys stay.
+/// Rendezvous hashing with weights: each server draws a number for the key, and the highest wins. If a server is removed, its
+/// keys move to their second choices, and all other keys stay.
 fn owner(candidates: &[Candidate], key: u64) -> Option<usize> {
     let draws = candidates.iter().map(|candidate| (draw(candidate.seen, key), candidate.server));
     draws.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, server)| server)
 }
 
-/// Draws an exponentially distributed number by weight, so that a server wins the share of the keys that its weight has of the
-/// sum.
+/// Draws an exponentially distributed number by weight, so that a server's share of the keys equals its share of the total
+/// weight.
 fn draw(seen: Seen, key: u64) -> f64 {
     let uniform = u32::try_from(mix(key, seen.identity) >> 32).expect("half of 64 bits are 32");
     let uniform = (f64::from(uniform) + 0.5) / (f64::from(u32::MAX) + 1.0);

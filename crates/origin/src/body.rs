@@ -27,19 +27,19 @@ pub struct OriginBody {
     source: Source,
     framing: ResponseFraming,
     received_bytes: u64,
-    /// Length from the head, where the framing does not tell it.
+    /// Length from the head, if the framing does not imply it.
     expected_bytes: Option<u64>,
-    /// Limit on the length.
+    /// Maximum length in bytes.
     bytes_max: Option<u64>,
     exchange: Option<Exchange>,
     failed: Option<OriginError>,
 }
 
-/// Place where the rest of a body comes from.
+/// Source of the rest of a body.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "most are HTTP/1, and a box would cost each response an allocation"
+    reason = "most are HTTP/1, and a box would cost an allocation for each response"
 )]
 pub(super) enum Source {
     Ended,
@@ -61,7 +61,7 @@ pub(super) struct Http1Body {
 pub(super) struct Http2Body {
     pub(super) receive: RecvStream,
     pub(super) slot: StreamSlot,
-    /// Stops sending the request body when the exchange is given up.
+    /// Stops sending the request body when the exchange is dropped.
     pub(super) _upload: Option<JoinSet<()>>,
 }
 
@@ -71,13 +71,13 @@ pub(super) struct Exchange {
     pub(super) pool: Arc<Pool>,
     pub(super) limits: Limits,
     pub(super) permit: Option<Arc<Permit>>,
-    /// Absent: a check, which doesn't count.
+    /// `None` for a health check, which doesn't count.
     pub(super) working: Option<Working>,
     pub(super) watch: Option<Watch>,
 }
 
 impl Exchange {
-    /// Ends the exchange, and returns what its tunnel holds.
+    /// Ends the exchange, and returns the entry of its tunnel.
     pub(super) fn into_tunnel(self) -> Option<(Held, Option<Working>)> {
         Some((self.permit?.take_tunnel()?, self.working))
     }
@@ -92,11 +92,11 @@ pub(super) struct Watch {
 /// End of a response's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// All of it came, or nobody wanted the rest.
+    /// The content arrived in full, or the rest was not needed.
     Fine,
-    /// The origin broke it off, or framed it wrongly.
+    /// The origin cut it short, or framed it wrongly.
     Broken,
-    /// The rest did not come in time.
+    /// The rest did not arrive in time.
     Late,
 }
 
@@ -146,7 +146,7 @@ impl OriginBody {
         body
     }
 
-    /// Makes a body of any other length an error, whatever its framing says. To be called before the body is read.
+    /// Makes a body of any other length an error, regardless of its framing. Call this before the body is read.
     pub fn expect(&mut self, bytes: u64) {
         self.expected_bytes = Some(bytes);
         if self.is_over() && bytes > 0 {
@@ -154,10 +154,10 @@ impl OriginBody {
         }
     }
 
-    /// Limits the length: more bytes are an error, at once if the framing announces them, otherwise when they arrive.
+    /// Limits the length: more bytes are an error, immediately if the framing announces them, otherwise when they arrive.
     ///
     /// # Errors
-    /// [`OriginError::BodyTooLarge`].
+    /// [`OriginError::BodyTooLarge`], if the framing announces more bytes.
     pub fn limit(&mut self, bytes_max: u64) -> Result<(), OriginError> {
         self.bytes_max = Some(bytes_max);
         match self.content_length() {
@@ -173,13 +173,13 @@ impl OriginBody {
         }
     }
 
-    /// Framing of the body.
+    /// Returns the framing of the body.
     #[must_use]
     pub fn framing(&self) -> ResponseFraming {
         self.framing
     }
 
-    /// Length of the body in bytes, if it was announced; 0 for responses without one.
+    /// Returns the length of the body in bytes, if it was announced; 0 for responses without a body.
     #[must_use]
     pub fn content_length(&self) -> Option<u64> {
         match self.framing {
@@ -189,28 +189,28 @@ impl OriginBody {
         }
     }
 
-    /// Whether the body has ended.
+    /// Returns whether the body has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.exchange.is_none()
     }
 
-    /// Bytes received so far.
+    /// Returns the number of bytes received so far.
     #[must_use]
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes
     }
 
-    /// Moves the exchange from the requests in flight to the deliveries, if there is room. To be called while the client does not
-    /// take the bytes that have arrived, before more are read.
+    /// Moves the exchange from the requests in flight to the deliveries, if there is room. Call this while the client does not
+    /// accept the bytes that have arrived, before reading more.
     #[must_use]
     pub fn wait_for_client(&self) -> Pacing {
         let permit = self.exchange.as_ref().and_then(|exchange| exchange.permit.as_ref());
         permit.map_or(Pacing::Allowed, |permit| permit.wait_for_client())
     }
 
-    /// Waits until a piece has been passed on, at most until the end of the time for the whole exchange; the next piece is then a
-    /// time-out.
+    /// Waits until a piece has been passed on, but no longer than the time limit of the whole exchange; if that is reached,
+    /// [`Self::frame`] then returns a time-out.
     pub async fn pass_on<T>(&self, passing: impl Future<Output = T>) -> Option<T> {
         match self.exchange.as_ref().and_then(|exchange| exchange.limits.total_at) {
             Some(total_at) => timeout_at(total_at, passing).await.ok(),
@@ -221,8 +221,7 @@ impl OriginBody {
     /// Returns the next piece; `None` at the end of the body. Cancel safe.
     ///
     /// # Errors
-    /// Time-outs, and [`OriginError::BodyTruncated`] when the body ends before it is complete. Later calls return the same error
-    /// again.
+    /// Time-outs, and [`OriginError::BodyTruncated`] if the body ends before it is complete. Later calls return the same error.
     pub async fn frame(&mut self) -> Option<Result<BodyFrame, OriginError>> {
         if let Some(error) = &self.failed {
             return Some(Err(error.clone()));
@@ -245,7 +244,7 @@ impl OriginBody {
             BodyFrame::Data(data) => {
                 self.received_bytes += data.len() as u64;
                 if self.expected_bytes.is_some_and(|bytes| self.received_bytes > bytes) {
-                    let error = OriginError::protocol("a part that is longer than its Content-Range");
+                    let error = OriginError::protocol("a part longer than its Content-Range");
                     return Some(Err(self.fail(error)));
                 }
                 if let Some(bytes_max) = self.bytes_max.filter(|bytes_max| self.received_bytes > *bytes_max) {
@@ -261,7 +260,7 @@ impl OriginBody {
         Some(Ok(frame))
     }
 
-    /// Whether the end is known without another poll.
+    /// Returns whether the end is known without another poll.
     fn is_at_end(&self) -> bool {
         let ended = match &self.source {
             Source::Ended => true,
@@ -271,7 +270,7 @@ impl OriginBody {
         ended && self.is_complete()
     }
 
-    /// Whether a body that ends at this point is complete.
+    /// Returns whether a body that ends at this point is complete.
     //= RFC 9112 section 8: an incomplete response is recorded as incomplete
     //= RFC 9112 section 8: what the close ends is complete if its header section is
     fn is_complete(&self) -> bool {
@@ -307,8 +306,8 @@ impl OriginBody {
     }
 }
 
-/// Classifies the end of a body for its server. A body that is too large tells more about its URL than about the server. So may
-/// one that is too slow, but a hanging server must not pass as healthy.
+/// Classifies the end of a body for its server. A body that is too large says more about its URL than about the server. A body
+/// that is too slow may too, but a hanging server must not pass as healthy.
 fn ending(error: &OriginError) -> Ending {
     match error {
         OriginError::BodyTruncated | OriginError::Protocol(_) => Ending::Broken,
@@ -327,7 +326,7 @@ impl Source {
     }
 }
 
-/// Next step with the bytes at hand.
+/// Next step with the received bytes.
 enum Step {
     Piece(BodyFrame),
     NeedMore,
@@ -378,7 +377,7 @@ impl Http2Body {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, OriginError>>> {
         while let Some(data) = ready!(self.receive.poll_data(cx)) {
             let Ok(data) = data else { return Poll::Ready(Some(Err(OriginError::BodyTruncated))) };
-            // Fails only when the stream is gone, which the next poll reports.
+            // Fails only if the stream has ended, which the next poll reports.
             let _ = self.receive.flow_control().release_capacity(data.len());
             if !data.is_empty() {
                 return Poll::Ready(Some(Ok(BodyFrame::Data(data))));

@@ -1,21 +1,22 @@
-//! Health of a server by active checks: a state without clock and tasks.
+//! Health of a server by active checks: a state machine without a clock or tasks.
 
 use tokio::time::Instant;
 
-/// Consecutive checks that change the state of a server.
+/// Numbers of consecutive checks that change the state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thresholds {
     pub(super) unhealthy_after: u32,
     pub(super) healthy_after: u32,
 }
 
-/// Health of a server by its checks. A server without checks yet is healthy: an instance that starts has to serve at once.
+/// Health of a server by its checks. A server that has not been checked yet is healthy: a new instance has to serve
+/// immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checked {
     Healthy {
         /// Failed checks since the last passed one.
         failed: u32,
-        /// When it became healthy again, if it was unhealthy before.
+        /// Time at which it became healthy again, if it was unhealthy before.
         since: Option<Instant>,
     },
     Unhealthy {
@@ -42,7 +43,7 @@ impl Checked {
         matches!(self, Self::Healthy { .. })
     }
 
-    /// When the server became healthy again.
+    /// Returns the time at which the server became healthy again.
     pub(super) fn back_since(self) -> Option<Instant> {
         match self {
             Self::Healthy { since, .. } => since,

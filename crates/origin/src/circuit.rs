@@ -18,13 +18,13 @@ use crate::settings::BreakerConfig;
 pub struct Circuit {
     config: BreakerConfig,
     begun: Instant,
-    /// Maps clients to places in the breaker by a secret, so that nobody can choose to share one.
+    /// Maps clients to places in the breaker with a secret key, so that no client can choose to share a place.
     hasher: RandomState,
-    /// Shared with earlier configurations, whose exchanges go on.
+    /// Shared with earlier configurations, whose exchanges may still be running.
     breaker: Arc<Mutex<Breaker>>,
 }
 
-/// Permission to try an origin that counts as failed, for a request that nobody waits for.
+/// Permission to try an origin that counts as failed, for a background request.
 #[derive(Debug)]
 pub struct Probe(pub(super) Permit);
 
@@ -45,7 +45,7 @@ impl Circuit {
         self.breaker.lock().change(self.config.settings);
     }
 
-    /// Refuses every request while the breaker is open, before the content of the request is waited for.
+    /// Refuses every request while the breaker is open, without waiting for the content of the request.
     pub(super) fn refuse_at_once(&self) -> Result<(), OriginError> {
         let State::Open { until_ms } = self.breaker.lock().state() else { return Ok(()) };
         match until_ms.saturating_sub(self.now_ms()) {
@@ -54,22 +54,22 @@ impl Circuit {
         }
     }
 
-    /// Whether the breaker is closed, and everything is sent.
+    /// Returns whether the breaker is closed, so that all requests are sent.
     pub(super) fn is_closed(&self) -> bool {
         self.breaker.lock().state() == State::Closed
     }
 
-    /// Asks for permission to try the origin while a stale response is served.
+    /// Requests permission to try the origin while a stale response is served.
     ///
     /// # Errors
-    /// The error for a refused request: the breaker is open, or other requests are trying the origin.
+    /// The error of a refused request: the breaker is open, or other requests are trying the origin.
     pub fn probe(&self, client: Option<Client>) -> Result<Probe, OriginError> {
         self.admit(Entrance::Permit, client).map(Probe)
     }
 
-    /// Asks for permission to send a request; without it, the origin counts as failed. An upload is admitted apart: it takes as
-    /// long as its client likes, and must not delay the discovery that the origin has recovered. All clients without an address
-    /// count as one, because a failure of one of them may be its own fault as well.
+    /// Requests permission to send a request; if it is refused, the origin counts as failed. An upload is admitted separately:
+    /// its client determines how long it takes, and it must not delay the discovery that the origin has recovered. All clients
+    /// without an address count as one, because any of them may have caused a failure itself.
     pub(super) fn admit(&self, entrance: Entrance, client: Option<Client>) -> Result<Permit, OriginError> {
         let caller = Caller::Known(self.hasher.hash_one(client));
         let (mut breaker, now_ms) = (self.breaker.lock(), self.now_ms());
@@ -85,8 +85,8 @@ impl Circuit {
         })
     }
 
-    /// Records how a request ended, retries included. Failures while its client was awaited are ignored. Returns how long the
-    /// breaker stays open if this report opened it.
+    /// Records how a request ended, retries included. Failures while the request waited for its client are ignored. Returns how
+    /// long the breaker stays open, if this report opened it.
     pub(super) fn report(
         &self,
         permit: Permit,
@@ -116,7 +116,7 @@ fn open_error(retry_ms: u64) -> OriginError {
     OriginError::CircuitOpen { retry: Duration::from_millis(retry_ms) }
 }
 
-/// Classifies the end of a request; `None` for a fault of the client, a limit of the gateway, or a response that tells more about
+/// Classifies the end of a request; `None` for a fault of the client, a limit of the gateway, or a response that says more about
 /// its URL than about the server.
 fn outcome(answered: Result<u16, &OriginError>, config: &BreakerConfig) -> Option<Outcome> {
     match answered {

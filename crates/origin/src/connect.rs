@@ -18,12 +18,12 @@ use super::error::OriginError;
 use super::resolve::{Resolver, literal};
 use crate::settings::{AddressFamily, EndpointConfig, OriginAddress, OriginProtocol};
 
-/// Head start of one address before the next is tried beside it (RFC 8305 section 5).
+/// Head start of one address before the next is tried in parallel (RFC 8305 section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Any byte stream: TCP or Unix socket, with TLS or without.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {
-    /// The underlying socket.
+    /// Returns the descriptor of the underlying socket.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
@@ -197,7 +197,7 @@ async fn connect_address(address: SocketAddr, local_address: Option<IpAddr>) -> 
     Ok(stream)
 }
 
-/// Whether a connection to a free local port in the ephemeral range has met itself.
+/// Returns whether a connection to a free local port in the ephemeral range has connected to itself.
 fn is_self_connected(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
 }
@@ -205,7 +205,7 @@ fn is_self_connected(stream: &TcpStream) -> bool {
 impl Tls {
     async fn handshake(&self, socket: Stream, offer: Offer) -> Result<(Stream, Negotiated), OriginError> {
         let name = ServerName::try_from(self.name.trim_end_matches('.').to_owned())
-            .map_err(|_| OriginError::Tls("no valid server name".into()))?;
+            .map_err(|_| OriginError::Tls("the server name is invalid".into()))?;
         let mut client = rustls::ClientConfig::clone(&self.client);
         client.alpn_protocols = alpn(offer);
         let stream = TlsConnector::from(Arc::new(client))
@@ -214,7 +214,7 @@ impl Tls {
             .map_err(|error| tls_error(&error))?;
         let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         match (offer, agreed) {
-            (Offer::Http2, false) => Err(OriginError::Tls("the origin does not agree on HTTP/2".into())),
+            (Offer::Http2, false) => Err(OriginError::Tls("the origin did not negotiate HTTP/2".into())),
             (Offer::Http2 | Offer::Either, true) => Ok((Box::new(stream), Negotiated::Http2)),
             (Offer::Http1 | Offer::Either, _) => Ok((Box::new(stream), Negotiated::Http1)),
         }

@@ -1,8 +1,8 @@
-//! Ejection of servers by the outcome of their requests: a state without clock and tasks.
+//! Ejection of servers by the outcome of their requests: a state machine without a clock or tasks.
 //!
-//! A server with a number of failures in a row is ejected. It comes back by itself, and its share of the requests grows
-//! gradually. Each further ejection is twice as long, up to a limit, until a request succeeds after the server has stayed in for
-//! as long as it was out.
+//! A server with a number of failures in a row is ejected. It returns automatically, and its share of the requests grows
+//! gradually. Each further ejection is twice as long, up to a limit. The length is reset when a request succeeds after the
+//! server has stayed in for as long as it was out.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::settings::EjectionConfig;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     phase: Phase,
-    /// Length of the last ejection, as long as it counts.
+    /// Length of the last ejection, until it is reset.
     last: Option<Duration>,
 }
 
@@ -25,7 +25,7 @@ enum Phase {
     In {
         /// Failures in a row.
         failures: u32,
-        /// When it came back, if it was out.
+        /// Time at which it returned, if it was out.
         since: Option<Instant>,
     },
     Out {
@@ -33,7 +33,7 @@ enum Phase {
     },
 }
 
-/// Meaning of the end of a request for its server.
+/// The conclusion about a server from the end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Success,
@@ -42,7 +42,7 @@ pub(super) enum Verdict {
     Silent,
 }
 
-/// Whether one more server may be left out.
+/// Whether one more server may be ejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
     Granted,
@@ -51,10 +51,10 @@ pub(super) enum Leave {
 }
 
 impl Verdict {
-    /// Judges a failed attempt; `attempt` counts the servers tried so far. No conclusion follows if a kept connection is closed
-    /// under a request, because servers close idle connections when they like; if a stream is refused, which is an answer; if
-    /// earlier attempts used up the time; or if an invalid answer comes to a request whose content is gone, because its client
-    /// may have caused it.
+    /// Judges a failed attempt; `attempt` counts the servers tried so far. There is no conclusion in four cases: a kept
+    /// connection closes during a request, because servers close idle connections at any time; a stream is refused, which is an
+    /// answer; earlier attempts used up the time; or the answer is invalid and the request content is no longer available,
+    /// because the client may have caused the answer.
     pub(super) fn of(failed: &Failed, attempt: usize) -> Self {
         match (failed.cause, failed.kept) {
             (Cause::Closed, Kept::Yes) | (Cause::Refused | Cause::Other, _) => Self::Silent,
@@ -78,7 +78,7 @@ impl Standing {
         !matches!(self.phase, Phase::Out { until } if now < until)
     }
 
-    /// When the server came back from its last ejection.
+    /// Returns the time at which the server returned from its last ejection.
     pub(super) fn back_since(&self, now: Instant) -> Option<Instant> {
         match self.phase {
             Phase::In { since, .. } => since,
@@ -87,7 +87,7 @@ impl Standing {
     }
 
     /// Records how a request ended. Returns the length of the ejection, if this ejects the server. Requests that end while a
-    /// server is out began before, and count for nothing.
+    /// server is out began before, and don't count.
     pub(super) fn note(
         &mut self,
         verdict: Verdict,
@@ -101,7 +101,7 @@ impl Standing {
         let since = self.back_since(now);
         let well_for = since.map(|since| now.saturating_duration_since(since));
         let stayed = self.last.is_some_and(|last| well_for.is_some_and(|well_for| well_for >= last));
-        // Time alone isn't enough: in slow start a dead server gets so few requests that it may not fail for long.
+        // Time alone isn't enough: in slow start a dead server gets so few requests that it may not fail for a long time.
         if stayed && verdict == Verdict::Success {
             self.last = None;
         }
@@ -123,14 +123,14 @@ impl Standing {
     }
 }
 
-/// Whether a group of `servers`, with `out` left out already, can spare one more. The share is rounded up, and one server always
-/// stays.
+/// Returns whether a group of `servers`, of which `out` are already ejected, can spare one more. The share is rounded up, and
+/// one server always stays.
 pub(super) fn leave(servers: usize, out: usize, share_percent: usize) -> Leave {
     let out_max = (servers * share_percent).div_ceil(100).min(servers.saturating_sub(1));
     if out < out_max { Leave::Granted } else { Leave::Refused }
 }
 
-/// Returns the share of its weight, in percent, that a server gets after it came back: it grows with time from a tenth, so that
+/// Returns the share of its weight, in percent, that a server gets after its return: it grows with time from a tenth, so that
 /// the server can fill its caches and pools.
 pub(super) fn share_percent(back_since: Option<Instant>, slow_start: Duration, now: Instant) -> u32 {
     let Some(since) = back_since else { return 100 };

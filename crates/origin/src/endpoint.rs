@@ -25,7 +25,7 @@ use super::stats::{Counters, Work};
 use super::timing::Limits;
 use crate::settings::{EndpointConfig, OriginAddress, OriginConfig};
 
-/// A server with its connections. Its users keep it alive, over reloads too.
+/// A server with its connections. Its users keep it alive, even across reloads.
 pub(super) struct Endpoint {
     config: EndpointConfig,
     /// URL of the server.
@@ -35,7 +35,7 @@ pub(super) struct Endpoint {
     usual_offer: Offer,
     connector: Connector,
     pub(super) pool: Arc<Pool>,
-    /// Whether ALPN last chose HTTP/1: then each request of a burst opens a connection of its own.
+    /// Whether ALPN last chose HTTP/1: then each request of a burst opens its own connection.
     chose_http1: AtomicBool,
     memory: Option<Arc<Budget>>,
     counters: Arc<Counters>,
@@ -52,7 +52,7 @@ pub(super) struct Known {
 
 /// A task that checks a server; aborted on drop.
 pub(super) struct Checker {
-    /// Configuration of the origin that the checks follow.
+    /// Configuration of the origin to which the checks belong.
     pub(super) config: Arc<OriginConfig>,
     pub(super) task: AbortHandle,
 }
@@ -66,18 +66,18 @@ impl Drop for Checker {
 /// Connections that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Eligible {
-    /// Kept ones first, as of this time.
+    /// Kept connections first, as of this time.
     Any(Instant),
-    /// One opened since the first attempt began: the kept one turned out dead, and others may be too.
+    /// Only connections opened since the first attempt began: a kept connection turned out to be dead, so others may be too.
     OpenedSince(Instant),
 }
 
 /// Exchanges that may use a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Users {
-    /// Only the exchange that it is opened for.
+    /// Only the exchange for which it is opened.
     One,
-    /// Other exchanges beside it, or after it.
+    /// Other exchanges too, concurrently or later.
     Many,
 }
 
@@ -109,19 +109,20 @@ impl Endpoint {
         }
     }
 
-    /// Whether its connections can be used with this configuration.
+    /// Returns whether its connections can be used with this configuration.
     pub(super) fn is_for(&self, config: &EndpointConfig) -> bool {
         self.config == *config
     }
 
-    /// Returns the state of the server if this configuration names the same server, whatever it says of connections.
+    /// Returns the state of the server if this configuration names the same server, even with different settings for
+    /// connections.
     pub(super) fn known_of(&self, config: &EndpointConfig) -> Option<&Arc<Known>> {
         let identity =
             |config: &EndpointConfig| (config.address.clone(), config.protocol, config.tls.clone());
         (identity(&self.config) == identity(config)).then_some(&self.known)
     }
 
-    /// Authority of the server, used if nothing else names it.
+    /// Returns the authority of the server, used if nothing else names it.
     pub(super) fn authority(&self) -> HeaderValue {
         match (&self.config.address, self.label.split_once("//")) {
             (OriginAddress::Tcp { .. }, Some((_, authority))) => {
@@ -150,11 +151,11 @@ impl Endpoint {
         if let Some(connection) = self.kept(eligible, offer) {
             return Ok((connection, Kept::Yes));
         }
-        // On the heap: most exchanges find a kept connection, and need no room for this.
+        // On the heap, so that the future stays small: most exchanges find a kept connection.
         Box::pin(limits.connected(self.opened(eligible, offer))).await
     }
 
-    /// Opens a connection, or takes one that another request opens meanwhile.
+    /// Opens a connection, or uses one that another request opens in the meantime.
     async fn opened(&self, eligible: Eligible, offer: Offer) -> Result<(Connection, Kept), OriginError> {
         if offer == Offer::Http1 || offer == Offer::Either && self.chose_http1.load(Relaxed) {
             return self.open(offer, Users::Many).await;
@@ -166,7 +167,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the protocols to offer; an upgrade goes over HTTP/1.1, because HTTP/2 has none.
+    /// Returns the protocols to offer; an upgrade uses HTTP/1.1, because HTTP/2 has no upgrades.
     //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
     fn offer(&self, head: &RequestHead<'_>) -> Offer {
         match &head.request.upgrade {
@@ -175,9 +176,9 @@ impl Endpoint {
         }
     }
 
-    /// Turns the failure of an upgrade that needs another protocol than other requests into [`OriginError::UpgradeFailed`]:
-    /// servers that speak only HTTP/2 break off, each in its own way. It says nothing about their health, and clients choose what
-    /// they ask for.
+    /// Turns the failure of an upgrade that needs a different protocol from other requests into [`OriginError::UpgradeFailed`]:
+    /// servers that speak only HTTP/2 end the connection, each in its own way. Such a failure says nothing about their health,
+    /// and clients choose whether to request an upgrade.
     pub(super) fn failure_of(&self, head: &RequestHead<'_>, error: OriginError) -> OriginError {
         let is_unusual = head.request.upgrade.is_some() && self.usual_offer != Offer::Http1;
         match error {
@@ -195,7 +196,7 @@ impl Endpoint {
             Eligible::Any(now) => (None, now),
             Eligible::OpenedSince(since) => (Some(since), Instant::now()),
         };
-        // At each use, because a name must be looked up again even if its connections are never idle.
+        // On each use, because a name must be looked up again even if its connections are never idle.
         let Connector { name, resolver, .. } = &self.connector;
         let lead = name.as_deref().map_or(Lead::Anywhere, |name| resolver.lead(name, now));
         let shared = match offer {

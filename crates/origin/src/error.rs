@@ -11,10 +11,10 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OriginError {
-    /// The name has no usable address, and none is known from before.
+    /// The name has no usable address, and no earlier address is known.
     #[error("name resolution failed: {0}")]
     Resolve(Arc<str>),
-    /// Every address refused or could not be reached; the last failure.
+    /// Every address refused the connection or could not be reached; this is the last failure.
     #[error("connection failed: {0}")]
     Connect(io::ErrorKind),
     /// Resolution, connection and TLS handshake took longer than allowed.
@@ -23,7 +23,7 @@ pub enum OriginError {
     /// The TLS handshake failed.
     #[error("TLS handshake failed: {0}")]
     Tls(Arc<str>),
-    /// The origin's certificate is not trusted or is for another name.
+    /// The origin's certificate is not trusted or is for a different name.
     #[error("TLS certificate refused: {0}")]
     TlsCertificate(Arc<str>),
     /// No response head in time after the request was sent.
@@ -35,16 +35,16 @@ pub enum OriginError {
     /// The whole exchange took longer than allowed.
     #[error("exchange took too long")]
     TotalTimeout,
-    /// The connection ended before a response head came.
+    /// The connection ended before a response head arrived.
     #[error("connection closed before a response")]
     ClosedBeforeResponse,
-    /// The origin has not begun with the request: over HTTP/2 it takes no more streams.
+    /// The origin has not begun to process the request: over HTTP/2 it accepts no more streams.
     #[error("the origin refused the stream")]
     StreamRefused,
-    /// The origin speaks HTTP/2, which has no upgrades, and gave no answer over HTTP/1.1.
+    /// The origin speaks HTTP/2, which has no upgrades, and did not answer over HTTP/1.1.
     #[error("an upgrade needs HTTP/1.1, which the origin does not speak: {0}")]
     UpgradeFailed(Arc<str>),
-    /// The response body ended early: what was received is not the whole.
+    /// The response body ended early: it is incomplete.
     #[error("response body incomplete")]
     BodyTruncated,
     /// The response body is larger than the rule permits.
@@ -77,33 +77,33 @@ pub enum OriginError {
         /// Seconds until the budget has room again.
         retry_after_s: u64,
     },
-    /// Too many exchanges with the origin go at the pace of their clients.
+    /// Too many exchanges with the origin proceed at the pace of their clients.
     #[error("too many transfers are in progress")]
     TransfersFull,
     /// Too many tunnels to the origin are open.
     #[error("too many tunnels are open")]
     TunnelsFull,
-    /// Most requests to this origin failed, so it gets none for a while.
+    /// Most requests to this origin failed, so none is sent for a while.
     #[error("the circuit breaker of the origin is open for another {:.1} s", .retry.as_secs_f64())]
     CircuitOpen {
-        /// Time until another try may be worth it.
+        /// Time until a retry makes sense.
         retry: Duration,
     },
     /// The circuit breaker is half-open, and other requests are trying the origin.
     #[error("the circuit breaker of the origin is half-open: other requests try the origin")]
     CircuitHalfOpen {
-        /// Time until another try may be worth it.
+        /// Time until a retry makes sense.
         retry: Duration,
     },
-    /// The request body could not be read to its end, so the forward was given up.
+    /// The request body could not be read to its end, so the forward was aborted.
     #[error("request body incomplete")]
     RequestBody,
-    /// The request can't be expressed towards this origin.
+    /// The request can't be expressed in the protocol of this origin.
     #[error("request can't be forwarded: {0}")]
     InvalidRequest(Arc<str>),
 }
 
-/// The party at fault, which decides the status and whether a stale stored response may stand in.
+/// The party at fault, which decides the status and whether a stale stored response may be used instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginErrorKind {
     /// No usable connection (502).
@@ -114,7 +114,7 @@ pub enum OriginErrorKind {
     InvalidResponse,
     /// A limit of the gateway towards the origin, such as its circuit breaker (503).
     Overloaded,
-    /// The client's request (400, or nothing when the client is gone).
+    /// The client's request (400, or no response if the client has disconnected).
     Request,
 }
 
@@ -149,8 +149,8 @@ impl OriginError {
         "http-request-error",
     ];
 
-    /// Short fixed name for `Cache-Status` details, metrics and logs: the error types of RFC 9209 section 2.3, in kebab case,
-    /// where one fits.
+    /// Returns a short fixed name for `Cache-Status` details, metrics and logs: the error type of RFC 9209 section 2.3 that
+    /// fits, if any, in kebab case.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         self.reason_and_kind().0
@@ -195,15 +195,15 @@ impl OriginError {
         }
     }
 
-    /// Whether no answer came or could be requested, so that the cache counts as disconnected from the origin. A full queue is no
-    /// forward path either, and a stale response spares an origin in trouble one more waiting request.
+    /// Returns whether no answer arrived or could be requested, so that the cache counts as disconnected from the origin. A
+    /// full queue leaves no forward path either, and a stale response spares an overloaded origin one more waiting request.
     //= RFC 9111 section 2: disconnected
     #[must_use]
     pub fn is_disconnection(&self) -> bool {
         self.is_unreachable() || self.kind() == OriginErrorKind::Overloaded
     }
 
-    /// Whether no connection could be made: the request was not sent, so it is not to blame.
+    /// Returns whether no connection could be made: the request was not sent, so it is not to blame.
     #[must_use]
     pub fn is_without_connection(&self) -> bool {
         matches!(
@@ -217,7 +217,7 @@ impl OriginError {
         )
     }
 
-    /// Seconds until another try may be worth it, for a 503.
+    /// Returns the seconds until a retry makes sense, for a 503.
     #[must_use]
     pub fn retry_after_s(&self) -> u64 {
         match self {
@@ -229,7 +229,7 @@ impl OriginError {
         }
     }
 
-    /// Whether the origin gave no answer at all.
+    /// Returns whether the origin gave no answer at all.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         matches!(self.kind(), OriginErrorKind::Unreachable | OriginErrorKind::TimedOut)
@@ -244,7 +244,7 @@ impl OriginError {
     }
 }
 
-/// Returns the text of an error and its source: fixed texts of the protocol libraries, no field values.
+/// Returns the text of an error and its source: fixed texts of the protocol libraries, without field values.
 pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
     match error.source() {
         Some(source) => format!("{error}: {source}").into(),

@@ -1,7 +1,7 @@
-//! Users of a limited resource, and the queue for it: a state without clock and tasks.
+//! Users of a limited resource, and the queue for it: a state machine without a clock or tasks.
 //!
-//! No client uses more than its share, nor takes more than its share of the queue. Waiters get their turn in the order of
-//! arrival, except that those whose client already has its share let others pass.
+//! No client uses more than its share of the resource or of the queue. Waiters are served in the order of arrival, but a waiter
+//! whose client already has its share is skipped.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ use message::client::Client;
 pub(super) struct Rules {
     pub(super) places_max: usize,
     pub(super) queue_max: usize,
-    /// One client's largest share of both, in percent; one at least.
+    /// Maximum share of one client in both, in percent; at least one.
     pub(super) client_share_percent: usize,
 }
 
@@ -23,7 +23,7 @@ struct Part {
     waiting: usize,
 }
 
-/// Parts of all clients that have any.
+/// Places and queue entries of all clients that have any.
 type ClientShares = HashMap<Client, Part>;
 
 /// A limited number of places with a queue of `W`.
@@ -49,7 +49,7 @@ struct Waiting<W> {
 pub(super) enum Obstacle {
     /// All places are taken.
     Full,
-    /// The client has its share.
+    /// The client has used up its share.
     ClientShare,
 }
 
@@ -64,7 +64,7 @@ impl<W> FairQueue<W> {
         Self { rules, used: 0, clients: ClientShares::default(), waiting: VecDeque::new(), next_number: 0 }
     }
 
-    /// Takes a place. Requests without a client have no share.
+    /// Takes a place. The share doesn't limit requests without a client.
     pub(super) fn enter(&mut self, client: Option<Client>) -> Result<(), Obstacle> {
         self.obstacle(client).map_or(Ok(()), Err)?;
         self.used += 1;
@@ -72,7 +72,7 @@ impl<W> FairQueue<W> {
         Ok(())
     }
 
-    /// Queues; the number is for [`Self::give_up`].
+    /// Adds a waiter to the queue, and returns its number for [`Self::give_up`].
     pub(super) fn queue(&mut self, client: Option<Client>, waiter: W) -> Result<u64, Obstacle> {
         if self.waiting.len() >= self.rules.queue_max {
             return Err(Obstacle::Full);
@@ -87,14 +87,15 @@ impl<W> FairQueue<W> {
         Ok(number)
     }
 
-    /// Gives a place back. The returned waiter gets it, if there is one.
+    /// Releases a place, and returns the waiter that gets it, if any.
     pub(super) fn leave(&mut self, client: Option<Client>) -> Option<(Option<Client>, W)> {
         self.used -= 1;
         self.change(client, |part| part.used -= 1);
         self.call_next()
     }
 
-    /// Changes the rules. Members stay and count, even above a new limit. Returns the waiters that get places by the new rules.
+    /// Changes the rules. Members stay and count, even above a new limit. Returns the waiters that get places under the new
+    /// rules.
     pub(super) fn change_rules(&mut self, rules: Rules) -> Vec<(Option<Client>, W)> {
         self.rules = rules;
         std::iter::from_fn(|| self.call_next()).collect()
@@ -109,7 +110,7 @@ impl<W> FairQueue<W> {
         Some((client, waiter))
     }
 
-    /// Leaves the queue; does nothing if the number is no longer in it.
+    /// Leaves the queue; does nothing if the queue no longer contains the number.
     pub(super) fn give_up(&mut self, number: u64) -> Option<W> {
         let permit = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()?;
         let Waiting { client, waiter, .. } = self.waiting.remove(permit)?;
@@ -117,7 +118,7 @@ impl<W> FairQueue<W> {
         Some(waiter)
     }
 
-    /// Whether a waiter needs a place that this client has.
+    /// Returns whether a waiter needs a place that this client holds.
     pub(super) fn wants_from(&self, client: Option<Client>) -> bool {
         let is_full = self.used >= self.rules.places_max;
         !self.waiting.is_empty() && (is_full || client.is_some() && self.part(client).waiting > 0)
@@ -236,11 +237,12 @@ mod tests {
         fn go_in(&mut self, (who, waiter): (Option<Client>, u8)) {
             assert_eq!(who, client(waiter));
             let first = self.waiting.iter().position(|(_, number)| *number == waiter);
-            self.waiting.remove(first.expect("only who waits is let in"));
+            self.waiting.remove(first.expect("only waiters get places"));
             self.inside.push(waiter);
         }
 
-        /// Checks the invariants. After a change of limits there may be too many members, but none are added above the limit.
+        /// Checks the invariants. After a change of limits there may be too many members, but no member is added above the
+        /// limit.
         fn check(&self, line: &FairQueue<u8>, before: &[u8]) {
             let of = |inside: &[u8], number: u8| inside.iter().filter(|inside| **inside == number).count();
             assert_eq!((line.used, line.waiting.len()), (self.inside.len(), self.waiting.len()));
@@ -250,7 +252,7 @@ mod tests {
                 let share = line.rules.share_of(line.rules.places_max);
                 assert!(of(&self.inside, number) <= share.max(of(before, number)));
             }
-            // No waiter is left that could go on.
+            // No waiter is left that could enter.
             assert!(self.waiting.iter().all(|(_, number)| line.obstacle(client(*number)).is_some()));
         }
     }

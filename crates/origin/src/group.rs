@@ -40,12 +40,12 @@ pub struct Upstream {
     pub(super) counters: Arc<Counters>,
 }
 
-/// The server that answered a request, or that was tried last, for logs and traces: they are written elsewhere than requests are sent.
+/// The server that answered a request, or that was tried last, for logs and traces, which are written in a different place.
 #[derive(Debug, Default)]
 pub struct Tried(Mutex<Option<Arc<str>>>);
 
 impl Tried {
-    /// URL of the server, unless none was tried.
+    /// Returns the URL of the server, unless none was tried.
     pub fn last(&self) -> Option<Arc<str>> {
         self.0.lock().clone()
     }
@@ -55,16 +55,17 @@ impl Tried {
         *self.0.lock() = Some(Arc::clone(server));
     }
 
-    /// Forgets the server, because the request is to be sent anew, and may go nowhere.
+    /// Forgets the server, because the request is sent anew and may not reach any server.
     pub fn forget(&self) {
         *self.0.lock() = None;
     }
 }
 
-/// Request content awaited before the request takes a place among those in flight: most forms and API calls are smaller. Larger
-/// or slower content goes at the pace of its client.
+/// Maximum request content, in bytes, that is awaited before the request takes a place among those in flight: most forms and API calls
+/// are smaller. Larger or slower content is forwarded at the pace of its client.
 const ARRIVED_BYTES_MAX: usize = 64 * 1024;
-/// Long enough for content that is sent at once, over any distance; short enough for calls that go back and forth.
+/// Maximum wait for this content: long enough for content that is sent without a pause, over any distance; short enough for streaming
+/// calls in both directions.
 const ARRIVAL_MAX: Duration = Duration::from_millis(250);
 
 /// Path of a request from server to server.
@@ -90,7 +91,8 @@ impl Course {
         self.eligible = Eligible::Any(now);
     }
 
-    /// Whether the same server may be tried again. A refused request may wait as long as one that waits for a connection.
+    /// Returns whether the same server may be tried again. A refused request may be retried for as long as a request may wait for a
+    /// connection.
     fn anew(&self, cause: Cause, limits: Limits, now: Instant) -> Anew {
         match self.eligible {
             _ if cause == Cause::Refused => {
@@ -113,7 +115,7 @@ impl Course {
 }
 
 impl Upstream {
-    /// Counts of this origin.
+    /// Returns the counts of this origin.
     #[must_use]
     pub fn stats(&self) -> OriginStats {
         let opened = self.counters.breaker_opened.load(Relaxed);
@@ -121,12 +123,11 @@ impl Upstream {
         OriginStats { breaker, servers: self.servers.stats(), ..self.counters.snapshot() }
     }
 
-    /// Sends a request and waits for the response head; interim responses are handed over as they arrive. Dropping the future
-    /// gives the request up. The response is on the heap, because it is passed on many times. `tried` records the server that is
-    /// asked.
+    /// Sends a request and waits for the response head; interim responses are passed on as they arrive. Dropping the future cancels
+    /// the request. The response is on the heap, because it is moved many times. `tried` records the server that gets the request.
     ///
     /// # Errors
-    /// There is no response, or none in time.
+    /// If no response arrives, or none in time.
     pub fn send<'a>(
         &'a self,
         mut request: OriginRequest,
@@ -138,7 +139,7 @@ impl Upstream {
         let mut waiting =
             HeadWait::new(Limits::new(timeouts, self.config.interim_responses_max, now), interim);
         let probe = request.probe.take();
-        // Outside the async block, so that the future has no room for the original request.
+        // Outside the async block, so that the future doesn't have to store the original request.
         let request = accepted(&self.config, request);
         async move {
             let sent = match request {
@@ -149,8 +150,8 @@ impl Upstream {
         }
     }
 
-    /// Applies the circuit breaker around admission and retries: a refused request takes no place, and a retried one counts once.
-    /// A probe begins when the content has arrived, because no client may hold the place of a probe.
+    /// Applies the circuit breaker around admission and retries: a refused request occupies no place, and a retried request counts
+    /// once. A probe begins when the content has arrived, because a slow client must not occupy a probe slot.
     async fn send_guarded(
         &self,
         (request, mut body): (&OriginRequest, RequestBody),
@@ -212,14 +213,14 @@ impl Upstream {
             self.counters.retries.fetch_add(1, Relaxed);
             body = again;
             if next == Next::Later {
-                // On the heap: most requests are never refused, and need no room for this.
+                // On the heap, so that the future stays small: most requests are never refused.
                 Box::pin(course.pause()).await;
             }
         }
     }
 
-    /// Counts a response that its requester could not use. It does not affect ejection or the breaker: it tells more about a URL
-    /// than about a server, and clients choose URLs.
+    /// Counts a response that its requester could not use. It does not affect ejection or the breaker: it says more about a URL than
+    /// about a server, and clients choose URLs.
     pub fn count_unusable(&self, error: &OriginError, tried: Option<&str>) {
         self.counters.count_error(error);
         let is_tried = |server: &&Server| tried == Some(&*server.endpoint.label);
@@ -246,10 +247,10 @@ impl Upstream {
         }
     }
 
-    /// Judges the server of a failed attempt, and returns where the request goes next with its body.
+    /// Judges the server of a failed attempt, and returns the next step of the request with its body.
     ///
     /// # Errors
-    /// The error of the attempt, if the request goes nowhere.
+    /// The error of the attempt, if the request isn't sent again.
     fn after(
         &self,
         (Failure { error, body, processing }, kept): (Failure, Kept),
@@ -299,7 +300,7 @@ impl Upstream {
         Finding::new("retry", format!("{error}: the request goes to {server}"), "RFC 9110 section 9.2.2")
     }
 
-    /// Returns how the request enters, after waiting for its content up to the limits.
+    /// Waits for the request content up to the limits, and returns the entrance for the request.
     async fn entrance(
         &self,
         request: &OriginRequest,
@@ -313,27 +314,27 @@ impl Upstream {
         })
     }
 
-    /// Returns the circuit breaker if it isn't closed: the origin counts as failed then, and gets probes at most.
+    /// Returns the circuit breaker if it isn't closed: the origin then counts as failed, and gets only probes.
     pub fn open_circuit(&self) -> Option<&Circuit> {
         self.circuit.as_ref().filter(|circuit| !circuit.is_closed())
     }
 
-    /// Resolves when a waiting request needs a place that this client has.
+    /// Resolves when a waiting request needs a place that this client holds.
     pub async fn permit_wanted(&self, client: Option<Client>) {
         self.admission.permit_wanted(client).await;
     }
 
-    /// Passes the call on after an exchange has ended because of [`Upstream::permit_wanted`]: another one may have to end too.
+    /// Passes the wake-up on after an exchange has ended because of [`Upstream::permit_wanted`]: another exchange may have to end too.
     pub fn permit_given_up(&self, client: Option<Client>) {
         self.admission.pass_on(client);
     }
 }
 
-/// Sends a request on a connection, and waits for the response head. The permit is held until the response body has ended. Checks
-/// have none, and don't count.
+/// Sends a request on a connection, and waits for the response head. The permit is held until the response body has ended. Health
+/// checks have no permit, and don't count.
 ///
 /// # Errors
-/// There is no response. The failure has the whole request body, if it is still at hand.
+/// If no response arrives. The failure contains the whole request body, if it is still available.
 pub(super) async fn attempt(
     endpoint: &Endpoint,
     (eligible, permit): (Eligible, Option<&Arc<Permit>>),

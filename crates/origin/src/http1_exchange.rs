@@ -1,8 +1,8 @@
 //! HTTP/1.1 towards an origin: one exchange at a time on a connection.
 //!
-//! An exchange is polled by the task that waits for its answer, without a task or channel of its own. The head goes out with the
-//! first piece of the body in one write. A response head is parsed in place in the input buffer, and the pieces of the body are
-//! cut off it.
+//! The task that waits for the response polls the exchange, which has no separate task or channel. The head is written together
+//! with the first piece of the body. A response head is parsed in place in the input buffer, and the pieces of the body are cut
+//! off it.
 
 use std::borrow::Cow;
 use std::task::{Context, Poll, ready};
@@ -50,7 +50,7 @@ struct Conversation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     None,
-    /// With a method that gives it no meaning: the origin may not even look for it.
+    /// With a method that gives it no meaning: the origin may not even expect it.
     Meaningless,
     Meaningful,
 }
@@ -66,9 +66,9 @@ impl Content {
         }
     }
 
-    /// Whether the origin may have answered without reading the content. It would take the rest for the next request, and the
-    /// answer to that would reach another client. Nothing tells for sure: an origin that answers before it has everything, that
-    /// refuses or redirects, or that expects no content, may well not have read it.
+    /// Returns whether the origin may have answered without reading the content. It would then parse the rest as the next
+    /// request, and the response to that would reach another client. There is no certain sign: an origin that answers before it
+    /// has everything, that refuses or redirects, or that expects no content, may not have read it.
     fn may_be_unread(self, status: StatusCode, sent: Option<Sent>) -> bool {
         match self {
             Self::None => false,
@@ -78,7 +78,7 @@ impl Content {
     }
 }
 
-/// A parsed response head, in memory of its own.
+/// A parsed response head, in its own memory.
 struct Received {
     status: StatusCode,
     reason: Bytes,
@@ -137,7 +137,7 @@ impl Asking for Conversation {
             Poll::Ready(Sent::Broken) if self.sending.is_unsent() => {
                 return Poll::Ready(Err(OriginError::ClosedBeforeResponse));
             }
-            // An origin that takes no more may have answered.
+            // An origin that no longer reads may have answered.
             Poll::Ready(Sent::Broken | Sent::Whole) | Poll::Pending => {}
         }
         loop {
@@ -145,7 +145,7 @@ impl Asking for Conversation {
             if let Some(received) = self.received(Input::Open, on_interim)? {
                 return Poll::Ready(Ok(received));
             }
-            // An origin that sends without a pause must not delay the check of the clock.
+            // An origin that sends without a pause must not delay the look at the clock.
             if self.interim_count > interim_count {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -162,7 +162,7 @@ impl Asking for Conversation {
 }
 
 impl Conversation {
-    /// Returns the final response head, if it has arrived. Interim responses before it are handed over.
+    /// Returns the final response head, if it has arrived. Interim responses before it are passed on.
     fn received(
         &mut self,
         input: Input,
@@ -253,7 +253,7 @@ impl Received {
     }
 }
 
-/// Returns the phrase as received. The usual ones need no memory of their own.
+/// Returns the phrase as received. Common phrases are static.
 fn reason(phrase: &str) -> Bytes {
     match phrase {
         "OK" => Bytes::from_static(b"OK"),
@@ -263,12 +263,12 @@ fn reason(phrase: &str) -> Bytes {
     }
 }
 
-/// Builds the response, and goes on with the body.
+/// Builds the response, whose body continues the exchange.
 fn accept(received: Received, conversation: Conversation, exchange: Exchange) -> Box<OriginResponse> {
     let Conversation { mut connection, sending, content, binding, .. } = conversation;
     let sent = sending.outcome();
     let reuse = received.reuse(&exchange, (content, binding), sent);
-    // The rest of the request is sent whether the response is read or not.
+    // The rest of the request is sent even if the response isn't read.
     if sent.is_none() {
         connection.share(sending);
     }

@@ -18,25 +18,26 @@ use crate::connect::Stream;
 use crate::error::{OriginError, cause};
 use crate::stats::Counters;
 
-/// Flow-control window of one response body: the bytes that an origin may send ahead of a slow reader. It is memory, bounded by
-/// the requests in flight: 256 MiB for 1024 of them that nobody reads. With 20 ms to the origin it allows 12 MiB/s for each body.
+/// Flow-control window of one response body: the bytes that an origin may send ahead of a slow reader. Its memory is bounded by
+/// the number of requests in flight: 256 MiB for 1024 responses that are not read. With 20 ms to the origin it allows 12 MiB/s
+/// for each body.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// Flow-control window of a connection: the maximum. The windows of the streams bound its memory; a smaller one would be used up
-/// by readers that do not read, and others on the connection would wait for them.
+/// Flow-control window of a connection: the maximum. The windows of the streams bound its memory; a smaller window would be used
+/// up by responses that are not read, and all others on the connection would have to wait.
 const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
-/// Streams of a connection, so that their windows never add up to more than its own.
+/// Maximum number of streams on a connection, so that their windows never add up to more than its own.
 const STREAMS_MAX: usize = (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize;
-/// Limit on the header section of a response, by the count of RFC 9113 section 10.5.1.
+/// Maximum size of the header section of a response, counted as in RFC 9113 section 10.5.1.
 const FIELD_SECTION_BYTES_MAX: u32 = 128 * 1024;
 
 /// A connection that carries many exchanges.
 #[derive(Debug)]
 pub(super) struct Http2Connection {
     sender: SendRequest<Bytes>,
-    /// Drives it on the runtime that opened it, and ends with either.
+    /// Drives the connection on the runtime that opened it, and ends with either of them.
     driver: JoinHandle<()>,
     active: AtomicUsize,
-    /// Set when the peer stopped answering: a dead connection must not swallow request after request.
+    /// Set when the peer stops answering: a dead connection must not get request after request.
     suspect: AtomicBool,
     pub(super) opened_at: Instant,
     /// The address that a name resolved to.
@@ -44,15 +45,15 @@ pub(super) struct Http2Connection {
     idle_since: Mutex<Instant>,
 }
 
-/// A slot for one exchange on a connection; given back on drop.
+/// A slot for one exchange on a connection; released on drop.
 #[derive(Debug)]
 pub(super) struct StreamSlot {
     connection: Arc<Http2Connection>,
 }
 
 impl Http2Connection {
-    /// Starts HTTP/2 on a stream, and waits for the SETTINGS of its peer: until they arrive the number of streams that it takes
-    /// is unknown, and streams above its limit are refused.
+    /// Starts HTTP/2 on a stream, and waits for the SETTINGS of its peer: until they arrive, the number of streams that it
+    /// accepts is unknown, and streams above its limit are refused.
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(super) async fn open(
         stream: Stream,
@@ -87,7 +88,7 @@ impl Http2Connection {
         }))
     }
 
-    /// Whether new streams may be opened: false after GOAWAY, an error, or a time-out.
+    /// Returns whether new streams may be opened: false after GOAWAY, an error, or a time-out.
     pub(super) fn is_usable(&self) -> bool {
         if self.suspect.load(Ordering::Relaxed) || self.driver.is_finished() {
             return false;
@@ -124,7 +125,7 @@ impl StreamSlot {
         self.connection.sender.clone()
     }
 
-    /// Stops new streams on this connection: its peer stopped answering.
+    /// Stops new streams on this connection, because its peer stopped answering.
     pub(super) fn suspect(&self) {
         self.connection.suspect.store(true, Ordering::Relaxed);
     }

@@ -107,8 +107,8 @@ impl Asking for Conversation {
         &self.progress
     }
 
-    /// h2 drops an interim response that is still queued when the final one is polled, so that is polled only when no interim
-    /// response can be ahead.
+    /// h2 discards an interim response that is still queued when the final response is polled, so the final response is
+    /// polled only when no interim response can precede it.
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -169,7 +169,7 @@ fn accept(
     }))
 }
 
-/// Value of `Content-Length`; h2 has checked that it is one number.
+/// Returns the value of `Content-Length`; h2 has checked that it is one number.
 fn content_length(fields: &HeaderMap) -> Option<u64> {
     fields.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -1,14 +1,14 @@
 //! Origin servers: connections, requests and responses.
 //!
-//! Decides which server of an origin gets a request, how it is reached, when a connection is used again, when a request may be
-//! sent twice, and whether a response body is complete. Never decides what is forwarded, stored or answered to clients.
+//! Decides which server of an origin gets a request, how to connect to it, when to reuse a connection, when a request may be sent
+//! twice, and whether a response body is complete. Never decides what is forwarded, stored or sent to clients.
 //!
-//! [`Upstreams`] is one per process and shared by all workers. [`Upstream::send`] runs on the caller's runtime; a connection gets
-//! its events from the runtime that opened it and may be borrowed by others. Limits are global.
+//! A process has one [`Upstreams`], shared by all workers. [`Upstream::send`] runs on the caller's runtime; a connection gets its
+//! events from the runtime that opened it, and other runtimes may borrow it. Limits apply to all workers together.
 //!
 //! `group` sends a request: circuit breaker, `admission`, a server by `balance`, an attempt, and `retry` for its outcome. `http1/` and
-//! `http2/` speak with servers. `fair_queue`, `ejection`, `retry` and `balance` decide without a clock. `docs/internals/upstreams.md`
-//! explains the whole.
+//! `http2/` implement the protocols. `fair_queue`, `ejection`, `retry` and `balance` decide without a clock.
+//! `docs/internals/upstreams.md` explains how they work together.
 
 mod admission;
 pub mod balance;

@@ -1,8 +1,8 @@
 //! Connections kept between requests.
 //!
-//! Idle HTTP/1 connections are kept by the runtime that drives them: a worker takes its own newest first and borrows from others
-//! when it has none. HTTP/2 connections are shared by all. Locks: `idle` and `shared` are never held together, nor over an await;
-//! removed connections are dropped after the lock.
+//! Idle HTTP/1 connections are kept by the runtime that drives them: a worker takes its own newest one first, and borrows from
+//! others if it has none. All workers share the HTTP/2 connections. Locks: `idle` and `shared` are never held together, nor across
+//! an await; removed connections are dropped after unlocking.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::settings::PoolConfig;
 pub(super) struct Pool {
     idle: Mutex<IdleConnections>,
     shared: Mutex<Vec<Arc<Http2Connection>>>,
-    /// Held while an HTTP/2 connection is opened, so that a burst of requests opens one and not many.
+    /// Held while an HTTP/2 connection is opened, so that a burst of requests opens only one.
     pub(super) opening: tokio::sync::Mutex<()>,
     config: PoolConfig,
     pub(super) counters: Arc<Counters>,
@@ -53,10 +53,10 @@ struct Terms<'a> {
 
 #[derive(Debug, Default)]
 struct IdleConnections {
-    /// One list per runtime, of which there are few; the newest connection last.
+    /// One list per runtime, with the newest connection last; there are few runtimes.
     by_home: Vec<(Id, Vec<Idle>)>,
     len: usize,
-    /// The task that closes connections after the idle timeout. Its runtime may go away: the next release starts one elsewhere.
+    /// The task that closes connections after the idle timeout. Its runtime may end: the next release then starts a task elsewhere.
     reaper: Option<AbortHandle>,
 }
 
@@ -116,7 +116,7 @@ impl Pool {
         Terms { now, idle_timeout: self.config.idle_timeout, lead }
     }
 
-    /// Reserves a slot on an HTTP/2 connection to one of these addresses. Connections to other addresses get no more streams.
+    /// Reserves a slot on an HTTP/2 connection to one of these addresses. Connections to other addresses get no new streams.
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(super) fn reserve_stream(&self, opened_since: Option<Instant>, lead: &Lead) -> Option<StreamSlot> {
         let is_gone = |connection: &mut Arc<Http2Connection>| {
@@ -141,8 +141,8 @@ impl Pool {
         self.keep_reaping(&mut self.idle.lock().reaper);
     }
 
-    /// Starts the reaper, unless it runs. It ends once the pool is empty or gone: a release between its last look and its end stays
-    /// without one until the next release, and such a connection is still checked at checkout.
+    /// Starts the reaper, unless it is running. It ends once the pool is empty or dropped. A connection released between its last
+    /// look and its end has no reaper until the next release, but is still checked at checkout.
     fn keep_reaping(self: &Arc<Self>, reaper: &mut Option<AbortHandle>) {
         if reaper.as_ref().is_some_and(|task| !task.is_finished()) {
             return;

@@ -1,4 +1,4 @@
-//! All upstreams of the process, kept over reloads.
+//! All upstreams of the process, kept across reloads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -23,21 +23,21 @@ use crate::settings::{BreakerConfig, OriginConfig, ServerConfig};
 pub struct Upstreams {
     resolver: Arc<Resolver>,
     memory: Option<Arc<Budget>>,
-    /// A map, because a start with thousands would search through all of them for each.
+    /// A map, because with a list, a start with thousands of upstreams would search through all of them for each.
     by_name: Mutex<HashMap<String, Named>>,
 }
 
 /// State under the name of one origin.
 #[derive(Default)]
 struct Named {
-    /// Kept over a reload that changes the origin.
+    /// Kept across a reload that changes the origin.
     counters: Arc<Counters>,
-    /// Upstreams of earlier configurations whose exchanges go on, and last the one in force.
+    /// Upstreams of earlier configurations whose exchanges are still running, followed by the one in force.
     used: Vec<Weak<Upstream>>,
 }
 
 impl Upstreams {
-    /// Creates an empty registry. Names are looked up on the background runtime, which must outlive the workers.
+    /// Creates an empty registry. Names are resolved on the background runtime, which must outlive the workers.
     #[must_use]
     pub fn new(background: Handle) -> Self {
         Self::with_resolver(Resolver::new(system_settings(), background))
@@ -53,11 +53,11 @@ impl Upstreams {
         Self { memory: Some(Arc::clone(budget)), ..self }
     }
 
-    /// Returns the upstream of a configuration. While an earlier one of this name is in use, the new one takes over the state of
-    /// each server, its connections if it is reached in the same way, the circuit breaker unless there is a new server, and the
-    /// requests in flight.
+    /// Returns the upstream of a configuration. While an earlier upstream with the same name is in use, the new one takes over
+    /// the state of each server, its connections if their settings are equal, the circuit breaker unless there is a new server,
+    /// and the requests in flight.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
-        // Before the lock, so that the last use of one doesn't end under it.
+        // Declared before the lock, so that no upstream is dropped while it is held.
         let mut used = Vec::new();
         let mut by_name = self.by_name.lock();
         let named = by_name.entry(config.name.clone()).or_default();
@@ -95,7 +95,8 @@ impl Upstreams {
         // Failures at other addresses say nothing about a server that is new.
         let of_these = |upstream: &&Arc<Upstream>| upstream.servers.are_known(&config.servers);
         let circuit = |config: &BreakerConfig| {
-            // A breaker that was switched off meanwhile starts anew, though exchanges of an earlier configuration may go on.
+            // A breaker that was switched off in between starts anew, although exchanges of an earlier configuration may still be
+            // running.
             let known = used.iter().rev().find(of_these).and_then(|upstream| upstream.circuit.as_ref());
             known.map_or_else(|| Circuit::new(config.clone()), |known| known.under(config))
         };
@@ -127,9 +128,9 @@ impl Upstreams {
         }
     }
 
-    /// Counts by origin name.
+    /// Returns the counts by origin name.
     pub fn stats(&self) -> Vec<(String, OriginStats)> {
-        // Before the lock, as above.
+        // Declared before the lock, as above.
         let mut in_force = Vec::new();
         let by_name = self.by_name.lock();
         let latest = |named: &Named| named.used.iter().rev().find_map(Weak::upgrade);

@@ -40,18 +40,18 @@ pub struct OriginRequest {
     pub upgrade: Option<HeaderValue>,
     /// A hash of the cache key, for servers that are picked by it.
     pub key: u64,
-    /// Client that the request counts for; absent: none.
+    /// Client to which the request counts, if any.
     pub client: Option<Client>,
     /// Records the time in the queue.
     pub timeline: Option<Arc<Timeline>>,
     /// Records decisions, for `larder explain`.
     pub record: Option<Arc<Record>>,
-    /// Permission of the circuit breaker; without it, the breaker is asked when the request is sent.
+    /// Permission of the circuit breaker; if absent, it is requested when the request is sent.
     pub probe: Option<Probe>,
 }
 
-/// The head of a request as one attempt sends it: the request with the origin's policy applied. Only a target after a base path
-/// is copied.
+/// The head of a request as one attempt sends it: the request with the origin's policy applied. Only a target with a base path is
+/// copied.
 #[derive(Debug)]
 pub(super) struct RequestHead<'a> {
     pub(super) request: &'a OriginRequest,
@@ -59,7 +59,7 @@ pub(super) struct RequestHead<'a> {
     pub(super) authority: &'a HeaderValue,
     pub(super) framing: RequestFraming,
     pub(super) binding: Binding,
-    /// Whether some fields are replaced by the policy or written by the gateway.
+    /// Whether the policy replaces or the gateway writes some of the fields.
     is_filtered: bool,
     policy: &'a OriginConfig,
 }
@@ -72,7 +72,7 @@ pub(super) enum RequestFraming {
     Unknown,
 }
 
-/// Takes the body out of a request that can be sent. The rest stays as received: each attempt makes its head from it.
+/// Checks that a request can be sent, and separates its body. The rest stays as received: each attempt makes its head from it.
 pub(super) fn accepted(
     policy: &OriginConfig,
     mut request: OriginRequest,
@@ -85,7 +85,8 @@ pub(super) fn accepted(
 }
 
 impl<'a> RequestHead<'a> {
-    /// Makes the head of an attempt. `body` is what remains to be sent: its length may have become known since the request came.
+    /// Makes the head of an attempt. `body` is the content left to send: its length may have become known since the request
+    /// arrived.
     pub(super) fn new(policy: &'a OriginConfig, request: &'a OriginRequest, body: &RequestBody) -> Self {
         let mut head = Self {
             request,
@@ -101,7 +102,7 @@ impl<'a> RequestHead<'a> {
         head
     }
 
-    /// All fields but `Host`.
+    /// Iterates over all fields except `Host`.
     fn lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let given = self.request.fields.lines();
         given
@@ -113,7 +114,7 @@ impl<'a> RequestHead<'a> {
         self.lines().filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Fields that the policy sets, in place of the client's.
+    /// Iterates over the fields that the policy sets, in place of the client's.
     fn set_lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let policy = self.policy;
         let fixed = policy.fixed_fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
@@ -165,7 +166,7 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// The names in `Trailer`.
+    /// Returns the names in `Trailer`.
     //= RFC 9110 section 6.6.2: Trailer names what may come
     pub(super) fn announced_trailers(&self) -> Vec<HeaderName> {
         let names = self.values("trailer").flat_map(http1::elements);
@@ -190,21 +191,21 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// Whether an HTTP/1 connection is to be kept after the response.
+/// Whether an HTTP/1 connection is kept after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeepAlive {
     Off,
     On,
 }
 
-/// Whether the gateway alone writes fields of this name.
+/// Returns whether the gateway alone writes fields of this name.
 fn is_own(policy: &OriginConfig, name: &[u8]) -> bool {
     hop_by_hop::is_connection_specific(name)
         || hop_by_hop::is_written_by_sender(name)
         || policy.credentials.is_some() && name.eq_ignore_ascii_case(b"authorization")
 }
 
-/// Whether the client's fields of this name are left out.
+/// Returns whether the client's fields of this name are left out.
 fn is_replaced(policy: &OriginConfig, name: &[u8]) -> bool {
     let is_fixed =
         |(fixed, _): &(HeaderName, HeaderValue)| fixed.as_str().as_bytes().eq_ignore_ascii_case(name);
@@ -230,8 +231,8 @@ fn target<'a>(base_path: &str, path_and_query: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// Whether this can be sent as a target: a path with or without a query, or `*`, without bytes that some recipients take for its
-/// end, such as the `#` of a fragment.
+/// Returns whether this can be sent as a target: a path with or without a query, or `*`, without bytes that some recipients treat
+/// as its end, such as the `#` of a fragment.
 fn is_target(base_path: &str, path_and_query: &str) -> bool {
     let can_stand = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'<' | b'>');
     if path_and_query == "*" {
@@ -255,8 +256,8 @@ fn write_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 /// Owner of a connection after an exchange.
 ///
 /// With NTLM and Negotiate (RFC 4559) an origin server attributes all requests on a connection to the user who once authenticated
-/// there, although HTTP requests stand alone. Such a connection belongs to that user: no other request is sent on it. The user's
-/// own next request isn't either, so a handshake of several requests (always with NTLM) can't succeed here.
+/// there, although HTTP requests are independent. Such a connection belongs to that user: no other request is sent on it, not
+/// even the user's own next request. So a handshake of several requests (always with NTLM) can't succeed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Binding {
     /// No owner: any exchange may use the connection.
@@ -284,7 +285,7 @@ impl Binding {
     }
 }
 
-/// Whether credentials, or an element of a list of challenges, begin with a scheme that authenticates a connection.
+/// Returns whether credentials, or an element of a list of challenges, begin with a scheme that authenticates a connection.
 fn is_bound(credentials: &[u8]) -> bool {
     let end = credentials.iter().position(u8::is_ascii_whitespace).unwrap_or(credentials.len());
     SCHEMES.iter().any(|scheme| scheme.as_bytes().eq_ignore_ascii_case(&credentials[..end]))

@@ -19,7 +19,7 @@ use crate::settings::UNCHARGED_PIECE_BYTES_MAX;
 pub enum RequestBody {
     /// No content.
     Empty,
-    /// All of it at hand.
+    /// All content, in memory.
     Full(Bytes),
     /// Arrives piece by piece from a [`RequestBodySender`].
     Channel(ChannelBody),
@@ -38,9 +38,9 @@ pub enum BodyFrame {
 #[derive(Debug)]
 pub struct ChannelBody {
     parts: mpsc::Receiver<BodyPart>,
-    /// The first piece of the body, received and given back by its reader.
+    /// The first piece of the body, received and returned by its reader.
     unread: Option<Bytes>,
-    /// Bytes received ahead, after `unread`, in one buffer: pieces may be of one byte.
+    /// Bytes received ahead, after `unread`, in one buffer, because a piece may be a single byte.
     arrived: BytesMut,
     charge: Option<Charge>,
     /// Trailers received ahead.
@@ -61,14 +61,14 @@ pub(super) enum Arrival {
 pub enum Gathered {
     /// The whole body. Trailers are discarded.
     Whole(Bytes),
-    /// Larger than wanted, or the budget has no room for it; nothing of it is lost.
+    /// Larger than `bytes_max`, or too large for the budget; nothing is lost.
     TooLarge(RequestBody),
-    /// The body broke off.
+    /// The body was cut short.
     Incomplete,
 }
 
 /// The sending end of a request body. Dropping it without [`RequestBodySender::finish`] marks the body as incomplete: the forward
-/// is then broken off, never ended as if it were whole.
+/// is then aborted, never ended as if it were complete.
 #[derive(Debug)]
 pub struct RequestBodySender {
     parts: mpsc::Sender<BodyPart>,
@@ -78,7 +78,7 @@ pub struct RequestBodySender {
 #[derive(Debug)]
 pub struct Room<'a>(mpsc::Permit<'a, BodyPart>);
 
-/// The forward no longer reads the request body; the rest is not needed.
+/// Error: the forward no longer reads the request body, so the rest is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request body is no longer read")]
 pub struct RequestBodyClosed;
@@ -101,8 +101,8 @@ enum ChannelState {
 }
 
 impl RequestBody {
-    /// Creates a body that arrives through the sender, at most `parts_max` pieces ahead. With `length_bytes` it's sent with
-    /// `Content-Length`, without in chunks.
+    /// Creates a body that arrives through the sender, at most `parts_max` pieces ahead. It is sent with `Content-Length` if
+    /// `length_bytes` is given, and otherwise in chunks.
     #[must_use]
     pub fn channel(parts_max: usize, length_bytes: Option<u64>) -> (RequestBodySender, Self) {
         let (sender, parts) = mpsc::channel(parts_max.max(1));
@@ -118,7 +118,7 @@ impl RequestBody {
         (RequestBodySender { parts: sender }, Self::Channel(body))
     }
 
-    /// Reads the body to its end, if at most `bytes_max` are left and `memory` has room for it.
+    /// Reads the body to its end, if at most `bytes_max` bytes are left and `memory` has room for them.
     pub async fn gather(self, bytes_max: u64, memory: &Arc<Budget>) -> Gathered {
         match self {
             Self::Empty => Gathered::Whole(Bytes::new()),
@@ -130,10 +130,10 @@ impl RequestBody {
         }
     }
 
-    /// Waits until the whole body or more than `bytes_max` of it has arrived, or the time is up.
+    /// Waits until the whole body or more than `bytes_max` of it has arrived, or the time has passed.
     ///
     /// # Errors
-    /// The body breaks off.
+    /// If the body is cut short.
     pub(super) async fn arrive(
         &mut self,
         bytes_max: usize,
@@ -144,14 +144,14 @@ impl RequestBody {
         if channel.is_whole() {
             return Ok(Arrival::Whole);
         }
-        // On the heap: most requests are complete by now, and need no room for this.
+        // On the heap, so that the future stays small: most requests are complete by now.
         match Box::pin(timeout(at_most, channel.arrive(bytes_max, memory))).await {
             Ok(arrival) => arrival.map_err(|RequestBodyIncomplete| OriginError::RequestBody),
             Err(_) => Ok(Arrival::Partial),
         }
     }
 
-    /// Returns a copy for a retry, if the whole body is at hand.
+    /// Returns a copy for a retry, if the whole body is in memory.
     pub(super) fn replay(&mut self) -> Option<Self> {
         match self {
             Self::Empty => Some(Self::Empty),
@@ -160,8 +160,8 @@ impl RequestBody {
         }
     }
 
-    /// Length of what remains to be sent, if it was announced or all of it has arrived. A body with trailers is sent in chunks,
-    /// because only chunked framing has a place for them.
+    /// Returns the number of bytes left to send, if it was announced or all of them have arrived. A body with trailers is sent in
+    /// chunks, because only chunked framing has a place for them.
     pub(super) fn length_bytes(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
@@ -170,7 +170,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether nothing more follows.
+    /// Returns whether the body has no more pieces.
     pub(super) fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -197,7 +197,7 @@ impl RequestBody {
         }
     }
 
-    /// Takes back a piece that was read and not used.
+    /// Takes back a piece that was read but not used.
     pub(super) fn give_back(&mut self, data: Bytes) {
         match self {
             _ if data.is_empty() => {}
@@ -217,10 +217,10 @@ impl From<Bytes> for RequestBody {
 }
 
 impl RequestBodySender {
-    /// Hands over a piece, waiting while the origin is slower than the client.
+    /// Passes on a piece, waiting while the origin is slower than the client.
     ///
     /// # Errors
-    /// The forward has ended.
+    /// If the forward has ended.
     pub async fn send_data(&mut self, data: Bytes) -> Result<(), RequestBodyClosed> {
         self.parts.send(BodyPart::Data(data)).await.map_err(|_| RequestBodyClosed)
     }
@@ -228,20 +228,20 @@ impl RequestBodySender {
     /// Waits for room for a piece. May be dropped and called again.
     ///
     /// # Errors
-    /// The forward has ended.
+    /// If the forward has ended.
     pub async fn room(&self) -> Result<Room<'_>, RequestBodyClosed> {
         self.parts.reserve().await.map(Room).map_err(|_| RequestBodyClosed)
     }
 
-    /// Returns room for a piece, if there is some.
+    /// Returns room for a piece, if there is any now.
     pub fn room_at_once(&self) -> Option<Room<'_>> {
         self.parts.try_reserve().ok().map(Room)
     }
 
-    /// Ends the body. Trailers go out on a chunked HTTP/1 request only for the names in its `Trailer` field.
+    /// Ends the body. A chunked HTTP/1 request sends only the trailers that its `Trailer` field names.
     ///
     /// # Errors
-    /// The forward has ended.
+    /// If the forward has ended.
     pub async fn finish(self, trailers: Option<HeaderMap>) -> Result<(), RequestBodyClosed> {
         self.parts.send(BodyPart::End(trailers)).await.map_err(|_| RequestBodyClosed)
     }
@@ -305,7 +305,7 @@ impl ChannelBody {
         }
     }
 
-    /// Returns all of the body if it arrived before anything was read; both share the bytes.
+    /// Returns the whole body if it arrived before anything was read; the two share the bytes.
     fn replay(&mut self) -> Option<Bytes> {
         if !self.is_whole() || self.unread.is_some() || self.trailers.is_some() {
             return None;
@@ -337,7 +337,7 @@ impl ChannelBody {
         Some(unread_bytes as u64 + to_come)
     }
 
-    /// Whether nothing more is to be received.
+    /// Returns whether there is nothing left to receive.
     fn is_whole(&self) -> bool {
         self.state == ChannelState::Ended || self.remaining_bytes == Some(0)
     }

@@ -1,7 +1,7 @@
-//! Name resolution: addresses are used for the TTL of their records, and somewhat longer when the name servers fail.
+//! Name resolution: addresses are used for the TTL of their records, and somewhat longer if the name servers fail.
 //!
-//! Look-ups run on the background runtime, one per name at a time: a request that gives up doesn't end the look-up that others
-//! wait for, and hickory's own tasks never live on a worker that may be gone.
+//! Look-ups run on the background runtime, one per name at a time. A cancelled request doesn't end the look-up that others wait
+//! for, and hickory's own tasks never run on a worker, which may end.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,23 +28,23 @@ const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6A
 pub(super) type Addresses = Arc<[IpAddr]>;
 type Outcome = Result<Addresses, Arc<str>>;
 
-/// Addresses that connections to a host may have.
+/// The permitted addresses of connections to a host.
 #[derive(Debug)]
 pub(super) enum Lead {
-    /// Any: the host is no name whose addresses could change, or none are known.
+    /// Any address: the host isn't a name whose addresses can change, or no addresses are known.
     Anywhere,
     To(Addresses),
 }
 
-/// Shortest time before addresses are looked up again, whatever the records say.
+/// Minimum time before addresses are looked up again, regardless of the TTL of the records.
 const TTL_MIN: Duration = Duration::from_secs(1);
-/// Longest time before addresses are looked up again, whatever the records say.
+/// Maximum time before addresses are looked up again, regardless of the TTL of the records.
 const TTL_MAX: Duration = Duration::from_secs(3600);
 /// Entries of the hosts file have no TTL; the file is read again after this time.
 const HOSTS_FILE_TTL: Duration = Duration::from_secs(5);
-/// How long addresses are used after their TTL when name servers fail (RFC 8767 section 4).
+/// Time for which addresses are used after their TTL if name servers fail (RFC 8767 section 4).
 const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How long a request waits for a new look-up when expired addresses are at hand (RFC 8767 section 5).
+/// Time for which a request waits for a new look-up if expired addresses are available (RFC 8767 section 5).
 const STALE_AFTER: Duration = Duration::from_millis(1800);
 /// Pause between look-ups of a name that fails.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
@@ -57,8 +57,8 @@ pub(super) struct Resolver {
     dns: Mutex<Option<TokioResolver>>,
 }
 
-/// Source of the name servers and their settings. A failure leaves the hosts file and literals, and is retried with the next
-/// look-up.
+/// Source of the name servers and their settings. After a failure, only the hosts file and literals work; the next look-up
+/// retries.
 pub(super) type Settings = Box<dyn Fn() -> Result<(ResolverConfig, ResolverOpts), NetError> + Send + Sync>;
 
 /// Settings from `/etc/resolv.conf`.
@@ -83,7 +83,7 @@ struct Failed {
     quiet_until: Instant,
 }
 
-/// Answer of an entry to a request: at once, or after a look-up.
+/// Answer of an entry to a request: immediately, or after a look-up.
 enum Answer {
     Now(Outcome),
     Wait { lookup: watch::Receiver<Option<Outcome>>, stale: Option<Addresses> },
@@ -92,7 +92,7 @@ enum Answer {
 /// Result of a look-up.
 enum Found {
     Addresses(Vec<IpAddr>, Duration),
-    /// The name servers answered that there is no address.
+    /// The name servers answered that the name has no address.
     Nothing(Arc<str>),
     /// The name servers did not answer.
     Failure(Arc<str>),
@@ -108,7 +108,7 @@ impl Lead {
 }
 
 impl Resolver {
-    /// The runtime for background work.
+    /// Returns the runtime for background work.
     pub(super) fn background(&self) -> &Handle {
         &self.background
     }
@@ -117,7 +117,7 @@ impl Resolver {
         Arc::new(Self { settings, background, names: Mutex::default(), dns: Mutex::default() })
     }
 
-    /// Resolves a host: literals at once, names from the cache or by a look-up.
+    /// Resolves a host: literals directly, names from the cache or by a look-up.
     pub(super) async fn resolve(self: &Arc<Self>, host: &str) -> Result<Addresses, OriginError> {
         if let Some(literal) = literal(host) {
             return Ok(Arc::from([literal]));
@@ -129,7 +129,7 @@ impl Resolver {
         outcome.map_err(OriginError::Resolve)
     }
 
-    /// Returns the addresses that kept connections to a name may have, without waiting: if they are too old, a look-up begins.
+    /// Returns the permitted addresses of kept connections to a name, without waiting: if they are too old, a look-up begins.
     pub(super) fn lead(self: &Arc<Self>, name: &str, now: Instant) -> Lead {
         match self.answer(name, now) {
             Answer::Now(Ok(addresses)) | Answer::Wait { stale: Some(addresses), .. } => Lead::To(addresses),
@@ -150,7 +150,7 @@ impl Resolver {
         if let Some(failed) = entry.failed.as_ref().filter(|failed| now < failed.quiet_until) {
             return Answer::Now(stale.ok_or_else(|| Arc::clone(&failed.cause)));
         }
-        // A closed channel without an outcome: the look-up's runtime is gone.
+        // A closed channel without an outcome means that the look-up's runtime has ended.
         let running = entry.lookup.take().filter(|lookup| lookup.has_changed().is_ok());
         let lookup = running.unwrap_or_else(|| self.start(host.to_owned()));
         entry.lookup = Some(lookup.clone());
@@ -168,8 +168,8 @@ impl Resolver {
         receiver
     }
 
-    /// Keeps the result of a look-up. Failures are logged, and leave the last known addresses in place. The answer that there are
-    /// none removes them: stale addresses are for failures only (RFC 8767 section 4).
+    /// Keeps the result of a look-up. Failures are logged, and leave the last known addresses in place. If the answer is that the
+    /// name has no addresses, they are removed: stale addresses are for failures only (RFC 8767 section 4).
     fn note(&self, host: &str, found: Found, now: Instant) -> Outcome {
         let mut names = self.names.lock();
         let entry = names.entry(host.to_owned()).or_default();
@@ -227,7 +227,7 @@ impl Resolver {
         }
     }
 
-    /// Returns the DNS client; created on first use, and retried while the system's settings are unusable.
+    /// Returns the DNS client; created on first use, and again while the system's settings are unusable.
     fn dns(&self) -> Result<TokioResolver, Arc<str>> {
         let mut dns = self.dns.lock();
         if let Some(dns) = &*dns {
@@ -240,7 +240,7 @@ impl Resolver {
 
     fn make_dns(&self) -> Result<TokioResolver, NetError> {
         let (config, mut options) = (self.settings)()?;
-        // The cache is ours, and so is the hosts file, because hickory reads it only once.
+        // This module has its own cache, and reads the hosts file itself, because hickory reads it only once.
         options.cache_size = 0;
         options.use_hosts_file = ResolveHosts::Never;
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
@@ -251,7 +251,7 @@ impl Resolver {
 }
 
 impl Entry {
-    /// Returns the last known addresses, while they may still be used.
+    /// Returns the last known addresses, as long as they may still be used.
     fn stale(&self, now: Instant) -> Option<Addresses> {
         let known = self.known.as_ref()?;
         (now < known.fresh_until + STALE_MAX).then(|| Arc::clone(&known.addresses))
@@ -270,7 +270,7 @@ async fn waited(mut lookup: watch::Receiver<Option<Outcome>>, stale: Option<Addr
     }
 }
 
-/// Whether the name servers answered that there is no address.
+/// Returns whether the name servers answered that the name has no address.
 fn is_negative(error: &NetError) -> bool {
     let NetError::Dns(DnsError::NoRecordsFound(NoRecords { response_code, .. })) = error else {
         return false;

@@ -38,9 +38,9 @@ pub struct OriginResponse {
 /// Selection of the end-to-end fields of a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EndToEnd {
-    /// All that belong neither to the connection nor to a proxy, which Larder is.
+    /// All that belong neither to the connection nor to a proxy such as Larder.
     AsTheyAre,
-    /// With one `Content-Length` line of one number in place of all.
+    /// With a single `Content-Length` line with one number in place of all such lines.
     //= RFC 9110 section 8.6: a list of equal numbers is replaced by one before forwarding
     WithLength(u64),
     /// Without `Content-Length`.
@@ -100,7 +100,7 @@ fn nominated<'a, V: AsRef<[u8]>>(lines: impl Iterator<Item = (&'a str, V)>) -> V
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: OriginError,
-    /// The request body, if nothing of it was sent.
+    /// The request body, if none of it was sent.
     pub(super) body: Option<RequestBody>,
     pub(super) processing: Processing,
 }
@@ -120,7 +120,7 @@ pub(super) enum Kept {
     Yes,
 }
 
-/// A raw connection to the origin. Counts as a tunnel while it lives, and not as a request in flight.
+/// A raw connection to the origin. It counts as a tunnel until it is dropped, and not as a request in flight.
 pub struct OriginTunnel {
     pub(super) io: Stream,
     /// Bytes received together with the 101 response.
@@ -129,7 +129,7 @@ pub struct OriginTunnel {
 }
 
 impl OriginTunnel {
-    /// The connection behind the early bytes.
+    /// Returns the connection, which continues after the early bytes.
     pub fn io(&mut self) -> &mut (impl AsyncRead + AsyncWrite + Unpin + use<>) {
         &mut self.io
     }

@@ -14,13 +14,13 @@ pub(super) enum Cause {
     NotConnected,
     /// The connection ended before a response.
     Closed,
-    /// The origin said that it did not begin with the request, and may take it at another time.
+    /// The origin reported that it did not begin to process the request, and may accept it later.
     Refused,
-    /// No response came in time.
+    /// No response arrived in time.
     Late,
     /// An invalid response: not HTTP, or against its rules.
     Invalid,
-    /// The time for the whole exchange is over.
+    /// The time limit of the whole exchange has passed.
     OutOfTime,
     /// A failure that another server would not prevent.
     Other,
@@ -43,7 +43,7 @@ pub(super) enum Repeatable {
     Yes,
 }
 
-/// Whether the whole body is still, or again, at hand.
+/// Whether the whole body is still, or again, available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replay {
     Gone,
@@ -54,7 +54,7 @@ pub(super) enum Replay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Elsewhere {
     Free,
-    /// No other server takes requests, or the limit on attempts is reached.
+    /// No other server accepts requests, or the limit on attempts is reached.
     Closed,
     /// Too many retries lately.
     OverBudget,
@@ -64,7 +64,7 @@ pub(super) enum Elsewhere {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anew {
     Free,
-    /// Tried again already; for a refused request: the time limit for a connection has passed.
+    /// Unavailable: the server was already retried or, for a refused request, the time limit for a connection has passed.
     Taken,
 }
 
@@ -79,7 +79,7 @@ pub(super) enum Next {
     Later,
     /// Give up.
     Fail,
-    /// Give up, because of too many retries; there is another server to ask.
+    /// Give up because of too many retries, although another server is available.
     FailOverBudget,
 }
 
@@ -109,8 +109,8 @@ impl Repeatable {
 }
 
 /// Decides about a retry. A request may be sent once more if it was certainly not processed, or may be processed twice. Another
-/// server is preferred. The same one is tried only where the failure says nothing about the server, as with a kept connection
-/// that turned out dead, or where the server asks for it.
+/// server is preferred. The same server is tried again only if the failure says nothing about the server, as with a kept
+/// connection that turned out to be dead, or if the server requests it.
 //= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
 pub(super) fn next(failed: Failed, elsewhere: Elsewhere, anew: Anew) -> Next {
     let may_be_repeated = failed.processing == Processing::Never || failed.method == Repeatable::Yes;
@@ -129,12 +129,12 @@ pub(super) fn next(failed: Failed, elsewhere: Elsewhere, anew: Anew) -> Next {
     }
 }
 
-/// Requests and retries of the last seconds, counted so that retries don't multiply the load on an origin in trouble.
+/// Requests and retries of the last seconds, counted so that retries don't multiply the load on an overloaded origin.
 #[derive(Debug)]
 pub(super) struct RetryBudget {
     begun: Instant,
     seconds: [Second; WINDOW_S as usize],
-    /// Number of the latest second that was written or read.
+    /// Index of the latest second that was written or read.
     latest: u64,
 }
 
@@ -144,7 +144,7 @@ struct Second {
     retries: u64,
 }
 
-/// Long enough that a burst of failures, as when a server dies, is covered by the requests before it.
+/// Long enough that the requests before a burst of failures, as when a server dies, provide the budget for it.
 const WINDOW_S: u64 = 10;
 
 impl RetryBudget {
@@ -160,7 +160,7 @@ impl RetryBudget {
         self.second(now).retries += 1;
     }
 
-    /// Whether one more retry is within the share of the requests, or within the fixed allowance.
+    /// Returns whether one more retry is within the share of the requests, or within the fixed allowance.
     pub(super) fn has_room(&mut self, config: &RetryConfig, now: Instant) -> bool {
         self.second(now);
         let sum = |count: fn(&Second) -> u64| self.seconds.iter().map(count).sum::<u64>();
@@ -169,7 +169,8 @@ impl RetryBudget {
         retries < share + u64::from(config.budget_per_second_min) * WINDOW_S
     }
 
-    /// Returns the present second, after clearing those that have expired. A clock that went back stays at the latest.
+    /// Returns the present second, after clearing those that have expired. If the clock was set back, the latest second stays
+    /// the present one.
     fn second(&mut self, now: Instant) -> &mut Second {
         let number = now.saturating_duration_since(self.begun).as_secs().max(self.latest);
         for passed in 0..(number - self.latest).min(WINDOW_S) {

@@ -25,17 +25,17 @@ pub(super) struct Servers {
     list: Vec<Server>,
     balance: Balance,
     turns: Mutex<Turns>,
-    /// Number of picks; mixed with the seed, each gives another number.
+    /// Number of picks; mixed with the seed, each pick gives a different number.
     picks: AtomicU64,
     seed: u64,
     slow_start: Duration,
     ejection: Option<Ejection>,
 }
 
-/// Ejection rules of a group, and the lock that keeps them.
+/// Ejection rules of a group, and the lock for applying them.
 struct Ejection {
     config: EjectionConfig,
-    /// Held while deciding whether one more server can be spared, so that two don't leave at once.
+    /// Held while deciding whether one more server can be spared, so that two servers aren't ejected at the same time.
     leaving: Mutex<()>,
     origin: String,
 }
@@ -68,7 +68,7 @@ impl Servers {
         &self.list
     }
 
-    /// Whether all of these servers are in the group, whatever is said of connections to them.
+    /// Returns whether all of these servers are in the group, even with different settings for connections to them.
     pub(super) fn are_known(&self, servers: &[ServerConfig]) -> bool {
         let is_known = |server: &ServerConfig| {
             self.list.iter().any(|known| known.endpoint.known_of(&server.endpoint).is_some())
@@ -91,9 +91,9 @@ impl Servers {
         candidates(self.list.iter().map(|server| server.seen(self.slow_start, now)), tried)
     }
 
-    /// Records that a server answered. The answer counts as a success only when its whole body has come, or as much as anybody
-    /// wants. A failure status counts for nothing if the client's content was awaited: a server that gives up waiting may say so
-    /// with any status.
+    /// Records that a server answered. The answer counts as a success only once its whole body has arrived, or as much of it as
+    /// is needed. A failure status is ignored if the request was waiting for the client's content: a server that gives up
+    /// waiting may answer with any status.
     pub(super) fn note_answer(
         self: &Arc<Self>,
         (server, awaited): (usize, Awaited),
@@ -117,7 +117,7 @@ impl Servers {
                     Ending::Broken => Verdict::Failure,
                     Ending::Late => Verdict::Silent,
                 };
-                servers.note_verdict((server, verdict), &"its response broke off", Instant::now());
+                servers.note_verdict((server, verdict), &"its response was cut short", Instant::now());
             }));
         }
     }
@@ -143,14 +143,14 @@ impl Servers {
         }
     }
 
-    /// Whether one more server can be spared.
+    /// Returns whether one more server can be spared.
     fn leave(&self, config: &EjectionConfig, now: Instant) -> Leave {
         let taking = || self.list.iter().filter(|server| server.weight > 0);
         let out = taking().filter(|server| server.presence(now) == Presence::Out).count();
         leave(taking().count(), out, config.servers_percent_max)
     }
 
-    /// Notes the pick for `larder explain`, unless there is only one server.
+    /// Records the pick for `larder explain`, unless there is only one server.
     pub(super) fn note_pick(&self, server: usize, now: Instant, record: Option<&Arc<Record>>) {
         if self.list.len() == 1 {
             return;
@@ -159,7 +159,7 @@ impl Servers {
             let taking = self.candidates(&[], now).len();
             Finding::new("pick", format!("the request goes to {}", self.list[server].endpoint.label), "")
                 .with("balance", self.balance.name(), "")
-                .with("servers that take requests", format!("{taking} of {}", self.list.len()), "")
+                .with("servers that accept requests", format!("{taking} of {}", self.list.len()), "")
         });
     }
 

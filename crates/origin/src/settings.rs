@@ -7,26 +7,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An origin, which the requests of a site are forwarded to.
+/// An origin, to which the requests of a site are forwarded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OriginConfig {
     /// Unique name, for metrics and logs.
     pub name: String,
-    /// The servers, any of which can answer; at least one, and at least one that takes requests.
+    /// The servers, any of which can answer; at least one, and at least one with a weight above 0.
     pub servers: Vec<ServerConfig>,
     /// Method of picking the server for a request.
     pub balance: Balance,
-    /// Time in which a server's share grows after it was out.
+    /// Time over which a server's share grows after it was out.
     pub slow_start: Duration,
     /// Retries on other servers.
     pub retries: RetryConfig,
-    /// Rules for leaving out failing servers; absent: never.
+    /// Rules for ejecting failing servers; absent: never.
     pub ejection: Option<EjectionConfig>,
-    /// Active checks of the servers; absent: none.
+    /// Active checks of the servers, if any.
     pub health: Option<HealthConfig>,
-    /// Circuit breaker; absent: none.
+    /// Circuit breaker, if any.
     pub breaker: Option<BreakerConfig>,
-    /// Path put before every forwarded path (from the URL); empty, or starts with `/` and does not end with it.
+    /// Prefix of every forwarded path (from the URL); it is empty, or starts with `/` and does not end with it.
     pub base_path: String,
     /// `Host` sent; absent: the client's.
     pub host_override: Option<http::HeaderValue>,
@@ -45,20 +45,21 @@ pub struct OriginConfig {
 pub struct ServerConfig {
     /// Address, protocol and connections.
     pub endpoint: EndpointConfig,
-    /// Share of the requests, relative to the sum of all; 0 drains it: no new requests, and it keeps those it has.
+    /// Share of the requests, relative to the sum of all; 0 drains the server: it gets no new requests, and finishes those in
+    /// flight.
     pub weight: u32,
 }
 
-/// Method of picking among the servers that take requests.
+/// Method of picking among the servers that accept requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balance {
-    /// Round robin by weight, the turns of a server spread over the round.
+    /// Round robin by weight, with the turns of a server spread over the round.
     RoundRobin,
-    /// Fewest requests in flight, by weight; among equals round robin.
+    /// The server with the fewest requests in flight, by weight; round robin among equals.
     LeastRequests,
-    /// The one with fewer requests in flight, by weight, of two random servers.
+    /// The server with fewer requests in flight, by weight, among two random servers.
     PowerOfTwo,
-    /// By cache key: one URL always goes to the same server, and when a server goes, only its URLs move.
+    /// By cache key: one URL always goes to the same server, and if a server is removed, only its URLs move.
     ConsistentHash,
 }
 
@@ -67,7 +68,7 @@ impl Balance {
     pub const ALL: [Self; 4] =
         [Self::RoundRobin, Self::LeastRequests, Self::PowerOfTwo, Self::ConsistentHash];
 
-    /// Name in the configuration.
+    /// Returns the name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,24 +83,24 @@ impl Balance {
 /// Retries of failed requests on other servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryConfig {
-    /// Servers that a request is sent to, the first included; 1 turns retries off.
+    /// Maximum number of servers that a request is sent to, including the first; 1 disables retries.
     pub attempts_max: usize,
-    /// Retries within 10 s, in percent of the requests within that time.
+    /// Maximum number of retries within 10 s, in percent of the requests within that time.
     pub budget_percent: u32,
     /// Retries per second allowed in addition.
     pub budget_per_second_min: u32,
 }
 
-/// Rules for leaving out a server because of its failures.
+/// Rules for ejecting a server because of its failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EjectionConfig {
     /// Failures in a row that eject a server.
     pub failures: u32,
     /// Length of the first ejection; each further one is twice as long.
     pub duration: Duration,
-    /// Longest ejection.
+    /// Maximum length of an ejection.
     pub duration_max: Duration,
-    /// Largest share of servers left out, in percent, rounded up; one always stays.
+    /// Maximum share of ejected servers, in percent, rounded up; one server always stays.
     pub servers_percent_max: usize,
     /// Statuses that count as failures.
     pub statuses: Statuses,
@@ -122,7 +123,7 @@ pub struct HealthConfig {
     pub statuses: Statuses,
 }
 
-/// Circuit breaker: sends nothing to an origin for a while, because most requests to it fail.
+/// Circuit breaker: sends no requests to an origin for a while if most requests to it fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
     /// Thresholds and times.
@@ -142,24 +143,24 @@ impl Statuses {
         Self(ranges)
     }
 
-    /// Whether a status is in the set.
+    /// Returns whether a status is in the set.
     #[must_use]
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))
     }
 }
 
-/// Address of a server, and settings of the connections to it. Configurations that are equal here share connections: they are
-/// kept over a reload that changes other things.
+/// Address of a server, and settings of the connections to it. Configurations that are equal here share connections: the
+/// connections are kept across a reload that changes only other settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointConfig {
     /// Address.
     pub address: OriginAddress,
     /// HTTP version.
     pub protocol: OriginProtocol,
-    /// TLS towards the origin; absent means cleartext.
+    /// TLS towards the origin; absent for cleartext.
     pub tls: Option<OriginTls>,
-    /// Local address that connections are made from.
+    /// Local address of connections.
     pub local_address: Option<IpAddr>,
     /// Address families to use.
     pub address_family: AddressFamily,
@@ -202,7 +203,7 @@ pub enum OriginProtocol {
     Http1,
     /// HTTP/2 (prior knowledge in cleartext).
     Http2,
-    /// With TLS the choice of ALPN; in cleartext HTTP/1.1.
+    /// With TLS, the protocol chosen by ALPN; in cleartext, HTTP/1.1.
     Auto,
 }
 
@@ -244,29 +245,30 @@ pub enum AddressFamily {
     Ipv6,
 }
 
-/// Limits on the idle connections to a server. All are global over the workers.
+/// Limits on the idle connections to a server. All are shared by all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Idle connections kept; 0 closes each connection after its response (keep-alive off).
+    /// Maximum number of idle connections; 0 closes each connection after its response (keep-alive off).
     pub idle_connections_max: usize,
-    /// How long an idle connection is kept.
+    /// Time for which an idle connection is kept.
     pub idle_timeout: Duration,
 }
 
-/// Limits on concurrent exchanges with an origin. All are global over the workers.
+/// Limits on concurrent exchanges with an origin. All are shared by all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionConfig {
-    /// Requests in flight; more wait in the queue.
+    /// Maximum number of requests in flight; more wait in the queue.
     pub requests_in_flight_max: usize,
-    /// Requests that wait for a place; more are answered 503.
+    /// Maximum number of requests that wait for a place; more are answered with 503.
     pub queue_max: usize,
-    /// Longest wait in the queue (503).
+    /// Maximum wait in the queue, followed by a 503.
     pub queue_timeout: Duration,
-    /// Exchanges whose request content arrives at the pace of a client, and the same number whose response leaves at that pace.
+    /// Maximum number of exchanges whose request content arrives at the pace of a client, and of exchanges whose response
+    /// leaves at that pace.
     pub transfers_max: usize,
-    /// Tunnels (101) open at the same time; more are answered 503.
+    /// Maximum number of concurrent tunnels (101); more are answered with 503.
     pub tunnels_max: usize,
-    /// One client's largest share of each of these, in percent.
+    /// Maximum share of one client in each of these, in percent.
     pub client_share_percent: usize,
 }
 
@@ -287,10 +289,10 @@ pub struct OriginTimeouts {
 pub const FIELDS_MAX: usize = 200;
 /// Maximum size of a response head, in bytes.
 pub const HEAD_BYTES_MAX: usize = 128 * 1024;
-/// Largest piece of content, in bytes, that needs no room in the budget: one piece at a time for each exchange is within the
-/// memory that the process needs beside the budget.
+/// Maximum size, in bytes, of a piece of content that isn't charged to the budget: one piece at a time for each exchange is
+/// within the memory that the process needs in addition to the budget.
 pub const UNCHARGED_PIECE_BYTES_MAX: usize = 16 * 1024 + 1;
-/// Room for a read of a large body.
+/// Buffer for a read of a large body, in bytes.
 pub(crate) const INPUT_BYTES_MAX: usize = 128 * 1024;
-/// Bytes of a body that are charged on their way: the room of a read, and the piece of an earlier one.
+/// Maximum number of bytes of a body that are charged in transit: the buffer of a read, and the piece from an earlier read.
 pub const ARRIVING_BYTES_MAX: usize = 2 * INPUT_BYTES_MAX;

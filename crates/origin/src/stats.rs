@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::error::OriginError;
 
-/// Counts of one origin at one moment. Totals only grow; they outlive reloads.
+/// Counts of an origin at one moment. Totals only grow, and survive reloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginStats {
     /// Connections opened.
@@ -21,7 +21,7 @@ pub struct OriginStats {
     pub connections_idle: u64,
     /// Requests sent to the origin, without retries.
     pub requests: u64,
-    /// Requests in flight now, the next step being the origin's.
+    /// Requests in flight now whose next step is the origin's.
     pub requests_in_flight: u64,
     /// Requests in flight whose content arrives at the pace of a client.
     pub uploads_in_flight: u64,
@@ -31,7 +31,7 @@ pub struct OriginStats {
     pub tunnels_open: u64,
     /// Requests that wait for a place now.
     pub requests_queued: u64,
-    /// Requests sent again, to another server or on a fresh connection.
+    /// Requests sent again, to another server or on a new connection.
     pub retries: u64,
     /// Requests not sent again because there were too many retries.
     pub retries_over_budget: u64,
@@ -52,7 +52,7 @@ pub struct BreakerStats {
     pub opened: u64,
 }
 
-/// Counts of one server at one moment. They outlive reloads that keep the server.
+/// Counts of a server at one moment. They survive reloads that keep the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStats {
     /// URL of the server.
@@ -76,15 +76,15 @@ pub struct ServerStats {
 /// Whether a server gets requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
-    /// Its whole share.
+    /// Gets its whole share.
     Up,
-    /// A part of its share, because it was out a short while ago.
+    /// Gets a part of its share, because it returned a short while ago.
     SlowStart,
-    /// None for a time, because of failures.
+    /// Gets no requests for a time, because of failures.
     Ejected,
-    /// None, because it fails its checks.
+    /// Gets no requests, because it fails its checks.
     Unhealthy,
-    /// None, because its weight is 0.
+    /// Gets no requests, because its weight is 0.
     Drained,
 }
 
@@ -92,7 +92,7 @@ impl ServerState {
     /// All states.
     pub const ALL: [Self; 5] = [Self::Up, Self::SlowStart, Self::Ejected, Self::Unhealthy, Self::Drained];
 
-    /// Name in metrics.
+    /// Returns the name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

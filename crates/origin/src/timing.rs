@@ -36,12 +36,12 @@ impl Limits {
         }
     }
 
-    /// Whether the time of the whole exchange is up.
+    /// Returns whether the time limit of the whole exchange has passed.
     fn is_over(&self) -> bool {
         self.total_at.is_some_and(|total_at| total_at <= Instant::now())
     }
 
-    /// Returns the earlier of `now + limit` and the end of the whole exchange, with the error for being late.
+    /// Returns the earlier of `now + limit` and the end of the whole exchange, with the error for missing it.
     fn deadline(&self, limit: Duration, late: OriginError) -> (Instant, OriginError) {
         self.deadline_from(Instant::now(), limit, late)
     }
@@ -68,7 +68,7 @@ impl Limits {
 
     pub(super) async fn next_piece<T>(&self, piece: impl Future<Output = T>) -> Result<T, OriginError> {
         let mut piece = pin!(piece);
-        // Most pieces are there already: no timer is needed then, and no clock unless the whole exchange has a limit.
+        // Most pieces have already arrived: then no timer is needed, and no clock unless the whole exchange has a limit.
         let mut timer = pin!(None);
         let mut late = None;
         poll_fn(|cx| {
@@ -106,7 +106,7 @@ pub(super) trait Asking {
     /// The final head, or the reason why there is none.
     type Head;
 
-    /// Advances the exchange; interim responses are handed over as they arrive.
+    /// Advances the exchange; interim responses are passed on as they arrive.
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -117,15 +117,15 @@ pub(super) trait Asking {
     fn progress(&self) -> &UploadProgress;
 }
 
-/// The side that a request waited for when it ended, which may have made it fail.
+/// The side for which a request was waiting when it ended, and that may have caused its failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Origin,
-    /// Content was still to come, or has taken a part of the time that ran out.
+    /// Content had not all arrived, or its arrival used up part of the time limit.
     Client,
 }
 
-/// Waits for a response head, handing interim responses over as they arrive.
+/// Waits for a response head, and passes interim responses on as they arrive.
 pub(super) struct HeadWait<'a> {
     pub(super) limits: Limits,
     /// As of the end of the last attempt.
@@ -138,9 +138,9 @@ impl<'a> HeadWait<'a> {
         Self { limits, awaited: Awaited::Origin, on_interim }
     }
 
-    /// Returns the head, or a time-out. The time to the first byte counts from the end of the request, and starts anew while the
-    /// origin still takes the request body or the client still sends it: the client has a time limit of its own. Interim
-    /// responses are limited: each is passed on, and costs as much as a response.
+    /// Returns the head, or a time-out. The time to the first byte counts from the end of the request, and restarts while the
+    /// origin still reads the request body or the client still sends it, because the client has its own time limit. The number
+    /// of interim responses is limited: each is passed on, and costs as much as a response.
     pub(super) async fn head<A: Asking>(&mut self, asking: &mut A) -> Result<A::Head, OriginError> {
         let head = self.head_in_time(asking).await;
         let progress = asking.progress();
@@ -171,7 +171,7 @@ impl<'a> HeadWait<'a> {
             if let Poll::Ready(head) = polled {
                 return Poll::Ready(Ok(head));
             }
-            // Timers don't fire once a task has used up its turn, so an origin that never pauses would never be late.
+            // Timers don't fire once a task has used up its budget, so an origin that never pauses would never time out.
             let looks_at_clock = seen > seen_before || !has_budget_remaining();
             while timer.as_mut().poll(cx).is_ready() || (looks_at_clock && patience.at <= Instant::now()) {
                 patience.renew(asking.progress(), Instant::now())?;
@@ -188,7 +188,7 @@ struct Patience {
     limits: Limits,
     at: Instant,
     late: OriginError,
-    /// Frames of the request sent at the last look.
+    /// Number of request frames sent at the last check.
     frames: u64,
     is_sent: bool,
 }
@@ -224,7 +224,7 @@ pub(super) struct UploadProgress {
     state: AtomicU8,
     frames: AtomicU64,
     incomplete: AtomicBool,
-    /// Whether the client was ever waited for.
+    /// Whether sending has ever waited for the client.
     has_waited: AtomicBool,
     over_at: OnceLock<Instant>,
 }
@@ -234,7 +234,7 @@ const WAITING_FOR_CLIENT: u8 = 1;
 const OVER: u8 = 2;
 
 impl UploadProgress {
-    /// Whether the client's content ended early, so that the forward had to be broken off.
+    /// Returns whether the client's content ended early, so that the forward had to be aborted.
     pub(super) fn is_incomplete(&self) -> bool {
         self.incomplete.load(Ordering::Acquire)
     }
@@ -264,7 +264,7 @@ impl UploadProgress {
         self.state.store(OVER, Ordering::Release);
     }
 
-    /// Progress of a body of which nothing was read.
+    /// Returns the progress of an unread body.
     pub(super) fn of(body: &RequestBody) -> Self {
         let progress = Self::default();
         if body.is_end_stream() {
@@ -310,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    /// With a client slower than its origin, each piece is ready when the client side asks for it.
+    /// If a client is slower than its origin, each piece is ready when the client side requests it.
     #[tokio::test(start_paused = true)]
     async fn a_piece_that_is_there_does_not_outlast_the_exchange() {
         let second = Duration::from_secs(1);
@@ -326,7 +326,7 @@ mod tests {
         assert!(matches!(limited.next_piece(piece()).await, Err(OriginError::TotalTimeout)));
         assert_eq!(unlimited.next_piece(piece()).await.unwrap(), 7);
     }
-    /// An origin that never stops sending: each read from it uses up the task's turn.
+    /// An origin that never stops sending: each read from it uses up the task's budget.
     struct Endless(UploadProgress);
 
     impl Asking for Endless {
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn who_reads_without_a_pause_sees_the_time() {
         let (told, ended) = mpsc::sync_channel(1);
-        // On a thread of its own: without a look at the clock it would never end.
+        // On a separate thread, because it would never end without a look at the clock.
         thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
             let reading = runtime.block_on(runtime.spawn(async {

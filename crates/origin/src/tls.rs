@@ -38,16 +38,16 @@ pub enum Verification {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsConfigError {
-    /// The CA file is no PEM, or holds no usable certificate.
+    /// The CA file isn't PEM, or contains no usable certificate.
     #[error("no usable CA certificate: {0}")]
     CaFile(String),
     /// The system has no certificate authorities.
-    #[error("the system has no CA certificates; name a CA file")]
+    #[error("the system has no CA certificates: set `ca_file`")]
     SystemRoots,
-    /// The client certificate is no PEM, or empty.
+    /// The client certificate isn't PEM, or is empty.
     #[error("no usable client certificate: {0}")]
     ClientCertificate(String),
-    /// The client key is no PEM, or of a kind that can't sign.
+    /// The client key isn't PEM, or can't sign.
     #[error("no usable client key: {0}")]
     ClientKey(String),
     /// The chosen settings don't fit together.
@@ -58,7 +58,7 @@ pub enum TlsConfigError {
 /// Makes a client configuration, and a fingerprint that changes with any of its inputs.
 ///
 /// # Errors
-/// The input that can't be read or doesn't fit. Never holds key material.
+/// If an input can't be read or contradicts another. The error never contains key material.
 pub fn client_config(options: &TlsOptions) -> Result<(Arc<ClientConfig>, u64), TlsConfigError> {
     let mut fingerprint = DefaultHasher::new();
     (&options.client_certificate, options.verification, options.protocol as u8).hash(&mut fingerprint);
@@ -115,8 +115,8 @@ fn custom_roots(file: &[u8], fingerprint: &mut DefaultHasher) -> Result<RootCert
     Ok(roots)
 }
 
-/// Loads the system's certificate authorities. Unusable certificates are skipped, as other programs do. Read anew each time, so
-/// that a reload sees renewed ones.
+/// Loads the system's certificate authorities. Unusable certificates are skipped, as in other programs. The store is read anew
+/// each time, so that a reload sees renewed certificates.
 fn system_roots(fingerprint: &mut DefaultHasher) -> Result<RootCertStore, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for certificate in rustls_native_certs::load_native_certs().certs {
@@ -133,7 +133,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     if certificates.is_empty() { Err("no certificate in the file".to_owned()) } else { Ok(certificates) }
 }
 
-/// Accepts any certificate, but still checks that the peer holds its key.
+/// Accepts any certificate, but still checks that the peer has its private key.
 #[derive(Debug)]
 struct Unverified {
     provider: Arc<CryptoProvider>,

@@ -11,13 +11,13 @@ use crate::message::ExportResponse;
 pub(crate) enum Verdict {
     /// The collector has accepted them, except for rejected ones.
     Accepted { rejected: usize, why: String },
-    /// They are sent again, not before this time if the collector names one.
+    /// They are sent again, after this delay if the collector names one.
     Again(Option<Duration>),
     /// They are refused with this status, and would be refused again.
     Refused(u16),
 }
 
-/// Judges status, `Retry-After` and content.
+/// Evaluates status, `Retry-After` and content.
 pub(crate) fn judge(status: u16, retry_after: Option<&[u8]>, content: &[u8]) -> Verdict {
     match status {
         200..=299 => {
@@ -32,7 +32,7 @@ pub(crate) fn judge(status: u16, retry_after: Option<&[u8]>, content: &[u8]) -> 
     }
 }
 
-/// Parses seconds. Dates are ignored: clocks differ, and the default pause serves as well.
+/// Parses seconds. Dates are ignored: clocks differ, and the default pause is good enough.
 fn seconds(value: &[u8]) -> Option<Duration> {
     std::str::from_utf8(value).ok()?.trim().parse().ok().map(Duration::from_secs)
 }

@@ -26,13 +26,13 @@ pub(crate) enum Security {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// Not a URL, or of another scheme.
+    /// Not a URL, or one with a different scheme.
     #[error("must be a URL of OTLP over HTTP, such as `http://collector:4318`")]
     NotHttp,
     /// Contains a user.
     #[error("must be without user and password; authenticate with a field in `headers`")]
     HasUser,
-    /// Has a port of gRPC, and no path.
+    /// Has the gRPC port and no path.
     #[error(
         "has port 4317, on which collectors speak gRPC; OTLP over HTTP has port 4318 (write the path as well if it is right: `/v1/traces`)"
     )]

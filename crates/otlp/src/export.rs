@@ -34,7 +34,7 @@ pub struct Settings {
     pub interval: Duration,
     /// Longest duration of one request, including the connection.
     pub timeout: Duration,
-    /// Spans of one request.
+    /// Maximum number of spans in one request.
     pub batch_spans_max: usize,
     /// Queued spans; more are dropped.
     pub queue_spans_max: usize,
@@ -62,7 +62,7 @@ impl Export {
 ///
 /// # Errors
 ///
-/// Returns the reason against it, for people.
+/// Returns the reason why it would not, in readable form.
 pub async fn probe(settings: &Settings) -> Result<(), String> {
     let Settings { endpoint, fields, tls, .. } = settings.clone();
     let mut client = Client::new(endpoint, fields, tls);
@@ -156,7 +156,7 @@ impl Sending {
         }
     }
 
-    /// Sends a batch, with repeated attempts after pauses.
+    /// Sends a batch, and retries after pauses.
     async fn send_patiently(&mut self, content: Bytes, spans: usize) {
         let mut pauses = Pauses::default();
         loop {

@@ -1,6 +1,6 @@
 //! Sends spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf bodies (OTLP 1.x).
 //!
-//! Decides: which spans are queued, dropped and sent together, the meaning of a response, and when a request is
+//! Decides which spans are queued, dropped and sent together, the meaning of a response, and when a request is
 //! repeated. Never decides which spans exist, and never delays a request: [`Exporter`] takes a span or drops it.
 //!
 //! Main types: [`Exporter`] (the queue, a [`telemetry::trace::SpanSink`]), [`Settings`] with its [`Endpoint`], and

@@ -1,4 +1,4 @@
-//! Spans queued for the collector, and counts of the others.
+//! Spans queued for the collector, and counts of all outcomes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,7 @@ impl Counts {
     }
 }
 
-/// Takes spans for the collector.
+/// Queues spans for the collector.
 #[derive(Debug)]
 pub struct Exporter {
     waiting: Mutex<Vec<Span>>,

@@ -31,12 +31,12 @@ static LINES: [u64; 100] = {
 
 /// Appends `line`, the header for `bytes.len()` bytes, then `bytes` and the line end.
 #[inline]
-#[expect(unsafe_code, reason = "one look at the room for four")]
+#[expect(unsafe_code, reason = "one check of the room instead of four")]
 fn append_short(out: &mut Vec<u8>, line: u64, bytes: &[u8]) {
     out.reserve(LINE_ROOM + bytes.len() + LINE_END.len());
     let line_bytes = (line >> 56) as usize;
     // SAFETY: the reserved room covers every write: eight bytes for the line, then `bytes` and the line end
-    // behind its `line_bytes`, which are fewer than eight. So every byte that `set_len` adds is written.
+    // after its `line_bytes`, which are fewer than eight. So every byte that `set_len` adds is written.
     // `bytes` can't overlap `out`, because `out` is borrowed mutably.
     unsafe {
         let begin = out.as_mut_ptr().add(out.len());
@@ -52,7 +52,7 @@ fn append_short(out: &mut Vec<u8>, line: u64, bytes: &[u8]) {
 /// # Safety
 /// At least `bytes.len()` bytes are writable from `to` on.
 #[inline]
-#[expect(unsafe_code, reason = "the room is the caller's")]
+#[expect(unsafe_code, reason = "the caller provides the room")]
 unsafe fn copy_short(bytes: &[u8], to: *mut u8) {
     // SAFETY: `to` has room for all of `bytes`, as the caller promises.
     unsafe {
@@ -70,7 +70,7 @@ unsafe fn copy_short(bytes: &[u8], to: *mut u8) {
 /// # Safety
 /// As for [`copy_short`].
 #[inline]
-#[expect(unsafe_code, reason = "the room is the caller's")]
+#[expect(unsafe_code, reason = "the caller provides the room")]
 unsafe fn copy_ends<const N: usize>(bytes: &[u8], to: *mut u8) {
     let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return };
     // SAFETY: `to` has room for all of `bytes`, as the caller promises, and `bytes` has at least N bytes.

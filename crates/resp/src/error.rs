@@ -17,14 +17,14 @@ pub struct DecodeError {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The first byte of a value is no type of RESP2 or RESP3.
+    /// The first byte of a value is not a type of RESP2 or RESP3.
     #[error("no type of value begins with the byte {0:#04x}")]
     UnknownType(u8),
     /// An argument of a request is not a bulk string.
     #[error("an argument of a request has to be a bulk string, which begins with $")]
     NotBulk,
     /// CR without LF, or LF without CR.
-    #[error("a line has to end in CR LF, and may have neither before")]
+    #[error("a line has to end in CR LF, and may contain neither before that")]
     LineEnd,
     /// A bulk string is not followed by CR LF.
     #[error("a bulk string has to end in CR LF")]
@@ -36,7 +36,7 @@ pub enum Problem {
     #[error("streamed types are not supported")]
     Streamed,
     /// An integer is not a number, or doesn't fit in 64 bits.
-    #[error("an integer has to be one of 64 bits")]
+    #[error("an integer has to be a number of 64 bits")]
     Integer,
     /// A double is not a number.
     #[error("a double has to be a number, inf, -inf or nan")]
@@ -57,7 +57,7 @@ pub enum Problem {
     #[error("a quote of an inline command does not end, or something follows it")]
     Quote,
     /// Aggregates are nested deeper than [`Limits::depth_max`](crate::Limits::depth_max).
-    #[error("aggregates may be at most {limit} deep")]
+    #[error("aggregates may be nested at most {limit} deep")]
     DepthOverLimit { limit: usize },
     /// A message has more values than [`Limits::elements_max`](crate::Limits::elements_max).
     #[error("a message may have at most {limit} values")]

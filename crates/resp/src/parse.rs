@@ -7,7 +7,7 @@ impl<'a> Value<'a> {
     /// Decodes a value that fills all of `bytes`. A [`Scanner`] with equal limits finds its length.
     ///
     /// # Errors
-    /// If the bytes are not a value, not exactly one, or exceed the limits.
+    /// If the bytes are not exactly one value, or exceed the limits.
     pub fn parse(bytes: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
         // The functions below recurse, so depth and lengths are checked against the limits first.
         match Scanner::new(*limits).scan(bytes)? {

@@ -2,13 +2,13 @@
 //! one pass, without the state machine of the general scanner.
 //!
 //! Its results equal those of [`RequestScanner`](crate::RequestScanner). `None` only means that the general
-//! scanner has to look.
+//! scanner has to try.
 
 use std::ops::Range;
 
 use crate::Limits;
 
-/// A request of two or three arguments whose first has three bytes: GET, SET and their like.
+/// A request of two or three arguments, the first of which has three bytes, such as GET or SET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Short<'a> {
     /// Bytes of the request in the buffer.
@@ -37,9 +37,9 @@ const TWO_DIGITS: u64 = u64::from_le_bytes([b'$', 0x30, 0x30, b'\r', b'\n', 0, 0
 /// Added to a byte that passed the mask: digits up to nine still pass it, the six bytes after `9` don't.
 const SIX_MORE: u64 = u64::from_le_bytes([0, 6, 6, 0, 0, 0, 0, 0]);
 const TWO_DIGITS_LINE_BYTES: usize = 5;
-/// The most digits of a length on the fast path.
+/// Maximum number of digits of a length on the fast path.
 const DIGITS_MAX: usize = 4;
-/// Bytes read at once: the size of the shortest complete bulk string of one byte.
+/// Bytes per read: the size of the shortest complete bulk string of one byte.
 const WORD: usize = 8;
 /// Bytes before the header line of the key.
 const HEAD_BYTES: usize = 13;
@@ -50,7 +50,7 @@ impl ShortScanner {
         Self { bulk_bytes_max: limits.bulk_bytes_max }
     }
 
-    /// Whether `bytes` may begin with a short request. One comparison rules out most others.
+    /// Returns whether `bytes` may begin with a short request. One comparison rules out most other requests.
     #[inline]
     #[must_use]
     pub fn may_find(bytes: &[u8]) -> bool {
@@ -95,7 +95,7 @@ pub(crate) fn array(bytes: &[u8], limits: &Limits, ranges: &mut Vec<Range<usize>
     Some(bytes.len() - rest.len())
 }
 
-/// Whether the limits allow every header line that the fast path reads.
+/// Returns whether the limits allow every header line that the fast path reads.
 pub(crate) fn is_within(limits: &Limits) -> bool {
     limits.line_bytes_max >= DIGITS_MAX
 }

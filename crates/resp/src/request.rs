@@ -83,7 +83,7 @@ impl<'a> Arguments<'a> {
         self.ranges.len()
     }
 
-    /// Whether the request is empty.
+    /// Returns whether the request is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -155,7 +155,7 @@ impl RequestScanner {
         may.then(|| ShortScanner::new(&self.limits))
     }
 
-    /// The argument of an array that has begun and is incomplete.
+    /// The argument of an array that has begun to arrive and is incomplete.
     #[must_use]
     pub fn begun(&self) -> Option<Begun> {
         match self.state {
@@ -175,15 +175,14 @@ impl RequestScanner {
     }
 
     /// Detaches the incomplete argument: the caller stores its bytes elsewhere, and in the buffer its line
-    /// end follows where it would begin. The argument is empty in the request until [`Arguments::with`]
-    /// substitutes it.
+    /// end takes their place. The argument is empty in the request until [`Arguments::with`] substitutes it.
     pub fn detach(&mut self) {
         if let State::Bulk { length, .. } = &mut self.state {
             *length = 0;
         }
     }
 
-    /// Whether the scanner is between requests.
+    /// Returns whether the scanner is between requests.
     fn is_at_begin(&self) -> bool {
         self.at == 0 && self.state == State::Begin && self.line == LineScan::default()
     }
@@ -273,7 +272,7 @@ impl RequestScanner {
         read(&bytes[begin..begin + length]).map(Some).map_err(|problem| problem.at(begin))
     }
 
-    /// An inline command, which may end in LF alone.
+    /// Scans an inline command, which may end in LF alone.
     fn inline(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
         let found = memchr::memchr(b'\n', &bytes[self.at..]).map(|at| self.at + at);
         let limit = self.limits.line_bytes_max;
@@ -296,8 +295,7 @@ impl RequestScanner {
     }
 }
 
-/// Splits an inline command into words with the quoting rules of Redis: `"` with escapes, `'` with `\'`
-/// alone.
+/// Splits an inline command into words with the quoting rules of Redis: `"` with escapes, `'` with `\'` only.
 struct Words<'a> {
     line: &'a [u8],
     at: usize,

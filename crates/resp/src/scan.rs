@@ -135,7 +135,7 @@ impl Scanner {
             Length::Null => return Err(Problem::Length.at(begin + 1)),
             Length::Of(length) => length,
         };
-        // Checked before any element arrives, so that a peer can't announce more than it may send.
+        // This is checked before any element arrives, so that a peer can't announce more than it may send.
         let limit = self.limits.elements_max;
         let missing = length.checked_mul(each).filter(|missing| *missing <= limit - self.elements);
         let missing = missing.ok_or_else(|| Problem::ElementsOverLimit { limit }.at(begin + 1))?;
@@ -155,7 +155,7 @@ impl Scanner {
         if self.elements > limit { Err(Problem::ElementsOverLimit { limit }.at(begin)) } else { Ok(()) }
     }
 
-    /// Marks an element as complete, and returns whether the whole value is.
+    /// Marks an element as complete, and returns whether the whole value is complete.
     fn close(&mut self, purpose: Purpose) -> bool {
         if purpose == Purpose::Attribute {
             return false;

@@ -9,11 +9,11 @@
 //! | `SET key value` | `OK` |
 //! | `GET key` | the value, or `(nil)` |
 //! | `DEL key` | `OK`, or `ERROR: Key does not exist` |
-//! | anything else | `ERROR: ` and what is wrong |
+//! | anything else | `ERROR: ` and the problem |
 
 use thiserror::Error;
 
-/// Ends each message.
+/// The byte that ends each message.
 pub const SEPARATOR: u8 = 0x1F;
 
 /// The reply to a SET, and to a DEL of an existing key.
@@ -39,7 +39,7 @@ pub enum RequestError {
     /// The message has no space.
     #[error("Unable to parse request")]
     NoSpace,
-    /// The key is missing, or the value of a SET.
+    /// The key, or the value of a SET, is missing.
     #[error("Invalid command format")]
     Incomplete,
     /// The verb is not GET, SET or DEL in capital letters.
@@ -50,9 +50,9 @@ pub enum RequestError {
 /// A key or value that the protocol can't represent.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum EncodeError {
-    #[error("a key may hold neither a space nor NUL nor 0x1F, and not be empty")]
+    #[error("a key must not be empty or contain a space, NUL or 0x1F")]
     Key,
-    #[error("a value may hold neither NUL nor 0x1F")]
+    #[error("a value must not contain NUL or 0x1F")]
     Value,
 }
 

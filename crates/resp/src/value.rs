@@ -84,7 +84,7 @@ impl Value<'_> {
         }
     }
 
-    /// Whether this is one of the three nulls.
+    /// Returns whether this is one of the three nulls.
     #[must_use]
     pub fn is_null(&self) -> bool {
         match self {
@@ -125,8 +125,7 @@ fn all_pairs(out: &mut Vec<u8>, kind: u8, pairs: &[(Value<'_>, Value<'_>)]) {
     }
 }
 
-/// Formats a double as the shortest text that parses to an equal number, with an exponent where that is
-/// shorter.
+/// Formats a double as the shortest text that parses to an equal number, with an exponent if that is shorter.
 fn double(number: f64) -> String {
     if number.is_nan() { "nan".to_owned() } else { format!("{number:?}") }
 }

@@ -15,7 +15,7 @@ use store::{Change, Memory, MemoryConfig, Placement, Segment};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Interface of a measured cache, so that the same code can measure others.
+/// Interface of a measured cache, so that the same code can measure other caches.
 trait Subject: Sync {
     fn new(bytes_max: u64, entry_bytes: u64) -> Self;
     fn get(&self, key: &[u8]) -> bool;
@@ -43,7 +43,7 @@ impl Subject for Memory<SampleRecord> {
     }
 }
 
-/// Runs each part in its own process, so that no part measures memory left by another.
+/// Runs each part in its own process, so that no part measures memory left over from another.
 fn main() {
     let parts: [(&str, fn()); 4] = [
         ("overhead", overhead::<Memory<SampleRecord>>),
@@ -83,12 +83,12 @@ fn overhead<S: Subject>() {
 
 const GETS: u64 = 5_000_000;
 
-/// A key as the gateway makes it: scheme, authority and path, each with its length.
+/// Returns a key as the gateway builds it: scheme, authority and path, each with its length.
 fn key(number: u64) -> Vec<u8> {
     format!("\x05https\x0fwww.example.com\x18/assets/item/{number:016x}").into_bytes()
 }
 
-/// One core over 1,000 hot keys.
+/// Measures one core that reads 1,000 hot keys.
 fn hot_get_ns<S: Subject>() -> f64 {
     let subject = S::new(64 << 20, 1 << 10);
     let keys: Vec<_> = (0..1000).map(key).collect();
@@ -100,7 +100,7 @@ fn hot_get_ns<S: Subject>() -> f64 {
     })
 }
 
-/// Both cores read one key; the time is per read of one core.
+/// Measures both cores reading one key; the time is per read on one core.
 fn one_hot_key_two_cores_ns<S: Subject>() -> f64 {
     let subject = S::new(64 << 20, 1 << 10);
     let key = key(1);
@@ -122,7 +122,7 @@ fn one_hot_key_two_cores_ns<S: Subject>() -> f64 {
     })
 }
 
-/// A miss at the limit: look up, build a record of 1 KiB, store it, evict another.
+/// Measures a miss at the limit: look up, build a record of 1 KiB, store it, evict another.
 fn churn_ns<S: Subject>() -> f64 {
     const ROUNDS: u64 = 300_000;
     let subject = S::new(32 << 20, 1 << 10);
@@ -136,7 +136,7 @@ fn churn_ns<S: Subject>() -> f64 {
     start.elapsed().as_nanos() as f64 / ROUNDS as f64
 }
 
-/// Hit ratio of the Zipf requests. A share of `scan_share` of all requests is for keys that are requested once.
+/// Returns the hit ratio of the Zipf requests. A share of `scan_share` of all requests is for keys that are requested only once.
 fn hit_ratio<S: Subject>(scan_share: f64) -> f64 {
     const KEYS: u64 = 500_000;
     const REQUESTS: u64 = 1_500_000;
@@ -159,10 +159,10 @@ fn hit_ratio<S: Subject>(scan_share: f64) -> f64 {
     hits as f64 / asked as f64
 }
 
-/// Weight of an entry in the hit ratio runs: a body of 700 bytes, its record, key and table entry.
+/// Weight of an entry in the hit ratio runs: a body of 700 bytes, with its record, key and table entry.
 const ENTRY_BYTES: u64 = 1000;
 
-/// Overhead per entry in bytes beyond a body of 1 KiB, with 100,000 entries: by resident memory, and as counted.
+/// Returns the overhead per entry in bytes beyond a body of 1 KiB, with 100,000 entries: as resident memory, and as counted.
 fn overhead_bytes<S: Subject>() -> (f64, f64) {
     const ENTRIES: u64 = 100_000;
     let before = resident_bytes();
@@ -172,8 +172,8 @@ fn overhead_bytes<S: Subject>() -> (f64, f64) {
     (per_entry(resident_bytes() - before), per_entry(subject.counted_bytes()))
 }
 
-/// Stores twenty times the capacity in records and segments on two cores, in phases with unlike sizes, and prints resident memory
-/// against the limit after each phase. The threads live through all phases, as those of a server do.
+/// Stores twenty times the capacity in records and segments on two cores, in phases with different sizes, and prints resident memory
+/// relative to the limit after each phase. The threads run through all phases, as those of a server do.
 fn resident_at_the_limit() {
     const BYTES_MAX: u64 = 256 << 20;
     let before = resident_bytes();

@@ -4,10 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Largest size of a segment. It bounds what one eviction frees, what one reader pins and what one write copies.
+/// Maximum size of a segment. It limits what one eviction frees, what one reader pins and what one write copies.
 pub const SEGMENT_BYTES_MAX: usize = 1 << 20;
 
-/// Id of one fill, and so of the body that it fetched. No two fills share an id, in this process or another.
+/// Id of one fill, and therefore of the body that it fetched. No two fills share an id, in this process or another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FillId {
     /// Random number of the process, drawn once.
@@ -17,7 +17,7 @@ pub struct FillId {
 }
 
 impl FillId {
-    /// Returns an id that was never used before.
+    /// Returns an id that has never been used.
     pub fn next() -> Self {
         static PROCESS: OnceLock<u64> = OnceLock::new();
         static SEQUENCE: AtomicU64 = AtomicU64::new(0);

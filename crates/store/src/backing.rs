@@ -1,7 +1,7 @@
 //! Tiers behind memory: asynchronous stores of bytes with versions, shared with other processes.
 //!
-//! [`Backing`] is their contract, [`Guarded`] enforces its deadlines. With the feature `test-double` there are `double`, a tier for tests,
-//! and `suite`, the tests of any tier.
+//! [`Backing`] is their contract, and [`Guarded`] enforces its deadlines. The feature `test-double` adds `double`, a tier for tests, and
+//! `suite`, the tests for any tier.
 
 mod contract;
 #[cfg(any(test, feature = "test-double"))]

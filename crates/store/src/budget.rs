@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use bytes::Bytes;
 
 use crate::files::Files;
-/// A reservation was refused: it doesn't fit even after eviction. The caller passes the bytes through instead of storing them.
+/// A reservation was refused, because it doesn't fit even after eviction. The caller passes the bytes through instead of storing them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no room for {bytes} bytes within the memory budget")]
 pub struct OverBudget {
@@ -17,7 +17,7 @@ pub struct OverBudget {
 /// Counts live bytes against one limit, in the classes filling, stored and pinned.
 ///
 /// `live` is authoritative: it is raised by compare-and-swap only while the result stays within the limit, so no interleaving exceeds it.
-/// The classes divide it; they move separately and add up to it at rest.
+/// The classes divide it; they change separately, and add up to it when nothing is in progress.
 #[derive(Debug)]
 pub struct Budget {
     bytes_max: u64,
@@ -26,7 +26,7 @@ pub struct Budget {
     filling: AtomicI64,
     stored: AtomicI64,
     pinned: AtomicI64,
-    /// Table memory beyond the overhead that entries are charged: tables never shrink.
+    /// Table memory beyond the overhead for which entries are charged: tables never shrink.
     slack: AtomicI64,
     refused: AtomicU64,
     evictor: OnceLock<Weak<dyn Evictor>>,
@@ -38,7 +38,7 @@ pub struct Budget {
 #[derive(Debug)]
 pub(crate) struct LargeInFiles {
     pub(crate) files: Arc<Files>,
-    /// Smallest segment that goes into a file.
+    /// Minimum size of a segment that goes into a file.
     pub(crate) bytes_min: usize,
 }
 
@@ -73,16 +73,16 @@ impl Budget {
     /// Reserves room for bytes of a fill in progress.
     ///
     /// # Errors
-    /// When fills and pinned bytes would exceed their share of the limit, or eviction doesn't make room.
+    /// If fills and pinned bytes would exceed their share of the limit, or eviction doesn't make room.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
         self.reserve_within(self.filling_bytes_max, bytes)
     }
 
-    /// Reserves room for bytes of a small body. Like [`Budget::reserve`], but with half of the share of the stored bytes too, so that a few
-    /// large fills and slow readers never keep all small bodies from being stored.
+    /// Reserves room for bytes of a small body. Like [`Budget::reserve`], but half of the share of stored bytes may be used too, so that a
+    /// few large fills and slow readers never prevent all small bodies from being stored.
     ///
     /// # Errors
-    /// When fills and pinned bytes would exceed that share, or eviction doesn't make room.
+    /// If fills and pinned bytes would exceed that share, or eviction doesn't make room.
     pub fn reserve_small(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
         self.reserve_within(self.bytes_max.midpoint(self.filling_bytes_max), bytes)
     }
@@ -100,21 +100,21 @@ impl Budget {
         self.filling_bytes_max
     }
 
-    /// Reserves room for a record. Unlike [`Budget::reserve`] this may use the share of the stored bytes too, so that large fills never
-    /// keep a stored response from being freshened.
+    /// Reserves room for a record. Unlike [`Budget::reserve`], this may use the share of stored bytes too, so that large fills never
+    /// prevent a stored response from being freshened.
     ///
     /// # Errors
-    /// When eviction does not make room.
+    /// If eviction doesn't make room.
     pub fn reserve_record(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
         self.acquire(bytes as u64)?;
         self.filling.fetch_add(bytes as i64, Relaxed);
         Ok(Charge { budget: Arc::clone(self), bytes: bytes as u64, holders: AtomicU32::new(FILLING) })
     }
 
-    /// Reserves room for data that belongs to a stored record and leaves with it. It counts as stored until it is dropped.
+    /// Reserves room for data that belongs to a stored record and is dropped with it. It counts as stored until then.
     ///
     /// # Errors
-    /// When eviction does not make room.
+    /// If eviction doesn't make room.
     pub fn reserve_beside_record(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
         self.acquire(bytes as u64)?;
         self.stored.fetch_add(bytes as i64, Relaxed);
@@ -131,7 +131,7 @@ impl Budget {
         self.live.load(Relaxed)
     }
 
-    /// Returns the bytes of fills in progress and of records that aren't stored yet.
+    /// Returns the number of bytes of fills in progress and of records that aren't stored yet.
     pub fn filling_bytes(&self) -> u64 {
         clamped(&self.filling)
     }
@@ -141,12 +141,12 @@ impl Budget {
         clamped(&self.stored).saturating_add(self.slack_bytes())
     }
 
-    /// Returns the table memory that no entry is charged for, a part of the stored bytes.
+    /// Returns the table memory for which no entry is charged, a part of the stored bytes.
     pub fn slack_bytes(&self) -> u64 {
         clamped(&self.slack)
     }
 
-    /// Returns the bytes that left the memory tier and are still being read.
+    /// Returns the number of bytes that have left the memory tier and are still being read.
     pub fn pinned_bytes(&self) -> u64 {
         clamped(&self.pinned)
     }
@@ -170,12 +170,12 @@ impl Budget {
         self.files.as_ref().map_or(0, |large| large.files.held_bytes())
     }
 
-    /// Returns the number of segments that went to the heap because writing them to a file failed.
+    /// Returns the number of segments that are on the heap because writing them to a file failed.
     pub fn files_failed(&self) -> u64 {
         self.files_failed.load(Relaxed)
     }
 
-    /// Returns the live bytes that eviction can't free.
+    /// Returns the number of live bytes that eviction can't free.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.live_bytes().saturating_sub(clamped(&self.stored))
     }
@@ -191,7 +191,7 @@ impl Budget {
         self.release(&self.stored, bytes);
     }
 
-    /// Sets the table memory that no entry is charged for. It is allocated already, so it is counted even beyond the limit.
+    /// Sets the table memory for which no entry is charged. It is already allocated, so it counts even beyond the limit.
     pub(crate) fn set_slack(&self, bytes: u64) {
         let before = self.slack.swap(bytes as i64, Relaxed) as u64;
         self.live.fetch_add(bytes, Relaxed);
@@ -203,7 +203,7 @@ impl Budget {
             if self.try_acquire(bytes) {
                 return Ok(());
             }
-            // A reservation that can't fit must not empty the tier.
+            // A reservation that can't fit anyway must not empty the tier.
             if self.held_bytes().saturating_add(bytes) > self.bytes_max {
                 break;
             }
@@ -231,13 +231,13 @@ impl Budget {
     }
 }
 
-/// A reservation of bytes. It is filling at first, stored while a table holds its owner, pinned afterwards, and leaves the budget when
-/// dropped.
+/// A reservation of bytes. It counts as filling at first, as stored while a table holds its owner, and as pinned after that. It leaves the
+/// budget when dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
     bytes: u64,
-    /// Number of table entries that hold the owner, or [`FILLING`] before the first.
+    /// Number of table entries that hold the owner; [`FILLING`] before the first.
     holders: AtomicU32,
 }
 
@@ -252,13 +252,13 @@ impl Charge {
         Bytes::from_owner(ChargedBytes { bytes, _charge: self })
     }
 
-    /// Raises the charge of a fill in progress.
+    /// Increases the charge of a fill in progress.
     ///
     /// # Errors
-    /// When the budget has no room; the charge is unchanged then.
+    /// If the budget has no room; the charge is then unchanged.
     ///
     /// # Panics
-    /// When the owner is stored already: its size is fixed from then on.
+    /// If the owner is already stored, because its size is fixed from then on.
     pub fn grow(&mut self, bytes: usize) -> Result<(), OverBudget> {
         let more = self.budget.reserve(bytes)?;
         self.join(more);
@@ -268,18 +268,18 @@ impl Charge {
     /// Adds the bytes of another charge of a fill in progress.
     ///
     /// # Panics
-    /// When the owner is stored already.
+    /// If the owner is already stored.
     pub fn join(&mut self, mut more: Self) {
         assert_eq!(*self.holders.get_mut(), FILLING, "only a fill in progress grows");
         self.bytes += std::mem::take(&mut more.bytes);
     }
 
-    /// Whether a table holds the owner, so that eviction can free it.
+    /// Returns whether a table holds the owner, so that eviction can free it.
     pub(crate) fn is_stored(&self) -> bool {
         !matches!(self.holders.load(Relaxed), 0 | FILLING)
     }
 
-    /// Whether this charge counts against `budget`.
+    /// Returns whether this charge counts against `budget`.
     pub fn is_of(&self, budget: &Arc<Budget>) -> bool {
         Arc::ptr_eq(&self.budget, budget)
     }
@@ -295,7 +295,7 @@ impl Charge {
         self.shift(from, &self.budget.stored);
     }
 
-    /// Records that one table entry less holds the owner.
+    /// Records that one table entry fewer holds the owner.
     pub(crate) fn leave(&self) {
         let before = self.holders.fetch_sub(1, Relaxed);
         debug_assert!(before != 0 && before != FILLING, "left more often than entered");
@@ -332,11 +332,11 @@ impl Drop for Charge {
     }
 }
 
-/// Size of the two counters of an `Arc`, beside its content.
+/// Size of the two counters of an `Arc`, which precede its content.
 pub const ARC_HEADER_BYTES: usize = 16;
 
-/// Returns the bytes that an allocator takes for a block of `len` bytes. Common allocators have four size classes to each doubling, and the
-/// waste, a tenth on average, is as resident as the bytes. Reserve this for boxed data.
+/// Returns the number of bytes that an allocator uses for a block of `len` bytes. Common allocators have four size classes per doubling,
+/// and the waste, a tenth on average, is as resident as the bytes. Reserve this for boxed data.
 pub fn allocated_bytes(len: usize) -> usize {
     let class_bytes = match len {
         0 => return 0,
@@ -349,10 +349,10 @@ pub fn allocated_bytes(len: usize) -> usize {
 /// Value of `Charge::holders` before the first table entry.
 const FILLING: u32 = u32::MAX;
 
-/// Evicting a value that is being read frees nothing at once, so one round may not be enough; a few are.
+/// Maximum number of eviction rounds. Evicting a value that is being read frees nothing immediately, so one round may not be enough.
 const EVICTION_ROUNDS: usize = 8;
 
-/// Two threads that move the same charge may show a class below zero for an instant.
+/// Returns at least zero: two threads that move the same charge may briefly make a class negative.
 fn clamped(class: &AtomicI64) -> u64 {
     u64::try_from(class.load(Relaxed)).unwrap_or(0)
 }

@@ -1,11 +1,11 @@
-//! Memory that the kernel can send from: anonymous files for large segments.
+//! Memory from which the kernel can send: anonymous files for large segments.
 //!
-//! A few files hold all segments, each in a slot of its own, so that the number of file descriptors doesn't grow with the store. The files
-//! are sparse: an empty slot costs nothing.
+//! A few files hold all segments, each in its own slot, so that the number of file descriptors doesn't grow with the store. The files are
+//! sparse: an empty slot costs nothing.
 //!
 //! A slot is freed by punching a hole, never by overwriting it. A response that was sent with `sendfile` and hasn't reached the client yet
-//! refers to the pages themselves. A hole takes the pages out of the file and leaves them to their other users; a write into them would
-//! change what that client receives.
+//! refers to the pages themselves. A hole removes the pages from the file, but leaves them to their other users; overwriting them would
+//! change the data that the client receives.
 
 use std::fs;
 use std::io;
@@ -22,20 +22,20 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::SEGMENT_BYTES_MAX;
 
-/// Reason that large segments are on the heap although files are configured.
+/// Reason why large segments are on the heap although files are configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesUnavailable {
     /// The OS doesn't support or allow anonymous files, or too many files are open.
     #[error("the OS refuses to create anonymous files")]
     System(#[from] Errno),
-    /// A file size limit would end the process when it writes far into a sparse file.
+    /// Because of a file size limit, the process would be ended when it writes far into a sparse file.
     #[error("the file size of the process is limited to {bytes} bytes (RLIMIT_FSIZE)")]
     FileSizeLimited {
         /// The limit.
         bytes: u64,
     },
-    /// Huge pages are enabled for shared memory: one takes more than the counted bytes, and a part of one can't be freed.
+    /// Huge pages are enabled for shared memory: each takes more memory than is counted, and can't be freed in parts.
     #[error(
         "{HUGE_PAGES} is {setting}, so files would take more memory than is counted; set it to advise, never or deny"
     )]
@@ -56,7 +56,7 @@ pub(crate) struct Files {
 #[derive(Debug, Default)]
 struct Slots {
     free: Vec<u32>,
-    /// First slot that was never used.
+    /// First slot that has never been used.
     next: u32,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Extent {
 
 impl Files {
     /// # Errors
-    /// When the OS has no anonymous files, or their memory can't be counted.
+    /// If the OS has no anonymous files, or their memory can't be counted.
     pub(crate) fn open() -> Result<Arc<Self>, FilesUnavailable> {
         if let Some(bytes) = getrlimit(Resource::Fsize).current {
             return Err(FilesUnavailable::FileSizeLimited { bytes });
@@ -82,7 +82,7 @@ impl Files {
         Ok(Arc::new(Self { files, slots: Mutex::default(), held_bytes: AtomicU64::new(0) }))
     }
 
-    /// Returns the bytes that the segments in the files take.
+    /// Returns the memory of the segments in the files, in bytes.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Relaxed)
     }
@@ -103,15 +103,15 @@ impl Files {
 }
 
 impl Extent {
-    /// Returns the memory that `len` bytes take: whole pages.
+    /// Returns the memory that `len` bytes use, in whole pages.
     pub(crate) fn resident_bytes(len: usize) -> usize {
         len.checked_next_multiple_of(page_size()).unwrap_or(usize::MAX)
     }
 
-    /// Writes `parts` one after the other into a free slot.
+    /// Writes `parts` consecutively into a free slot.
     ///
     /// # Errors
-    /// When the OS has no memory for them. Nothing is kept then.
+    /// If the OS has no memory for them; nothing is kept in that case.
     pub(crate) fn write(files: &Arc<Files>, parts: &[impl AsRef<[u8]>]) -> Result<Self, Errno> {
         let mut extent = Self { files: Arc::clone(files), slot: files.take_slot(), len: 0, counted_bytes: 0 };
         for part in parts {
@@ -145,7 +145,7 @@ impl Extent {
     /// Copies the bytes from `start` to `end`.
     ///
     /// # Errors
-    /// When the OS can't read swapped-out pages back.
+    /// If the OS can't read swapped-out pages back.
     pub(crate) fn read(&self, start: usize, end: usize) -> io::Result<Vec<u8>> {
         assert!(start <= end && end <= self.len, "within the segment");
         let (file, place) = self.place();
@@ -157,7 +157,7 @@ impl Extent {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        // The vector may have more capacity than was asked for.
+        // The vector may have more capacity than requested.
         data.truncate(wanted);
         Ok(data)
     }
@@ -167,7 +167,7 @@ impl Drop for Extent {
     fn drop(&mut self) {
         let (file, start) = self.place();
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // A slot that can't be freed must not be reused either.
+        // A slot that can't be freed must not be reused.
         if again(|| fallocate(file, hole, start, SLOT_BYTES)).is_ok() {
             self.files.slots.lock().free.push(self.slot);
             self.files.held_bytes.fetch_sub(self.counted_bytes, Relaxed);
@@ -177,7 +177,7 @@ impl Drop for Extent {
 
 fn open_one() -> Result<OwnedFd, Errno> {
     let file = memfd_create("larder-segments", MemfdFlags::CLOEXEC)?;
-    // Fails now, not when the first segment is evicted.
+    // Fails now, rather than when the first segment is evicted.
     fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SLOT_BYTES)?;
     Ok(file)
 }
@@ -191,7 +191,7 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Returns the setting in force if files can't be used with it. The kernel puts it in brackets.
+/// Returns the current setting if files can't be used with it. The kernel marks it with brackets.
 fn unusable(text: &str) -> Option<String> {
     let setting = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     (!["advise", "never", "deny"].contains(&setting)).then(|| setting.to_owned())
@@ -199,10 +199,10 @@ fn unusable(text: &str) -> Option<String> {
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-/// The kernel serialises writes into one file, so cores that fill should rarely meet in one.
+/// The kernel serialises writes to a file, so there are enough files that concurrent fills rarely share one.
 const FILES: usize = 16;
 
-/// Distance between two segments: a huge page of the usual size. A hole over a part of a huge page would overwrite the bytes in it.
+/// Distance between two segments: a huge page of the usual size. Punching a hole in part of a huge page would overwrite its bytes.
 const SLOT_BYTES: u64 = 2 << 20;
 
 const _: () = assert!(SEGMENT_BYTES_MAX as u64 <= SLOT_BYTES, "a segment fits its slot");
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(files.slots.lock().next, 40);
     }
 
-    /// Bytes in a socket or a pipe when their slot is freed must not change.
+    /// Bytes that are still in a socket or pipe when their slot is freed must not change.
     #[test]
     fn bytes_on_their_way_outlive_their_slot() {
         let files = Files::open().unwrap();

@@ -1,8 +1,8 @@
-//! Membership of the instances that share a tier, and how far each has read its log, which acknowledgements of purges depend on.
+//! Membership of the instances that share a tier, and how far each has read its log. Acknowledgements of purges depend on both.
 //!
-//! Each instance writes a record of its own with a time to live, and its id into a shared list. A tier may forget anything, so an instance
-//! that was seen recently counts until its record has expired, whether it is in the list or not; and a new list is incomplete until all
-//! instances had time to enter it.
+//! Each instance writes its own record with a time to live, and adds its id to a shared list. A tier may lose anything, so an instance that
+//! was seen recently counts until its record has expired, whether it is in the list or not. A new list is incomplete until all instances
+//! have had time to add themselves.
 //!
 //! `docs/internals/coherence.md` specifies the bytes.
 
@@ -22,28 +22,28 @@ pub(crate) use self::bytes::{decode_list, encode_list};
 
 use crate::backing::{Backing, BackingError, Expected, Loaded, LogCursor, PutOutcome, Tracking, Write};
 
-/// Id of one instance, from its start to its end.
+/// Id of one instance, valid from its start to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstanceId(pub [u8; 16]);
 
-/// This instance among those that share a tier.
+/// This instance as one of those that share a tier.
 pub struct Fleet {
     backing: Arc<dyn Backing>,
     me: InstanceId,
     name: Box<str>,
     verification: Duration,
-    /// Makes the ids of lists that begin here unique.
+    /// Makes the ids of lists that are created here unique.
     begun_count: AtomicU32,
     known: Mutex<KnownMembers>,
-    /// Serialises writes of this instance's record, so that nothing follows the last one.
+    /// Serialises writes of this instance's record, so that none follows the last one.
     membership: tokio::sync::Mutex<Membership>,
 }
 
-/// Whether this instance takes part.
+/// Whether this instance is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Membership {
     Member,
-    /// Has announced its end.
+    /// Has announced that it is leaving.
     Left,
 }
 
@@ -51,11 +51,11 @@ enum Membership {
 #[derive(Default)]
 struct KnownMembers {
     members: HashMap<InstanceId, KnownMember>,
-    /// Current list, and since when it is known.
+    /// Current list, and the time since which it is known.
     list: Option<(ListId, Instant)>,
 }
 
-/// Id of one list. A list that was lost and begun again has another.
+/// Id of one list. A list that was lost and created anew has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListId {
     pub(crate) begun_by: InstanceId,
@@ -68,18 +68,18 @@ struct KnownMember {
     at: Instant,
 }
 
-/// When an instance reached a position in the log.
+/// An instance's arrival at a position in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Id of the instance.
     pub id: InstanceId,
-    /// Name that its operator gave it.
+    /// Name given by its operator.
     pub name: Box<str>,
-    /// Time after which it was known to have read the log that far; `None` if it didn't in time.
+    /// Time after which it was seen to have read the log that far; `None` if it hasn't in time.
     pub after: Option<Duration>,
 }
 
-/// Which instances have reached a position in the log.
+/// The instances' progress toward a position in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
     /// All known instances that share the tier, including this one.
@@ -89,8 +89,8 @@ pub struct Arrivals {
 }
 
 impl Fleet {
-    /// Creates a member that others don't know before the first [`Fleet::beat`]. `verification` is how long copies are relied upon; an
-    /// instance whose record isn't renewed for three times as long no longer counts.
+    /// Creates a member that others don't know before the first [`Fleet::beat`]. `verification` is the time for which copies can be relied
+    /// upon; an instance whose record isn't renewed for three times as long no longer counts.
     pub fn new(backing: Arc<dyn Backing>, me: InstanceId, name: &str, verification: Duration) -> Self {
         let name = bytes::name(name);
         Self {
@@ -104,16 +104,16 @@ impl Fleet {
         }
     }
 
-    /// Returns how long an instance counts after its last record.
+    /// Returns the time for which an instance counts after its last record.
     pub fn lifetime(&self) -> Duration {
         3 * self.verification
     }
 
-    /// Tells the others that this instance is alive, and how far it has read the log. Call it often within its lifetime, and at once after
-    /// reading on.
+    /// Announces to the others that this instance is alive, and how far it has read the log. Call it often within its lifetime, and
+    /// immediately after reading further.
     ///
     /// # Errors
-    /// The error of the tier. The others learn nothing new then.
+    /// The error of the tier. In that case, the others receive nothing new.
     pub async fn beat(&self, read: LogCursor) -> Result<(), BackingError> {
         let membership = self.membership.lock().await;
         match *membership {
@@ -137,17 +137,17 @@ impl Fleet {
         }
     }
 
-    /// Makes sure that this instance is in the list, and reads the other members. Call it twice within the time of verification.
+    /// Ensures that this instance is in the list, and reads the other members. Call it twice within the verification time.
     ///
     /// # Errors
-    /// The error of the tier; [`BackingError::Full`] if the list has no room. This instance may not be in it then.
+    /// The error of the tier; [`BackingError::Full`] if the list has no room. In that case, this instance may be missing from the list.
     pub async fn enlist(&self) -> Result<(), BackingError> {
         if *self.membership.lock().await == Membership::Left {
             return Ok(());
         }
         let (listed, members) = self.read_members().await?;
         let is_known = |id: &InstanceId| *id == self.me || members.iter().any(|member| member.id == *id);
-        // Instances that entered the list after it was read have no record among these.
+        // Instances that were added after the list was read have no record among these.
         let gone: Vec<_> = listed.ids.iter().filter(|id| !is_known(id)).collect();
         if listed.ids.contains(&self.me) && gone.is_empty() {
             return Ok(());
@@ -161,12 +161,12 @@ impl Fleet {
         ids.await?.contains(&self.me).then_some(()).ok_or(BackingError::Full)
     }
 
-    /// Tells the others that this instance ends, so that nobody waits for it. Its record says so to the instances that have seen it, as
-    /// long as they would count it: a missing record could mean that the tier has forgotten it. Nothing is written after that, even if the
-    /// log is still read here.
+    /// Announces that this instance is leaving, so that no other waits for it. Its record says so for as long as other instances that know
+    /// it would count it, because a missing record could mean that the tier has lost it. Nothing is written after that, even if the log is
+    /// still read here.
     ///
     /// # Errors
-    /// The error of the tier. The others wait until its record expires.
+    /// The error of the tier. In that case, the others wait until its record expires.
     pub async fn leave(&self) -> Result<(), BackingError> {
         let mut membership = self.membership.lock().await;
         *membership = Membership::Left;
@@ -174,7 +174,7 @@ impl Fleet {
         self.change(|ids| ids.retain(|id| *id != self.me)).await.map(drop)
     }
 
-    /// Returns how far each instance says it has read the log.
+    /// Returns how far each instance reports to have read the log.
     ///
     /// # Errors
     /// The error of the tier.
@@ -183,13 +183,13 @@ impl Fleet {
         Ok(members.into_iter().map(|member| member.read).collect())
     }
 
-    /// Waits up to `limit` until all instances have read the log up to a position, and returns which have. An instance that has known the
-    /// list for less than the time of verification waits for that time too.
+    /// Waits up to `limit` until all instances have read the log up to a position, and returns which ones have. An instance that has known
+    /// the list for less than the verification time waits until that time is over.
     pub async fn reach(&self, place: LogCursor, limit: Duration) -> Arrivals {
         let begun = Instant::now();
         let mut after: HashMap<InstanceId, Duration> = HashMap::new();
         loop {
-            // The answer is late by a quarter of the elapsed time at most.
+            // The result is late by at most a quarter of the elapsed time.
             let pause = (begun.elapsed() / 4).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             let looked = self.read_members().await;
             let is_complete = looked.is_ok() && self.is_list_complete();
@@ -215,7 +215,7 @@ impl Fleet {
         self.known.lock().members.values().filter(|seen| now < seen.at + self.lifetime()).count()
     }
 
-    /// Whether the list is old enough to be complete.
+    /// Returns whether the list is old enough to be complete.
     fn is_list_complete(&self) -> bool {
         let now = Instant::now();
         self.known.lock().list.is_some_and(|(_, since)| now >= since + self.verification)
@@ -233,7 +233,7 @@ impl Fleet {
         instances
     }
 
-    /// Reads the list, and the records of all instances in it and of all that are known here; the latter are loaded together with the list.
+    /// Reads the list, and the records of all instances that are in it or known here; the latter are loaded together with the list.
     async fn read_members(&self) -> Result<(Listed, Vec<Member>), BackingError> {
         let mut known: Vec<InstanceId> = self.known.lock().members.keys().copied().collect();
         known.sort();
@@ -263,7 +263,7 @@ impl Fleet {
         self.backing.load(&keys, Tracking::Off).await
     }
 
-    /// Changes the list, which others change concurrently, and returns it.
+    /// Changes the list, which others may change concurrently, and returns it.
     async fn change(&self, change: impl Fn(&mut Vec<InstanceId>)) -> Result<Vec<InstanceId>, BackingError> {
         for _ in 0..ATTEMPTS {
             let listed = self.list().await?;
@@ -275,7 +275,7 @@ impl Fleet {
             let id = listed.id.unwrap_or_else(|| self.next_list());
             let expected = listed.loaded.as_ref().map_or(Expected::Absent, Expected::Is);
             let bytes = encode_list(id, &ids).into();
-            // The list outlives each of its members.
+            // The list must outlive each of its members.
             let write = Write { bytes, expected, ttl: LIST_LIFETIME.max(2 * self.lifetime()), lease: None };
             match self.backing.put(LIST, write).await? {
                 PutOutcome::Conflict(_) => {}
@@ -325,7 +325,7 @@ impl Listed {
     }
 }
 
-/// Decodes the records of these instances, skipping missing and unreadable ones.
+/// Decodes the records of these instances, and skips missing and unreadable ones.
 fn members(
     ids: &[InstanceId],
     records: impl IntoIterator<Item = Option<Loaded>>,
@@ -336,7 +336,7 @@ fn members(
     ids.iter().zip(records).filter_map(said)
 }
 
-/// Whether an instance that has read up to `read` knows everything before `place`.
+/// Returns whether an instance that has read up to `read` knows everything before `place`.
 fn has_reached(read: LogCursor, place: LogCursor) -> bool {
     read.id == place.id && read.offset >= place.offset
 }
@@ -363,7 +363,7 @@ const INSTANCE: &[u8] = b"i";
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// Long, so that a paused fleet isn't forgotten.
+/// Long enough that the list outlives a pause of all instances.
 const LIST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]

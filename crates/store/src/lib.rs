@@ -1,33 +1,33 @@
 //! Storage tiers of the cache: memory, and tiers behind it that other processes share.
 //!
-//! Decides: what stays in memory, what is evicted, and how many bytes are alive in each class. Never: reads a header field or judges
-//! freshness. The memory tier never reads a clock and never waits; its only files are anonymous ones in memory. Code that waits is in
+//! Decides which entries stay in memory and which are evicted, and counts the live bytes in each class. Never reads a header field or
+//! judges freshness. The memory tier never reads a clock or waits; its only files are anonymous ones in memory. Code that waits is in
 //! [`backing`] and [`remote`].
 //!
 //! # Objects
 //!
-//! Under a cache key (opaque, injective bytes) lives one *primary record*, a type of the gateway that implements
-//! [`Record`]. A small body travels inside it. A large body is cut into immutable [`Segment`]s of at most
-//! [`SEGMENT_BYTES_MAX`], addressed by [`SegmentId`], stored and evicted one by one; a missing segment is a hole to be
-//! fetched again, never an error.
+//! A cache key (opaque, injective bytes) has one *primary record*, a type of the gateway that implements [`Record`]. A small body is part
+//! of it. A large body is cut into immutable [`Segment`]s of at most [`SEGMENT_BYTES_MAX`], each addressed by a [`SegmentId`], stored and
+//! evicted separately; a missing segment is a hole to be fetched again, never an error.
 //!
 //! # Bytes
 //!
 //! A [`Budget`] counts every live byte in one of three classes: *filling* (reserved, not stored yet), *stored* (reachable through the
 //! table) and *pinned* (evicted, replaced or removed, but still being read). Each record and each segment owns a [`Charge`], which leaves
-//! the budget when its last holder drops it. The sum never exceeds `bytes_max`: a reservation that doesn't fit makes the memory tier evict,
-//! and is refused if that doesn't help.
+//! the budget when its last holder drops it. The sum never exceeds `bytes_max`: if a reservation doesn't fit, the memory tier evicts
+//! entries, and if that doesn't help, the reservation is refused.
 //!
 //! # Cost
 //!
-//! An entry costs [`ENTRY_OVERHEAD_BYTES`] beside key and record, a segment [`Segment::OVERHEAD_BYTES`] more; both are counted. A look-up
-//! takes about 25 ns and doesn't allocate. `benches/README.md` has the figures, and the reasons for quick_cache as the table.
+//! An entry costs [`ENTRY_OVERHEAD_BYTES`] in addition to its key and record, and a segment [`Segment::OVERHEAD_BYTES`] more; both are
+//! counted. A look-up takes about 25 ns and doesn't allocate. `benches/README.md` has the figures, and the reasons for using quick_cache as
+//! the table.
 //!
 //! # Main types
 //!
 //! - [`Memory`]: the memory tier, synchronous, shared by all cores.
 //! - [`Budget`], [`Charge`]: accounting. [`Segment`], [`SegmentGroup`]: bodies.
-//! - [`purge::PurgeRecord`], [`purge::PurgeIndex`]: purges, which take responses out of use without looking for them.
+//! - [`purge::PurgeRecord`], [`purge::PurgeIndex`]: purges, which put responses out of use without searching for them.
 //! - [`backing::Backing`]: the contract of tiers behind memory, which other processes share. [`remote::Remote`]: one such tier.
 //!
 //! # Locks

@@ -1,4 +1,4 @@
-//! The memory tier: one table of records and segments under one byte limit.
+//! The memory tier: one table of records and segments within one byte limit.
 
 mod group;
 mod room;
@@ -30,18 +30,18 @@ use crate::{
 /// Limits of the memory tier.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryConfig {
-    /// Limit on all live bytes: stored, filling and pinned, with keys and tables.
+    /// Limit on all live bytes: stored, filling and pinned, including keys and tables.
     pub bytes_max: u64,
-    /// Share of `bytes_max` that fills in progress and pinned bytes may take; a fill beyond it isn't stored.
+    /// Share of `bytes_max` that fills in progress and pinned bytes may use; a fill beyond it isn't stored.
     pub filling_bytes_max: u64,
-    /// Estimated mean size of an entry. An order of magnitude is enough: it sizes the memory of evicted keys.
+    /// Expected mean size of an entry. An order of magnitude is enough: the number of remembered evicted keys follows from it.
     pub entry_bytes_expected: u64,
-    /// Smallest segment that goes into a file that the kernel can send from; `None` keeps all on the heap.
+    /// Minimum size of a segment that goes into a file from which the kernel can send; `None` keeps all segments on the heap.
     pub file_bytes_min: Option<usize>,
 }
 
 impl MemoryConfig {
-    /// Returns the usual shares: half for fills, entries of 4 KiB. All segments are on the heap.
+    /// Returns a configuration with the usual shares: half for fills, and entries of 4 KiB. All segments are on the heap.
     pub fn with_bytes_max(bytes_max: u64) -> Self {
         let filling_bytes_max = bytes_max / 2;
         Self { bytes_max, filling_bytes_max, entry_bytes_expected: 4 << 10, file_bytes_min: None }
@@ -53,19 +53,19 @@ impl MemoryConfig {
 pub struct Usage {
     /// Primary records.
     pub entries: u64,
-    /// Primary records without a response, which only note something about their key.
+    /// Primary records without a response, which only hold a note about their key.
     pub notes: u64,
     /// Stored responses in all records.
     pub responses: u64,
     /// Stored segments.
     pub segments: u64,
-    /// Bytes reachable through the table, with keys and table memory.
+    /// Bytes reachable through the table, including keys and table memory.
     pub stored_bytes: u64,
     /// Bytes of fills in progress.
     pub filling_bytes: u64,
-    /// Bytes that left the table and are still being read.
+    /// Bytes that have left the table and are still being read.
     pub pinned_bytes: u64,
-    /// Limit on the sum of the three.
+    /// Limit on the sum of these three.
     pub bytes_max: u64,
     /// Stored responses evicted for space.
     pub evictions: u64,
@@ -85,14 +85,14 @@ pub struct Usage {
 
 /// The memory tier. Clones share the same tier.
 ///
-/// Look-ups take a shared lock on a part of the table, and allocate nothing. A replaced record is swapped under the
-/// lock, so no reader finds the key empty in between.
+/// Look-ups take a shared lock on a part of the table, and don't allocate. A record is replaced under the lock, so no reader finds the key
+/// empty in between.
 pub struct Memory<R: Record> {
     shared: Arc<Shared<R>>,
 }
 
 impl<R: Record> Memory<R> {
-    /// Creates an empty tier with a budget of its own.
+    /// Creates an empty tier with its own budget.
     pub fn new(config: MemoryConfig) -> Self {
         let hasher = RandomState::new();
         let entries_expected = config.bytes_max / config.entry_bytes_expected.max(1);
@@ -115,12 +115,12 @@ impl<R: Record> Memory<R> {
         Self { shared }
     }
 
-    /// Returns the budget that records, segments and fills are counted in.
+    /// Returns the budget against which records, segments and fills count.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.shared.budget
     }
 
-    /// Returns why large segments are on the heap although files are configured.
+    /// Returns the reason why large segments are on the heap although files are configured.
     pub fn files_unavailable(&self) -> Option<&FilesUnavailable> {
         self.shared.files_unavailable.as_ref()
     }
@@ -134,9 +134,9 @@ impl<R: Record> Memory<R> {
         }
     }
 
-    /// Changes the record under `key` as `decide` says. No other update of the key runs in between; an eviction may.
+    /// Changes the record under `key` to the result of `decide`. No other update of the key runs meanwhile, but an eviction may.
     ///
-    /// `decide` must not update this tier: it runs under the lock of the key, which other keys share.
+    /// `decide` must not update this tier, because it runs under the lock of the key, which other keys share.
     pub fn update<F>(&self, key: &[u8], decide: F) -> Applied
     where
         F: FnOnce(Option<&Arc<R>>) -> Change<R>,
@@ -176,12 +176,12 @@ impl<R: Record> Memory<R> {
         self.shared.segment(id)
     }
 
-    /// Stores a segment. The first one under an id stays.
+    /// Stores a segment. The first segment under an id stays.
     pub fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut {
         self.shared.put_segment(id, segment)
     }
 
-    /// Removes the segments 0 to `count` of a fill. Returns how many there were.
+    /// Removes the segments 0 to `count` of a fill. Returns the number of segments removed.
     pub fn remove_segments(&self, fill: FillId, count: u32) -> usize {
         self.shared.remove_segments(fill, 0..count)
     }
@@ -192,8 +192,7 @@ impl<R: Record> Memory<R> {
         SegmentGroup::new(home)
     }
 
-    /// Returns the group of a fill that was read from a record. All callers that ask for one fill share one group, as long as one of them
-    /// holds it.
+    /// Returns the group of a fill that was read from a record. All callers get the same group for a fill, as long as one of them holds it.
     pub fn group_of(&self, fill: FillId) -> Arc<SegmentGroup> {
         let home = Arc::downgrade(&self.shared);
         self.shared.groups.of(fill, home)
@@ -214,16 +213,17 @@ impl<R: Record> Memory<R> {
         Walk::new(&self.shared)
     }
 
-    /// Returns the largest segment that this tier takes: [`SEGMENT_BYTES_MAX`], or less if the tier is small.
+    /// Returns the maximum size of a segment in this tier: [`SEGMENT_BYTES_MAX`], or less if the tier is small.
     pub fn segment_bytes_max(&self) -> usize {
         let overhead_bytes = Segment::OVERHEAD_BYTES as u64 + ENTRY_OVERHEAD_BYTES;
         let within = self.shared.entry_bytes_max().saturating_sub(overhead_bytes);
-        // The lower power of two is a size class of its own, and nothing is lost to rounding.
+        // The next lower power of two is a size class of its own, so nothing is lost to rounding.
         within.checked_ilog2().map_or(0, |power| SEGMENT_BYTES_MAX.min(1 << power))
     }
 
-    /// Returns the largest body that is stored when nothing else is filling: half of the tier, because a larger one evicts itself and
-    /// everything else, less what its fill needs besides. That is `arriving_bytes`, and the last segment twice, once as it arrived.
+    /// Returns the maximum size of a body that is stored when no other fill is in progress: half of the tier, minus the other memory that
+    /// its fill needs. A larger body would evict itself and everything else. The other memory is `arriving_bytes` plus the last segment
+    /// twice, once as it arrived.
     pub fn body_bytes_max(&self, arriving_bytes: u64) -> u64 {
         let segment_bytes = self.segment_bytes_max() as u64;
         if segment_bytes == 0 {
@@ -234,11 +234,11 @@ impl<R: Record> Memory<R> {
         let room = half.saturating_sub(arriving_bytes);
         let segments = room.saturating_sub(segment_bytes) / (segment_bytes + overhead_bytes);
         let left = room.saturating_sub(segments * (segment_bytes + overhead_bytes) + overhead_bytes);
-        // Size classes and pages round its copy up by a quarter at most.
+        // Size classes and pages round the copy up by a quarter at most.
         segments * segment_bytes + (left * 4 / 9).min(segment_bytes)
     }
 
-    /// Returns gauges and counters. Cheap, but the classes are read one by one and may disagree under traffic.
+    /// Returns gauges and counters. Cheap, but the classes are read separately and may be inconsistent under traffic.
     pub fn usage(&self) -> Usage {
         let Shared { budget, counts, .. } = &*self.shared;
         Usage {
@@ -267,5 +267,5 @@ impl<R: Record> Clone for Memory<R> {
     }
 }
 
-/// With fewer, the memory of evicted keys is too short to tell a scan from a return.
+/// With fewer expected entries, too few evicted keys would be remembered to distinguish a scan from a repeated request.
 const ENTRIES_EXPECTED_MIN: u64 = 1024;

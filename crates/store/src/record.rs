@@ -6,20 +6,20 @@ use crate::Charge;
 
 /// A primary record: nominated fields and a bounded list of stored responses. The store knows only its size and expiry time.
 ///
-/// A record is immutable once shared. Bytes that a reader takes out of a record are counted only while the record itself is held, so the
-/// reader keeps the `Arc` until they are written.
+/// A record is immutable once shared. Bytes that a reader takes from a record are counted only while the record itself is held, so the
+/// reader must keep the `Arc` until they are written.
 ///
-/// The last holder drops a record, which may be an eviction inside another key's update. So `Drop` must not update the tier; dropping a
-/// [`SegmentGroup`](crate::SegmentGroup) is fine. Make the charge the last field, so that it leaves the budget after the bytes are freed.
+/// The last holder drops a record, possibly during an eviction inside another key's update. So `Drop` must not update the tier, but may
+/// drop a [`SegmentGroup`](crate::SegmentGroup). Make the charge the last field, so that it leaves the budget after the bytes are freed.
 pub trait Record: Send + Sync + 'static {
-    /// Returns the reservation of this record: the bytes of the record and of all it owns outside of segments.
+    /// Returns the reservation of this record, for its own bytes and all that it owns except segments.
     fn charge(&self) -> &Charge;
 
-    /// Returns when the record expires and can't be used even as a stale response, in milliseconds since the Unix epoch; `None` if only
-    /// eviction or removal ends it.
+    /// Returns the time at which the record expires, after which it can't even be used stale, in milliseconds since the Unix epoch; `None`
+    /// if it ends only by eviction or removal.
     fn expires_at_ms(&self) -> Option<u64>;
 
-    /// Returns the number of stored responses, 0 for a record that only notes something about its key. Used for counters alone.
+    /// Returns the number of stored responses; 0 for a record that only holds a note about its key. Used only for counters.
     fn responses(&self) -> u64;
 }
 
@@ -41,7 +41,7 @@ pub enum Applied {
     Kept,
     /// The record was stored. It may be evicted at any time.
     Stored,
-    /// The record was refused. The previous record is removed, because the key no longer stands for it.
+    /// The record was refused. The previous record is removed, because it no longer applies to the key.
     NotStored(Refusal),
     /// A record was removed.
     Removed,
@@ -60,7 +60,7 @@ pub enum SegmentPut {
     NotStored(Refusal),
 }
 
-/// Reason that a tier refuses a record or a segment.
+/// Reason why a tier refuses a record or a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Larger than the limit for one entry.

@@ -1,18 +1,18 @@
 //! Tier on a server of the Redis protocol: plain strings, no scripts, no modules.
 //!
-//! [`Remote`] implements [`Backing`]. `docs/internals/remote-tier.md` specifies names, bytes and connections, and how each promise is kept. It
-//! needs RESP3 and `CLIENT TRACKING` (Redis 6, Valkey, `larder kv`), and uses `SET ... IFEQ` if the server supports it.
+//! [`Remote`] implements [`Backing`]. `docs/internals/remote-tier.md` specifies names, bytes and connections, and how each promise is kept.
+//! The server must support RESP3 and `CLIENT TRACKING` (Redis 6, Valkey, `larder kv`); `SET ... IFEQ` is used if supported.
 //!
-//! Decides: nothing about responses. Never: waits for an unreachable server; [`Guarded`](crate::backing::Guarded) bounds all other waits.
+//! Makes no decisions about responses. Never waits for an unreachable server; [`Guarded`](crate::backing::Guarded) bounds all other waits.
 //!
 //! # Cost
 //!
-//! Two connections for each process, and up to four more while records are replaced under a condition or leases are renewed. Followed keys
-//! are remembered, within [`RemoteSettings::followed_bytes_max`].
+//! Two connections per process, and up to four more while records are replaced under a condition or leases are renewed. Followed keys are
+//! remembered, within [`RemoteSettings::followed_bytes_max`].
 //!
 //! # Locks
 //!
-//! No lock is held while another is taken, while a watcher is called, or over an `.await`.
+//! While a lock is held, no other lock is taken, no watcher is called, and nothing is awaited.
 
 mod bounded;
 mod clock;
@@ -55,7 +55,7 @@ use crate::backing::{
 };
 use crate::{FillId, SegmentId, SegmentPut};
 
-/// Connections of one instance to a server of the Redis protocol. Dropping it closes them.
+/// Connections of one instance to a Redis-compatible server. Dropping it closes them.
 pub struct Remote {
     link: Arc<Link>,
     log_seen: log::LastSeen,
@@ -64,8 +64,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects, and reconnects whenever the connection is lost; the server need not be up yet. Call it inside a tokio runtime, where the
-    /// connections live; operations may be called on any runtime.
+    /// Connects, and reconnects whenever the connection is lost; the server need not be running yet. Call it inside a tokio runtime, on
+    /// which the connections then run; operations may be called on any runtime.
     pub fn connect(settings: &RemoteSettings) -> Self {
         let link = Arc::new(Link::new(settings));
         let running = Arc::clone(&link);
@@ -73,7 +73,7 @@ impl Remote {
         Self { link, log_seen: log::LastSeen::default(), link_task, runtime: Handle::current() }
     }
 
-    /// Returns why there is no connection, if there is none. Without the credentials.
+    /// Returns the reason why there is no connection, without the credentials; `None` if connected.
     pub fn trouble(&self) -> Option<Arc<str>> {
         self.link.trouble()
     }

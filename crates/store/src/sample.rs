@@ -19,13 +19,13 @@ impl SampleRecord {
     /// Creates a record that never expires.
     ///
     /// # Errors
-    /// When the budget has no room.
+    /// If the budget has no room.
     pub fn new(budget: &Arc<Budget>, payload: &[u8]) -> Result<Arc<Self>, OverBudget> {
         let charge = budget.reserve_record(Self::bytes(payload.len()))?;
         Ok(Arc::new(Self { payload: payload.into(), expires_at_ms: None, charge }))
     }
 
-    /// Returns the size of a record, with the two counters of its `Arc`.
+    /// Returns the size of a record, including the two counters of its `Arc`.
     fn bytes(payload_bytes: usize) -> usize {
         size_of::<Self>() + 2 * size_of::<usize>() + allocated_bytes(payload_bytes)
     }
@@ -40,7 +40,7 @@ impl Record for SampleRecord {
         self.expires_at_ms
     }
 
-    /// Returns 0, 1 or 2 depending on the payload, so that tests see each.
+    /// Returns 0, 1 or 2 depending on the payload, so that tests cover each of these.
     fn responses(&self) -> u64 {
         (self.payload.len() as u64 + 1) % 3
     }

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use crate::files::Extent;
 use crate::{Budget, Charge, OverBudget, allocated_bytes};
 
-/// Immutable bytes that are counted in a [`Budget`] until the last clone is dropped. Cloning is cheap.
+/// Immutable bytes that count against a [`Budget`] until the last clone is dropped. Cloning is cheap.
 ///
-/// The bytes are always a copy of exact size: a slice would keep the whole read buffer behind it alive, uncounted. They are on the heap or,
-/// if there are many and the tier has files, in a file that the kernel can send from; see `docs/internals/requests.md`.
+/// The bytes are always a copy of the exact size: a slice would keep the whole underlying read buffer alive, uncounted. They are on the
+/// heap or, if there are many and the tier has files, in a file from which the kernel can send; see `docs/internals/requests.md`.
 #[derive(Clone)]
 pub struct Segment {
     shared: Arc<Counted>,
@@ -34,26 +34,26 @@ enum Data {
 pub enum Placement {
     /// On the heap, for readers in this process such as encryption.
     Heap,
-    /// In a file that the kernel can send from, if the segment is large and the tier has files; on the heap otherwise.
+    /// In a file from which the kernel can send, if the segment is large and the tier has files; otherwise on the heap.
     File,
 }
 
 impl Segment {
-    /// Bytes that a segment costs beside its data: the counted header in its allocation.
+    /// Size of a segment in addition to its data: the counted header in its allocation.
     pub const OVERHEAD_BYTES: usize = size_of::<Counted>() + 2 * size_of::<usize>();
 
     /// Copies `data` into a new segment.
     ///
     /// # Errors
-    /// When the budget has no room; nothing is allocated then.
+    /// If the budget has no room; nothing is allocated in that case.
     pub fn copy(budget: &Arc<Budget>, place: Placement, data: &[u8]) -> Result<Self, OverBudget> {
         Self::gather(budget, place, &[data])
     }
 
-    /// Copies `parts` one after the other into a new segment.
+    /// Copies `parts` consecutively into a new segment.
     ///
     /// # Errors
-    /// When the budget has no room; nothing is allocated then.
+    /// If the budget has no room; nothing is allocated in that case.
     pub fn gather(
         budget: &Arc<Budget>,
         place: Placement,
@@ -102,7 +102,7 @@ impl Segment {
     /// Returns all bytes, copied if they are in a file. For tests and rare operations.
     ///
     /// # Errors
-    /// When the OS can't read swapped-out pages back.
+    /// If the OS can't read swapped-out pages back.
     pub fn to_bytes(&self) -> io::Result<Bytes> {
         self.bytes(0, self.len())
     }

@@ -1,4 +1,4 @@
-//! Bytes of a body that are being read.
+//! Bytes of a body that is being read.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use crate::Segment;
 
-/// A part of a segment, or bytes that belong to none. Cloning and slicing are cheap; a segment stays counted while a slice of it lives.
+/// A part of a segment, or bytes that belong to no segment. Cloning and slicing are cheap; a segment stays counted as long as it has
+/// slices.
 #[derive(Clone)]
 pub struct Slice(Source);
 
@@ -18,7 +19,7 @@ enum Source {
     Segment { segment: Segment, start: usize, end: usize },
 }
 
-/// Bytes in a file that the kernel can send from.
+/// Bytes in a file from which the kernel can send.
 #[derive(Debug, Clone, Copy)]
 pub struct FileRange<'a> {
     /// The file.
@@ -38,10 +39,10 @@ impl FileRange<'_> {
 }
 
 impl Segment {
-    /// Returns the bytes from `start` to `end`. They stay counted as long as any slice of them lives.
+    /// Returns the bytes from `start` to `end`. They stay counted as long as any slice of them exists.
     ///
     /// # Panics
-    /// When the range isn't within the segment.
+    /// If the range isn't within the segment.
     pub fn slice(&self, start: usize, end: usize) -> Slice {
         assert!(start <= end && end <= self.len(), "within the segment");
         Slice(Source::Segment { segment: self.clone(), start, end })
@@ -73,7 +74,7 @@ impl Slice {
     /// Drops the first `len` bytes.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If there are fewer.
     pub fn advance(&mut self, len: usize) {
         assert!(len <= self.len(), "within the slice");
         match &mut self.0 {
@@ -85,7 +86,7 @@ impl Slice {
     /// Splits off the first `len` bytes and returns them.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If there are fewer.
     #[must_use]
     pub fn split_to(&mut self, len: usize) -> Self {
         let mut first = self.clone();
@@ -94,12 +95,12 @@ impl Slice {
         first
     }
 
-    /// Whether the bytes belong to a segment that is still in the table, so that eviction can free it.
+    /// Returns whether the bytes belong to a segment that is still in the table, so that eviction can free it.
     pub fn is_stored(&self) -> bool {
         matches!(&self.0, Source::Segment { segment, .. } if segment.charge().is_stored())
     }
 
-    /// Returns a number that all slices of one segment share, as long as one of them lives.
+    /// Returns a number that all slices of one segment share, as long as one of them exists.
     pub fn identity(&self) -> usize {
         match &self.0 {
             Source::Bytes(bytes) => bytes.as_ptr() as usize,
@@ -122,11 +123,11 @@ impl Slice {
         Some(FileRange { file, offset: offset + *start as u64, bytes: end - start })
     }
 
-    /// Converts the slice for an interface that takes [`Bytes`]. Bytes in a file are copied and no longer counted, so slice them small
-    /// first.
+    /// Converts the slice for an interface that takes [`Bytes`]. Bytes in a file are copied and no longer counted, so slice them into small
+    /// pieces first.
     ///
     /// # Errors
-    /// When the OS can't read swapped-out pages back.
+    /// If the OS can't read swapped-out pages back.
     pub fn into_bytes(self) -> io::Result<Bytes> {
         match self.0 {
             Source::Bytes(bytes) => Ok(bytes),

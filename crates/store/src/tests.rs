@@ -1,4 +1,4 @@
-//! Tests of the crate, one concern each.
+//! Tests of the crate, one concern per module.
 
 mod bounds;
 mod budget;

@@ -1,6 +1,6 @@
 //! Vectors of `conformance/store`: bytes that this code writes, and how they are read.
 //!
-//! The files are compared with the current output; `WRITE_VECTORS=1` writes them. The expected value is the decoder's answer for the bytes,
+//! The files are compared with the current output; `WRITE_VECTORS=1` writes them. The expected value is the decoder's result for the bytes,
 //! never the value that was encoded.
 
 mod log;
@@ -36,7 +36,7 @@ impl File {
         Self { name, lines: Vec::new() }
     }
 
-    /// Adds a vector with a decoder's answer for some bytes.
+    /// Adds a vector with a decoder's result for some bytes.
     fn decoded<T: Debug, E: Debug>(
         &mut self,
         says: &str,
@@ -58,12 +58,12 @@ impl File {
         self.lines.push(line + "}");
     }
 
-    /// Adds a vector that is formatted already.
+    /// Adds a vector that is already formatted.
     fn written(&mut self, line: String) {
         self.lines.push(line);
     }
 
-    /// Adds vectors of the bytes: unchanged, cut, with one byte more, and of another version.
+    /// Adds vectors of the bytes: unchanged, truncated, with an extra byte, and with another version.
     fn with_damage<T: Debug, E: Debug>(
         &mut self,
         says: &str,
@@ -75,7 +75,7 @@ impl File {
         let mut damaged = bytes.to_vec();
         damaged.pop();
         self.decoded(&format!("{says}, without its last byte"), &damaged, &decode);
-        self.decoded(&format!("{says}, with a byte more"), &[bytes, &[0]].concat(), &decode);
+        self.decoded(&format!("{says}, with an extra byte"), &[bytes, &[0]].concat(), &decode);
         let mut damaged = bytes.to_vec();
         damaged[version_at] = 2;
         self.decoded(&format!("{says}, of version 2"), &damaged, &decode);
@@ -88,7 +88,7 @@ impl File {
             std::fs::write(&path, &written).unwrap();
         }
         let there = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(there == written, "{} is not what the code says: cargo xtask vectors writes it", self.name);
+        assert!(there == written, "{} is out of date: cargo xtask vectors writes it", self.name);
     }
 }
 
@@ -136,7 +136,7 @@ fn continuity_is_as_written() {
         ("below the floor", 1, 9),
         ("at the floor", 1, 10),
         ("at the end", 1, 20),
-        ("behind the end", 1, 21),
+        ("past the end", 1, 21),
         ("of another log", 2, 15),
     ] {
         let read = LogCursor { id: LogId([id; 16]), offset: LogOffset(offset) };
@@ -152,7 +152,7 @@ fn continuity_is_as_written() {
     file.compare();
 }
 
-/// A reader has read up to the end of a record that begins at 10.
+/// The reader has read up to the end of a record that begins at 10.
 fn continuity_by_the_last_record(file: &mut File) {
     let url = |path: &str| purge(PurgeMode::Hard, PurgeTarget::Url(format!("https://a.example{path}")));
     let last = Bytes::from(url("/x"));
@@ -206,7 +206,7 @@ fn members_are_as_written() {
         name: "x".repeat(65).into(),
     };
     file.decoded("a name that is too long", &member.encode(), Member::decode);
-    file.decoded("a member that is cut", &member.encode()[..47], Member::decode);
+    file.decoded("a truncated member", &member.encode()[..47], Member::decode);
     file.compare();
 }
 
@@ -221,7 +221,7 @@ fn lists_of_members_are_as_written() {
     };
     let id = ListId { begun_by: InstanceId([9; 16]), count: 0x0102_0304 };
     let two = encode_list(id, &[InstanceId([9; 16]), InstanceId([8; 16])]);
-    file.decoded("a list of nobody", &encode_list(id, &[]), decode);
+    file.decoded("an empty list", &encode_list(id, &[]), decode);
     file.with_damage("a list of two instances", &two, (3, decode));
     let content = |bytes: &[u8]| bytes[..bytes.len() - 8].to_vec();
     let mut damaged = two.clone();
@@ -248,7 +248,7 @@ fn sealed(mut content: Vec<u8>) -> Vec<u8> {
     content
 }
 
-/// Histories, played on the double; other tiers have to give the same results.
+/// Histories, run on the double; other tiers must produce the same results.
 #[tokio::test(start_paused = true)]
 async fn histories_are_as_written() {
     let server = DoubleServer::new(DoubleLimits::default(), 1);
@@ -292,7 +292,7 @@ fn record(variants: Vec<Variant<'static>>, note: Option<Note<'_>>, keys: Option<
     bytes
 }
 
-/// Record of a version that shared bodies while they arrived, with three fragments.
+/// Record of a version that shared bodies while they were arriving, with three fragments.
 const PROGRESS: &str =
     "4c41520104000000310000000700000000000000080000000000000001030000007011010000000000463426aa4dcddd62";
 
@@ -325,7 +325,7 @@ fn records_are_as_written() {
     };
     let apart = Variant { nominated: Vec::new(), id: FillId { process: 1, sequence: 2 }, response: None };
     let note = Note { kind: NoteKind::NotShared, scope: 2, until_ms: 1_800_000_060_000, because: b"private" };
-    file.with_damage("a record of nothing", &record(Vec::new(), None, None), (3, decode));
+    file.with_damage("an empty record", &record(Vec::new(), None, None), (3, decode));
     file.with_damage("a note", &record(Vec::new(), Some(note), None), (3, decode));
     for (says, because) in [
         ("a holder that gave up", ""),
@@ -336,12 +336,12 @@ fn records_are_as_written() {
         file.decoded(says, &record(Vec::new(), Some(note), None), decode);
     }
     file.with_damage(
-        "a response, and one that lies apart",
+        "a response, and another that is stored apart",
         &record(vec![inside(b"hi"), apart], None, None),
         (3, decode),
     );
     let other = |bytes: &[u8]| decode_record(bytes, RecordKind::Primary, b"other", None).map(drop);
-    file.decoded("asked for by another key", &record(Vec::new(), None, None), other);
+    file.decoded("requested under another key", &record(Vec::new(), None, None), other);
     let part = || {
         let layout = Layout { fill: FILL, cell_bytes: 64 << 10, runs: Vec::new(), fragments: Vec::new() };
         let body =
@@ -349,9 +349,9 @@ fn records_are_as_written() {
         let response = Some(Box::new(Response { body, ..response(b"") }));
         record(vec![Variant { nominated: Vec::new(), id: FILL, response }], None, None)
     };
-    file.with_damage("a part of which nothing is there", &part(), (3, decode));
+    file.with_damage("a part without any bytes", &part(), (3, decode));
     for (says, state) in
-        [("a body in the state that older versions used", 3), ("in a state that is not known", 4)]
+        [("a body in the state that older versions used", 3), ("in a state that is unknown", 4)]
     {
         file.decoded(says, &in_state(part(), state), decode);
     }
@@ -361,9 +361,9 @@ fn records_are_as_written() {
     let with_keys = |bytes: &[u8]| {
         decode_record(bytes, RecordKind::Primary, KEY, Some(&keys)).map(|record| format!("{record:?}"))
     };
-    file.decoded("with a tag by \"secret\", read by who has it", &tagged, with_keys);
-    file.decoded("with a tag by \"secret\", read by who has none", &tagged, decode);
-    file.decoded("without a tag, read by who has \"secret\"", &record(Vec::new(), None, None), with_keys);
+    file.decoded("with a tag by \"secret\", read with that secret", &tagged, with_keys);
+    file.decoded("with a tag by \"secret\", read without a secret", &tagged, decode);
+    file.decoded("without a tag, read with \"secret\"", &record(Vec::new(), None, None), with_keys);
     file.compare();
 }
 
@@ -379,6 +379,6 @@ fn segments_are_as_written() {
     damaged[40] ^= 1;
     file.decoded("a segment with a wrong bit", &damaged, decode);
     let other = |bytes: &[u8]| decode_segment(bytes, SegmentId { index: 4, ..id }, None).map(drop);
-    file.decoded("segment 3, asked for as 4", &bytes, other);
+    file.decoded("segment 3, requested as 4", &bytes, other);
     file.compare();
 }

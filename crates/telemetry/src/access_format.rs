@@ -32,15 +32,15 @@ pub struct AccessRecord<'a> {
     pub host: Option<&'a [u8]>,
     /// Protocol version, such as `HTTP/1.1` or `HTTP/2.0`.
     pub protocol: &'a str,
-    /// The status sent; 0 if none was.
+    /// The status sent; 0 if no status was sent.
     pub status: u16,
     /// Body bytes sent, without framing.
     pub body_bytes: u64,
-    /// Time from the complete head to the last byte given to the kernel.
+    /// Time from the complete head until the kernel has accepted the last byte.
     pub duration_ns: u64,
     /// The name of the site; `None` if no site matches the request.
     pub site: Option<&'a str>,
-    /// The URL of the origin's server that answered, or was tried last; `None` if none was.
+    /// The URL of the origin's server that answered, or was tried last; `None` if no server was tried.
     pub server: Option<&'a str>,
     /// The result of the cache.
     pub cache: CacheResult,
@@ -64,7 +64,7 @@ pub struct Redaction {
     names: Vec<Box<[u8]>>,
 }
 
-/// Longer values are cut here, so that a line stays below 32 KiB for every request.
+/// Maximum length of a value; longer ones are cut, so that a line stays below 32 KiB for every request.
 const FIELD_BYTES_MAX: usize = 4096;
 /// Replaces a redacted value.
 const REDACTED: &[u8] = b"REDACTED";
@@ -135,7 +135,7 @@ impl Redaction {
 fn without_userinfo<'a>(url: &'a [u8], piece: &mut impl FnMut(&'a [u8])) -> &'a [u8] {
     let end = url.iter().position(|b| matches!(b, b'?' | b'#')).unwrap_or(url.len());
     let before_authority = match url {
-        // A URL without a scheme has that of the page.
+        // A URL without a scheme uses that of the page.
         [b'/', b'/', ..] => Some(2),
         _ => url[..end].windows(3).position(|window| window == b"://").map(|scheme| scheme + 3),
     };

@@ -1,9 +1,9 @@
 //! The access log. The worker that served a request formats its line into its own queue, and one thread
 //! writes the lines. A full queue drops and counts lines; a request never waits for the disk.
 //!
-//! There is a queue per worker and no channel: a channel would wake the writer for every line and share a
-//! cache line between all cores. Here the worker appends to its own buffer and wakes the writer once per
-//! round, and the writer exchanges the buffer for an empty one.
+//! Each worker has its own queue, because a channel would wake the writer for every line and share a cache
+//! line between all cores. Here the worker appends to its own buffer and wakes the writer once per round, and
+//! the writer exchanges the buffer for an empty one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -57,7 +57,7 @@ pub enum AccessLogError {
     FileNotOpened {
         /// The path as configured.
         path: PathBuf,
-        /// The reason that the system gave.
+        /// The OS error.
         source: io::Error,
     },
     /// The target is a pipe without a reader, and opening it would block.
@@ -130,8 +130,8 @@ struct Shared {
 struct Orders {
     /// A file to continue with.
     sink: Option<Sink>,
-    /// Numbers of requested and of completed flushes; a round that began at `flushes_asked` sets
-    /// `flushes_done` to it.
+    /// Numbers of requested and of completed flushes; a round sets `flushes_done` to the value that
+    /// `flushes_asked` had at its start.
     flushes_asked: u64,
     flushes_done: u64,
     lines: Lines,
@@ -213,8 +213,8 @@ impl AccessLog {
         AccessRecorder { queue, shared: Arc::clone(&self.shared) }
     }
 
-    /// Reopens the file of the same name, for log rotation. Lines queued before go to either file. Waits for
-    /// the writer, at most for [`FLUSH_LIMIT`].
+    /// Reopens the file of the same name, for log rotation. Lines queued before the call go to either file.
+    /// Waits up to [`FLUSH_LIMIT`] for the writer.
     ///
     /// # Errors
     ///
@@ -226,7 +226,7 @@ impl AccessLog {
         Ok(self.flush().map_or_else(Reopened::AfterStall, |()| Reopened::InNewFile))
     }
 
-    /// Waits until every line recorded before is written, at most for [`FLUSH_LIMIT`].
+    /// Waits up to [`FLUSH_LIMIT`] until every line recorded before the call is written.
     ///
     /// # Errors
     ///
@@ -272,7 +272,7 @@ impl Drop for AccessLog {
         let is_done = orders.closing == Closing::Done;
         drop(orders);
         if is_done {
-            // A writer that panicked has reported itself, and nothing can be written.
+            // If the writer panicked, that has been reported, and nothing more can be written.
             let _ = writer.join();
         }
     }
@@ -345,7 +345,7 @@ fn open_file(path: &Path) -> Result<Sink, AccessLogError> {
     })
 }
 
-/// Returns the line end that the file lacks if an earlier process could not complete its last line.
+/// Returns the missing line end if an earlier process could not complete the last line of the file.
 fn missing_end(path: &Path, file: &File) -> Vec<u8> {
     let last_byte = || -> io::Result<Option<u8>> {
         let metadata = file.metadata()?;
@@ -427,7 +427,7 @@ impl Writer {
             if is_same_file(&self.sink.file, &sink.file) {
                 sink.torn = torn;
             } else if !torn.is_empty() {
-                // The rest of a line doesn't belong into another file.
+                // The rest of a line doesn't belong in another file.
                 shared.dropped_lines.fetch_add(1, Ordering::Relaxed);
             }
             self.sink = sink;

@@ -18,7 +18,7 @@ pub enum MetricType {
 }
 
 impl MetricType {
-    /// Returns the word in the exposition format.
+    /// Returns the name of the type in the exposition format.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -40,7 +40,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the word in the documentation.
+    /// Returns the name of the unit in the documentation.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Count => "count",
@@ -76,7 +76,7 @@ impl Declaration {
 
 macro_rules! metrics {
     ($($variant:ident $name:literal $metric_type:ident $unit:ident $labels:expr, $help:literal;)*) => {
-        /// Every metric, in the order of names.
+        /// Every metric, sorted by name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Metric {
@@ -101,13 +101,13 @@ metrics! {
     AdminRefusedTotal "larder_admin_refused_total" Counter Count ["reason"],
         "Requests refused by the admin API, by error code: `token_missing`, `token_wrong`, `host_not_loopback` and `browser_request` (without a token: `Host` names another machine, or a web page sent it), `method_not_allowed`. `GET /` without a token isn't counted: `larder` uses it to recognise an admin API.";
     BackgroundValidationsTotal "larder_background_validations_total" Counter Count ["event"],
-        "Validations in the background, by event: `ahead` (of a fresh response whose lifetime ends soon, `refresh_ahead_percent`), `stale` (of a response used stale, `stale-while-revalidate`), `probe` (of a response used stale because the circuit breaker of its origin is half-open; the validation is the probe), `in_vain` (those of all three that did not update the stored response, for example because the origin failed: the next one waits for half a second; if the origin hasn't failed, for 50 ms if another client causes it, and for up to 8 s if the same client does).";
+        "Validations in the background, by event: `ahead` (of a fresh response whose lifetime ends soon, `refresh_ahead_percent`), `stale` (of a response used stale, `stale-while-revalidate`), `probe` (of a response used stale because the circuit breaker of its origin is half-open; the validation is the probe), `in_vain` (any of these that did not update the stored response. If the origin failed, the next one waits for half a second; otherwise for 50 ms if another client triggers it, and for up to 8 s if the same client does).";
     BuildInfo "larder_build_info" Gauge Count ["version", "commit", "rustc"],
         "Always 1; the labels identify the build.";
     CertificateExpiryTimestampSeconds "larder_certificate_expiry_timestamp_seconds" Gauge Seconds ["host"],
         "Expiry (`notAfter`) of a certificate for clients of the gateway, in seconds since the Unix epoch. If two listeners have certificates for one host, the earlier expiry.";
     ClientErrorsTotal "larder_client_errors_total" Counter Count ["reason"],
-        "Requests that were refused because of the client's data or slowness, or that ended because the client left, was too slow, or used too many resources; a connection with an error counts as one.";
+        "Requests that were refused because of invalid or slow input, or that ended because the client left, was too slow, or used too many resources; a connection with an error counts as one request.";
     CollapsedRequestsTotal "larder_collapsed_requests_total" Counter Count [],
         "Requests that waited for another request's forward.";
     CollapsedWaiters "larder_collapsed_waiters" Gauge Count [],
@@ -121,7 +121,7 @@ metrics! {
     CompressionSkippedTotal "larder_compression_skipped_total" Counter Count ["reason"],
         "Responses of rules with `compress = true` that were sent unencoded; the reasons are in docs/operate/compression.md.";
     Connections "larder_connections" Gauge Count ["protocol"],
-        "Open client connections; one with TLS counts as tls and as the protocol inside.";
+        "Open client connections; a TLS connection counts both as `tls` and as the protocol inside.";
     ConnectionsEvictedTotal "larder_connections_evicted_total" Counter Count [],
         "Client connections closed to make room for others at the limit `limits.connections_max`: idle ones, or those in use by a client with more than `limits.client_share_percent`.";
     ConnectionsMax "larder_connections_max" Gauge Count [],
@@ -129,13 +129,13 @@ metrics! {
     ConnectionsRefusedTotal "larder_connections_refused_total" Counter Count ["reason"],
         "Client connections closed before their first request was read.";
     ConnectionsTotal "larder_connections_total" Counter Count ["protocol"],
-        "Client connections since the start; one with TLS counts as tls and as the protocol inside.";
+        "Client connections since the start; a TLS connection counts both as `tls` and as the protocol inside.";
     ExplanationsTotal "larder_explanations_total" Counter Count [],
         "Explanations requested by operators.";
     Fills "larder_fills" Gauge Count ["state"],
         "Fills of the cache in progress: responses that may be stored, fetched from an origin.";
     FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],
-        "Fills that ended before the response was complete; the received bytes are stored as a part at most.";
+        "Fills that ended before the response was complete; at most, the received bytes are stored as a part.";
     InvalidationsTotal "larder_invalidations_total" Counter Count ["what"],
         "URLs (`url`) and groups (`group`) invalidated by unsafe requests, even if nothing was stored for them.";
     KvBuffersBytes "larder_kv_buffers_bytes" Gauge Bytes [],
@@ -143,7 +143,7 @@ metrics! {
     KvChangesUnsaved "larder_kv_changes_unsaved" Gauge Count [],
         "Changes of keys since the last save to `save_file`, or since the start.";
     KvCommandDurationSeconds "larder_kv_command_duration_seconds" Histogram Seconds ["command"],
-        "Durations of commands in the server, sampled: of fast commands only some are measured.";
+        "Durations of commands in the server, sampled: only some fast commands are measured.";
     KvCommandSecondsTotal "larder_kv_command_seconds_total" Counter Seconds ["command"],
         "Time of commands in the server, estimated from samples.";
     KvCommandsTotal "larder_kv_commands_total" Counter Count ["command"],
@@ -155,7 +155,7 @@ metrics! {
     KvConnectionsMax "larder_kv_connections_max" Gauge Count [],
         "The limit for open connections of Redis clients: `limits.clients_max`.";
     KvConnectionsRefusedTotal "larder_kv_connections_refused_total" Counter Count [],
-        "Connections of Redis clients that were refused: too many, protected mode, no TLS.";
+        "Connections of Redis clients that were refused: too many connections, protected mode, or no TLS.";
     KvConnectionsTotal "larder_kv_connections_total" Counter Count [],
         "Connections of Redis clients since the start.";
     KvConnectionsUnauthenticated "larder_kv_connections_unauthenticated" Gauge Count [],
@@ -179,7 +179,7 @@ metrics! {
     KvMemoryMaxBytes "larder_kv_memory_max_bytes" Gauge Bytes [],
         "The limit for keys, values and their index: `maxmemory`.";
     KvMemoryTrimmedBytesTotal "larder_kv_memory_trimmed_bytes_total" Counter Bytes [],
-        "Freed memory that the allocator was told to return to the system: to keep resident memory within `maxmemory` and 10 %, or by `MEMORY PURGE`.";
+        "Freed memory that the allocator was asked to return to the OS: to keep resident memory within 110 % of `maxmemory`, or by `MEMORY PURGE`.";
     KvMissesTotal "larder_kv_misses_total" Counter Count [],
         "Keys requested by Redis clients that did not exist.";
     KvReceivedBytesTotal "larder_kv_received_bytes_total" Counter Bytes [],
@@ -187,7 +187,7 @@ metrics! {
     KvSaveFailed "larder_kv_save_failed" Gauge Count [],
         "1 if the last background save to `save_file` failed, else 0. Only with a `save_file`.";
     KvSavesRefusedTotal "larder_kv_saves_refused_total" Counter Count [],
-        "Save files that were damaged, or of another format version: the server continued without any of their keys. With a file of another program it does not start.";
+        "Save files that were damaged or had a different format version: the server continued without any of their keys. It does not start with a file of a different program.";
     KvSentBytesTotal "larder_kv_sent_bytes_total" Counter Bytes [],
         "Bytes of replies to Redis clients.";
     KvSlowCommandsTotal "larder_kv_slow_commands_total" Counter Count [],
@@ -203,7 +203,7 @@ metrics! {
     NotStoredTotal "larder_not_stored_total" Counter Count ["reason"],
         "Responses forwarded but not stored; the reason is the detail code of Cache-Status.";
     OriginBreaker "larder_origin_breaker" Gauge Count ["origin", "state"],
-        "1 for the present state of an origin's circuit breaker, 0 for the others; origins without one have no series.";
+        "1 for the current state of an origin's circuit breaker, 0 for the others; origins without one have no series.";
     OriginBreakerOpenedTotal "larder_origin_breaker_opened_total" Counter Count ["origin"],
         "Number of times that the circuit breaker of an origin has opened.";
     OriginConnections "larder_origin_connections" Gauge Count ["origin", "state"],
@@ -213,7 +213,7 @@ metrics! {
     OriginConnectionsReusedTotal "larder_origin_connections_reused_total" Counter Count ["origin"],
         "Requests to origins on a reused connection.";
     OriginErrorsTotal "larder_origin_errors_total" Counter Count ["origin", "reason"],
-        "Requests to origins without a response, without a complete response head, or with a 304 or 206 that they had not asked for. Bodies that end early after that are in `larder_fills_aborted_total`.";
+        "Requests to origins without a response, without a complete response head, or with a 304 or 206 that the request had not asked for. Bodies that end early after a complete head are in `larder_fills_aborted_total`.";
     OriginExchanges "larder_origin_exchanges" Gauge Count ["origin", "state"],
         "Exchanges with origins in progress, by the limit that they count towards.";
     OriginFetchDurationSeconds "larder_origin_fetch_duration_seconds" Histogram Seconds ["origin"],
@@ -221,11 +221,11 @@ metrics! {
     OriginRequestsTotal "larder_origin_requests_total" Counter Count ["origin", "outcome"],
         "Requests to origins, by status class.";
     OriginResponseSecondsTotal "larder_origin_response_seconds_total" Counter Seconds ["origin", "method", "status"],
-        "Time until the heads of `larder_origin_responses_total` were complete, or it was certain that there would be none.";
+        "Time until the heads of `larder_origin_responses_total` were complete, or until it was certain that no head would arrive.";
     OriginResponsesTotal "larder_origin_responses_total" Counter Count ["origin", "method", "status"],
         "Requests to origins, by method and exact status.";
     OriginRetriesOverBudgetTotal "larder_origin_retries_over_budget_total" Counter Count ["origin"],
-        "Requests to origins that failed and were not sent to another server, because there had been too many retries (`budget_percent`).";
+        "Failed requests to origins that were not retried on another server because the retry budget (`budget_percent`) was used up.";
     OriginRetriesTotal "larder_origin_retries_total" Counter Count ["origin"],
         "Requests sent again: to another server of the origin, or on a new connection because a pooled one was closed.";
     OriginServerChecksTotal "larder_origin_server_checks_total" Counter Count ["origin", "server", "result"],
@@ -233,17 +233,17 @@ metrics! {
     OriginServerEjectionsTotal "larder_origin_server_ejections_total" Counter Count ["origin", "server"],
         "Ejections of a server of an origin because of failures.";
     OriginServerFailuresTotal "larder_origin_server_failures_total" Counter Count ["origin", "server", "reason"],
-        "Failed attempts to get a response from a server of an origin, including those followed by a successful retry, and responses 304 or 206 that the request had not asked for. Starts from zero for a server that a reload removes and adds again.";
+        "Failed attempts to get a response from a server of an origin, including those followed by a successful retry, and 304 or 206 responses that the request had not asked for. Starts from zero for a server that a reload removes and adds again.";
     OriginServerRequestsInFlight "larder_origin_server_requests_in_flight" Gauge Count ["origin", "server"],
         "Requests in progress at a server of an origin, including tunnels.";
     OriginServerRequestsTotal "larder_origin_server_requests_total" Counter Count ["origin", "server"],
         "Requests sent to a server of an origin, including retries. Starts from zero for a server that a reload removes and adds again.";
     OriginServerState "larder_origin_server_state" Gauge Count ["origin", "server", "state"],
-        "1 for the present state of a server of an origin, 0 for the others.";
+        "1 for the current state of a server of an origin, 0 for the others.";
     PartsStoredTotal "larder_parts_stored_total" Counter Count [],
         "Stored parts of representations (206).";
     PurgeDurationSeconds "larder_purge_duration_seconds" Histogram Seconds [],
-        "Time from the order of a purge to its response: until all instances that share a store have applied it, or the wait for them has ended.";
+        "Time from the request for a purge to its response: until all instances that share a store have applied it, or the wait for them has ended.";
     PurgeFormsTotal "larder_purge_forms_total" Counter Count ["form"],
         "Purges by operators, by selection.";
     PurgeReachTotal "larder_purge_reach_total" Counter Count ["reach"],
@@ -265,7 +265,7 @@ metrics! {
     ResponseBytesTotal "larder_response_bytes_total" Counter Bytes ["site", "cache"],
         "Body bytes sent to clients.";
     ResponseDurationSeconds "larder_response_duration_seconds" Histogram Seconds ["site", "cache"],
-        "Time from the complete request head to the last byte of the response given to the kernel.";
+        "Time from the complete request head until the kernel has accepted the last byte of the response.";
     ResponseSecondsTotal "larder_response_seconds_total" Counter Seconds ["site", "method", "status", "cache"],
         "Time of the responses in `larder_requests_total`.";
     RuleRequestsTotal "larder_rule_requests_total" Counter Count ["site", "rule", "cache"],
@@ -291,9 +291,9 @@ metrics! {
     StoreSegmentsEvictedBytesTotal "larder_store_segments_evicted_bytes_total" Counter Bytes ["store"],
         "Segments (of up to 1 MiB) of large bodies evicted for space. The response stays, and its missing bytes are fetched when they are requested.";
     TierBreaker "larder_tier_breaker" Gauge Count ["store", "state"],
-        "1 for the present state of the circuit breaker of the tier behind memory, 0 for the others.";
+        "1 for the current state of the circuit breaker of the tier behind memory, 0 for the others.";
     TierBreakerOpenedTotal "larder_tier_breaker_opened_total" Counter Count ["store"],
-        "Number of times that the circuit breaker of the tier behind memory has opened: the tier failed, and gets no requests for a while.";
+        "Number of times that the circuit breaker of the tier behind memory has opened: the tier failed, and Larder sends it no requests for a while.";
     TierClockAheadSeconds "larder_tier_clock_ahead_seconds" Gauge Seconds ["store"],
         "Time by which the clock of the server behind a store is ahead of this instance's; negative if it is behind, and absent while unknown.";
     TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["store", "reason"],
@@ -303,11 +303,11 @@ metrics! {
     TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds ["store"],
         "Time that forwards have waited for another instance's fetch.";
     TierLeasesTotal "larder_tier_leases_total" Counter Count ["store", "event"],
-        "Leases by which one instance fetches for all that share the tier: `taken` by this instance, `waited` (another instance had it, and its response was waited for), `expired` (the lease of another instance ended without a word from its holder: it crashed, stood still, or a full server refused its release), `lost` (this instance's lease ended, or another one took it, before the response was written, so it was not written), `failed` (the tier did not answer, and this instance asked the origin without a lease), `released_late` (the tier was slow to take back a lease of this instance that brought no response: waiters elsewhere waited more than 0.1 s longer) or `not_released` (the tier did not take it back at all, as far as is known here: others waited until it ended).";
+        "Leases by which one instance fetches for all that share the tier: `taken` by this instance, `waited` (another instance had it, and this one waited for its response), `expired` (the lease of another instance timed out: its holder crashed or was suspended, or a full server refused its release), `lost` (this instance's lease ended, or another one took it, before the response was written, so it was not written), `failed` (the tier did not answer, and this instance asked the origin without a lease), `released_late` (the tier was slow to release a lease of this instance that produced no response: waiters elsewhere waited more than 0.1 s longer) or `not_released` (as far as this instance knows, the tier never released it: other instances waited until it ended).";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["store", "result"],
         "Look-ups in the tier behind memory: `hit` (a usable record), `miss`, `failed` (no reply in time, which counts as a miss).";
     TierLog "larder_tier_log" Gauge Count ["store"],
-        "Number derived from the id of the purge log that this instance reads in the tier behind memory: the same for all instances that share the tier. Two numbers in a fleet mean two servers.";
+        "Number derived from the id of the purge log that this instance reads in the tier behind memory: the same for all instances that share the tier. Different numbers in a fleet mean different servers.";
     TierOperationDurationSeconds "larder_tier_operation_duration_seconds" Histogram Seconds ["store", "operation"],
         "Time until the tier behind memory replied, or until the deadline.";
     TierPendingKeys "larder_tier_pending_keys" Gauge Count ["store"],
@@ -321,9 +321,9 @@ metrics! {
     TierVerified "larder_tier_verified" Gauge Count ["store"],
         "1 while copies in memory are verified, because the tier behind memory answers heartbeats and its purge log can be read in time; else 0.";
     TierWritesTotal "larder_tier_writes_total" Counter Count ["store", "result"],
-        "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (removed because it can't be written), `refused` (the queue is full: earlier records are not trusted any more).";
+        "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (removed because it can't be written), `refused` (the queue is full: earlier records are no longer trusted).";
     TlsHandshakesFailedTotal "larder_tls_handshakes_failed_total" Counter Count ["reason"],
-        "Failed TLS handshakes of clients: `certificate-refused` (the client does not trust or accept the certificate), `client-alert` (it ended the handshake for another reason), `client-closed`, `incompatible` (no version or cipher suite in common), `no-application-protocol` (none in common: ALPN), `not-tls`, `protocol` (any other error), `timeout` (longer than `limits.head_read_timeout`). HTTP without TLS is in `larder_client_errors_total`.";
+        "Failed TLS handshakes of clients: `certificate-refused` (the client does not trust or accept the certificate), `client-alert` (it ended the handshake for another reason), `client-closed`, `incompatible` (no version or cipher suite in common), `no-application-protocol` (no ALPN protocol in common), `not-tls`, `protocol` (any other error), `timeout` (longer than `limits.head_read_timeout`). HTTP without TLS is in `larder_client_errors_total`.";
     TraceExportsTotal "larder_trace_exports_total" Counter Count ["result"],
         "Requests with spans to the collector: `accepted`, `partial` (a part of the spans was accepted), `again` (repeated later), `failed` (given up).";
     TraceSpansTotal "larder_trace_spans_total" Counter Count ["result"],
@@ -410,7 +410,7 @@ static LABELS: &[(&str, &str)] = &[
     ),
     (
         "status",
-        "status code sent; `499` if the client left before there was a response, `0` for one outside of 100 to 999; of an origin: `0` if it sent none",
+        "status code sent; `499` if the client left before the response, `0` for a code outside 100 to 999; of an origin: `0` if it sent no response",
     ),
     ("store", "name of a `[stores.NAME]`; absent for `[store]`"),
     ("version", "version of Larder"),
@@ -434,7 +434,7 @@ pub fn metrics_markdown() -> String {
     }
     page.push_str("\n## Labels\n\n| label | values |\n|---|---|\n");
     for (label, meaning) in LABELS {
-        // A bar would end the cell.
+        // An unescaped bar would end the cell.
         let _ = writeln!(page, "| `{label}` | {} |", meaning.replace('|', "\\|"));
     }
     let results = CacheResult::ALL.map(|result| format!("`{}`", result.as_str())).join(", ");

@@ -1,6 +1,6 @@
 //! Event lines on standard error. The logging thread writes a line itself if that can't block, so that lines
-//! appear at once and in order. Otherwise the line is queued for a thread that may block, for example on a
-//! pipe whose reader has stopped.
+//! appear immediately and in order. Otherwise the line is queued for a thread that may block, for example on
+//! a pipe whose reader has stopped.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ impl EventLines {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until the queue is empty, at most for `limit`.
+    /// Waits up to `limit` until the queue is empty.
     pub(crate) fn flush(&self, limit: Duration) {
         let mut waiting = self.waiting.lock();
         self.done.wait_while_for(&mut waiting, |waiting| !waiting.is_empty(), limit);
@@ -144,5 +144,5 @@ fn takes_bytes(limit: Duration) -> bool {
     }
 }
 
-/// Longest time between two checks whether it accepts bytes again.
+/// Maximum time between two checks of whether standard error accepts bytes again.
 const PATIENCE: Duration = Duration::from_secs(3600);

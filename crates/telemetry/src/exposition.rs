@@ -91,11 +91,11 @@ impl Sample {
             .or_insert(value);
     }
 
-    /// Adds a histogram; one without durations makes no series.
+    /// Adds a histogram; one without durations creates no series.
     ///
     /// # Panics
     ///
-    /// Panics as [`add`](Self::add) does, or if another histogram of the same metric has other bounds.
+    /// Panics as [`add`](Self::add) does, or if another histogram of the same metric has different bounds.
     pub fn histogram(&mut self, metric: Metric, labels: &[&str], buckets: &Buckets) {
         let declaration = metric.declaration();
         assert_eq!(labels.len(), declaration.labels.len(), "labels of {}", declaration.name);

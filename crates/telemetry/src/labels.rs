@@ -44,9 +44,10 @@ pub enum CacheResult {
     Miss,
     /// The request was forwarded without a look-up.
     Bypass,
-    /// The gateway generated the response, without cache and origin (redirect, refusal, malformed request).
+    /// The gateway generated the response, without using cache or origin (redirect, refusal, malformed
+    /// request).
     Local,
-    /// The origin gave no usable response, or its delivery failed.
+    /// The origin sent no usable response, or its delivery failed.
     Error,
 }
 

@@ -1,8 +1,8 @@
 //! Metrics, the access log, the event log and the traces of Larder.
 //!
-//! Decides: which metrics exist (one table, [`METRICS`]), how they are counted during a request without cost
+//! Decides which metrics exist (one table, [`METRICS`]), how they are counted during a request without cost
 //! to other cores, how they are written for Prometheus, and the format and redaction of access log lines.
-//! Never does: listen on a socket, read configuration, use another crate of the workspace.
+//! Never listens on a socket, reads configuration, or uses another crate of the workspace.
 //!
 //! Main types: [`Telemetry`] (the registry, one per process), [`WorkerRecorder`] (one per worker, counts),
 //! [`Sample`] (the values of a scrape; providers add to it), [`AccessLog`] with one [`AccessRecorder`] per

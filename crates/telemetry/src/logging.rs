@@ -27,7 +27,7 @@ pub enum LogFormat {
 #[non_exhaustive]
 pub enum LoggingError {
     /// The levels are invalid: neither a level nor `target=level` pairs.
-    #[error("`{levels}` is no list of levels such as `info,gateway=debug`: {reason}")]
+    #[error("`{levels}` isn't a list of levels such as `info,gateway=debug`: {reason}")]
     LevelsUnreadable {
         /// The levels as given.
         levels: String,
@@ -76,7 +76,7 @@ pub fn install(format: LogFormat, levels: &str) -> Result<LogLevels, LoggingErro
     Ok(levels)
 }
 
-/// Waits until every line is written, at most for `limit`: for the end of the process.
+/// Waits up to `limit` until every line is written. For the end of the process.
 pub fn flush(limit: Duration) {
     LINES.flush(limit);
 }
@@ -115,7 +115,7 @@ where
     Ok((tracing_subscriber::registry().with(filter).with(lines), LogLevels { handle }))
 }
 
-/// Warnings of this library are about frames of clients, a line for each frame: a client could fill the log.
+/// This library warns about frames of clients, with a line for each frame: a client could fill the log.
 const QUIET: &str = "h2=error";
 
 /// Parses levels. Ignores the environment, which only the binary reads.

@@ -18,9 +18,9 @@ pub struct PurgeAnswer {
     pub form: &'static str,
     /// `hard`, `soft` or `refresh`.
     pub mode: &'static str,
-    /// How far it came: `complete` or `partial`.
+    /// Its reach: `complete` or `partial`.
     pub reach: &'static str,
-    /// Time from the order to the response.
+    /// Time from the request to the response.
     pub duration_ns: u64,
 }
 
@@ -64,8 +64,8 @@ impl WorkerRecorder {
     }
 
     /// Counts a request that begins to wait, or whose body begins to be sent, as in flight until the guard is
-    /// dropped. Requests that are answered at once are not counted here: they would end before a scrape could
-    /// see them.
+    /// dropped. Requests that are answered immediately are not counted here: they would end before a scrape
+    /// could see them.
     pub fn in_flight(&self) -> GaugeGuard {
         self.guard(IN_FLIGHT)
     }
@@ -154,7 +154,7 @@ impl WorkerRecorder {
         tables.count(event(Metric::CompressionOutputBytesTotal), output);
     }
 
-    /// Counts a request to an origin at its end: the response head is complete, or there will be none.
+    /// Counts a finished request to an origin: the response head is complete, or the request has failed.
     pub fn origin_request(&self, answer: &OriginAnswer) {
         let outcome = answer.status.map_or(OriginOutcome::Failed, OriginOutcome::from_status);
         let metric = Metric::OriginRequestsTotal;
@@ -164,7 +164,7 @@ impl WorkerRecorder {
         tables.origin_answer(answer);
     }
 
-    /// Counts a request to an origin that got no response, or none with a complete head. In addition to
+    /// Counts a request to an origin without a response, or without a complete head. Called in addition to
     /// [`origin_request`](Self::origin_request).
     pub fn origin_error(&self, origin: OriginId, reason: &'static str) {
         let event = Event { metric: Metric::OriginErrorsTotal, origin, value: reason };

@@ -87,7 +87,7 @@ impl Telemetry {
     }
 
     /// Returns the number of a site. The same name gets the same number, so that counters survive a reload;
-    /// [`SiteId::NONE`] when 65,535 names are registered.
+    /// [`SiteId::NONE`] if 65,535 names are registered.
     pub fn register_site(&self, name: &str) -> SiteId {
         SiteId(self.sites.write().number(name))
     }
@@ -129,7 +129,7 @@ impl Telemetry {
     }
 
     /// Adds a function that appends metrics under the names of another program, for dashboards of that
-    /// program. It gets the text so far and the time that it took.
+    /// program. The function gets the text so far and the time taken to produce it.
     pub fn append_from(&self, stranger: impl Fn(&mut String, Duration) + Send + Sync + 'static) {
         self.strangers.write().push(Box::new(stranger));
     }
@@ -165,7 +165,7 @@ impl Telemetry {
         sample
     }
 
-    /// Returns whether there are workers besides the background shard.
+    /// Returns whether there are workers in addition to the background shard.
     fn has_gateway(&self) -> bool {
         self.shards.len() > 1
     }

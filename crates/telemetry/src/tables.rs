@@ -22,7 +22,7 @@ pub struct RequestOutcome {
     pub status: u16,
     /// The result of the cache.
     pub cache: CacheResult,
-    /// Time from the complete request head to the last byte given to the kernel.
+    /// Time from the complete request head until the kernel has accepted the last byte.
     pub duration_ns: u64,
     /// Body bytes sent, without framing.
     pub body_bytes_sent: u64,
@@ -30,7 +30,7 @@ pub struct RequestOutcome {
     pub body_bytes_received: u64,
 }
 
-/// The facts about one request to an origin, once the response head is complete, or there will be none.
+/// The facts about one request to an origin, once the response head is complete or the request has failed.
 #[derive(Debug, Clone, Copy)]
 pub struct OriginAnswer {
     /// The origin.

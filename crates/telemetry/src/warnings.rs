@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts the warnings about one subject that were written and suppressed: at most `PER_SECOND_MAX` in a
 /// second. Clients cause them, and a client that sends many requests must not fill the disk; metrics count
-/// all.
+/// all of them.
 #[derive(Debug, Default)]
 pub struct Warnings<const PER_SECOND_MAX: u64> {
     /// The second of the last warning, and the number of warnings in it.
@@ -13,7 +13,7 @@ pub struct Warnings<const PER_SECOND_MAX: u64> {
 }
 
 impl<const PER_SECOND_MAX: u64> Warnings<PER_SECOND_MAX> {
-    /// The count is stored below the second.
+    /// Factor that packs the second and the count into one number.
     const COUNTED: u64 = PER_SECOND_MAX + 1;
 
     /// Returns the number of warnings suppressed since the last one if another may be written, or `None` if

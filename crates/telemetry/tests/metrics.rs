@@ -220,7 +220,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     telemetry
 }
 
-/// Records orders of operators, and refusals.
+/// Records commands of operators, and refusals.
 fn add_orders(recorder: &WorkerRecorder) {
     recorder.reload("applied");
     recorder.upgrade("failed");

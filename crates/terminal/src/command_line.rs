@@ -6,7 +6,7 @@ use clap::{Arg, FromArgMatches};
 
 use crate::output;
 
-/// Parses the command line by its definition. Exits if it is wrong, or asks for help.
+/// Parses the command line by its definition. Exits if the command line is wrong or asks for help.
 #[must_use]
 pub fn read<Asked: FromArgMatches>(definition: clap::Command) -> Asked {
     let parsed = definition.try_get_matches().and_then(|matches| Asked::from_arg_matches(&matches));

@@ -1,4 +1,4 @@
-//! Reads files that users name: only kinds that end, and up to a limit.
+//! Reads files that users name: only kinds of files that have an end, and up to a size limit.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};

@@ -1,6 +1,7 @@
 //! Suggestions for misspelt words.
 
-/// Returns the known word nearest to a wrong one, if it is near enough to be meant.
+/// Returns the known word nearest to a wrong one, if it is close enough to be the
+/// intended word.
 pub fn nearest<'k>(wrong: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let distance = |word: &&str| strsim::damerau_levenshtein(wrong, word);
     // Comparing costs the product of the lengths, and no known word is that long.

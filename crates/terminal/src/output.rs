@@ -24,7 +24,7 @@ fn program() -> &'static str {
     PROGRAM.get().copied().unwrap_or("larder")
 }
 
-/// Prints a result of a command. A reader that has closed the pipe, such as `head`, is no error; any other failure
+/// Prints a result of a command. A reader that has closed the pipe, such as `head`, isn't an error; any other failure
 /// makes `ended` return one.
 pub fn result(text: &str) {
     if let Err(error) = to_stdout(text) {
@@ -67,7 +67,7 @@ fn to_stderr(text: impl Display) {
 }
 
 /// Writes the bytes that the stream accepts within [`STALL_LIMIT`]. After a stall, later texts are written only if the
-/// stream accepts them at once.
+/// stream accepts them immediately.
 fn in_time(mut stream: impl Write + AsFd, has_stalled: &AtomicBool, text: &str) -> io::Result<()> {
     for piece in text.as_bytes().chunks(PIECE_BYTES_MAX) {
         let limit = if has_stalled.load(Ordering::Relaxed) { Duration::ZERO } else { STALL_LIMIT };
@@ -117,7 +117,7 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Returns whether a character controls the terminal, or the order of other characters (Unicode's bidirectional
-/// controls), instead of being visible. Texts of others are shown without these.
+/// controls), instead of being visible. Texts from other sources are shown without these.
 pub fn is_control(character: char) -> bool {
     let orders = matches!(
         character,
@@ -126,7 +126,7 @@ pub fn is_control(character: char) -> bool {
     orders || character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// Prints information besides the result.
+/// Prints information in addition to the result.
 pub fn note(text: &str) {
     to_stderr(format_args!("{}: {text}", program()));
 }

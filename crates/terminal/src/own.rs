@@ -7,7 +7,7 @@ use clap::Subcommand;
 use crate::version::VersionArguments;
 use crate::{manual, version};
 
-/// Flattened into the commands of a program.
+/// Commands that a program flattens into its own commands.
 #[derive(Debug, Subcommand)]
 pub enum OwnCommand {
     Version(VersionArguments),

@@ -1,15 +1,15 @@
-//! Bytes that look random and are the same in every run.
+//! Pseudo-random bytes that are the same in every run.
 
 use sha2::{Digest, Sha256};
 
-/// A small generator (splitmix64): the same seed, the same numbers.
+/// A small generator (splitmix64): equal seeds give equal numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// Starts from a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }

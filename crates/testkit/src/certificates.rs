@@ -27,7 +27,7 @@ impl Authority {
     /// Creates an authority.
     ///
     /// # Panics
-    /// Panics if the system gives no random numbers or no temporary folder.
+    /// Panics if the system provides no random numbers or no temporary folder.
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names are valid names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -39,7 +39,7 @@ impl Authority {
         Self { issuer, folder }
     }
 
-    /// Returns the file of its own certificate.
+    /// Returns the file with the authority's own certificate.
     pub fn file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
@@ -52,7 +52,8 @@ impl Authority {
         self.issue(names, |_| {})
     }
 
-    /// Issues a certificate that is valid from one time to another. It replaces the files of an earlier one with the same first name.
+    /// Issues a certificate that is valid from one time to another. It replaces the files of an earlier certificate with the same
+    /// first name.
     ///
     /// # Panics
     /// Same as [`Authority::identity`].

@@ -9,7 +9,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::message::{self, Fields, Head};
 use crate::wait::DEADLINE;
 
-/// A connection. Reading and writing give up after [`DEADLINE`].
+/// A connection. Reads and writes time out after [`DEADLINE`].
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<TcpStream>,
@@ -20,20 +20,20 @@ pub struct Client {
 pub enum End {
     /// The framing ended it: length or last chunk.
     Complete,
-    /// The connection closed in order and nothing else could end the body.
+    /// The connection closed in order, and the body had no other framing.
     Closed,
-    /// The connection closed or broke before the framing said so.
+    /// The connection closed or broke before the end according to the framing.
     Truncated,
 }
 
 /// A response with its body.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// 1xx responses received before.
+    /// 1xx responses received before it.
     pub interim: Vec<Head>,
     /// Status line and fields.
     pub head: Head,
-    /// Bytes received of the body.
+    /// The received bytes of the body.
     pub body: Vec<u8>,
     /// Trailer fields of a chunked body.
     pub trailers: Fields,
@@ -83,7 +83,7 @@ impl Client {
     /// Connects from this address of the machine, such as `127.0.0.2`.
     ///
     /// # Panics
-    /// Panics if no server listens, or the address is not one of this machine.
+    /// Panics if no server listens, or the address doesn't belong to this machine.
     #[track_caller]
     pub fn connect_from(from: IpAddr, address: SocketAddr) -> Self {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
@@ -122,7 +122,7 @@ impl Client {
     /// Panics if the peer has closed; see [`Client::try_send`].
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
-        self.try_send(bytes).expect("the peer takes the bytes");
+        self.try_send(bytes).expect("the peer accepts the bytes");
         self
     }
 
@@ -136,7 +136,7 @@ impl Client {
 
     /// Closes the sending side.
     pub fn finish_sending(&mut self) {
-        // If the peer has closed already, nothing more can be sent anyway.
+        // If the peer has already closed, nothing more can be sent anyway.
         let _ = self.socket().shutdown(Shutdown::Write);
     }
 
@@ -155,7 +155,7 @@ impl Client {
         self.response_to(method)
     }
 
-    /// Sends a request with a body to an admin API, on a connection of its own.
+    /// Sends a request with a body to an admin API, on a new connection.
     #[track_caller]
     pub(crate) fn ask_admin(address: SocketAddr, method: &str, target: &str, body: &str) -> Response {
         let mut client = Self::connect(address);
@@ -173,7 +173,7 @@ impl Client {
         self.ask("GET", target, "")
     }
 
-    /// Reads the response to any method but HEAD.
+    /// Reads the response to any method except HEAD.
     #[track_caller]
     pub fn response(&mut self) -> Response {
         self.response_to("GET")
@@ -182,7 +182,7 @@ impl Client {
     /// Reads the response to a method.
     ///
     /// # Panics
-    /// Panics if no complete head comes.
+    /// Panics if no complete head arrives.
     #[track_caller]
     pub fn response_to(&mut self, method: &str) -> Response {
         self.try_response_to(method).expect("a response")
@@ -191,7 +191,8 @@ impl Client {
     /// Reads the response to a method.
     ///
     /// # Errors
-    /// Returns an error if no complete head comes. A body that breaks is no error here: [`Response::end`] tells.
+    /// Returns an error if no complete head arrives. A body that is cut short isn't an error;
+    /// [`Response::end`] reports it.
     pub fn try_response_to(&mut self, method: &str) -> io::Result<Response> {
         let mut interim = Vec::new();
         let head = loop {
@@ -209,7 +210,7 @@ impl Client {
     /// Reads one head, interim or not.
     ///
     /// # Panics
-    /// Panics if none comes.
+    /// Panics if none arrives.
     #[track_caller]
     pub fn head(&mut self) -> Head {
         self.try_head().expect("a response head")
@@ -218,7 +219,7 @@ impl Client {
     /// Reads one head, interim or not.
     ///
     /// # Errors
-    /// Returns an error if none comes.
+    /// Returns an error if none arrives.
     pub fn try_head(&mut self) -> io::Result<Head> {
         Head::read(&mut self.stream)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
@@ -226,7 +227,7 @@ impl Client {
     /// Reads `count` bytes as they are.
     ///
     /// # Panics
-    /// Panics if fewer come.
+    /// Panics if fewer arrive.
     #[track_caller]
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -237,7 +238,7 @@ impl Client {
     /// Reads one chunk of a chunked body; the last one is empty.
     ///
     /// # Panics
-    /// Panics if none comes.
+    /// Panics if none arrives.
     #[track_caller]
     pub fn chunk(&mut self) -> Vec<u8> {
         let size = message::chunk_size(&mut self.stream).expect("a chunk size");
@@ -261,7 +262,8 @@ impl Client {
         }
     }
 
-    /// Waits for bytes from the peer, or its close, for a while. Returns whether they came; they stay unread.
+    /// Waits for at most `pause` for bytes from the peer or its close. Returns whether either arrived; bytes
+    /// stay unread.
     ///
     /// # Panics
     /// Panics if the pause is zero.

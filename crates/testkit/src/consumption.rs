@@ -1,4 +1,4 @@
-//! Memory of a process, and time that it takes, read from `/proc`.
+//! Memory and time used by a process, read from `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use crate::process::Service;
 
 impl Service {
-    /// Returns the resident memory in bytes, including anonymous files: they are not mapped, so the figure of the process leaves them
-    /// out, although they are memory like any other.
+    /// Returns the resident memory in bytes, including anonymous files: they aren't mapped, so the resident size of the process
+    /// doesn't include them, although they occupy memory.
     ///
     /// # Panics
-    /// Panics if the process is gone.
+    /// Panics if the process has ended.
     #[track_caller]
     pub fn resident_bytes(&self) -> u64 {
         self.status_bytes("VmRSS:") + self.anonymous_file_bytes()
     }
 
-    /// Returns the memory of its data in bytes: pages that belong to no file, and anonymous files.
+    /// Returns the memory of its data in bytes: pages that don't belong to a file, and anonymous files.
     ///
     /// # Panics
-    /// Panics if the process is gone.
+    /// Panics if the process has ended.
     #[track_caller]
     pub fn data_bytes(&self) -> u64 {
         self.status_bytes("RssAnon:") + self.anonymous_file_bytes()
@@ -33,7 +33,7 @@ impl Service {
         let paths = open.filter_map(|entry| Some(entry.ok()?.path()));
         let is_anonymous =
             |path: &PathBuf| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:"));
-        // A file closed in between has no metadata any more.
+        // A file that was closed in between has no metadata.
         let files = paths.filter(is_anonymous).filter_map(|path| fs::metadata(path).ok());
         files.map(|file| file.blocks() * 512).sum()
     }
@@ -41,17 +41,17 @@ impl Service {
     /// Returns the peak of resident memory in bytes, without anonymous files.
     ///
     /// # Panics
-    /// Panics if the process is gone.
+    /// Panics if the process has ended.
     #[track_caller]
     pub fn peak_bytes(&self) -> u64 {
         self.status_bytes("VmHWM:")
     }
 
-    /// Returns the time that `done` takes, without the time in which a thread of the process, or the calling one, was ready but had no
-    /// core: the load of the machine does not count. Sleeping or holding a lock does.
+    /// Returns the time that `done` takes, without the time in which a thread of the process, or the calling thread, was ready but had
+    /// no core. So the load of the machine doesn't count, but sleeping or waiting for a lock does.
     ///
     /// # Panics
-    /// Panics if the process is gone.
+    /// Panics if the process has ended.
     #[track_caller]
     pub fn waited_for(&self, done: impl FnOnce()) -> Duration {
         let (begin, before) = (Instant::now(), self.delays());

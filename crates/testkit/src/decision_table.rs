@@ -1,7 +1,7 @@
 //! Decision tables as text for a test to compare: every combination of inputs with its outcome.
 //!
-//! Rows with the same outcome are combined: in a column, from the left, values with equal rows to the right share a row. `*` stands for
-//! all values; an empty cell repeats the one above. Long lists of values get a number and stand below the table.
+//! Rows with the same outcome are combined: column by column from the left, values with equal rows to their right share a row. `*`
+//! stands for all values; an empty cell repeats the one above. Long lists of values get a number and are listed below the table.
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ impl Column {
     }
 }
 
-/// Longest cell that is not replaced by a number.
+/// Maximum length of a cell that is not replaced by a number.
 const CELL_CHARS_MAX: usize = 32;
 
 /// Returns the table of `outcome`, which gets the index of one value per column.

@@ -1,17 +1,17 @@
-//! A line that delivers each byte a fixed time after it came in, however many there are.
+//! A queue that delivers each byte after a fixed delay, however many bytes it contains.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Pieces that have come in and not left yet, in order. One end puts, the other takes.
+/// Pieces in transit, in order. One side puts pieces in, and the other takes them out.
 #[derive(Default)]
 pub(crate) struct DelayLine {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// Bytes that came in together.
+/// Bytes that arrived together.
 pub(crate) struct Piece {
     pub(crate) came: Instant,
     /// Bytes; empty if the sender has closed.
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl DelayLine {
-    /// Puts a piece that came in now; waits while `room` bytes or more are on their way.
+    /// Puts in a piece that has just arrived; waits while `room` bytes or more are in transit.
     pub(crate) fn put(&self, bytes: Vec<u8>, room: usize) -> Result<(), Closed> {
         let came = Instant::now();
         let state = self.changed.wait_while(self.state(), |state| !state.is_closed && state.bytes >= room);
@@ -43,7 +43,7 @@ impl DelayLine {
         Ok(())
     }
 
-    /// Takes the oldest piece at once; the caller decides when it leaves.
+    /// Takes the oldest piece immediately; the caller decides when to deliver it.
     pub(crate) fn take(&self) -> Result<Piece, Closed> {
         let state =
             self.changed.wait_while(self.state(), |state| !state.is_closed && state.pieces.is_empty());
@@ -54,7 +54,7 @@ impl DelayLine {
         Ok(piece)
     }
 
-    /// Closes the line: pieces are neither put nor taken any more.
+    /// Closes the line: no more pieces are put in or taken out.
     pub(crate) fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_all();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// The folders of pages for users, whose commands and configurations have to work.
+/// Folders of user guides, whose commands and configurations must work.
 const GUIDES: [&str; 3] = ["docs/start", "docs/operate", "docs/migrate"];
 
 /// Returns the text of each guide, with its name, such as `kv.md`.
@@ -41,7 +41,8 @@ pub fn documented_commands(program: &str) -> Vec<(String, Vec<String>)> {
     commands
 }
 
-/// Splits a line as a shell does, as far as the pages need it: quotes, comments and redirections.
+/// Splits a line as a shell does, to the extent that the pages need it: quotes, comments and
+/// redirections.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for character in line.chars() {

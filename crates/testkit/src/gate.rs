@@ -1,10 +1,10 @@
-//! Gates that a test opens when it wants a server to continue.
+//! Gates that a test opens so that a server continues.
 
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::wait::DEADLINE;
 
-/// A gate, closed at first and open for ever after [`Gate::open`]. Clones are the same gate.
+/// A gate that is closed at first and stays open after [`Gate::open`]. Clones share the gate.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     shared: Arc<(Mutex<usize>, Condvar)>,
@@ -21,10 +21,10 @@ impl Gate {
         self.reach(usize::MAX);
     }
 
-    /// Lets waits for this step, or an earlier one, through.
+    /// Ends all waits for this step or an earlier one.
     ///
     /// # Panics
-    /// Never in practice: no holder of the lock panics.
+    /// Never panics in practice, because no holder of the lock does.
     pub fn reach(&self, step: usize) {
         let mut reached = self.shared.0.lock().expect("no holder of this lock panics");
         *reached = step.max(*reached);
@@ -34,7 +34,7 @@ impl Gate {
     /// Waits until the gate is open.
     ///
     /// # Panics
-    /// Panics if the deadline passes: the test forgot the gate.
+    /// Panics if the deadline passes, because the test did not open the gate.
     pub fn pass(&self) {
         self.pass_step(1);
     }
@@ -42,13 +42,13 @@ impl Gate {
     /// Waits until the gate has reached a step.
     ///
     /// # Panics
-    /// Panics if the deadline passes: the test forgot the gate.
+    /// Panics if the deadline passes, because the test did not open the gate.
     pub fn pass_step(&self, step: usize) {
         let reached = self.shared.0.lock().expect("no holder of this lock panics");
         let limit = DEADLINE * 2;
         let wait = self.shared.1.wait_timeout_while(reached, limit, |reached| *reached < step);
         let (reached, result) = wait.expect("no holder of this lock panics");
         drop(reached);
-        assert!(!result.timed_out(), "nobody opened the gate for step {step}");
+        assert!(!result.timed_out(), "the gate was not opened for step {step}");
     }
 }

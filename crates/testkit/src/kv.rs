@@ -1,4 +1,4 @@
-//! `larder kv` under test, and conversations with servers of its kind.
+//! `larder kv` under test, and conversations with Redis-compatible servers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -54,7 +54,7 @@ impl Kv {
         self.address
     }
 
-    /// Sends inline commands on a connection of their own, and returns all replies as one text.
+    /// Sends inline commands on a new connection, and returns all replies as one text.
     #[track_caller]
     pub fn ask(&self, commands: &[&str]) -> String {
         let lines: String = commands.iter().map(|command| format!("{command}\r\n")).collect();
@@ -73,7 +73,7 @@ pub fn converse(address: SocketAddr, bytes: &[u8], piece_bytes: usize) -> Vec<u8
     stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
     stream.set_write_timeout(Some(wait::DEADLINE)).expect("a time limit");
     for piece in bytes.chunks(piece_bytes) {
-        // A server that has seen enough may be gone already.
+        // A server that refuses the rest may have already closed.
         if stream.write_all(piece).is_err() {
             break;
         }
@@ -81,7 +81,7 @@ pub fn converse(address: SocketAddr, bytes: &[u8], piece_bytes: usize) -> Vec<u8
     let _ = stream.shutdown(Shutdown::Write);
     let mut replies = Vec::new();
     let mut piece = [0; 4096];
-    // A reset after the last reply is an end as well.
+    // A reset after the last reply counts as the end too.
     while let Ok(length @ 1..) = stream.read(&mut piece) {
         replies.extend_from_slice(&piece[..length]);
     }

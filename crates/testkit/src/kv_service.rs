@@ -64,7 +64,7 @@ impl KvSetup {
         self
     }
 
-    /// Starts a server with these lines in `[kv]`. It listens on a free port unless they say otherwise. `larder.toml` is in the folder of
+    /// Starts a server with these lines in `[kv]`. It listens on a free port unless they set `listen`. `larder.toml` is in the folder of
     /// this process, and paths are relative to it.
     ///
     /// # Panics
@@ -104,8 +104,8 @@ impl KvService {
         KvSetup::new(binary).start(options)
     }
 
-    /// Kills the server by SIGKILL and restarts it in the same folder. The address of the admin API stays the same; those for clients may
-    /// change.
+    /// Kills the server with SIGKILL and restarts it in the same folder. The address of the admin API stays the same; the addresses for
+    /// clients may change.
     ///
     /// # Panics
     /// Panics if the server ends before it listens.
@@ -160,7 +160,7 @@ impl KvService {
     /// Returns the value of a series, given by its name and labels.
     ///
     /// # Panics
-    /// Panics if the value is no number.
+    /// Panics if the value isn't a number.
     #[track_caller]
     pub fn metric(&self, series: &str) -> Option<f64> {
         let text = self.ask_admin("GET", "/metrics").text();
@@ -169,7 +169,7 @@ impl KvService {
         value.map(|value| value.parse().expect("a number"))
     }
 
-    /// Sends inline commands on a connection of their own, and returns the replies as one text.
+    /// Sends inline commands on a new connection, and returns the replies as one text.
     #[track_caller]
     pub fn ask(&self, commands: &str) -> String {
         String::from_utf8_lossy(&converse(self.address(), commands.as_bytes(), usize::MAX)).into_owned()

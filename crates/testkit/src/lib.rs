@@ -1,9 +1,9 @@
-//! Tools for tests of the binary: servers that misbehave on command, a client that sends any bytes, and the binary itself as a process.
+//! Tools for tests of the binary: servers that misbehave on demand, a client that sends any bytes, and the binary itself as a process.
 //!
-//! The crate decides nothing about HTTP caching and uses no code of the product, so that an error there can't hide here. The exception is
-//! the parser of the Redis protocol (`resp`), which [`RespProxy`] needs and which is tested against real servers. No test waits a fixed
-//! time: all wait for a condition ([`wait`], [`Gate`]) with a generous deadline, and panic with details when it passes. For tests only;
-//! threads and blocking sockets throughout.
+//! The crate decides nothing about HTTP caching and uses no code of the product, so that an error in the product can't hide in the tests.
+//! The exception is the parser of the Redis protocol (`resp`), which [`RespProxy`] needs and which is tested against real servers. No
+//! test waits for a fixed time: all wait for a condition ([`wait`], [`Gate`]) with a generous deadline, and panic with details if it
+//! passes. The crate is for tests only, and uses threads and blocking sockets throughout.
 //!
 //! Main types: [`Larder`] (the binary), [`ScriptedOrigin`] (an origin server whose every byte a test chooses), [`FaultProxy`] (a bad
 //! network), [`RespProxy`] (a proxy that decides about each reply of a Redis), [`Client`] (HTTP/1.x by hand), [`Nginx`] and

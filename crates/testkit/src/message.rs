@@ -1,4 +1,4 @@
-//! HTTP/1.x messages as the tests see them: uncorrected, and refused only if they can't be read at all.
+//! HTTP/1.x messages as the tests see them: uncorrected, and refused only if they can't be parsed at all.
 
 use std::io::{self, BufRead, Read};
 
@@ -105,7 +105,8 @@ pub(crate) fn chunk_end(reader: &mut impl BufRead) -> io::Result<()> {
     if end.is_empty() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Reads a body that its head frames by a length, 0 if there is none, or by chunks; after an error, `body` keeps the bytes received before.
+/// Reads a body that its head frames by a length (0 if there is none) or by chunks. After an error, `body` keeps the bytes received before
+/// it.
 pub(crate) fn body(
     reader: &mut impl BufRead,
     head: &Head,
@@ -148,7 +149,7 @@ fn line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok(Some(text(line)))
 }
 
-/// Converts bytes to text. If they are not UTF-8, each becomes the character of the same number, so that none is lost.
+/// Converts bytes to text. If they aren't UTF-8, each byte becomes the character with the same number, so that no byte is lost.
 pub(crate) fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| error.as_bytes().iter().map(|byte| char::from(*byte)).collect())

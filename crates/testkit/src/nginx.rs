@@ -1,4 +1,4 @@
-//! A real origin server: Debian's nginx, in a folder of its own, as an ordinary user.
+//! A real origin server: Debian's nginx, in its own folder, run by an ordinary user.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -46,8 +46,8 @@ impl Nginx {
     #[track_caller]
     pub fn settled_log(&mut self) -> Vec<String> {
         self.0.service.assert_runs();
-        // nginx writes a line after sending the response, which the client may have read by then. One worker writes in order, so a
-        // request of our own comes last.
+        // nginx writes a line after sending the response, which the client may have read by then. One worker writes in order, so
+        // the marker request comes last.
         let marker = format!("/marker-{}", self.log().len());
         crate::Client::connect(self.address()).get(&marker);
         let lines = wait::until("nginx writes its log", || {

@@ -18,7 +18,7 @@ pub struct Received {
     pub body: Vec<u8>,
     /// Trailer fields of a chunked body.
     pub trailers: Fields,
-    /// Number of the connection it came on, from 0.
+    /// Number of its connection, from 0.
     pub connection: usize,
     /// Number of earlier requests for this target.
     pub earlier: usize,
@@ -50,8 +50,8 @@ pub(crate) enum After {
     Gone,
 }
 
-/// A request and the connection it came on. Sending never fails a test: a gateway may leave at any time, and its behaviour is asserted
-/// elsewhere. [`Exchange::is_broken`] tells.
+/// A request and its connection. A failed write never fails a test, because a gateway may close at any time, and its behaviour is
+/// asserted elsewhere. [`Exchange::is_broken`] reports it.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     /// The request; its body is empty until [`Exchange::read_body`].
@@ -82,7 +82,7 @@ impl<'a> Exchange<'a> {
         self
     }
 
-    /// Sends a complete response with `Content-Length`, and without its body if the request is HEAD.
+    /// Sends a complete response with `Content-Length`; the body is omitted if the request is HEAD.
     pub fn respond(&mut self, status: &str, fields: &str, body: impl AsRef<[u8]>) -> &mut Self {
         let body = body.as_ref();
         self.head(status, &format!("Content-Length: {}\r\n{fields}", body.len()));
@@ -94,7 +94,7 @@ impl<'a> Exchange<'a> {
         self.send(format!("HTTP/1.1 {status}\r\n{fields}\r\n"))
     }
 
-    /// Sends a 200 with a chunked body to come.
+    /// Sends the head of a 200 with a chunked body.
     pub fn chunked_head(&mut self, fields: &str) -> &mut Self {
         self.head("200 OK", &format!("Transfer-Encoding: chunked\r\n{fields}"))
     }
@@ -113,7 +113,7 @@ impl<'a> Exchange<'a> {
         self.send(format!("0\r\n{trailers}\r\n"))
     }
 
-    /// Waits for a time, as a slow origin does. Not for use as a test condition.
+    /// Waits for a time, as a slow origin does. Don't use it as a test condition.
     pub fn delay_ms(&mut self, delay_ms: u64) -> &mut Self {
         let end = std::time::Instant::now() + Duration::from_millis(delay_ms);
         while let Some(left) = end.checked_duration_since(std::time::Instant::now()) {
@@ -137,7 +137,7 @@ impl<'a> Exchange<'a> {
     /// Reads `count` bytes as they are, for tunnels.
     ///
     /// # Errors
-    /// Returns an error if fewer come.
+    /// Returns an error if fewer arrive.
     pub fn read_exact(&mut self, count: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         message::exactly(self.stream, count, &mut bytes).map(|()| bytes)
@@ -156,18 +156,18 @@ impl<'a> Exchange<'a> {
 
     /// Aborts the connection (RST) after the script.
     pub fn reset(&mut self) -> &mut Self {
-        // Without it the close is orderly, which the test notices.
+        // If this fails, the close is orderly, which the test notices.
         let _ = self.stream.get_ref().set_linger(Some(Duration::ZERO));
         self.after = After::Gone;
         self
     }
 
-    /// Returns whether the peer had left when bytes were sent or read.
+    /// Returns whether the peer had closed when bytes were sent or read.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Returns the fate of the connection. A body that the script left is read first.
+    /// Returns the fate of the connection, after reading a body that the script has not read.
     pub(crate) fn finish(mut self) -> After {
         if self.after == After::Keep {
             self.read_body();

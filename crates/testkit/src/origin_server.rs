@@ -1,4 +1,4 @@
-//! Servers that run the scripts.
+//! Origin servers that answer with scripts.
 
 use std::collections::HashMap;
 use std::fs;
@@ -115,7 +115,7 @@ impl ScriptedOrigin {
         found.unwrap_or_else(|| panic!("no request for {target} reached the origin"))
     }
 
-    /// Waits until `count` requests for a target have come.
+    /// Waits until `count` requests for a target have arrived.
     #[track_caller]
     pub fn wait_for(&self, target: &str, count: usize) {
         let what = format!("{count} requests for {target} at the origin");
@@ -136,7 +136,7 @@ impl ScriptedOrigin {
     pub fn stop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         if let Some(acceptor) = self.acceptor.take() {
-            // Wakes the acceptor, which then sees the flag.
+            // Wakes the acceptor, which then checks the flag.
             drop(socket_for(&self.place).and_then(|socket| socket.connect(&self.place)));
             acceptor.join().expect("the acceptor does not panic");
         }
@@ -195,13 +195,13 @@ fn listen(place: &SockAddr) -> io::Result<Socket> {
     let socket = socket_for(place)?;
     socket.set_reuse_address(true)?;
     socket.bind(place)?;
-    // As many wait to be accepted as the standard library allows.
+    // The same backlog as in the standard library.
     socket.listen(128)?;
     Ok(socket)
 }
 
 fn close(socket: &Socket) {
-    // If the peer has closed already, nothing is left to do.
+    // If the peer has already closed, there is nothing to do.
     let _ = socket.shutdown(Shutdown::Both);
 }
 

@@ -1,11 +1,11 @@
-//! Ports for servers that are told their address before they start.
+//! Ports for servers that need their address before they start.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// First port. The range is below the one that the system assigns from: no socket gets such a port by asking for port 0, nor as the local
-/// port of an outgoing connection.
+/// First port. The range is below the range from which the system assigns ports: no socket gets such a port by asking for port 0, nor as
+/// the local port of an outgoing connection.
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
@@ -13,8 +13,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A TCP port of the loopback address, reserved for as long as this value lives.
 ///
-/// Binding it and letting go would not be enough: servers with `SO_REUSEPORT` can share a port without noticing. The
-/// UDP port of the same number is the lock among all test processes, because no server under test wants it.
+/// Binding the port and closing it again is not enough: servers with `SO_REUSEPORT` can share a port without noticing. The UDP port of
+/// the same number is the lock among all test processes, because no server under test uses it.
 #[derive(Debug)]
 pub struct Port {
     address: SocketAddr,

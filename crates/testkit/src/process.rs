@@ -43,14 +43,14 @@ pub struct Service {
     errors: PathBuf,
 }
 
-/// A process that the process under test has started. Killed when dropped.
+/// A process started by the process under test. Killed when dropped.
 pub struct Successor(Pid);
 
 impl Successor {
     /// Creates the handle of a process by its id, as reported by the process under test.
     ///
     /// # Panics
-    /// Panics if the number is no process id.
+    /// Panics if the number isn't a process id.
     pub fn new(id: u64) -> Self {
         let id = i32::try_from(id).ok().and_then(Pid::from_raw);
         Self(id.expect("the id of a process"))
@@ -58,7 +58,7 @@ impl Successor {
 
     /// Sends a signal. The process may have ended already.
     pub fn signal(&self, signal: Signal) {
-        // A process that has ended needs no signal.
+        // If the process has ended, it needs no signal.
         let _ = kill_process(self.0, signal);
     }
 
@@ -81,8 +81,8 @@ impl Setup {
         Self { origin: Some(origin.to_owned()), ..Self::new(binary) }
     }
 
-    /// Sets up a gateway with a configuration file. In the text, `@listen@` and `@admin@` are addresses and `@dir@` is a folder of this
-    /// process alone; `listen` and `[admin]` are added if missing.
+    /// Sets up a gateway with a configuration file. In the text, `@listen@` and `@admin@` are addresses and `@dir@` is this process's
+    /// own folder; `listen` and `[admin]` are added if missing.
     pub fn config(binary: &str, config: &str) -> Self {
         Self { config: Some(config.to_owned()), ..Self::new(binary) }
     }
@@ -157,7 +157,7 @@ impl Setup {
         larder
     }
 
-    /// Starts the gateway and waits until clients can connect, without a request to the admin API, which would count in the metrics.
+    /// Starts the gateway and waits until clients can connect. Sends no request to the admin API, which would count in the metrics.
     ///
     /// # Panics
     /// Panics if it ends or does not listen.
@@ -251,7 +251,7 @@ impl Larder {
         Client::ask_admin(self.admin(), method, target, body)
     }
 
-    /// Returns the sum of all series of a metric whose line has all these parts.
+    /// Returns the sum of all series of a metric whose line contains all these parts.
     ///
     /// # Panics
     /// Panics if `/metrics` does not answer.
@@ -342,7 +342,7 @@ impl Service {
         let (log, errors) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.err")));
         let open = |path: &PathBuf| File::create(path).expect("a file in the folder");
         command.stdin(input).stdout(open(&log)).stderr(open(&errors));
-        // A configuration installed on this machine must not be read.
+        // A configuration that is installed on this machine must not be read.
         command.env("CONFIGURATION_DIRECTORY", folder.join("no-configuration"));
         let child = spawn(name, command);
         Self { child, log, errors }
@@ -367,7 +367,7 @@ impl Service {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Waits until the process has ended by itself.
+    /// Waits until the process ends by itself.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         wait::until("the process ends", || self.status())
@@ -381,16 +381,16 @@ impl Service {
     /// Sends a signal.
     ///
     /// # Panics
-    /// Panics if the process is gone.
+    /// Panics if the process has ended.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process runs");
     }
 
-    /// Returns the addresses that it prints as listening.
+    /// Returns the addresses in its `listening on` lines.
     ///
     /// # Panics
-    /// Panics if a line says anything else.
+    /// Panics if another line is printed.
     #[track_caller]
     pub fn listening(&self) -> Vec<SocketAddr> {
         let text = self.stdout();

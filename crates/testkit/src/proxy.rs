@@ -10,10 +10,10 @@ use socket2::SockRef;
 
 use crate::delay_line::DelayLine;
 
-/// Faults of a proxy. Counts of bytes are per connection.
+/// Faults of a proxy. Byte counts are per connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Wait before each piece is passed on; later pieces wait behind it.
+    /// Wait before each piece is passed on; later pieces wait until it has been passed on.
     pub delay_ms: u64,
     /// Delay of every byte in either direction: latency without loss of throughput.
     pub latency_ms: u64,
@@ -21,20 +21,20 @@ pub struct Faults {
     pub cut_request_after: Option<usize>,
     /// Close after this many bytes towards the client.
     pub cut_response_after: Option<usize>,
-    /// Way of cutting connections.
+    /// Way of closing connections.
     pub cut: Cut,
-    /// Whether to pass nothing on until this changes.
+    /// Whether to hold all bytes back until this changes.
     pub stall: Stall,
-    /// Largest piece that is passed on at once; 0 for no limit.
+    /// Maximum size of a piece that is passed on in one write; 0 for no limit.
     pub piece_bytes_max: usize,
     /// Treatment of new connections.
     pub accept: Accept,
 }
 
-/// Way of cutting a connection.
+/// Way of closing a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cut {
-    /// In order (FIN).
+    /// Orderly, by FIN.
     #[default]
     Close,
     /// By RST.
@@ -57,7 +57,7 @@ pub enum Accept {
     /// Passed on to the server.
     #[default]
     Forward,
-    /// Reset at once.
+    /// Reset immediately.
     Reset,
 }
 
@@ -140,12 +140,12 @@ impl FaultProxy {
     /// Closes all connections.
     pub fn close_connections(&self) {
         let open = std::mem::take(&mut self.shared.state().open);
-        // A connection that is gone is closed, too.
+        // An error means that the connection has already ended.
         open.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 
-    /// Makes all connections half-open: to each end, the other one has vanished. Nothing is read or passed on any more, and nothing
-    /// closed. New connections are not affected.
+    /// Makes all connections half-open: each end sees that the other has vanished. Nothing is read, passed on or closed any more.
+    /// New connections are not affected.
     pub fn abandon_connections(&self) {
         let mut state = self.shared.state();
         state.abandoned = state.opened;
@@ -153,12 +153,12 @@ impl FaultProxy {
         self.shared.changed.notify_all();
     }
 
-    /// Sets the server for new connections, as if it had come back elsewhere.
+    /// Sets the server for new connections, as if it had returned at a new address.
     pub fn aim(&self, target: SocketAddr) {
         self.shared.state().target = target;
     }
 
-    /// Replaces the faults; open connections see them at their next piece.
+    /// Replaces the faults; open connections apply them from their next piece.
     pub fn set(&self, faults: Faults) {
         self.shared.state().faults = faults;
         self.shared.changed.notify_all();
@@ -240,7 +240,7 @@ impl Shared {
         while let Ok(piece) = way.line.take() {
             let mut rest = &piece.bytes[..];
             if rest.is_empty() && self.faults_when_moving(way, piece.came).is_some() {
-                // The other side has closed already: nothing is left to say.
+                // An error means that the other side has already closed.
                 let _ = to.shutdown(Shutdown::Write);
                 return;
             }
@@ -301,25 +301,25 @@ impl Faults {
     }
 }
 
-/// Disables Nagle's algorithm: small pieces must not wait for delayed acknowledgements, which take 40 ms.
+/// Disables Nagle's algorithm: small pieces must not wait for delayed acknowledgements (40 ms).
 pub(crate) fn at_once(ends: [&TcpStream; 2]) {
     for end in ends {
-        // The end may be gone already, which shows when it is read.
+        // If an end has already closed, the next read reports it.
         let _ = end.set_nodelay(true);
     }
 }
 
 fn cut(stream: &TcpStream, how: Cut) {
     if how == Cut::Reset {
-        // Without it the close is orderly, which the test notices.
+        // If this fails, the close is orderly, which the test notices.
         let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
     }
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Bytes read at once.
+/// Maximum number of bytes in one read.
 const PIECE_BYTES: usize = 64 << 10;
-/// Most bytes on their way with latency: more than any test sends.
+/// Maximum number of bytes in transit with latency: more than any test sends.
 const LONG_LINE_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
@@ -363,7 +363,7 @@ mod tests {
         let now = Instant::now();
         stream.write_all(b"x").unwrap();
         stream.read_exact(&mut came[..1]).unwrap();
-        assert!(now.elapsed() < latency, "the way is short again: {:?}", now.elapsed());
+        assert!(now.elapsed() < latency, "the latency is over: {:?}", now.elapsed());
         drop(stream);
         serving.join().unwrap();
     }
@@ -390,6 +390,6 @@ mod tests {
         let (mut server, _) = listener.accept().unwrap();
         anew.write_all(b"d").unwrap();
         server.read_exact(&mut byte).unwrap();
-        assert_eq!(&byte, b"d", "a new one is as usual");
+        assert_eq!(&byte, b"d", "a new connection works as usual");
     }
 }

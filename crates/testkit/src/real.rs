@@ -1,4 +1,4 @@
-//! External servers as origins: Debian's Apache httpd, a Node script, and the code that they share with nginx.
+//! External servers as origins: Debian's Apache httpd, a Node script, and the code shared with nginx.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -14,7 +14,7 @@ use crate::ports::Port;
 use crate::process::Service;
 use crate::wait;
 
-/// An external server, in a folder of its own, with files to serve. Stopped when dropped.
+/// An external server, in its own folder, with files to serve. Stopped when dropped.
 pub struct RealServer {
     port: Port,
     folder: TempDir,
@@ -32,7 +32,7 @@ impl RealServer {
             let file = folder.join("apache.conf");
             fs::write(&file, apache_config(folder, address, directives)).expect("a file in the folder");
             let mut command = Command::new(installed("apache2"));
-            // One process, so that no other is left when it is killed.
+            // A single process, so that none is left when it is killed.
             command.arg("-X").arg("-f").arg(&file).arg("-d").arg(folder);
             command
         })
@@ -85,7 +85,7 @@ impl RealServer {
         format!("http://{}", self.address())
     }
 
-    /// Kills it by SIGKILL and waits until it has ended.
+    /// Kills it with SIGKILL and waits until it has ended.
     #[track_caller]
     pub(crate) fn kill(&mut self) {
         self.service.signal(Signal::KILL);
@@ -110,7 +110,7 @@ fn listening(command: &mut Command, folder: &Path, name: &str, port: &Port) -> S
     service
 }
 
-/// Finds a daemon: they are in sbin, which is not on every user's PATH.
+/// Finds a daemon, which is in sbin, not on every user's PATH.
 #[track_caller]
 pub(crate) fn installed(program: &str) -> PathBuf {
     let places = ["/usr/sbin", "/usr/local/sbin", "/usr/bin"].map(|folder| Path::new(folder).join(program));

@@ -24,7 +24,7 @@ pub struct RedisCluster {
 }
 
 impl Redis {
-    /// Starts a server; each line of `directives` is one of `redis.conf`, in which `@dir@` is a folder of this process alone.
+    /// Starts a server; each line of `directives` is one of `redis.conf`, in which `@dir@` is this process's own folder.
     ///
     /// # Panics
     /// Panics if redis-server is not installed or does not start.
@@ -47,7 +47,7 @@ impl Redis {
         Self { server, command }
     }
 
-    /// Kills it by SIGKILL.
+    /// Kills it with SIGKILL.
     #[track_caller]
     pub fn kill(&mut self) {
         self.server.kill();
@@ -62,7 +62,7 @@ impl Redis {
     /// Sends a signal.
     ///
     /// # Panics
-    /// Panics if the server is gone.
+    /// Panics if the server has ended.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         self.server.service.signal(signal);
@@ -86,7 +86,7 @@ impl Redis {
     pub fn command(&self, line: &str) -> String {
         let mut stream = TcpStream::connect(self.address()).expect("it listens");
         stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
-        // QUIT makes the server close after the reply, so the end of the reply needs no parsing.
+        // QUIT makes the server close after the reply, so the reply doesn't have to be parsed to find its end.
         write!(stream, "{line}\r\nQUIT\r\n").expect("it reads");
         let mut reply = Vec::new();
         stream.read_to_end(&mut reply).unwrap_or_else(|error| panic!("no reply to {line}: {error}"));
@@ -110,7 +110,7 @@ impl RedisCluster {
     /// Panics if redis-server is not installed or they don't find each other.
     #[track_caller]
     pub fn start() -> Self {
-        // The bus port is by default the client port plus 10000, which may be above all ports.
+        // By default the bus port is the client port plus 10000, which may exceed the range of ports.
         let buses: Vec<Port> = (0..3).map(|_| Port::reserve()).collect();
         let ports = buses.iter().map(|bus| bus.address().port());
         let nodes = ports.map(|port| Redis::start(&format!("cluster-enabled yes\ncluster-port {port}")));

@@ -28,7 +28,7 @@ impl RespClient {
     /// Sends a command and returns the bytes of its reply.
     ///
     /// # Panics
-    /// Panics if no reply comes.
+    /// Panics if no reply arrives.
     #[track_caller]
     pub fn ask(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -11,7 +11,8 @@ use resp::{Limits, RequestScanner, Scanner, Value};
 
 use crate::proxy::at_once;
 
-/// A proxy whose rule, which may change at any time, decides the fate of each message to the client. Every connection has two threads.
+/// A proxy with a rule that decides the fate of each message to the client; the rule may change at any time. Every connection has two
+/// threads.
 pub struct RespProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -23,7 +24,7 @@ pub struct RespProxy {
 pub struct Seen<'a> {
     /// Number of the connection, from 0.
     pub connection: usize,
-    /// Command that it answers, with its arguments; empty for a push.
+    /// The command that the message answers, with its arguments; empty for a push.
     pub command: &'a [Vec<u8>],
     /// Parsed message.
     pub value: &'a Value<'a>,
@@ -59,7 +60,7 @@ struct Connection {
     number: usize,
     client: TcpStream,
     server: TcpStream,
-    /// Commands without a reply, oldest first.
+    /// Commands that have no reply yet, oldest first.
     asked: Mutex<VecDeque<Vec<Vec<u8>>>>,
     /// Lock on writing to the client.
     output: Mutex<Output>,
@@ -136,7 +137,7 @@ impl RespProxy {
         for connection in lock(&self.shared.connections).iter() {
             let mut output = lock(&connection.output);
             let held = std::mem::take(&mut output.held).concat();
-            // The client may be gone.
+            // The client may have disconnected.
             let _ = (&connection.client).write_all(&held);
         }
     }
@@ -230,7 +231,7 @@ impl Connection {
                 let words: Vec<Vec<u8>> = arguments.iter().map(<[u8]>::to_vec).collect();
                 let bytes: Vec<u8> = buffer.drain(..arguments.bytes).collect();
                 scanner = RequestScanner::new(Limits::default());
-                // Recorded before its reply can come.
+                // Recorded before its reply can arrive.
                 lock(&self.asked).push_back(words);
                 if (&self.server).write_all(&bytes).is_err() {
                     return self.close();
@@ -241,7 +242,7 @@ impl Connection {
     }
 
     fn close(&self) {
-        // A connection that is gone is closed, too.
+        // An error means that the connection has already ended.
         let _ = self.client.shutdown(Shutdown::Both);
         let _ = self.server.shutdown(Shutdown::Both);
     }
@@ -292,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Every fate of a reply, each for the reply of one key.
+    /// Tests every fate of a reply, each with the reply for one key.
     #[test]
     fn replies_are_lost_doubled_overtaken_changed_and_held() {
         let redis = Redis::start("");

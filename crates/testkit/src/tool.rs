@@ -1,4 +1,4 @@
-//! External programs (curl, nghttp, a browser), and the limits that they and the test process run under.
+//! External programs (curl, nghttp, a browser), and limits of the test process and its children.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -51,7 +51,7 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<std::ff
     let status = wait::until(&format!("{program} ends"), || {
         let status = child.try_wait().expect("a child can be waited for");
         if status.is_none() && std::time::Instant::now() + DEADLINE > end {
-            // Killed at the limit: its output says more than the deadline would.
+            // If the program is killed at the limit, its output explains more than a panic about the deadline.
             let _ = child.kill();
         }
         status
@@ -63,7 +63,7 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<std::ff
     }
 }
 
-/// Starts a program, or says how to install it.
+/// Starts a program, or panics with instructions to install it.
 ///
 /// # Panics
 /// Panics if it can't be started.
@@ -82,8 +82,8 @@ pub(crate) fn spawn(program: &str, command: &mut Command) -> std::process::Child
     }
 }
 
-/// Lets this process and its children open as many files as the system allows. Tests with a thousand connections need it where the usual
-/// limit is 1024.
+/// Lets this process and its children open as many files as the system allows. Tests with a thousand connections need this if the limit
+/// is 1024, as is usual.
 pub fn raise_open_files_limit() {
     let limit = getrlimit(Resource::Nofile);
     // If refused, a test that needs more reports it.

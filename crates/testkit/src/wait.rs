@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 /// Time limit that no working operation reaches, even on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Pause between two checks of a condition that can't wake the thread.
+/// Pause between two checks of a condition, for conditions that can't wake the thread.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Checks again until there is a value.
+/// Repeats a check until it returns a value.
 ///
 /// # Panics
 /// Panics if the deadline passes.
@@ -18,7 +18,7 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE, what, look)
 }
 
-/// Checks again until there is a value, with a deadline of its own.
+/// Repeats a check until it returns a value, with a separate deadline.
 ///
 /// # Panics
 /// Panics if the deadline passes.
@@ -34,7 +34,7 @@ pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
-/// Checks again until the condition holds.
+/// Repeats a check until the condition holds.
 ///
 /// # Panics
 /// Panics if the deadline passes.

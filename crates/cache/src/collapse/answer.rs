@@ -15,23 +15,23 @@ use crate::fill::{Fill, NotKept};
 /// Result of a forward, as all its waiters see it.
 #[derive(Clone)]
 pub enum Answer {
-    /// A response that may be shared; its body is on the way.
+    /// A response that may be shared; its body is still arriving.
     Filling(Filling),
-    /// A stored response, freshened by the origin's 304, and the reason if the freshened response isn't stored.
+    /// A stored response, freshened by the origin's 304, with the reason if the freshened response isn't stored.
     Freshened(Hit, Result<(), Detail>),
     /// A fresh response that another request stored just before this forward would have begun.
     Found(Hit),
-    /// A response that another instance stored while this forward waited for it.
+    /// A response that another instance stored while this forward waited.
     FoundElsewhere(Hit),
     /// A stored response that may be used stale because the origin failed, and the failure for waiters that must not use it.
     Stale(Hit, FailureCause, Failed),
     /// A response that isn't stored, for the request that caused the forward.
     Private(Arc<PrivateAnswer>),
-    /// The stored response to be completed no longer matches the origin's, and has been removed.
+    /// The incomplete stored response no longer matches the origin's, and has been removed.
     Discarded,
     /// No response.
     Failed(Failed),
-    /// The forward was given up: the process is stopping.
+    /// The forward was abandoned because the process is stopping.
     GivenUp,
 }
 
@@ -46,23 +46,23 @@ impl Answer {
     }
 }
 
-/// A response whose body is on its way to all readers.
+/// A response whose body is still arriving, for all its readers.
 #[derive(Clone)]
 pub struct Filling {
     pub head: Arc<StoredHead>,
-    /// Status from the origin: 206 for a part, while the head is that of the whole.
+    /// Status from the origin: 206 for a part, although the head is that of the whole response.
     pub status: u16,
     pub fill: Arc<Fill>,
     /// Reason not to store a response that may be shared.
     pub refused: Option<Reason>,
     /// Fields that are not stored and go only to the request that caused the forward (RFC 9111 section 3.1).
     pub unshared: Arc<PackedFields>,
-    /// Part of the response that the fill brings; absent if it brings all.
+    /// Part of the response that the fill contains; absent if it contains all of it.
     pub part: Option<ContentRange>,
 }
 
 impl Filling {
-    /// Returns whether the response is still to be stored; the error is the reason, if known.
+    /// Returns whether the response will still be stored; the error is the reason why not, if known.
     pub fn storing(&self) -> Result<(), Option<Reason>> {
         match self.refused {
             None if self.fill.may_be_stored() => Ok(()),
@@ -75,7 +75,7 @@ impl Filling {
 /// Failure of a forward.
 #[derive(Clone)]
 pub enum Failed {
-    /// The origin gave no response.
+    /// The origin sent no response.
     Error(Arc<OriginError>),
     /// The origin answered with this server error.
     Status(u16),
@@ -94,7 +94,7 @@ impl Failed {
 /// A response for one request only.
 pub struct PrivateAnswer {
     pub reason: Detail,
-    /// Requests whose answers would most likely not be shared either.
+    /// Requests whose responses most likely can't be shared either.
     pub scope: RefusalScope,
     pub status: u16,
     pub response: Mutex<Option<Box<OriginResponse>>>,

@@ -1,4 +1,4 @@
-//! Fetches in progress: leaders, waiters, turns, and the answers that they get.
+//! Fetches in progress: leaders, waiters, turns, and the answers to them.
 
 pub mod answer;
 pub mod order;

@@ -4,20 +4,20 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(u64);
 
-/// Turns at which a request was sent and, if it has been, answered.
+/// Turns at which a request was sent and, if applicable, answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchanged {
     pub began: Sequence,
     pub answered: Option<Sequence>,
 }
 
-/// Order in which the origin made two responses.
+/// Order in which the origin generated two responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Before,
     After,
-    /// The first request was answered last. The origin may have made the response when the request came or when it answered: no way to
-    /// tell.
+    /// The first request was answered last. The origin may have generated its response on arrival of the request or just before answering:
+    /// there is no way to tell.
     Unknown,
 }
 
@@ -28,8 +28,8 @@ impl Sequence {
 }
 
 impl Exchanged {
-    /// Compares two exchanges. A request that was sent first and answered first has the older response, if the origin does one thing
-    /// after the other.
+    /// Compares two exchanges. A request that was sent first and answered first has the older response, provided that the origin works
+    /// sequentially.
     pub fn order(self, other: Self) -> Order {
         let is_answered_first = match (self.answered, other.answered) {
             (Some(own), Some(others)) => own < others,

@@ -1,8 +1,9 @@
 //! Collapses requests (RFC 9111 section 4): one forward per key, with any number of waiters.
 //!
-//! A forward belongs to no connection (`crates/gateway/src/request/fetch/job.rs` runs it), so a client that leaves stops no other. Waiters are woken when the
-//! response head arrives and then follow the fill; nothing is polled. A request that can't use the answer (another variant, uncacheable)
-//! leaves and forwards alone. If a forward fails, other waiters of its crowd go in turn (`turns`).
+//! A forward belongs to no connection: it runs in `crates/gateway/src/request/fetch/job.rs`, and continues for the other clients if one
+//! leaves. Waiters are woken when the response head arrives and then follow the fill; nothing is polled. A request that can't use the
+//! answer (another variant, or uncacheable) leaves and forwards alone. If a forward fails, the other waiters of its crowd forward in turn
+//! (`turns`).
 //!
 //! Locks, in order: a shard, a crowd, the progress of a forward.
 
@@ -35,7 +36,7 @@ use crate::membership::LookUp;
 use crate::settings::CollapseLimits;
 use crate::sharded::Sharded;
 
-/// Most interim responses of one forward kept for its waiters: they are hints, and an origin may send them without end.
+/// Maximum number of interim responses of a forward that are kept for its waiters: they are hints, and an origin may send any number.
 const INTERIMS_KEPT_MAX: usize = 32;
 
 /// Fetches in progress, by cache key, variant and scope.
@@ -68,7 +69,7 @@ pub struct InFlight {
     pub trace: OnceLock<TraceContext>,
     progress: Mutex<Progress>,
     changed: Notify,
-    /// Requests that wait for the answer, for the fill.
+    /// Number of requests that wait for the answer, or for its first bytes.
     pub waiters: Arc<AtomicUsize>,
     invalidated: AtomicBool,
     personal: AtomicBool,
@@ -102,8 +103,8 @@ impl FetchTable {
         Sequence::new(self.turns.fetch_add(1, Ordering::AcqRel))
     }
 
-    /// Joins the waiters for `primary` + `variant`, or becomes the leader of a new forward. A forward makes room if an invalidation of
-    /// its URL has overtaken it: one URL has more keys than [`Self::invalidate`] knows.
+    /// Joins the waiters for `primary` + `variant`, or becomes the leader of a new forward. A forward makes room if an invalidation of its
+    /// URL has overtaken it: a URL has more keys than [`Self::invalidate`] can list.
     pub fn join(
         self: &Arc<Self>,
         (primary, variant): (&[u8], &[u8]),
@@ -137,12 +138,12 @@ impl FetchTable {
         in_flight
     }
 
-    /// Gives turns to the waiters of a crowd that may ask alongside the running forwards.
+    /// Gives turns to waiters of a crowd that may forward alongside the running forwards.
     fn hand_on(self: &Arc<Self>, crowd: &Arc<Crowd>) {
         drop(self.hand_on_in(&mut self.shards.of(crowd.primary()).lock(), crowd));
     }
 
-    /// Gives out turns. Returns those of waiters that have just left: the caller drops them once the shard is unlocked, which gives them
+    /// Gives out turns. Returns the turns of waiters that have just left: the caller drops them after unlocking the shard, which gives them
     /// up.
     fn hand_on_in(self: &Arc<Self>, shard: &mut Listed, crowd: &Arc<Crowd>) -> Vec<LeaderGuard> {
         let mut undelivered = Vec::new();
@@ -157,7 +158,7 @@ impl FetchTable {
         undelivered
     }
 
-    /// Returns the bytes that a running forward of a complete response has brought; `None` without such a forward.
+    /// Returns the number of bytes received by a running forward of a complete response; `None` without such a forward.
     pub fn arrived_bytes(&self, primary: &[u8], variant: &[u8]) -> Option<u64> {
         let crowd =
             self.shards.of(primary).lock().crowds.get([primary, variant].concat().as_slice()).cloned()?;
@@ -168,7 +169,7 @@ impl FetchTable {
         }
     }
 
-    /// Lists a forward that can't be joined. It is listed so that it can be invalidated.
+    /// Lists a forward that can't be joined, so that it can be invalidated.
     pub fn alone(&self, primary: &[u8]) -> Waiter {
         Waiter::new(&self.list_alone(primary, self.turn()))
     }
@@ -185,7 +186,7 @@ impl FetchTable {
         InvalidationCount(*self.invalidations.of(primary).lock())
     }
 
-    /// Lists a forward that can't be joined and that began at this turn. It is invalidated if the count has changed since.
+    /// Lists a forward that can't be joined and that began at this turn. It is invalidated if the count has changed since then.
     pub fn alone_since(&self, primary: &[u8], began: Sequence, invalidations: InvalidationCount) -> Waiter {
         let in_flight = self.list_alone(primary, began);
         if self.invalidations(primary) != invalidations {
@@ -194,8 +195,8 @@ impl FetchTable {
         Waiter::new(&in_flight)
     }
 
-    /// Forbids all running forwards for `primary` except `spared` to store their responses, and hides them from new requests. Returns
-    /// their number.
+    /// Forbids all running forwards for `primary` except `spared` to store their responses, and hides them from new requests. Returns the
+    /// number of these forwards.
     pub fn invalidate(&self, primary: &[u8], spared: Option<&Waiter>) -> usize {
         let mut shard = self.shards.of(primary).lock();
         *self.invalidations.of(primary).lock() += 1;
@@ -209,7 +210,7 @@ impl FetchTable {
         })
     }
 
-    /// Invalidates and hides running forwards, bodies included, that a newer response replaces. A client that has read from both has seen
+    /// Invalidates and hides running forwards, and fills, that a newer response replaces. A client that has read both responses has seen
     /// the newer one last, and must not get the older one again. Forwards that may be older or newer get the response as their rival.
     //= RFC 9111 section 4: the most recent of several
     pub fn supersede(
@@ -220,7 +221,7 @@ impl FetchTable {
     ) {
         let mut shard = self.shards.of(primary).lock();
         shard.remove(|in_flight| {
-            // The forward that brings the response has no order with itself.
+            // The forward that brings the response has no order relative to itself.
             if *in_flight.primary != *primary || in_flight.began == by.began {
                 return false;
             }
@@ -244,7 +245,7 @@ impl FetchTable {
         self.shards.iter().map(|shard| shard.lock().forwards.len()).sum()
     }
 
-    /// Lists a forward again after a purge. If a newer forward or crowd has taken its place, that stays listed.
+    /// Lists a forward again after a purge, unless a newer forward or crowd has taken its place.
     fn list_again(&self, in_flight: &Arc<InFlight>) {
         let mut shard = self.shards.of(&in_flight.primary).lock();
         if shard.forwards.contains_key(&in_flight.began) || !in_flight.is_invalidated() {
@@ -257,14 +258,14 @@ impl FetchTable {
         }
     }
 
-    /// Hides a forward: its response is not stored any more, and no request joins it.
+    /// Hides a forward: its response won't be stored, and no request can join it.
     fn hide(&self, in_flight: &InFlight) {
         let mut shard = self.shards.of(&in_flight.primary).lock();
         shard.forwards.remove(&in_flight.began);
         in_flight.crowd.iter().for_each(|crowd| shard.close(crowd));
     }
 
-    /// Ends a forward: its waiters get its result, or go in turn.
+    /// Ends a forward: its waiters get its result, or forward in turn.
     fn ended(self: &Arc<Self>, in_flight: &Arc<InFlight>, answer: &Answer) {
         let mut shard = self.shards.of(&in_flight.primary).lock();
         shard.forwards.remove(&in_flight.began);
@@ -302,18 +303,18 @@ impl Listed {
 }
 
 impl InFlight {
-    /// Returns the turns at which the forward began and was answered.
+    /// Returns the turns at which the forward began and its answer arrived.
     pub fn exchanged(&self) -> Exchanged {
         let progress = self.progress.lock();
         Exchanged { began: self.began, answered: progress.answer.as_ref().map(|_| progress.answered) }
     }
 
-    /// Returns a response that others received meanwhile, and that may be newer.
+    /// Returns a response that another forward received meanwhile, and that may be newer.
     pub fn rival(&self) -> Option<Arc<StoredHead>> {
         self.progress.lock().rival.clone()
     }
 
-    /// Returns whether the result is for the leader alone and says nothing about what others would get.
+    /// Returns whether the result is for the leader alone, so that it doesn't predict the result of other requests.
     pub fn has_no_answer_for_others(&self) -> bool {
         let progress = self.progress.lock();
         let is_private = matches!(&progress.answer, Some(Answer::Private(_)));
@@ -321,12 +322,12 @@ impl InFlight {
         is_private || ended == Some(Ended::Failed)
     }
 
-    /// Returns whether a purge, an invalidation or a newer response has come since the forward began.
+    /// Returns whether a purge, an invalidation or a newer response has arrived since the forward began.
     pub fn is_invalidated(&self) -> bool {
         self.invalidated.load(Ordering::Acquire)
     }
 
-    /// Forbids storing the response, from now on.
+    /// Forbids storing the response from now on.
     fn doom(&self) {
         self.invalidated.store(true, Ordering::Release);
         self.changed.notify_waiters();
@@ -342,7 +343,7 @@ impl InFlight {
         self.personal.store(true, Ordering::Release);
     }
 
-    /// Keeps an interim response for the waiters, and for those that join later, up to a limit.
+    /// Keeps an interim response for current and later waiters, up to a limit.
     //= RFC 8297 section 2: 103 says nothing about the final response
     pub fn push_interim(&self, interim: Interim) {
         let interim = Arc::new(interim);
@@ -352,18 +353,18 @@ impl InFlight {
             drop(progress);
             self.changed.notify_waiters();
         }
-        // Hints with a cookie, or in response to credentials, are for the leader only.
+        // Hints with a cookie, or in reply to credentials, are for the leader only.
         let is_personal =
             self.personal.load(Ordering::Acquire) || interim.fields.value("set-cookie").is_some();
         self.crowd.iter().filter(|_| !is_personal).for_each(|crowd| crowd.push_interim(&interim));
     }
 
-    /// Resolves when no request waits for an answer that has not arrived.
+    /// Resolves when no request waits for an answer that hasn't arrived.
     pub async fn nobody_waits(&self) {
         self.count_until(|own, others, is_answered| own + others == 0 && !is_answered).await;
     }
 
-    /// Resolves when the leading client has left before the answer.
+    /// Resolves when the leading client has left before the answer arrived.
     pub async fn client_left(&self) {
         self.count_until(|own, _, is_answered| own == 0 && !is_answered).await;
     }

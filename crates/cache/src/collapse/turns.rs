@@ -1,39 +1,39 @@
-//! Decides which waiter asks the origin next when the forward that all wait for fails or is late.
+//! Decides which waiter forwards next if the forward that all wait for fails or is late.
 //!
-//! If no connection brought an answer, no request is to blame: all waiters share the failure once it has happened twice. A status (5xx),
-//! a timeout or a broken connection may be caused by one request: fields outside the key reach the origin, and any client can send them.
-//! Such a failure goes to that request alone, and the others go in turn.
+//! If no connection produced an answer, no request is to blame: all waiters share the failure once it has happened twice. A status (5xx), a
+//! timeout or a broken connection may be caused by a single request: fields outside the key reach the origin, and any client can send them.
+//! Such a failure goes only to the request that caused it, and the others forward in turn.
 //!
 //! | result of one request's forward | `hand_over` | `share` |
 //! |---|---|---|
-//! | an answer comes | all get it | same |
-//! | no connection brings an answer | the next one goes; the second time all get the failure | all get the failure |
-//! | it fails otherwise | the failure is for that request alone: others go, `AT_ONCE_MAX` at a time | all get the failure |
-//! | it is late (`wait_max`) | the next one goes alongside, and the others wait for both | same |
-//! | the body breaks off, or stalls for `wait_max` | for waiters that have received none of it, the forward has failed otherwise | nothing |
+//! | an answer arrives | all get it | same |
+//! | no connection produces an answer | the next waiter forwards; the second time, all get the failure | all get the failure |
+//! | it fails otherwise | the failure is for that request alone: others forward, up to `AT_ONCE_MAX` concurrently | all get the failure |
+//! | it is late (`wait_max`) | the next waiter forwards alongside, and the others wait for both | same |
+//! | the body is cut short, or stalls for `wait_max` | counts as another failure for waiters that have received none of it | nothing |
 //!
-//! A waiter that gets no turn within `wait_max` after the first failure gives up: it gets a stale response, or 503. So however many wait,
-//! an origin in trouble has at most `AT_ONCE_MAX` requests for a key at a time from each instance, and one that accepts no connections
-//! gets two in all.
+//! A waiter that gets no turn within `wait_max` after the first failure gives up: it gets a stale response, or 503. However many requests
+//! wait, a failing origin therefore gets at most `AT_ONCE_MAX` concurrent requests per key from each instance, and an origin that accepts
+//! no connections gets two in total.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::settings::LeaderFailure;
 
-/// Most forwards for one key at a time. With only one, a few clients whose requests fail slowly could keep all others waiting; each one
-/// more is another request for an origin in trouble.
+/// Maximum number of concurrent forwards for one key. With only one, a few clients whose requests fail slowly could keep all others
+/// waiting; each additional one is another request for a failing origin.
 pub(crate) const AT_ONCE_MAX: usize = 4;
 
-/// Most clients whose failures are counted separately.
+/// Maximum number of clients whose failures are counted separately.
 const CLIENTS_MAX: usize = 1024;
 
-/// End of a forward, as it concerns the waiters.
+/// How a forward ended, from the waiters' point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The answer serves others, or tells them what to do.
+    /// The answer serves other requests, or determines how they proceed.
     Answered,
-    /// No connection brought an answer.
+    /// No connection produced an answer.
     Unreachable,
     /// The forward failed otherwise.
     Failed,
@@ -41,7 +41,7 @@ pub(crate) enum Ended {
     GivenUp,
 }
 
-/// Effect of that end on the waiters.
+/// Effect of a forward's end on the waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     AllGetIt,
@@ -53,15 +53,15 @@ pub(crate) enum Effect {
 pub(crate) struct Trouble<C> {
     was_unreachable: bool,
     has_failed: bool,
-    /// Failed forwards by client. With too many clients, all counts start again at zero.
+    /// Failed forwards by client. If there are too many clients, all counts restart at zero.
     failures: HashMap<C, u32>,
 }
 
-/// The forwards that one more would run alongside.
+/// Running forwards, at a time when another one might begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beside {
     pub under_way: usize,
-    /// Whether even the last of them began longer than `wait_max` ago.
+    /// Whether even the newest of them began more than `wait_max` ago.
     pub are_late: bool,
 }
 
@@ -97,8 +97,7 @@ impl<C: Copy + Eq + Hash> Trouble<C> {
         }
     }
 
-    /// Picks the waiter that goes next: clients with the fewest failed and running forwards first, and among those the one that came
-    /// first.
+    /// Picks the next waiter in turn: from the clients with the fewest failed and running forwards, the one that arrived first.
     pub(crate) fn next(&self, waiting: impl Iterator<Item = C>, under_way: &[C]) -> Option<usize> {
         let failures = |client: &C| self.failures.get(client).map_or(0, |count| *count as usize);
         let rank = |client: &C| failures(client) + under_way.iter().filter(|known| *known == client).count();
@@ -158,7 +157,7 @@ mod tests {
         trouble.learns(Failed, 'a', HandOver);
         assert_eq!(next(&trouble, "aabc", &[]), Some(2));
         assert_eq!(next(&trouble, "aabc", &['b']), Some(3));
-        // Requests of one client go in turn if there are no others.
+        // Requests of one client take turns if there are no others.
         assert_eq!(next(&trouble, "aa", &['a']), Some(0));
         trouble.learns(Failed, 'b', HandOver);
         trouble.learns(Failed, 'b', HandOver);

@@ -1,4 +1,4 @@
-//! Parts of a stored response that many lack.
+//! Parts of a stored response that are often absent.
 
 use caching::{NominatedFields, NominatedValues};
 use store::allocated_bytes;
@@ -7,7 +7,7 @@ use crate::entry::provenance::Provenance;
 use crate::entry::usage::Usage;
 use crate::membership::Membership;
 
-/// Parts of a stored response that many lack.
+/// Parts of a stored response that are often absent.
 #[derive(Clone, Debug, Default)]
 pub struct ColdFields {
     /// Request fields that select the response, beyond the cache key (RFC 9111 section 4.1).
@@ -15,9 +15,9 @@ pub struct ColdFields {
     pub nominated_values: NominatedValues,
     /// `None` for the usual phrase of the status.
     pub reason: Option<Box<[u8]>>,
-    /// Boxed apart: a response without `Vary` has this more often than the rest, or neither.
+    /// Boxed separately: a response without `Vary` has this more often than the other parts, or neither.
     provenance: Option<Box<RecordedProvenance>>,
-    /// Whether a nominated field may reach the origin in another form than the client sent. Computed once, not with every look-up.
+    /// Whether a nominated field may reach the origin in another form than the client sent. Computed once, rather than at each look-up.
     pub(super) nominates_rewritten: bool,
     /// Use of the variant.
     pub(super) usage: Usage,
@@ -51,12 +51,12 @@ impl ColdFields {
         self.provenance = has_any.then(|| Box::new(provenance));
     }
 
-    /// Groups, tags and key by which it can be invalidated, if any.
+    /// Returns the groups, tags and key by which it can be invalidated, if any.
     pub fn membership(&self) -> Option<&Membership> {
         self.provenance.as_deref()?.membership.as_ref()
     }
 
-    /// Inputs of the decision to store it, if they are kept.
+    /// Returns the inputs of the decision to store it, if they are kept.
     pub fn inputs(&self) -> Option<&Provenance> {
         self.provenance.as_deref()?.inputs.as_deref()
     }

@@ -1,14 +1,14 @@
 //! State of an entry in memory as a copy of a record in the tier.
 //!
-//! A copy is *own* until the tier has acknowledged it; *followed* when the tier will report its next change; *alone* when the tier has
-//! no record for its key any more; *refused* when the tier has no memory for it. A reader notes what it found before anybody can report
-//! a later change, so a later mark of suspicion stays: see `crates/fleet/src/tier/copies.rs`.
+//! A copy is *own* until the tier has acknowledged it; *followed* if the tier will report its next change; *alone* if the tier no longer
+//! has a record for its key; *refused* if the tier has no memory for it. A reader records the state that it found before a later change can
+//! be reported, so a later mark of suspicion stays: see `crates/fleet/src/tier/copies.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use store::backing::{CopyStatus, Source, Version};
 
-/// State of a copy. Part of an entry, and changed while it is shared: 16 bytes.
+/// State of a copy, in 16 bytes. Part of an entry, and changed while the entry is shared.
 #[derive(Debug, Default)]
 pub struct TierCopy {
     /// Generation (32 bits), flush (24), suspicion (1), state (7).
@@ -17,18 +17,18 @@ pub struct TierCopy {
     version: AtomicU64,
 }
 
-/// Whether a copy can be relied upon.
+/// How far a copy can be relied upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reliance {
-    /// The copy is current, or the tier has nothing to say about it.
+    /// The copy is current, or the tier's state doesn't matter.
     Trusted,
-    /// The tier may have another record, and can be asked.
+    /// The tier may have another record, and can be queried.
     Suspect,
-    /// The tier may have another record, and can't be asked.
+    /// The tier may have another record, and can't be queried.
     Unverified,
 }
 
-/// Number of reports that everything may have changed, of which the lowest 24 bits count.
+/// Number of reports that everything may have changed, modulo 2^24.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flush(u32);
 
@@ -51,7 +51,7 @@ impl Flush {
 }
 
 impl TierCopy {
-    /// Reliance on the copy, asked for every hit. `standing` is only called for a copy with a source.
+    /// Returns the reliance on the copy, for every hit. `standing` is only called for a copy with a source.
     pub fn reliance(&self, flush: Flush, standing: impl FnOnce(Source) -> CopyStatus) -> Reliance {
         let word = self.word.load(Ordering::Acquire);
         let is_marked = word & SUSPECT != 0 || flush_of(word) != flush;
@@ -85,17 +85,17 @@ impl TierCopy {
         self.suspect();
     }
 
-    /// Marks a copy that the tier will not get, so that nobody will report when the tier has another record.
+    /// Marks a copy that won't be written to the tier, so that no report will arrive when the tier has another record.
     pub fn give_up(&self) {
         self.word.store(SUSPECT | CopyState::Alone as u64, Ordering::Release);
     }
 
-    /// Marks a copy that the tier has no memory for. A record of nothing in its place says no more about it than no record.
+    /// Marks a copy for which the tier has no memory. An empty record in its place means no more than a missing one.
     pub fn refuse(&self) {
         self.word.store(SUSPECT | CopyState::Refused as u64, Ordering::Release);
     }
 
-    /// Whether the tier had no memory for the copy.
+    /// Returns whether the tier had no memory for the copy.
     pub fn is_refused(&self) -> bool {
         state_of(self.word.load(Ordering::Acquire)) == CopyState::Refused
     }
@@ -111,7 +111,7 @@ impl TierCopy {
         self.word.store(before.word.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Version of the tier's record, if the copy is followed.
+    /// Returns the version of the tier's record, if the copy is followed.
     pub fn version(&self) -> Option<Version> {
         let is_followed = state_of(self.word.load(Ordering::Acquire)) == CopyState::Followed;
         is_followed.then(|| Version(self.version.load(Ordering::Acquire)))
@@ -136,7 +136,7 @@ fn flush_of(word: u64) -> Flush {
     Flush::of_count((word >> 8) as u32)
 }
 
-/// Source of a copy. Tiers have one node.
+/// Returns the source of a copy. Tiers have one node.
 fn source_of(word: u64) -> Source {
     Source { node: 0, generation: (word >> 32) as u32 }
 }

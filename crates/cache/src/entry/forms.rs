@@ -1,8 +1,8 @@
-//! Forms of a stored response: its body in other content codings, beside the body as the origin has it.
+//! Forms of a stored response: its body in other content codings, in addition to the body from the origin.
 //!
-//! A form is made once, on request, and is held by the head of the response: anything that takes the head out of use takes the forms
-//! too. Their bytes are segments of a group of their own, so that memory may evict one and keep the response; it is then made again.
-//! Freshening makes a new head of the same body, which takes over the forms.
+//! A form is created once, on request, and is held by the head of the response: whatever puts the head out of use also removes the forms.
+//! Their bytes are segments of their own group, so that memory can evict a form and keep the response; the form is then created again when
+//! needed. Freshening creates a new head of the same body, which takes over the forms.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, SegmentGroup, Slice, a
 use crate::entry::segmented::Segmented;
 use crate::fill::Fill;
 
-/// Forms of a head: one word, and no allocation for most responses.
+/// Forms of a head, in one word and without an allocation for most responses.
 #[derive(Debug, Default)]
 pub struct FormsCell(OnceBox<Arc<Forms>>);
 
@@ -35,7 +35,7 @@ impl FormsCell {
     }
 
     /// # Errors
-    /// When the memory budget has no room for the forms.
+    /// If the memory budget has no room for the forms.
     pub fn get(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
         let forms = self.0.get_or_try_init(|| Forms::new(budget).map(|forms| Box::new(Arc::new(forms))));
         forms.map(Arc::clone)
@@ -46,7 +46,7 @@ impl FormsCell {
 #[derive(Debug)]
 pub struct Forms {
     slots: Mutex<[Slot; Coding::ALL.len()]>,
-    /// Last field: dropped after the memory that it counts.
+    /// Last field, because it must be dropped after the memory that it counts.
     _charge: Charge,
 }
 
@@ -62,13 +62,13 @@ enum Slot {
 /// State of a body's form in one coding.
 pub enum Form {
     Absent,
-    /// Being made.
+    /// Being created.
     Underway(Arc<Fill>),
     Kept {
         pieces: VecDeque<Slice>,
         bytes: u64,
     },
-    /// Would be no smaller.
+    /// Would not be smaller.
     NoGain,
 }
 
@@ -81,7 +81,7 @@ impl Forms {
         Ok(Self { slots: Mutex::default(), _charge: charge })
     }
 
-    /// State of the form in a coding. A form that memory has evicted in part is absent, and so is one whose fill was aborted.
+    /// Returns the state of the form in a coding. A form counts as absent if memory has evicted part of it or its fill was aborted.
     pub fn find(&self, coding: Coding) -> Form {
         match &self.slots.lock()[coding as usize] {
             Slot::Absent => Form::Absent,
@@ -97,7 +97,7 @@ impl Forms {
         }
     }
 
-    /// Notes that a form is being made.
+    /// Notes that a form is being created.
     pub fn begin(&self, coding: Coding, fill: &Arc<Fill>) {
         self.put(coding, Slot::Underway(Arc::downgrade(fill)));
     }
@@ -107,7 +107,7 @@ impl Forms {
         self.put(coding, Slot::Kept(Box::new(body)));
     }
 
-    /// Notes that a form would be no smaller.
+    /// Notes that a form would not be smaller.
     pub fn record_no_gain(&self, coding: Coding) {
         self.put(coding, Slot::NoGain);
     }

@@ -18,22 +18,22 @@ use crate::entry::provenance::Provenance;
 use crate::entry::usage::{Mark, Usage};
 use crate::membership::{Checked, Membership, Stamp};
 
-/// Everything about a stored response except its body. Immutable: freshening makes a new one.
+/// Everything about a stored response except its body. Immutable: freshening creates a new head.
 ///
-/// Each stored response has one: `docs/internals/requests.md` says what it costs and why.
+/// Each stored response has one; `docs/internals/requests.md` explains what it costs.
 #[derive(Clone, Debug)]
 pub struct StoredHead {
     pub facts: StoredFacts,
     validators: StoredValidators,
     /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
     pub fields: KeptFields,
-    /// `UNDECLARED` if the origin did not declare it.
+    /// `UNDECLARED` if the origin didn't declare the length.
     declared_bytes: u64,
-    /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
+    /// Latest stamp up to which no invalidation has put the response out of use; initially the stamp of its request.
     pub checked: Checked,
-    /// `None` if there are none.
+    /// `None` if all parts are empty.
     particulars: Option<Box<ColdFields>>,
-    /// Forms in other codings that were requested.
+    /// Forms in other content codings that have been requested.
     pub forms: FormsCell,
 }
 
@@ -59,7 +59,7 @@ impl StoredHead {
         }
     }
 
-    /// Whether this coding is known to make the body no smaller.
+    /// Returns whether this coding is known not to make the body smaller.
     pub fn has_no_gain(&self, coding: Coding) -> bool {
         self.forms.known().is_some_and(|forms| matches!(forms.find(coding), Form::NoGain))
     }
@@ -102,7 +102,7 @@ impl StoredHead {
         Self::new(self.facts, fields, declared_bytes, particulars, self.checked.stamp())
     }
 
-    /// Returns the head as stale from `now` on.
+    /// Returns the head, stale from `now` on.
     pub fn expired(&self, now: Timestamp) -> Self {
         let expired = Self { facts: self.facts.expired(now), ..self.clone() };
         match self.inputs() {
@@ -111,7 +111,7 @@ impl StoredHead {
         }
     }
 
-    /// Returns the head as stale since a purge, with all invalidations up to `place` applied.
+    /// Returns the head, stale since a purge, with all invalidations up to `place` applied.
     pub fn purged(&self, since: Timestamp, (stamp, place): (Stamp, LogCursor)) -> Self {
         let expired = self.expired(since);
         let inputs = expired.inputs().map(|inputs| Provenance { asked_at: Some(place), ..inputs.clone() });
@@ -123,19 +123,19 @@ impl StoredHead {
         &self.particulars().nominated
     }
 
-    /// Whether a nominated field may reach the origin in another form than the client sent; `None` if none is nominated.
+    /// Returns whether a nominated field may reach the origin in another form than the client sent; `None` if no field is nominated.
     pub fn nominates_rewritten(&self) -> Option<bool> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
         particulars.map(|particulars| particulars.nominates_rewritten)
     }
 
-    /// Use of the variant; `None` for a response that nominates no fields, which answers every request.
+    /// Returns the use of the variant; `None` for a response without nominated fields, which answers every request.
     pub fn usage(&self) -> Option<&Usage> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
         particulars.map(|particulars| &particulars.usage)
     }
 
-    /// Mark of the use, for comparison with others under the same key.
+    /// Returns the mark of its use, for comparison with others under the same key.
     pub fn mark(&self) -> Mark {
         self.usage().map_or(Mark::ALWAYS, Usage::mark)
     }
@@ -144,22 +144,22 @@ impl StoredHead {
         &self.particulars().nominated_values
     }
 
-    /// Reason phrase; `None` for the usual one of the status.
+    /// Returns the reason phrase; `None` for the usual phrase of the status.
     pub fn reason(&self) -> Option<&[u8]> {
         self.particulars.as_ref()?.reason.as_deref()
     }
 
-    /// Groups, tags and key by which it can be invalidated, if any.
+    /// Returns the groups, tags and key by which it can be invalidated, if any.
     pub fn membership(&self) -> Option<&Membership> {
         self.particulars.as_ref()?.membership()
     }
 
-    /// Inputs of the decision to store it, if they are kept.
+    /// Returns the inputs of the decision to store it, if they are kept.
     pub fn inputs(&self) -> Option<&Provenance> {
         self.particulars.as_ref()?.inputs()
     }
 
-    /// Body length, if the origin declared it.
+    /// Returns the body length, if the origin declared it.
     pub fn declared_bytes(&self) -> Option<u64> {
         (self.declared_bytes != UNDECLARED).then_some(self.declared_bytes)
     }
@@ -169,12 +169,12 @@ impl StoredHead {
         self.validators.view(|name| self.fields.value(name))
     }
 
-    /// Time of the response according to its `Date` field.
+    /// Returns the time of the response according to its `Date` field.
     pub fn date(&self) -> Option<Timestamp> {
         self.fields.value("date").and_then(|date| caching::date::parse(date, self.facts.response_time))
     }
 
-    /// Whether validators prove that both are of one representation: equal tags, weak or strong, or strong dates.
+    /// Returns whether validators prove that both are of one representation: equal tags, weak or strong, or strong dates.
     pub fn is_same_representation(&self, other: &Self) -> bool {
         let (own, others) = (self.validators(), other.validators());
         let is_tag_equal = own.entity_tag().is_some_and(|tag| others.entity_tag() == Some(tag));
@@ -187,7 +187,7 @@ impl StoredHead {
             + self.particulars.as_deref().map_or(0, ColdFields::heap_bytes)
     }
 
-    /// Whether the request's nominated fields select this response.
+    /// Returns whether the request's nominated fields select this response.
     //= RFC 9111 section 4.1: all nominated fields match
     //= RFC 9111 section 4: nominated fields match
     pub fn is_selected_by(&self, request: Selecting<'_>) -> bool {
@@ -196,12 +196,12 @@ impl StoredHead {
         nominated.is_empty() || nominated.matches(nominated_values, request)
     }
 
-    /// Whether the origin is certain to choose this response for the request too.
+    /// Returns whether the origin is certain to choose this response for the request too.
     pub(super) fn is_certain_for(&self, request: Selecting<'_>) -> bool {
         self.nominated().is_certain(self.nominated_values(), request, &self.fields.to_lines())
     }
 
-    /// Whether `newer` answers the requests that this one answers too, with the same coding.
+    /// Returns whether `newer` also answers every request that this response answers, with the same coding.
     pub fn is_covered_by(&self, newer: &Self, selecting: Selecting<'_>) -> bool {
         let coding = |head: &Self| head.fields.value("content-encoding").map(<[u8]>::to_ascii_lowercase);
         !self.nominated().is_empty()
@@ -219,7 +219,7 @@ impl StoredHead {
         Matching { facts: &self.facts, nominated: self.nominated() }
     }
 
-    /// Whether both answer the same requests, so that one replaces the other.
+    /// Returns whether both answer the same requests, so that one replaces the other.
     pub fn is_same_variant(&self, other: &Self) -> bool {
         self.nominated() == other.nominated() && self.nominated_values() == other.nominated_values()
     }

@@ -1,4 +1,4 @@
-//! Inputs of the decisions about a stored response: facts of it and of its request, for readers that judge it by rules of their own
+//! Inputs of the decisions about a stored response: facts about it and its request, for readers that judge it by their own rules
 //! (`docs/internals/record-format.md`). Kept only if a tier behind memory may hold the response.
 
 use caching::invalidation::Target;
@@ -15,28 +15,28 @@ use crate::imprint::Imprint;
 /// Inputs that are not in the stored head.
 #[derive(Clone, Debug)]
 pub struct Provenance {
-    /// Id of this response in tiers, where the content under a name never changes: drawn whenever a head is made.
+    /// Id of this response in tiers, where the content under a name never changes. A new id is drawn for each head.
     pub id: FillId,
-    /// Id of the body, for one that is part of the record in memory and too large for that in a tier.
+    /// Id of the body, if the body is inside the record in memory and too large for that in a tier.
     pub body: FillId,
-    /// Position in the invalidation log of the process that asked for it, at the time of the request; `None` if unknown.
+    /// Position at the time of the request in the invalidation log of the requesting process; `None` if unknown.
     pub asked_at: Option<LogCursor>,
-    /// Time when the request was sent.
+    /// Time at which the request was sent.
     pub request_time: Timestamp,
-    /// Time from which on it is stale whatever its fields say.
+    /// Time since which it is stale, whatever its fields say.
     pub stale_since: Option<Timestamp>,
     pub marks: RequestMarks,
     /// Method and target URI, separated by a space.
     pub(crate) request_line: Box<str>,
     /// Fields of the request, without private values.
     pub(crate) request: KeptFields,
-    /// Field lines of the response that decisions depend on, if they were received in another form than they are stored.
+    /// Field lines of the response that affect decisions, if they were received in another form than they are stored.
     pub(crate) judged: KeptFields,
 }
 
 impl Provenance {
-    /// Creates inputs of a response that brings a body of its own. The request is given as the client sent it and with the fields that
-    /// the origin got.
+    /// Creates the inputs of a response that has a body of its own. The request is given as the client sent it, with the fields that were
+    /// sent to the origin.
     pub fn new(
         (received, sent): (&OwnedRequest, &PackedFields),
         facts: &RequestFacts,
@@ -56,7 +56,7 @@ impl Provenance {
         }
     }
 
-    /// Returns inputs of the same response, stale from `now` on.
+    /// Returns the inputs of the same response, stale from `now` on.
     pub fn expired(&self, now: Timestamp) -> Self {
         let since = self.stale_since.map_or(now, |since| since.min(now));
         Self { id: FillId::next(), stale_since: Some(since), ..self.clone() }
@@ -70,7 +70,7 @@ impl Provenance {
         self.request_line.split_once(' ').map_or("", |(_, target)| target)
     }
 
-    /// Fields of the request by name; `None` if the value is private.
+    /// Returns the fields of the request by name; `None` if the value is private.
     pub(crate) fn request(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
         self.request.lines().map(|(name, value)| (name, has_public_value(name).then_some(value)))
     }
@@ -79,15 +79,15 @@ impl Provenance {
         self.judged.lines()
     }
 
-    /// Heap bytes in use.
+    /// Returns the number of heap bytes in use.
     pub fn heap_bytes(&self) -> usize {
         allocated_bytes(self.request_line.len()) + self.request.heap_bytes() + self.judged.heap_bytes()
     }
 }
 
-/// Lines of a response that decisions depend on and that differ in `stored`, as they were received. An empty value stands for a field
-/// that was received without being stored (`Set-Cookie`, whose value is private), or stored without having been received (`Date`, which
-/// the gateway adds).
+/// Returns the field lines of a response that affect decisions and differ in `stored`, as they were received. An empty value stands for a
+/// field that was received but not stored (`Set-Cookie`, whose value is private), or stored but not received (`Date`, which the gateway
+/// adds).
 pub fn judged(received: &[FieldLine<'_>], stored: &KeptFields, rules: &Rules) -> PackedFields {
     let stored = stored.to_lines();
     let mut judged = PackedFields::default();
@@ -109,8 +109,8 @@ pub fn judged(received: &[FieldLine<'_>], stored: &KeptFields, rules: &Rules) ->
     judged
 }
 
-/// Pseudo-field among judged lines: the imprint of the site's configuration in the stored response. No response has a field of this
-/// name there.
+/// Pseudo-field among the judged lines: the imprint of the site's configuration on the stored response. No response can have a field of
+/// this name there.
 pub const IMPRINT: &str = "larder-imprint";
 
 /// Adds the imprint, if there is one.
@@ -121,8 +121,8 @@ pub fn with_imprint(mut judged: PackedFields, imprint: Option<Imprint>) -> Packe
     judged
 }
 
-/// Lines of a stored response that decisions depend on, after it was freshened. Judgement then goes by the fields that are stored now
-/// and by the `Age` of the news. Earlier lines stay if they neither bear on that judgement nor were received again.
+/// Returns the field lines of a stored response that affect decisions after it was freshened. Judgement then uses the fields that are
+/// stored now and the `Age` of the 304. Earlier lines stay if they don't affect that judgement and were not received again.
 pub fn judged_after(
     before: Option<&Provenance>,
     (received, news): (&[FieldLine<'_>], &[FieldLine<'_>]),
@@ -143,7 +143,7 @@ pub fn judged_after(
     judged
 }
 
-/// Whether decisions depend on a response field, by these rules or others. `Content-Length` has a place of its own in a stored head.
+/// Returns whether a response field affects decisions, by these rules or others. `Content-Length` is kept elsewhere in a stored head.
 fn decides(name: &str, rules: &Rules) -> bool {
     const NAMES: [&str; 9] = [
         "cache-control",
@@ -160,7 +160,7 @@ fn decides(name: &str, rules: &Rules) -> bool {
     NAMES.into_iter().any(is) || names_tags(name) || is_targeted(name) || is_one_of(rules, name)
 }
 
-/// Whether the name is one of a targeted field (RFC 9213).
+/// Returns whether this is the name of a targeted field (RFC 9213).
 fn is_targeted(name: &str) -> bool {
     const END: &[u8] = b"-cache-control";
     let name = name.as_bytes();
@@ -176,13 +176,13 @@ fn is_same(received: &[FieldLine<'_>], stored: &[FieldLine<'_>], name: &str) -> 
     fields::values(received, name).eq(fields::values(stored, name))
 }
 
-/// Whether the value of a request field may be shared, because it is about the exchange and not about the user.
+/// Returns whether the value of a request field may be shared, because it describes the exchange and not the user.
 pub(crate) fn has_public_value(name: &str) -> bool {
     name.eq_ignore_ascii_case("cache-control") || name.eq_ignore_ascii_case("pragma")
 }
 
-/// Fields that the client sent and the origin got. Fields that the gateway added tell nothing of the client, and fields that it dropped
-/// cannot have changed the response.
+/// Returns the fields that the client sent and the origin received. Fields that the gateway added say nothing about the client, and fields
+/// that it dropped can't have affected the response.
 fn request_lines(received: &PackedFields, sent: &PackedFields) -> PackedFields {
     let mut lines = PackedFields::default();
     for (name, value) in received.lines() {

@@ -1,13 +1,13 @@
-//! Stored bodies of which some bytes may be missing: never fetched (RFC 9111 section 3.3), or evicted since.
+//! Stored bodies with bytes that may be missing: never fetched (RFC 9111 section 3.3), or evicted since.
 //!
-//! The representation is laid out on a grid of cells, each the size of a segment. A whole cell is a segment of the one group that
-//! stands for this representation; eviction takes cells, and a later fill puts them back in their place without a new record. A piece
-//! of less than a cell is a fragment, with a group of its own, and named in the record: so the number of fragments is limited, and the
-//! number of cells is not.
+//! The representation is laid out on a grid of cells, each the size of a segment. A whole cell is a segment of the single group that stands
+//! for this representation; eviction removes cells, and a later fill puts them back in place without a new record. A piece smaller than a
+//! cell is a fragment, with a group of its own and an entry in the record; so the number of fragments is limited, but the number of cells
+//! isn't.
 //!
-//! *Held* bytes are in memory. With a tier behind memory, the body also has *known* bytes: they were held when it was stored, so that
-//! the tier may have them. Known bytes that are not held are *absent*: they are loaded when a reply reaches them, and are no hole.
-//! Without a tier nothing is known, and all bytes that are not held are holes.
+//! *Held* bytes are in memory. With a tier behind memory, the body also has *known* bytes: they were held when it was stored, so the tier
+//! may have them. Known bytes that aren't held are *absent*: they are loaded when a reply reaches them, and are not a hole. Without a tier,
+//! nothing is known, and all bytes that aren't held are holes.
 
 mod adding;
 mod known;
@@ -31,32 +31,32 @@ use crate::fill::INLINE_BODY_BYTES_MAX;
 pub use self::adding::{cut, first_piece_bytes};
 pub use self::known::{Absent, KnownFrom};
 
-/// Fragments of one stored response; the shortest is removed to make room.
+/// Maximum number of fragments of one stored response; the shortest is removed to make room.
 pub const FRAGMENTS_MAX: usize = Layout::FRAGMENTS_MAX;
 
-/// Cells of one stored response: a part that lies further in isn't stored. Dropping a group costs a look-up per cell up to the last
-/// one, whatever is held.
+/// Maximum number of cells of one stored response: a part beyond them isn't stored. Dropping a group costs a look-up per cell up to the
+/// last one, whether or not the cells are held.
 pub const CELLS_MAX: u64 = Layout::CELLS_MAX as u64;
 
-/// Most pieces for which room is reserved at once; a reply with more makes room as it goes.
+/// Maximum number of pieces for which room is reserved in advance; a reply with more pieces allocates as it proceeds.
 const PIECES_EXPECTED: usize = 1024;
 
 /// A body on the grid.
 #[derive(Clone, Debug)]
 pub struct Segmented {
-    /// Whole cells, by index. The fill of the group is also the identity of the representation: two bodies with the same fill differ in
-    /// nothing but their fragments.
+    /// Whole cells, by index. The fill id of the group also identifies the representation: two bodies with the same fill id differ only in
+    /// their fragments.
     pub group: Arc<SegmentGroup>,
     pub segment_bytes: usize,
     /// Length of the representation, if known.
     pub complete_bytes: Option<u64>,
-    /// Fragments in order: none crosses a cell border, and none overlap; held ones don't touch within a cell.
+    /// Fragments in order: they don't cross cell borders or overlap, and held ones don't touch within a cell.
     fragments: Box<[Fragment]>,
-    /// Whole cells that a tier may have, as it may have all fragments. `None` without a tier.
+    /// Whole cells that a tier may have; it may also have all fragments. `None` without a tier.
     known: Option<Box<Known>>,
 }
 
-/// Less than a cell. Its bytes are the only segment of its group.
+/// A piece smaller than a cell. Its bytes are the only segment of its group.
 #[derive(Clone, Debug)]
 struct Fragment {
     range: ByteRange,
@@ -74,22 +74,22 @@ impl Fragment {
 }
 
 impl Segmented {
-    /// Creates a body of which nothing is held yet. With a tier behind memory, it is to be [`Segmented::followed`].
+    /// Creates a body of which nothing is held yet. With a tier behind memory, call [`Segmented::followed`] on it.
     pub fn new(group: Arc<SegmentGroup>, segment_bytes: usize, complete_bytes: Option<u64>) -> Self {
         Self { group, segment_bytes, complete_bytes, fragments: Box::default(), known: None }
     }
 
-    /// Returns the body for a tier behind memory: from now on, cells that are put are noted.
+    /// Returns the body for use with a tier behind memory: from now on, it records which cells are put.
     pub fn followed(self) -> Self {
         Self { known: Some(Box::default()), ..self }
     }
 
-    /// Whether there is a tier that may have bytes that memory lacks.
+    /// Returns whether a tier may have bytes that memory lacks.
     pub fn is_followed(&self) -> bool {
         self.known.is_some()
     }
 
-    /// Whether both are parts of one representation.
+    /// Returns whether both are parts of one representation.
     pub fn is_same_representation(&self, other: &Self) -> bool {
         self.group.fill() == other.group.fill()
     }
@@ -100,7 +100,7 @@ impl Segmented {
         allocated_bytes(size_of_val(&*self.fragments)) + self.fragments.len() * group_bytes + known_bytes
     }
 
-    /// Stores a whole cell, unless there is one already.
+    /// Stores a whole cell, unless that cell is already held.
     pub fn put(&mut self, index: u32, segment: Segment) -> SegmentPut {
         let put = self.group.put(index, segment);
         if let (Some(known), SegmentPut::Stored | SegmentPut::AlreadyThere) = (&mut self.known, put) {
@@ -109,7 +109,7 @@ impl Segmented {
         put
     }
 
-    /// Stores these whole cells, from the first on; `None` if one is not taken.
+    /// Stores these whole cells, beginning with the first cell; `None` if one is refused.
     pub fn filled(mut self, segments: &[Segment]) -> Option<Self> {
         for (index, segment) in (0..).zip(segments) {
             if let SegmentPut::NotStored(_) = self.put(index, segment.clone()) {
@@ -119,7 +119,7 @@ impl Segmented {
         Some(self)
     }
 
-    /// Bytes from `start` to `end`; `None` if some of them are not held.
+    /// Returns the bytes from `start` to `end`; `None` if some of them are not held.
     pub fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Slice>> {
         let cells = end.saturating_sub(start).div_ceil(self.segment_bytes.max(1) as u64) + 1;
         let mut pieces =
@@ -133,7 +133,7 @@ impl Segmented {
         Some(pieces)
     }
 
-    /// Some bytes from `position`, at most up to `end`; `None` if the byte at `position` is not held. Never empty.
+    /// Returns some bytes from `position`, at most up to `end`; `None` if the byte at `position` is not held. Never empty.
     pub fn piece_at(&self, position: u64, end: u64) -> Option<Slice> {
         let (first, segment) = self.cell_at(position).or_else(|| self.fragment_at(position))?;
         let from = position.checked_sub(first)?;
@@ -154,7 +154,7 @@ impl Segmented {
         Some((fragment.range.first, segment))
     }
 
-    /// Fragment with the byte at `position`, or else the next one.
+    /// Returns the fragment with the byte at `position`, or else the next one.
     fn fragment_behind(&self, position: u64) -> Option<&Fragment> {
         let index = self.fragments.partition_point(|fragment| fragment.range.last < position);
         self.fragments.get(index)
@@ -168,7 +168,8 @@ impl Segmented {
         u32::try_from(position / self.segment_bytes as u64).ok()
     }
 
-    /// Hole at `position`, if the byte there is missing: up to the next byte that is held, or known from `known` on, or to `end`.
+    /// Returns the hole at `position`, if the byte there is missing. It ends at the next byte that is held, or known from `known` on, or at
+    /// `end`.
     pub fn hole_at(&self, position: u64, end: u64, known: KnownFrom) -> Option<ByteRange> {
         if position >= end || self.passed(position, end, known).is_some() {
             return None;
@@ -191,7 +192,7 @@ impl Segmented {
         Some(ByteRange { first: position, last: next - 1 })
     }
 
-    /// First hole between `start` and `end`: bytes neither held nor known.
+    /// Returns the first hole between `start` and `end`: bytes neither held nor known.
     //= RFC 9110 section 15.3.7.3: what is not whole is a 206
     pub fn first_hole(&self, start: u64, end: u64) -> Option<ByteRange> {
         let mut position = start;
@@ -201,13 +202,13 @@ impl Segmented {
         self.hole_at(position, end, KnownFrom::START)
     }
 
-    /// End of the piece at `position` that is held or known.
+    /// Returns the end of the held or known piece at `position`.
     fn passed(&self, position: u64, end: u64, known: KnownFrom) -> Option<u64> {
         let held = self.piece_at(position, end).map(|piece| position + piece.len() as u64);
         held.or_else(|| self.known_until(position, known).filter(|_| position < end))
     }
 
-    /// End of the known piece with the byte at `position`.
+    /// Returns the end of the known piece with the byte at `position`.
     fn known_until(&self, position: u64, from: KnownFrom) -> Option<u64> {
         let known = self.known.as_ref()?;
         if position < from.0 {
@@ -220,7 +221,7 @@ impl Segmented {
         (fragment.range.first <= position).then_some(fragment.range.last + 1)
     }
 
-    /// Cell around a position. The last one ends where the representation ends.
+    /// Returns the cell around a position. The last cell ends where the representation ends.
     fn cell_of(&self, position: u64) -> ByteRange {
         let size = self.segment_bytes as u64;
         let first = position / size * size;
@@ -228,7 +229,7 @@ impl Segmented {
         ByteRange { first, last: self.complete_bytes.map_or(end, |complete| complete.min(end)) - 1 }
     }
 
-    /// First byte between `start` and `end` that is not held.
+    /// Returns the first byte between `start` and `end` that is not held.
     pub fn first_not_held(&self, start: u64, end: u64) -> Option<u64> {
         let mut position = start;
         while let Some(piece) = self.piece_at(position, end) {
@@ -237,8 +238,8 @@ impl Segmented {
         (position < end).then_some(position)
     }
 
-    /// Segments to load for the byte at `position`: the one there and those that follow it up to `end`, as long as they are absent and
-    /// no more than `bytes_max` together. `None` if the byte is held, or in a hole.
+    /// Returns the segments to load for the byte at `position`: the one there and those that follow it up to `end`, as long as they are
+    /// absent and total at most `bytes_max`. `None` if the byte is held, or in a hole.
     pub fn absent_at(&self, position: u64, end: u64, bytes_max: u64) -> Option<Absent> {
         let known = self.known.as_ref()?;
         if position >= end || self.piece_at(position, end).is_some() {
@@ -257,24 +258,24 @@ impl Segmented {
         Some(Absent { fill: fragment.group.fill(), segments: vec![(0, fragment.range)] })
     }
 
-    /// Segment of a cell or of a fragment, if held.
+    /// Returns the segment of a cell or of a fragment, if held.
     pub fn held(&self, id: SegmentId) -> Option<Segment> {
         self.group_of(id)?.segment(id.index).or_else(|| self.loaded(id))
     }
 
-    /// Puts a segment from a tier into memory, which may refuse it, or evict it at once.
+    /// Puts a segment from a tier into memory, which may refuse it, or evict it immediately.
     pub fn keep(&self, id: SegmentId, segment: Segment) {
         self.group_of(id).map(|group| group.put(id.index, segment));
     }
 
-    /// Group of a cell or of a fragment, if it is one of this body.
+    /// Returns the group of a cell or of a fragment, if it belongs to this body.
     fn group_of(&self, id: SegmentId) -> Option<&SegmentGroup> {
         let fragments = self.fragments.iter().map(|fragment| &fragment.group);
         let mut groups = std::iter::once(&self.group).chain(fragments);
         groups.find(|group| group.fill() == id.fill).map(Arc::as_ref)
     }
 
-    /// Returns the body with segments from a tier that it holds itself, for one reply.
+    /// Returns the body with these segments from a tier, which it holds itself for one reply.
     pub fn with_loaded(mut self, loaded: impl IntoIterator<Item = (SegmentId, Segment)>) -> Self {
         if let Some(known) = &mut self.known {
             known.hold(loaded);
@@ -282,7 +283,7 @@ impl Segmented {
         self
     }
 
-    /// Bytes of a small body that has become complete.
+    /// Returns the bytes of a small body that has become complete.
     pub fn small_whole(&self) -> Option<Bytes> {
         let small_bytes = self.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64)?;
         concat(self.pieces(0, small_bytes)?)

@@ -34,7 +34,7 @@ pub enum StoredBody {
 }
 
 impl From<Segmented> for StoredBody {
-    /// Converts a body for a record: a small one that has become complete is stored inline.
+    /// Converts a body for a record: a small body that has become complete is stored inline.
     //= RFC 9110 section 15.3.7.3: what is whole is a 200
     fn from(body: Segmented) -> Self {
         body.small_whole().map_or_else(|| Self::Segments(Box::new(body)), Self::Inline)
@@ -42,7 +42,7 @@ impl From<Segmented> for StoredBody {
 }
 
 impl StoredBody {
-    /// Length of the representation, if known.
+    /// Returns the length of the representation, if known.
     pub fn complete_bytes(&self) -> Option<u64> {
         match self {
             Self::Inline(data) => Some(data.len() as u64),
@@ -50,7 +50,7 @@ impl StoredBody {
         }
     }
 
-    /// Whether no byte is missing: each is held, or known to a tier.
+    /// Returns whether no byte is missing: each is held, or known to a tier.
     pub fn is_whole(&self) -> bool {
         match self {
             Self::Inline(_) => true,
@@ -96,17 +96,17 @@ impl StoredResponse {
 pub struct Uncacheable {
     pub until: Timestamp,
     pub because: Detail,
-    /// Requests that the note is about.
+    /// Requests to which the note applies.
     pub scope: RefusalScope,
 }
 
 impl Uncacheable {
-    /// Whether this note still holds and is about more requests than `note`.
+    /// Returns whether this note still holds and applies to more requests than `note`.
     pub fn says_more_than(&self, note: &Self, now: Timestamp) -> bool {
         now < self.until && self.scope > note.scope
     }
 
-    /// Whether a new note would say the same for hardly any longer, and is not worth a new record.
+    /// Returns whether a new note would only extend this one by a little, so that it isn't worth a new record.
     pub fn is_renewed_enough(&self, by: &Self, now: Timestamp) -> bool {
         let left_ms = |note: &Self| note.until.as_ms().saturating_sub(now.as_ms());
         (self.because, self.scope) == (by.because, by.scope)
@@ -114,21 +114,21 @@ impl Uncacheable {
     }
 }
 
-/// Record under a cache key. Shared and immutable: each change makes a new one.
+/// Record under a cache key. Shared and immutable: each change creates a new record.
 #[derive(Debug)]
 pub struct CacheEntry {
     variants: Variants,
-    /// Note that keeps requests for this key from being collapsed.
+    /// Note that prevents requests for this key from being collapsed.
     uncacheable: Option<Box<Uncacheable>>,
     /// `NEVER` if the record does not expire.
     expires_at_ms: u64,
-    /// State of this record as a copy of one in the tier.
+    /// State of this record as a copy of a record in the tier.
     pub copy: TierCopy,
-    /// Last field: dropped after the memory that it counts.
+    /// Last field, because it must be dropped after the memory that it counts.
     charge: Charge,
 }
 
-/// Stored responses, the newest first.
+/// Stored responses, newest first.
 #[derive(Debug)]
 enum Variants {
     /// One response, the usual case, in the record itself.
@@ -163,18 +163,18 @@ impl From<Vec<StoredResponse>> for Variants {
 
 const NEVER: u64 = u64::MAX;
 
-/// Allocation that [`Bytes`] makes to share an inline body, when it is first sent.
+/// Size of the allocation that [`Bytes`] makes to share an inline body when it is first sent.
 const SHARED_BYTES: usize = 32;
 
 impl CacheEntry {
-    /// Returns the change to a record with these variants and the same note. A record without room in the budget is removed.
+    /// Returns the change to a record with these variants and the same note. Without room in the budget, the record is removed.
     pub fn changed_to(&self, budget: &Arc<Budget>, variants: Vec<StoredResponse>) -> Change<Self> {
         Self::new(budget, variants, self.uncacheable())
             .map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
     }
 
     /// # Errors
-    /// When the memory budget has no room for the record.
+    /// If the memory budget has no room for the record.
     pub fn new(
         budget: &Arc<Budget>,
         variants: Vec<StoredResponse>,
@@ -202,7 +202,7 @@ impl CacheEntry {
         }
     }
 
-    /// Stored responses: the newest, then the others from the most used.
+    /// Returns the stored responses: the newest first, then the others in descending order of use.
     pub fn by_use(&self) -> Vec<&StoredResponse> {
         let mut variants: Vec<_> = self.variants().iter().collect();
         if let Some((_, others)) = variants.split_first_mut() {
@@ -211,7 +211,7 @@ impl CacheEntry {
         variants
     }
 
-    /// Copies the use of variants from the record that memory had before this one was read.
+    /// Copies the use of variants from the record that was in memory before this one was read.
     pub fn keep_usage(&self, before: Option<&Self>, now: Timestamp) {
         for head in self.variants().iter().map(|variant| &variant.head) {
             let Some(usage) = head.usage() else { continue };
@@ -222,7 +222,7 @@ impl CacheEntry {
         }
     }
 
-    /// Note about such a request, as long as it lasts.
+    /// Returns the note that applies to this request, until it ends.
     pub fn uncacheable_for(&self, request: &RequestFacts, now: Timestamp) -> Option<Uncacheable> {
         self.uncacheable().filter(|uncacheable| now < uncacheable.until && uncacheable.scope.has(request))
     }
@@ -231,7 +231,7 @@ impl CacheEntry {
         self.uncacheable.as_deref().copied()
     }
 
-    /// Stored response that the request's nominated fields select.
+    /// Returns the stored response that the request's nominated fields select.
     pub fn select(self: &Arc<Self>, request: Selecting<'_>) -> Option<Hit> {
         let index = self
             .best_of(|head| head.is_selected_by(request))
@@ -249,7 +249,7 @@ impl CacheEntry {
         best.map(|(index, _)| index)
     }
 
-    /// Stored responses that a validation names: the selected one first, then others that it may name.
+    /// Returns the stored responses that a validation names: the selected one first, then others that it may name.
     pub fn candidates(
         self: &Arc<Self>,
         selected: Option<&Hit>,
@@ -306,12 +306,12 @@ impl Deref for Hit {
 }
 
 impl Hit {
-    /// This response and others under the same key, as a validation names them.
+    /// Returns this response and others under the same key, in the order in which a validation names them.
     pub fn with_candidates(&self, max: usize, may_name: impl Fn(&StoredHead) -> bool) -> Vec<Self> {
         self.entry.candidates(Some(self), max, may_name)
     }
 
-    /// Newest variant of a record that was just written.
+    /// Returns the newest variant of a record that was just written.
     pub fn newest(entry: Arc<CacheEntry>) -> Option<Self> {
         (!entry.variants().is_empty()).then_some(Self { entry, index: 0 })
     }
@@ -319,7 +319,7 @@ impl Hit {
     /// Returns the response with another body, for one reply.
     ///
     /// # Errors
-    /// When the memory budget has no room.
+    /// If the memory budget has no room.
     pub fn with_body(&self, budget: &Arc<Budget>, body: Segmented) -> Result<Self, OverBudget> {
         let body = StoredBody::Segments(Box::new(body));
         let response = StoredResponse { head: Arc::clone(&self.head), body };
@@ -327,7 +327,7 @@ impl Hit {
         Ok(Self { entry: Arc::new(entry), index: 0 })
     }
 
-    /// Bytes from `start` to `end`; `None` if some of them are not held.
+    /// Returns the bytes from `start` to `end`; `None` if some of them are not held.
     pub fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Slice>> {
         match &self.body {
             StoredBody::Inline(data) => {
@@ -348,14 +348,14 @@ mod tests {
     use crate::entry::cold_fields::ColdFields;
     use crate::membership::Stamp;
 
-    /// Record and head, with the headers of their `Arc`s, fill size classes of the allocator.
+    /// Record and head, including the counts of their `Arc`s, fill size classes of the allocator.
     #[test]
     fn what_each_response_has_stays_small() {
         assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 128);
         assert_eq!(size_of::<CacheEntry>() + ARC_HEADER_BYTES, 112);
     }
 
-    /// Bytes counted for a record with these fields, beyond a body of 1 KiB and a key of up to 64 bytes.
+    /// Returns the bytes counted for a record with these fields, beyond a body of 1 KiB and a key of up to 64 bytes.
     fn overhead_bytes(lines: &[caching::FieldLine<'_>]) -> usize {
         let at = Timestamp::from_seconds(1_800_000_000);
         let times = ExchangeTimes { request: at, response: at, clock_ahead_ms: 0 };
@@ -384,7 +384,7 @@ mod tests {
         ];
         assert_eq!(overhead_bytes(&lines), 592);
         let with_vary = [&lines[..], &[("Vary", b"Accept-Encoding")]].concat();
-        // The `Vary` line takes the fields into the next size class; particulars and the name are allocated.
+        // The `Vary` line moves the fields into the next size class; particulars and the name are allocated separately.
         assert_eq!(overhead_bytes(&with_vary), 592 + 32 + 96 + 16);
     }
 }

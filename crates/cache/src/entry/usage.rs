@@ -1,7 +1,7 @@
-//! Use of variants: how much, by which client, and which one makes room for another.
+//! Use of variants: how much, by which clients, and which variant makes room for another.
 //!
-//! A key has room for a few variants, and any client can ask for more of them. So variants in use stay however many clients ask for
-//! others, which are then not stored, and no client takes more than its share from the others.
+//! A key has room for a few variants, and any client can request more. Variants in use therefore stay, however many clients request others,
+//! which are then not stored; and no client displaces others by taking more than its share.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,38 +11,39 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use caching::Timestamp;
 use message::client::Client;
 
-/// Use of a variant. Part of its head, and changed while it is shared: 8 bytes.
+/// Use of a variant, in 8 bytes. Part of its head, and changed while the head is shared.
 #[derive(Debug, Default)]
 pub struct Usage {
-    /// Seconds of the clock, advanced by each use up to now: see [`after_use`]. 0: not in use yet.
+    /// Seconds of the clock, advanced by each use, at most to the present: see [`after_use`]. 0: not in use yet.
     score_s: AtomicU32,
     owner: AtomicU32,
 }
 
-/// The only client that has asked for a variant, as a hash with a secret key, so that nobody can choose to collide with another.
+/// The only client that has requested a variant, as a hash with a secret key, so that collisions can't be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u32);
 
-/// Snapshot of a variant's use, by which one of several is chosen to go.
+/// Snapshot of a variant's use, by which one of several variants is chosen for removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Higher for more, and for later, use.
+    /// Higher for more use and for later use.
     pub score_s: u32,
     owner: Owner,
 }
 
-/// Time for which an unused new variant counts as unused: one that was used within it ranks higher.
+/// Time by which a new variant counts as older than it is, so that one used within that time ranks higher.
 const PROBATION_S: u32 = 60;
-/// Part of that which each use makes up for: after three uses a variant counts as used now. Further uses cost a comparison.
+/// Seconds of the probation that each use makes up for: after three uses, a variant counts as used just now. Further uses cost only a
+/// comparison.
 const USE_S: u32 = 20;
-/// A client's share of the room for variants is one part in this many, if others need the room.
+/// Number of shares into which the room for variants is divided. A client is limited to one only if others need the room.
 const SHARES: usize = 4;
 
 impl Owner {
     /// Several clients, or clients that this instance doesn't know.
     pub const SEVERAL: Self = Self(0);
 
-    /// Hashes a client. All that can't be told apart count as one.
+    /// Hashes a client. Clients that can't be told apart count as one.
     pub fn of(client: Option<Client>) -> Self {
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Self(HASHER.hash_one(client) as u32 | 1)
@@ -54,15 +55,14 @@ impl Owner {
 }
 
 impl Usage {
-    /// Begins the use of a variant that this client brought, unless it has begun.
+    /// Begins the use of a variant that this client caused, unless it has begun.
     pub fn begin(&self, now: Timestamp, owner: Owner) {
         if self.score_s.load(Ordering::Relaxed) == 0 {
             self.set(Mark::of_new(now, owner));
         }
     }
 
-    /// Takes over the use of a variant that this one replaces. A variant that a second client has asked for has no single owner any
-    /// more.
+    /// Takes over the use of a variant that this one replaces. A variant that a second client has requested no longer has a single owner.
     pub fn take_over(&self, before: &Self) {
         let (own, before) = (self.mark(), before.mark());
         self.set(Mark { score_s: own.score_s.max(before.score_s), owner: own.owner.with(before.owner) });
@@ -78,7 +78,7 @@ impl Usage {
         self.score_s.store(score_s, Ordering::Relaxed);
     }
 
-    /// Counts a use. Calls `client` only if the answer changes something: a few times, and then once a second.
+    /// Counts a use. Calls `client` only if its result matters: a few times at first, then at most once a second.
     #[inline]
     pub fn note(&self, now: Timestamp, client: impl FnOnce() -> Owner) {
         let (score_s, now_s) = (self.score_s.load(Ordering::Relaxed), seconds(now));
@@ -109,7 +109,7 @@ impl Mark {
     /// Mark of a response that answers every request.
     pub const ALWAYS: Self = Self { score_s: u32::MAX, owner: Owner::SEVERAL };
 
-    /// Mark of a variant that this client brings now.
+    /// Returns the mark of a new variant that this client caused.
     pub fn of_new(now: Timestamp, owner: Owner) -> Self {
         Self { score_s: seconds(now).saturating_sub(PROBATION_S), owner }
     }
@@ -124,10 +124,9 @@ fn after_use(score_s: u32, now_s: u32) -> u32 {
     still.saturating_add(USE_S).min(now_s)
 }
 
-/// Chooses the variant that makes room for one that a client brings: the least used, and the oldest of equals. `marks` are ordered from
-/// the newest. A client that has its share of `room` gives up one of its own; otherwise a client with more than its share does. `None`
-/// if neither is the case and all are used more than the new one, because clients that use each other's variants could displace those
-/// of everybody else.
+/// Chooses the variant that makes room for a client's new one: the least used, or the oldest of equals. `marks` are ordered newest first. A
+/// client that has its share of `room` gives up one of its own variants; otherwise, a client with more than its share does. `None` if
+/// neither applies and all are used more than the new one: clients that use each other's variants could otherwise displace everyone else's.
 pub fn makes_room(marks: &[Mark], new: Mark, room: usize) -> Option<usize> {
     let share = (room / SHARES).max(1);
     let mut counts: HashMap<Owner, usize> = HashMap::new();
@@ -158,7 +157,7 @@ mod tests {
     const C: Owner = Owner(5);
     const SEVERAL: Owner = Owner::SEVERAL;
 
-    /// Score of a variant that comes now.
+    /// Score of a new variant.
     const NEW_S: u32 = 5;
 
     #[test]
@@ -179,7 +178,7 @@ mod tests {
         check(&[(9, A), (8, A), (4, B), (5, SEVERAL)], B, 4, Some(2));
         // A has more than its share, so others get the room back.
         check(&[(9, A), (8, A), (4, B), (5, SEVERAL)], C, 4, Some(1));
-        // Variants of several clients count for nobody's share.
+        // Variants of several clients count toward no client's share.
         check(&[(9, A), (4, SEVERAL), (5, SEVERAL)], C, 4, Some(1));
         // Variants in use stay.
         check(&[(9, A), (6, SEVERAL), (6, B), (6, SEVERAL)], C, 4, None);
@@ -188,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any number of clients bring variants and use those of each other.
+        /// Any number of clients create variants and use each other's.
         #[test]
         fn what_is_used_by_several_or_within_a_share_stays(
             marks in vec((0..12_u32, 0..6_u32), 1..40),

@@ -7,7 +7,7 @@
 //! large, or the memory budget has no room, only a window is kept (`Retention::Window`): the writer then waits for the slowest reader,
 //! and stops when no reader is left. A reader that is much slower than the others is cut off, so that it does not set the pace for all.
 //!
-//! The last bytes of a body to be stored are shown only once it is stored: a client that has read a response finds it in the cache.
+//! The last bytes of a storable body are shown only after it is stored: a client that has read a response finds it in the cache.
 
 mod reader;
 mod state;
@@ -34,10 +34,10 @@ pub use self::state::{CompleteBody, FillLimits, INLINE_BODY_BYTES_MAX, NotKept};
 
 use crate::changed::until;
 
-/// Longest time that readers may leave the window full if no more bodies may go at the pace of their readers.
+/// Maximum time for which readers may leave the window full if too many bodies already wait for their readers.
 const CROWDED_STALL_MAX: Duration = Duration::from_secs(2);
 
-/// Longest wait for the first bytes of a body after the client that caused the forward has left.
+/// Maximum wait for the first bytes of a body after the client that caused the forward has left.
 const LEFT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A body in progress.
@@ -46,7 +46,7 @@ pub struct Fill {
     budget: Arc<Budget>,
     limits: FillLimits,
     expected_bytes: Option<u64>,
-    /// Requests that were promised this body and have not begun to read.
+    /// Number of requests that were promised this body and have not begun to read it.
     promised: Arc<AtomicUsize>,
     state: Mutex<FillState>,
     arrived: Notify,
@@ -62,16 +62,16 @@ pub enum Written {
     All,
     /// The announced length is exceeded: stop, and abort.
     TooLong,
-    /// Continue; from this write on, the body is not to be stored.
+    /// Continue, but the body won't be stored.
     NoLongerKept(NotKept),
     /// Stop: the body isn't to be stored and has no readers.
     Abandoned,
-    /// Stop: the readers don't keep up, and too many bodies are waiting like that.
+    /// Stop: the readers don't keep up, and too many other bodies wait for their readers too.
     TooSlow,
 }
 
 impl Fill {
-    /// Creates a fill. `promised` counts requests that will read but have not begun; while it isn't zero, no bytes are let go.
+    /// Creates a fill. `promised` counts requests that have not begun to read but will; while it isn't zero, no bytes are released.
     pub fn new(
         budget: Arc<Budget>,
         limits: FillLimits,
@@ -121,14 +121,14 @@ impl Fill {
         Self::new(budget, limits, Some(u64::MAX), Arc::default())
     }
 
-    /// Appends `data`, wakes the readers, and in window mode waits until the slowest of them has caught up. Calls `may_wait` before it
-    /// waits.
+    /// Appends `data` and wakes the readers. In window mode, then waits until the slowest reader has caught up, and calls `may_wait` before
+    /// each wait.
     pub async fn write(&self, data: Bytes, may_wait: impl Fn() -> Pacing) -> Written {
         let (written, retention) = self.append(data);
         if !matches!(written, Written::All | Written::TooLong) {
             self.arrived.notify_waiters();
         }
-        // Other requests wait for this news, and must not wait for the readers of this body.
+        // Other requests wait for this result, and must not wait for the readers of this body.
         if retention == Retention::Whole || matches!(written, Written::NoLongerKept(_)) {
             return written;
         }
@@ -205,9 +205,9 @@ impl Fill {
         matches!(state.end, End::Filling) && state.total_bytes == 0
     }
 
-    /// Resolves to whether a reader that has received nothing yet gets this body: true once it has begun or is complete; false if it has
-    /// broken off, or has stood still for `pause_max`. The pause is shorter if the client that caused the forward has left and all
-    /// readers are requests that still wait for the first byte.
+    /// Resolves to whether a reader that has received nothing yet gets this body: true once it has begun or is complete; false if it was
+    /// aborted, or no bytes have arrived for `pause_max`. The pause is shorter if the client that caused the forward has left and all
+    /// readers still wait for the first byte.
     pub async fn comes(&self, pause_max: Duration) -> bool {
         loop {
             let arrived = self.arrived.notified();
@@ -232,13 +232,13 @@ impl Fill {
         }
     }
 
-    /// Returns whether no bytes have arrived and all readers are requests that were promised the body.
+    /// Returns whether no bytes have arrived and no request reads the body except those to which it was promised.
     fn is_left_to_the_promised(&self, state: &FillState) -> bool {
         state.total_bytes == 0 && state.followers().count() <= self.promised.load(Ordering::Acquire)
     }
 
-    /// Resolves when the body has no readers and either has stood still for `pause_max`, or has brought nothing while others want its
-    /// place at the origin.
+    /// Resolves when the body has no readers and either no bytes have arrived for `pause_max`, or none have arrived at all and other
+    /// requests need its place at the origin.
     pub async fn deserted(&self, pause_max: Option<Duration>, place_wanted: &SetOnce<()>) {
         let Some(pause_max) = pause_max else { return std::future::pending().await };
         loop {
@@ -263,12 +263,12 @@ impl Fill {
         }
     }
 
-    /// Resolves when the last reader has left. For bodies that are not stored, or have stopped.
+    /// Resolves when the last reader has left. For bodies that are not stored, or that have stopped.
     pub async fn nobody_reads(&self) {
         until(&self.read, || self.state.lock().followers().next().is_none().then_some(())).await;
     }
 
-    /// Returns the body, once all of it has arrived. `None` if it isn't to be stored.
+    /// Returns the body once all its bytes have arrived; `None` if it isn't to be stored.
     pub fn body(&self) -> Option<CompleteBody> {
         self.state.lock().finish(&self.budget, self.limits.place)
     }
@@ -289,19 +289,19 @@ impl Fill {
         self.release();
     }
 
-    /// Returns whether the fill began in window mode: the body was known not to be stored as a whole.
+    /// Returns whether the fill began in window mode, because it was known from the start that the body can't be stored.
     pub fn began_in_window(&self) -> bool {
         self.expected_bytes.is_some_and(|bytes| bytes > self.limits.body_bytes_max)
     }
 
-    /// Returns whether the body may still be stored, as far as is known.
+    /// Returns whether the body may still be stored, as far as known.
     pub fn may_be_stored(&self) -> bool {
         let state = self.state.lock();
         state.retention == Retention::Whole && !matches!(state.end, End::Aborted)
     }
 
-    /// Returns why the body isn't stored, if that is known. A body is too large by its announced length or by the bytes that have
-    /// arrived; otherwise the budget had no room.
+    /// Returns why the body isn't stored, if known. A body is too large by its announced length or by the bytes that have arrived;
+    /// otherwise the budget had no room.
     pub fn why_not_stored(&self) -> Option<NotKept> {
         let state = self.state.lock();
         let is_too_large = self.expected_bytes.unwrap_or(state.total_bytes) > self.limits.body_bytes_max;
@@ -317,7 +317,7 @@ impl Fill {
         self.state.lock().total_bytes
     }
 
-    /// Returns the bytes kept that are not stored, or no longer, including the encoder's.
+    /// Returns the number of kept bytes that aren't in the store, including the encoder's memory.
     pub fn unstored_bytes(&self) -> u64 {
         let state = self.state.lock();
         let pieces = state.pieces.iter().filter(|piece| !piece.data.is_stored());
@@ -325,23 +325,22 @@ impl Fill {
         pieces.map(|piece| piece.data.len() as u64).sum::<u64>() + (state.tail.len() + encoder_bytes) as u64
     }
 
-    /// Counts the memory of the encoder of this body, which exists as long as readers keep it waiting; `None` once it has made all its
-    /// output.
+    /// Charges the memory of this body's encoder, which exists while it waits for readers; `None` once it has produced all its output.
     pub fn count_encoder(&self, charge: Option<Charge>) {
         self.state.lock().encoder_charge = charge;
     }
 
-    /// Returns whether the announced number of bytes has arrived.
+    /// Returns whether exactly the announced number of bytes has arrived.
     pub fn is_as_announced(&self) -> bool {
         self.expected_bytes.is_none_or(|expected_bytes| expected_bytes == self.arrived_bytes())
     }
 
-    /// Notes that a request that was promised this body has begun to read, or left.
+    /// Notes that a request that was promised this body has begun to read it, or has left.
     pub fn promise_kept(&self) {
         self.read.notify_one();
     }
 
-    /// Aborts the body, with a reason in a word for metrics if only its readers learn it. A complete fill stays complete.
+    /// Aborts the body. `because` is a one-word reason for metrics, if only its readers report it. A complete fill stays complete.
     pub fn abort(&self, because: Option<&'static str>) {
         let mut state = self.state.lock();
         if matches!(state.end, End::Filling) {
@@ -368,7 +367,7 @@ impl Fill {
     }
 }
 
-/// Handle of the writer. A writer that goes away, even by a panic, leaves an aborted fill behind, never one whose readers wait for ever.
+/// Handle of the writer. If it is dropped early, even by a panic, the fill is aborted, so its readers don't wait forever.
 pub struct Writer(pub Arc<Fill>);
 
 impl Drop for Writer {
@@ -377,10 +376,10 @@ impl Drop for Writer {
     }
 }
 
-/// Reads the rest of a response that is not stored in a task of its own, which ends when the reader does.
+/// Reads the rest of a response that isn't stored, in a task that ends when its reader does.
 ///
-/// As long as a client keeps up, pieces go straight from the origin to it. Once it doesn't, this reads ahead, up to a window: most
-/// responses are shorter, so the origin is done with them however slow the client is.
+/// As long as a client keeps up, pieces go straight from the origin to it. Once it falls behind, the task reads ahead, up to a window. Most
+/// responses are shorter than that, so the origin is done with them however slow the client is.
 pub fn read_ahead(body: OriginBody, budget: &Arc<Budget>) -> Option<FillReader> {
     let fill = Fill::window(Arc::clone(budget));
     let reader = fill.reader(0, None);

@@ -1,4 +1,4 @@
-//! Readers of a body on its way.
+//! Readers of a body in progress.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::Fill;
 use super::state::{End, Reading, Retention};
 use crate::changed::until;
 
-/// The body broke off: its readers must make that visible to their clients.
+/// The body was cut short: its readers must make that visible to their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the response body broke off")]
+#[error("the response body was cut short")]
 pub struct Aborted {
-    /// Reason, if it isn't reported elsewhere.
+    /// Reason, unless it is reported elsewhere.
     pub because: Option<&'static str>,
 }
 
@@ -34,7 +34,7 @@ impl FillReader {
     /// Returns the next bytes; `None` at the end of the body (or of the range).
     ///
     /// # Errors
-    /// Returns an error if the body broke off before that.
+    /// Returns an error if the body was aborted before that.
     pub async fn chunk(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
         if self.end.is_some_and(|end| self.position >= end) {
             return Ok(None);
@@ -71,7 +71,7 @@ impl FillReader {
                 }
                 None
             }
-            // A range that begins or ends beyond the end of the body can't be served in full.
+            // A range that begins or ends past the end of the body can't be served in full.
             End::Complete(_) if self.end.is_some() => Some(Err(Aborted { because: None })),
             End::Complete(_) => Some(Ok(None)),
             End::Aborted => Some(Err(Aborted { because: state.because })),
@@ -80,7 +80,7 @@ impl FillReader {
 
     /// Skips to `range`, which must not begin before the current position.
     pub fn skip_to(&mut self, range: ByteRange) {
-        debug_assert!(range.first >= self.position, "what is behind may be gone");
+        debug_assert!(range.first >= self.position, "earlier bytes may be gone");
         self.position = range.first;
         self.end = Some(range.last + 1);
         self.fill.state.lock().readers[self.slot] = Some(Reading::from(range.first));
@@ -109,13 +109,13 @@ impl Drop for FillReader {
     }
 }
 
-/// Several ranges of a body that is still on its way, as one `multipart/byteranges`. The reader goes from range to range, and never
-/// back: earlier bytes may be gone.
+/// Several ranges of a body in progress, as one `multipart/byteranges`. The reader proceeds from range to range and never goes back,
+/// because earlier bytes may be gone.
 #[derive(Debug)]
 pub struct FillRanges {
     reader: FillReader,
     place: Place,
-    /// Head and range of each part to come.
+    /// Head and range of each remaining part.
     parts: VecDeque<(Bytes, ByteRange)>,
     end: Bytes,
 }
@@ -127,7 +127,7 @@ enum Place {
 }
 
 impl FillRanges {
-    /// Creates the parts. `None` if a range begins before the end of the one before it. The reader begins at the first range.
+    /// Creates the parts. `None` if a range begins before the end of the previous one. The reader starts at the first range.
     pub fn new(reader: FillReader, parts: VecDeque<(Bytes, ByteRange)>, end: Bytes) -> Option<Self> {
         let is_ascending =
             parts.iter().zip(parts.iter().skip(1)).all(|(one, next)| one.1.last < next.1.first);
@@ -137,7 +137,7 @@ impl FillRanges {
     /// Returns the next piece; `None` after the end of the last part.
     ///
     /// # Errors
-    /// Returns an error if the body broke off.
+    /// Returns an error if the body was aborted.
     pub async fn data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
         if self.place == Place::InPart {
             if let Some(data) = self.reader.chunk(piece_max).await? {

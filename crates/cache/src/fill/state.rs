@@ -11,27 +11,27 @@ use origin::UNCHARGED_PIECE_BYTES_MAX;
 use store::{Budget, Charge, Placement, Segment, Slice};
 use tokio::time::Instant;
 
-/// Most bytes between the writer and the slowest reader of a body that isn't stored.
+/// Maximum number of bytes between the writer and the slowest reader of a body that isn't stored.
 const WINDOW_BYTES_MAX: u64 = 512 * 1024;
-/// Most bytes copied at once out of an unfinished segment.
+/// Maximum number of bytes per copy from an unfinished segment.
 const COPY_BYTES_MAX: usize = 64 * 1024;
-/// Largest body kept inside its metadata record: one look-up, one allocation. Larger ones are cheaper to send from a file, if that is
-/// possible.
+/// Maximum size of a body inside its metadata record, which costs one look-up and one allocation. Larger bodies are cheaper to send from a
+/// file, where possible.
 pub const INLINE_BODY_BYTES_MAX: usize = 64 * 1024 - 1;
 
-/// Largest size up to which a body of unknown length counts as small.
+/// Maximum size of a body of unknown length that counts as small.
 const SMALL_UNANNOUNCED_BYTES_MAX: u64 = 16 * 1024;
 
 /// Size limits of a fill.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// Largest body that is stored.
+    /// Maximum size of a stored body.
     pub body_bytes_max: u64,
     /// Size of a segment.
     pub segment_bytes: usize,
-    /// Size of the first segment: less for a part that doesn't begin at a segment border of the whole.
+    /// Size of the first segment; smaller for a part that doesn't begin at a segment border of the representation.
     pub first_segment_bytes: usize,
-    /// Place of the segments.
+    /// Where segments are placed.
     pub place: Placement,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct FillState {
     pub(super) pieces: VecDeque<FillPiece>,
     /// Sealed segments, to be stored.
     pub(super) segments: Vec<Segment>,
-    /// Unfinished segment (only while the whole body is kept), and the charge for it.
+    /// Unfinished segment, only while the whole body is kept, with the charge for it.
     pub(super) tail: Vec<u8>,
     pub(super) tail_charge: Option<Charge>,
     /// Charge for the encoder of this body.
@@ -49,16 +49,16 @@ pub(super) struct FillState {
     pub(super) total_bytes: u64,
     /// Position from which bytes are not shown yet.
     pub(super) withheld_from: u64,
-    /// Position before which not all bytes are charged: readers must pass it before more is read.
+    /// Position up to which some bytes are uncharged: readers must pass it before more is read.
     pub(super) uncharged_until: u64,
-    /// Last time up to which bytes came at `RATE_MIN` or faster, and the bytes since then.
+    /// Last time until which bytes arrived at `RATE_MIN` or faster, and the bytes since then.
     pub(super) moved_at: Instant,
     pub(super) bytes_since: usize,
     pub(super) retention: Retention,
     pub(super) end: End,
-    /// Reason why it broke off, if its readers report it.
+    /// Reason for the abort, if only the readers report it.
     pub(super) because: Option<&'static str>,
-    /// Time since which the slowest reader holds up others, not yet added to its account.
+    /// Time since which the slowest reader has held up others, not yet added to its account.
     pub(super) held_up_from: Option<Instant>,
     /// Readers by slot; freed slots are reused.
     pub(super) readers: Vec<Option<Reading>>,
@@ -68,11 +68,11 @@ pub(super) struct FillState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) position: u64,
-    /// Time for which it has held up others that wait for more, minus the time paid for by bytes read since.
+    /// Time for which it has held up waiting readers, minus the time paid for by the bytes it has read since.
     held_up_ms: i64,
-    /// Whether it has read all bytes that have arrived, and waits.
+    /// Whether it has read all bytes that have arrived, and waits for more.
     pub(super) is_waiting: bool,
-    /// Whether it is cut off: no bytes are kept for it any more.
+    /// Whether it is cut off, so that no bytes are kept for it.
     pub(super) is_cut_off: bool,
 }
 
@@ -101,7 +101,7 @@ pub(super) enum End {
     Aborted,
 }
 
-/// Reason why a body that was to be stored will not be.
+/// Reason why a storable body won't be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotKept {
     /// Larger than the rule or the tier allows.
@@ -139,7 +139,7 @@ pub(super) enum Room {
     TooSlow,
 }
 
-/// Reservation for a body. One of unknown length may still become large; the bytes that it has taken by then are left to its readers.
+/// Returns the reservation for a body. A body of unknown length may still become large; its readers then get the bytes that have arrived.
 fn reservation(expected_bytes: Option<u64>, arrived_bytes: u64) -> Reserve {
     let is_small = match expected_bytes {
         Some(bytes) => bytes <= INLINE_BODY_BYTES_MAX as u64,
@@ -150,16 +150,16 @@ fn reservation(expected_bytes: Option<u64>, arrived_bytes: u64) -> Reserve {
 
 type Reserve = fn(&Arc<Budget>, usize) -> Result<Charge, store::OverBudget>;
 
-/// Least rate of a body, in bytes a second; the same as the least rate of clients. A slower body counts as standing still for waiters
-/// that have none of it: otherwise a request that makes the origin drip would hold them as one that makes it stall does.
+/// Minimum rate of a body, in bytes per second; the same as for clients. Waiters that have received none of a slower body treat it as
+/// stalled. Otherwise, a request that makes the origin drip could hold them for long.
 const RATE_MIN: u128 = 500;
 
-/// Least rate, in bytes a second, of a reader of a body that isn't stored and that others wait for. Bytes read pay for the waiting time
-/// of the others at this rate.
+/// Minimum rate, in bytes per second, of a reader that others wait for, if the body isn't stored. Bytes that it reads pay for the others'
+/// waiting time at this rate.
 const SHARED_RATE_MIN: i64 = 16 * 1024;
-/// Time of holding up others after which a reader is cut off.
+/// Total time of holding up others after which a reader is cut off.
 const HELD_UP_MS_MAX: i64 = 30_000;
-/// Most credit of a reader: a whole window read at once pays for the waiting time that follows.
+/// Maximum credit of a reader: a whole window read in one go pays for the waiting time that follows.
 const CREDIT_MS_MAX: i64 = WINDOW_BYTES_MAX as i64 * 1000 / SHARED_RATE_MIN;
 
 impl FillState {
@@ -171,7 +171,7 @@ impl FillState {
         }
     }
 
-    /// Returns the time left of a pause.
+    /// Returns the time left until the body has paused for `pause_max`.
     pub(super) fn pause_left(&self, pause_max: Duration) -> Duration {
         pause_max.saturating_sub(self.moved_at.elapsed())
     }
@@ -198,7 +198,7 @@ impl FillState {
         reading.is_some_and(|reading| is_window && !std::mem::replace(&mut reading.is_waiting, true))
     }
 
-    /// Returns the readers that bytes are kept for.
+    /// Returns the readers for which bytes are kept.
     pub(super) fn followers(&self) -> impl Iterator<Item = &Reading> {
         self.readers.iter().flatten().filter(|reading| !reading.is_cut_off)
     }
@@ -218,13 +218,13 @@ impl FillState {
         self.held_up_from?.checked_add(Duration::from_millis(left_ms.try_into().unwrap_or_default()))
     }
 
-    /// Notes that no reader holds up others.
+    /// Notes that no reader holds up others any more.
     pub(super) fn goes_on(&mut self, now: Instant) {
         self.charge_slowest(now);
         self.held_up_from = None;
     }
 
-    /// Adds the time for which the slowest reader has held up others to its account.
+    /// Charges the slowest reader for the time for which it has held up others.
     fn charge_slowest(&mut self, now: Instant) {
         let (Some(from), Some(slowest)) = (self.held_up_from, self.slowest()) else { return };
         let ms = now.duration_since(from).as_millis().try_into().unwrap_or(i64::MAX);
@@ -242,7 +242,7 @@ impl FillState {
             .for_each(|reading| reading.is_cut_off = true);
     }
 
-    /// Adds to a body that is kept as a whole. After a failure, `data` is the rest that was not added.
+    /// Appends to a body that is kept as a whole. After a failure, `data` holds the bytes that were not appended.
     pub(super) fn keep(
         &mut self,
         data: &mut Bytes,
@@ -288,7 +288,7 @@ impl FillState {
         Ok(())
     }
 
-    /// Changes to window mode: bytes kept for storing are let go as the readers pass.
+    /// Changes to window mode: kept bytes are released once all readers have passed them.
     pub(super) fn stop_keeping(&mut self) {
         self.retention = Retention::Window;
         if !self.tail.is_empty() {
@@ -305,9 +305,8 @@ impl FillState {
         self.withheld_from = u64::MAX;
     }
 
-    /// Adds to a body of which only a window is kept. Bytes that the budget has no room for are let through one piece at a time, so that
-    /// the body goes on however little memory there is. Pieces from `UNCHARGED_PIECE_BYTES_MAX` on are charged by the code that has
-    /// read them.
+    /// Appends to a body of which only a window is kept. Bytes without room in the budget pass one piece at a time, so that the body
+    /// continues however little memory is left. Pieces of at least `UNCHARGED_PIECE_BYTES_MAX` are already charged where they were read.
     pub(super) fn pass(&mut self, data: Bytes, budget: &Arc<Budget>) {
         if data.is_empty() {
             return;
@@ -349,7 +348,7 @@ impl FillState {
         self.pieces.front().map_or_else(|| self.tail_start(), |piece| piece.start)
     }
 
-    /// Lets go of the bytes that all readers have passed, and tells whether the writer may go on.
+    /// Releases the bytes that all readers have passed, and returns whether the writer may continue.
     pub(super) fn room(&mut self, promised: usize) -> Room {
         let slowest = match self.followers().map(|reading| reading.position).min() {
             _ if promised > 0 => self.first_kept(),

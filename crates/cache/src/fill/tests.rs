@@ -56,7 +56,7 @@ fn complete(fill: &Fill) -> Option<CompleteBody> {
     body
 }
 
-/// A request that makes an origin drip holds others no longer than one that makes it stall.
+/// Requests wait no longer for an origin that drips than for one that stalls.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_drips_stands_still() {
     const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -67,14 +67,14 @@ async fn a_body_that_drips_stands_still() {
             tokio::time::advance(Duration::from_millis(700)).await;
             write_all(&fill, &pattern(piece_bytes), piece_bytes).await;
         }
-        assert_eq!(fill.comes(PAUSE_MAX).await, goes_on, "{piece_bytes} bytes at a time");
+        assert_eq!(fill.comes(PAUSE_MAX).await, goes_on, "{piece_bytes} bytes per write");
         let is_deserted =
             timeout(Duration::from_millis(1), fill.deserted(Some(PAUSE_MAX), &SetOnce::new())).await.is_ok();
-        assert_eq!(is_deserted, !goes_on, "{piece_bytes} bytes at a time");
+        assert_eq!(is_deserted, !goes_on, "{piece_bytes} bytes per write");
     }
 }
 
-/// A part may end where the first segment does.
+/// A part may end where the first segment ends.
 #[tokio::test]
 async fn a_small_body_that_fills_its_segments() {
     let memory = memory(64 << 20);
@@ -195,7 +195,7 @@ async fn a_body_that_is_not_kept_and_not_read_is_abandoned() {
     }
 }
 
-/// A body goes on however little memory there is, piece by piece, and the pieces in the hands of its readers count.
+/// A body continues piece by piece however little memory is left, and pieces that its readers still hold are counted.
 #[tokio::test]
 async fn without_room_in_the_budget_a_window_is_one_piece() {
     let memory = memory(4 << 20);
@@ -223,7 +223,7 @@ async fn without_room_in_the_budget_a_window_is_one_piece() {
     assert_eq!(budget.live_bytes(), 0);
 }
 
-/// If too many bodies already go at the pace of their readers, one more would keep other requests from the origin.
+/// If too many bodies already wait for their readers, one more would block other requests from the origin.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_does_not_keep_up_may_be_one_too_many() {
     let memory = memory(64 << 20);
@@ -243,7 +243,7 @@ async fn a_reader_that_does_not_keep_up_may_be_one_too_many() {
     }
 }
 
-/// One slow reader does not set the pace for all. Alone, or as fast as the others, it may take all the time that its connection needs.
+/// A slow reader doesn't set the pace for all. Alone, or as fast as the others, it may take as long as its connection needs.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_others_wait_for_is_cut_off() {
     for (others, bytes_a_second, is_cut_off) in
@@ -286,7 +286,7 @@ async fn a_reader_that_others_wait_for_is_cut_off() {
     }
 }
 
-/// The time of a slow reader counts from when others wait for it.
+/// A slow reader's time counts only while others wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_was_as_slow_as_the_others_has_its_time() {
     let memory = memory(64 << 20);
@@ -309,7 +309,7 @@ async fn a_reader_that_was_as_slow_as_the_others_has_its_time() {
     }
 }
 
-/// While the origin pauses, no reader holds up another.
+/// While the origin pauses, no reader is charged for holding up others.
 #[tokio::test(start_paused = true)]
 async fn waits_for_the_origin_count_for_no_reader() {
     let memory = memory(64 << 20);

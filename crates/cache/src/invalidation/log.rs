@@ -1,4 +1,4 @@
-//! The last purges, which explain what became of a response.
+//! The last purges, from which the fate of a response can be explained.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use caching::Timestamp;
 use parking_lot::Mutex;
 use store::purge::{Clause, Name, PurgeRecord, PurgeTarget, ResponseUrl};
 
-/// A purge that was noted.
+/// A recorded purge.
 #[derive(Debug)]
 pub struct PurgeEntry {
     /// Number among the invalidations of this process.
     pub number: u64,
-    /// Time at which it took effect here, by the clock of this process. The record has the time by the clock of the purging instance.
+    /// Time at which it took effect here, by this process's clock. The record has the time by the purging instance's clock.
     pub noted_at: Timestamp,
     pub record: PurgeRecord,
     pub reach: Reach,
@@ -21,17 +21,18 @@ pub struct PurgeEntry {
 /// Reach of a purge, in terms of this process.
 #[derive(Debug)]
 pub enum Reach {
-    /// Entries under these cache keys, and under those that differ in scheme and port alone. There are several if rules of several
+    /// Entries under these cache keys, and under keys that differ only in scheme and port. There are several keys if the rules of several
     /// sites may have written the URL.
     Keys(Box<[Box<[u8]>]>),
-    /// Entries under this key, and under those of the same URL in another site or with another query.
+    /// Entries under this key, and under keys of the same URL in other sites or with other queries.
     Url(Box<[u8]>),
-    /// Entries that one of these clauses takes.
+    /// Entries that match one of these clauses.
     Clauses(Vec<Clause>),
 }
 
 impl Reach {
-    /// Whether the purge takes a response with these tags under this key. `None` stands for the tags of any purge.
+    /// Returns whether the purge removes a response with these tags under this key. Without tags, returns whether it removes the response
+    /// whatever its tags.
     pub fn takes(&self, key: &[u8], tags: Option<&[Name]>) -> bool {
         match self {
             Self::Keys(all) => {
@@ -47,13 +48,13 @@ impl Reach {
     }
 }
 
-/// Whether a key begins with that of a URL, whatever its scheme and port. Method and more follow the URL in a key.
+/// Returns whether a key begins with that of a URL, whatever its scheme and port. The method and other parts follow the URL in a key.
 fn is_of_url(own: &ResponseUrl<'_>, other: &ResponseUrl<'_>) -> bool {
     let query = own.rest.strip_suffix(b"\x03GET\0").unwrap_or(own.rest);
     own.site == other.site && own.is_same_url(other) && other.rest.starts_with(query)
 }
 
-/// Parts of a key. Bytes that aren't a key have no place, and only a purge of everything takes them.
+/// Returns the parts of a key. Bytes that aren't a key have no parts, and only a purge of everything matches them.
 pub(super) fn place_of_key(key: &[u8]) -> ResponseUrl<'_> {
     let Some(place) = caching::key::place(key) else {
         return ResponseUrl { rest: key, ..ResponseUrl::default() };
@@ -67,13 +68,13 @@ pub(super) fn place_of_key(key: &[u8]) -> ResponseUrl<'_> {
     }
 }
 
-/// The last purges, the newest last.
+/// The last purges, newest last.
 #[derive(Default)]
 pub(super) struct Recent {
     kept: Mutex<VecDeque<Arc<PurgeEntry>>>,
 }
 
-/// Limits that keep the memory for it small: a purge has 16 KiB for the longest URL, and usually a hundred bytes.
+/// Limits that keep the memory for purges small: a purge takes 16 KiB with the longest URL, and usually about a hundred bytes.
 const KEPT_MAX: usize = 256;
 const KEPT_BYTES_MAX: usize = 256 << 10;
 

@@ -1,17 +1,17 @@
-//! Relation between the numbers of this process and places in the log that several instances share.
+//! Mapping between the numbers of this process and positions in the log that several instances share.
 //!
-//! Each process numbers invalidations in its own order. A record of the log gets a number when it is read, and other instances get a
-//! place in the log for a number. Both ways err to the older side: too much may count as purged.
+//! Each process numbers invalidations in its own order. A record of the log gets a number when it is read, and a number is translated to a
+//! log position for other instances. Both translations err on the safe side: they may treat too much as purged, never too little.
 
 use std::collections::VecDeque;
 
 use store::backing::{LogCursor, LogId, LogOffset};
 
-/// Numbers and places; see the module.
+/// Numbers and positions; see the module.
 #[derive(Debug, Default)]
 pub(super) struct LogPositions {
     log: Option<Log>,
-    /// Logs that were read before, the last one first.
+    /// Logs that were read earlier, the last one first.
     left: VecDeque<LogId>,
 }
 
@@ -22,10 +22,10 @@ struct Log {
     known_from: LogOffset,
     /// End of the part that was read.
     read: LogOffset,
-    /// As in a [`Point`], for the time when the log was first read; 0 once points were forgotten.
+    /// As in a [`Point`], at the time when the log was first read; 0 once points have been dropped.
     after: u64,
     before: u64,
-    /// Points in order: none of their values ever falls.
+    /// Points in order: none of their values ever decreases.
     points: VecDeque<Point>,
 }
 
@@ -33,15 +33,15 @@ struct Log {
 #[derive(Clone, Copy, Debug)]
 struct Point {
     end: LogOffset,
-    /// At least the number of every record up to here: requests at this number came after them.
+    /// At least the number of every record up to here: requests at this number were sent after those records.
     after: u64,
-    /// Less than the number of every record behind it: these may take responses that were asked for here.
+    /// Less than the number of every record after this one: those may purge responses that were requested here.
     before: u64,
 }
 
-/// Points that are kept. Older places are judged by the oldest number.
+/// Maximum number of points. Older positions are judged by the oldest number.
 const POINTS_MAX: usize = 4096;
-/// Earlier logs that are remembered. A log is left when it was lost.
+/// Maximum number of earlier logs that are remembered. A log is left when it is lost.
 const LEFT_MAX: usize = 64;
 
 impl LogPositions {
@@ -57,13 +57,13 @@ impl LogPositions {
         self.log = Some(Log { id, known_from: offset, read: offset, after: number, before, points });
     }
 
-    /// Whether a log was left for another one. If it is there again, it was set back.
+    /// Returns whether this log was left for another one. If it is in use again, it was set back.
     pub(super) fn mark_left(&self, id: LogId) -> bool {
         self.left.contains(&id)
     }
 
-    /// Notes the number of the record that ends here. `outstanding` is the least number of the own records that are still to come, if
-    /// any.
+    /// Notes the number of the record that ends here. `outstanding` is the lowest number of this instance's own records that have not been
+    /// read back yet, if any.
     pub(super) fn note(&mut self, end: LogOffset, number: u64, outstanding: Option<u64>) {
         let Some(log) = &mut self.log else { return };
         log.read = end;
@@ -72,19 +72,19 @@ impl LogPositions {
         let after = number.max(last_after);
         let before = before_outstanding(after, outstanding).max(last_before);
         if log.points.len() == POINTS_MAX {
-            // Requests before it are older than all numbers.
+            // Requests before this point count as older than all numbers.
             log.points.pop_front();
             (log.after, log.before) = (0, 0);
         }
         log.points.push_back(Point { end, after, before });
     }
 
-    /// End of the part of the log that was read.
+    /// Returns the end of the part of the log that was read.
     pub(super) fn read(&self) -> Option<LogCursor> {
         self.log.as_ref().map(|log| LogCursor { id: log.id, offset: log.read })
     }
 
-    /// Place for requests at the time when this was the last number. `None` if that was before the log was read.
+    /// Returns the position for requests sent when this was the last number; `None` if that was before the log was read.
     pub(super) fn place_of(&self, number: u64) -> Option<LogCursor> {
         let log = self.log.as_ref()?;
         let count = log.points.partition_point(|point| point.after <= number);
@@ -96,7 +96,7 @@ impl LogPositions {
         Some(LogCursor { id: log.id, offset })
     }
 
-    /// Number that is less than that of any purge after the place. `None` if these purges aren't known here.
+    /// Returns a number that is less than that of any purge after the position; `None` if these purges aren't known here.
     pub(super) fn number_at(&self, place: LogCursor) -> Option<u64> {
         let log = self.log.as_ref().filter(|log| log.id == place.id && log.known_from <= place.offset)?;
         let count = log.points.partition_point(|point| point.end <= place.offset);
@@ -105,14 +105,14 @@ impl LogPositions {
 }
 
 impl Log {
-    /// Whether no point was forgotten.
+    /// Returns whether no point has been dropped.
     fn beginning_is_known(&self) -> bool {
         self.points.len() < POINTS_MAX || self.after > 0
     }
 }
 
-/// Number for requests at a place where `number` was the last: less than those of records that are still to come, which may take their
-/// responses.
+/// Returns the number for requests at a position where `number` was the last. It is less than the numbers of outstanding records, which may
+/// purge their responses.
 fn before_outstanding(number: u64, outstanding: Option<u64>) -> u64 {
     outstanding.map_or(number, |next| number.min(next - 1))
 }
@@ -129,7 +129,7 @@ mod tests {
         let mut places = LogPositions::default();
         places.begin(at(100), 5, None);
         places.note(LogOffset(110), 6, None);
-        // Number 7 was given to an invalidation that is in no log.
+        // Number 7 belongs to an invalidation that is in no log.
         places.note(LogOffset(120), 8, None);
         places
     }
@@ -164,12 +164,12 @@ mod tests {
         assert_eq!(LogPositions::default().number_at(at(1)), None);
     }
 
-    /// Own records may be read in another order than that of their numbers.
+    /// An instance's own records may be read in another order than that of their numbers.
     #[test]
     fn what_is_still_to_come_is_not_behind() {
         let mut places = LogPositions::default();
         places.begin(at(100), 5, None);
-        // Numbers 6 and 7 were given, and 7 is read first.
+        // Numbers 6 and 7 have been assigned, and 7 is read first.
         places.note(LogOffset(110), 7, Some(6));
         places.note(LogOffset(120), 6, None);
         assert_eq!([100, 110, 120].map(|offset| places.number_at(at(offset))), [5, 5, 7].map(Some));
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(found, [100, 100, 120].map(|offset| Some(at(offset))));
     }
 
-    /// A log begins while own purges wait to be written into it.
+    /// A log begins while this instance's own purges wait to be written to it.
     #[test]
     fn what_is_still_to_come_is_not_behind_the_beginning() {
         let mut places = LogPositions::default();
@@ -200,7 +200,7 @@ mod tests {
         assert!(places.mark_left(at(0).id) && !places.mark_left(other.id));
     }
 
-    /// In a long log in order, no place is judged by a later number than it should be.
+    /// In a long log in order, no position is judged by a later number than it should be.
     #[test]
     fn a_long_log_is_judged_by_older_numbers() {
         let mut places = LogPositions::default();

@@ -1,10 +1,10 @@
-//! Invalidations by other than a response's own key: purges by operators, and groups that unsafe requests invalidate (RFC 9875). They
-//! don't search for the responses; a look-up that finds one asks here.
+//! Invalidations that don't go by a response's own key: purges by operators, and groups that unsafe requests invalidate (RFC 9875). They
+//! don't search for the responses; a look-up that finds a response checks it here.
 //!
-//! Invalidations are numbered in the order in which this process has them; `log_positions` relates the numbers to places in the log of
-//! purges that instances share (`docs/internals/purge-log.md`). A stored response keeps the number up to which it is known to be good. If that is the last one, the
-//! response is current: one comparison. If not, [`store::purge::PurgeIndex`] and a table of groups are asked, and if nothing
-//! invalidates the response, its number moves on.
+//! Invalidations are numbered in the order in which this process learns of them. `log_positions` maps the numbers to positions in the purge
+//! log that instances share (`docs/internals/purge-log.md`). A stored response keeps the number up to which it was last checked. If that is
+//! the last number, the response is current: one comparison. Otherwise, it is checked against [`store::purge::PurgeIndex`] and a table of
+//! groups; if nothing invalidates it, its number advances.
 
 mod log;
 mod log_positions;
@@ -36,9 +36,9 @@ use message::clock::now;
 /// Invalidations so far, by number.
 #[derive(Default)]
 pub struct Invalidations {
-    /// Identifies this list of invalidations among those of other processes, and of this one before a restart.
+    /// Distinguishes this list of invalidations from those of other processes, and from this process's own list before a restart.
     log: OwnLog,
-    /// Number of the last invalidation. Moves only when all that it counts can be found.
+    /// Number of the last invalidation. Advances only when all invalidations up to it can be found.
     count: AtomicU64,
     /// Serialises additions.
     turn: Mutex<()>,
@@ -47,7 +47,7 @@ pub struct Invalidations {
     tags_seen: tags_seen::TagsSeen,
     /// Whether any response may depend on a key other than its own.
     keys_watched: AtomicBool,
-    /// Whether a URL may have had another key than it has now: a reload may have given it another site, or other rules for its query.
+    /// Whether a URL may have had another key in the past: a reload may have moved it to another site, or changed the rules for its query.
     urls_moved: AtomicBool,
     recent: Recent,
     purgers: Purgers,
@@ -55,7 +55,7 @@ pub struct Invalidations {
     hasher: RandomState,
 }
 
-/// Id of the list of invalidations of this process, drawn at its start.
+/// Id of this process's list of invalidations, drawn at startup.
 struct OwnLog(LogId);
 
 impl Default for OwnLog {
@@ -68,23 +68,23 @@ impl Default for OwnLog {
 /// Instances that purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purgers {
-    /// This instance alone. The purge of a URL changes the records under its keys, unless the URL was asked for with a port.
+    /// This instance alone. The purge of a URL changes the records under its keys, unless the URL was requested with a port.
     #[default]
     This,
-    /// Several instances, and the tier has responses of earlier times. The entry under a key is judged by purges of its URL.
+    /// Several instances, and the tier holds responses from before this process started. An entry is judged by the purges of its URL.
     Several,
 }
 
-/// Result of the invalidations of a stored response since it was last looked at. The numbers are those of purges.
+/// Effect of the invalidations since a stored response was last checked. The numbers are those of purges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No invalidation.
     Current,
     /// Purged softly: stale.
     Stale(u64),
-    /// Invalidated by an unsafe request, through a group: used only after validation.
+    /// Invalidated by an unsafe request, through a group: usable only after validation.
     Invalidated,
-    /// Purged: no validation makes it usable, and no part completes it.
+    /// Purged: validation doesn't make it usable, and no part completes it.
     Removed(u64),
 }
 
@@ -93,26 +93,25 @@ impl Invalidations {
         Self { purgers, ..Self::default() }
     }
 
-    /// Returns the stamp of now. Must be taken before a request is sent: invalidations while it is under way are newer than its
-    /// response.
+    /// Returns the current stamp. Must be called before a request is sent: invalidations during the request are newer than its response.
     pub fn stamp(&self) -> Stamp {
         Stamp(self.count.load(Ordering::Acquire))
     }
 
-    /// Stamp in the form in which it is kept with a response.
+    /// Returns the stamp in the form that is kept with a response.
     pub fn place_of(&self, stamp: Stamp) -> LogCursor {
         LogCursor { id: self.log.0, offset: LogOffset(stamp.0) }
     }
 
-    /// Place in the log that several instances share, once that has been read this far.
+    /// Returns the position in the log that several instances share, once it has been read up to this stamp.
     pub fn shared_place(&self, place: LogCursor) -> LogCursor {
         let shared =
             if place.id == self.log.0 { self.shared.places.lock().place_of(place.offset.0) } else { None };
         shared.unwrap_or(place)
     }
 
-    /// Stamp of a response that was asked for at this place; all later invalidations have greater ones. `None` if later invalidations
-    /// aren't known here: the place is in the list of another process, or in a part of the log that is gone.
+    /// Returns the stamp of a response that was requested at this position; all later invalidations have greater stamps. `None` if later
+    /// invalidations aren't known here: the position is in the list of another process, or in a part of the log that is gone.
     pub fn stamp_at(&self, place: LogCursor) -> Option<Stamp> {
         match self.purgers {
             _ if place.id == self.log.0 => Some(Stamp(place.offset.0)),
@@ -122,26 +121,26 @@ impl Invalidations {
         }
     }
 
-    /// Whether no invalidation at all came since a response was last looked at.
+    /// Returns whether no invalidation at all has arrived since a response was last checked.
     #[inline]
     pub fn is_checked(&self, head: &StoredHead) -> bool {
         head.checked.stamp() >= self.stamp()
     }
 
-    /// Judges the response under a key by the invalidations since it was last looked at. Allocates nothing.
+    /// Judges the response under a key by the invalidations since it was last checked. Doesn't allocate.
     #[inline]
     pub fn judge(&self, key: &[u8], head: &StoredHead) -> Verdict {
         if self.is_checked(head) { Verdict::Current } else { self.look_closer(key, head) }
     }
 
-    /// Whether a response answers a request that began with this look-up. Invalidations since then concern later requests.
+    /// Returns whether a response answers a request that began with this look-up. Invalidations since then affect only later requests.
     pub fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
         head.checked.stamp() >= look_up.stamp || self.judge(key, head) == Verdict::Current
     }
 
     #[cold]
     fn look_closer(&self, key: &[u8], head: &StoredHead) -> Verdict {
-        // Invalidations that arrive meanwhile count next time.
+        // Invalidations that arrive during the check count next time.
         let (upto, since) = (self.stamp(), head.checked.stamp());
         let membership = head.membership();
         let judged = self.purges.judge(&self.subject(key, membership), since.0);
@@ -158,7 +157,7 @@ impl Invalidations {
         }
     }
 
-    /// Groups and tags of a response to a request for `target`; `None` if it has none.
+    /// Returns the groups and tags of a response to a request for `target`; `None` if it has none.
     pub fn membership(&self, groups: &Groups, tags: &Groups, target: &Target<'_>) -> Option<Membership> {
         let name = |group: Group<'_>| self.group(target, group);
         let groups = match groups {
@@ -178,8 +177,9 @@ impl Invalidations {
         (!is_none).then_some(Membership { groups, tags, key: None })
     }
 
-    /// Groups and tags of a response with these fields, and the key of the URL alone if the key of the response has more parts: its
-    /// invalidation outdates the response too, as there is no list of the keys of a URL. [`Self::watch_keys`] comes first.
+    /// Returns the groups and tags of a response with these fields, with the key of its URL alone if the response's own key has more parts.
+    /// An invalidation of the URL applies to the response too, as there is no list of the keys of a URL. [`Self::watch_keys`] must be
+    /// called first.
     pub fn membership_of(
         &self,
         received: &[FieldLine<'_>],
@@ -196,7 +196,7 @@ impl Invalidations {
         }
     }
 
-    /// Whether no response stored here can have the tags that a purge names. `false` if other instances store responses too.
+    /// Returns whether no response stored here can have the tags that a purge names. `false` if other instances store responses too.
     pub fn lacks(&self, what: &PurgeTarget) -> bool {
         let PurgeTarget::Selected(Selection { tags, tags_match, .. }) = what else { return false };
         let is_absent = |tag: &String| !self.tags_seen.may_have(self.purges.tag(tag));
@@ -207,17 +207,17 @@ impl Invalidations {
         self.purgers == Purgers::This && !tags.is_empty() && is_lacking
     }
 
-    /// Look-up under the cache key of a URL, or under one that has this one as a part. The stamp is one from before it.
+    /// Returns a look-up under the cache key of a URL, or under a key that extends it. The stamp must be from before the look-up.
     pub fn look_up(&self, url_key: &[u8], stamp: Stamp) -> LookUp {
         LookUp { url: self.name(url_key), stamp }
     }
 
-    /// Whether the entry that the look-up found counts as never stored.
+    /// Returns whether the entry that the look-up found counts as never stored.
     pub fn is_taken_away(&self, look_up: LookUp) -> bool {
         self.purges.last_of_key(look_up.url).hard > look_up.stamp.0
     }
 
-    /// Whether the key of the look-up was invalidated since, which outdates requests of that time.
+    /// Returns whether the key of the look-up has been invalidated since, which outdates requests from that time.
     pub fn record_overtaken(&self, look_up: LookUp) -> bool {
         self.purges.last_of_key(look_up.url).last > look_up.stamp.0
     }
@@ -227,12 +227,12 @@ impl Invalidations {
         self.keys_watched.store(true, Ordering::Release);
     }
 
-    /// Whether any response may depend on a key beside its own.
+    /// Returns whether any response may depend on a key other than its own.
     pub fn watches_keys(&self) -> bool {
         self.keys_watched.load(Ordering::Acquire)
     }
 
-    /// Invalidates responses that depend on the cache key of a URL, whatever its scheme and port. With an id, other instances are told.
+    /// Invalidates responses that depend on the cache key of a URL, whatever its scheme and port. With an id, other instances are notified.
     pub fn invalidate_key(&self, key: &[u8], force: PurgeEffect, id: Option<PurgeId>) {
         if self.watches_keys() || force == PurgeEffect::Hard {
             self.note(|number| {
@@ -242,8 +242,8 @@ impl Invalidations {
         }
     }
 
-    /// Notes that the entry under an invalidated key is gone now. Look-ups since the invalidation was noted may have found it, unless
-    /// they judge entries by their key.
+    /// Notes that the entry under an invalidated key has been removed. Look-ups after the invalidation was noted may have found the entry,
+    /// unless they judge entries by their key.
     pub fn key_is_removed(&self, key: &[u8]) {
         if self.purgers == Purgers::This {
             self.invalidate_key(key, PurgeEffect::Hard, None);
@@ -280,7 +280,7 @@ impl Invalidations {
         })
     }
 
-    /// Reach of a purge. `keys` are those of the URL: one without a site stands for those of all sites.
+    /// Returns the reach of a purge. `keys` are those of the URL: a URL without a site stands for the URL in every site.
     pub fn reach(&self, what: &PurgeTarget, keys: &[&[u8]]) -> Reach {
         let PurgeTarget::Url(_) = what else { return Reach::Clauses(self.purges.clauses(what)) };
         let first = keys.first().copied().unwrap_or_default();
@@ -290,23 +290,23 @@ impl Invalidations {
         }
     }
 
-    /// Notes that a reload gives URLs other keys. Entries under the earlier keys come back if another reload restores these.
+    /// Notes that a reload gives URLs other keys. Entries under the earlier keys are found again if another reload restores those keys.
     pub fn urls_move(&self) {
         self.urls_moved.store(true, Ordering::Release);
     }
 
-    /// Purge with this number, as long as it is remembered.
+    /// Returns the purge with this number, as long as it is remembered.
     pub fn purge_of(&self, number: u64) -> Option<Arc<PurgeEntry>> {
         self.recent.numbered(number)
     }
 
-    /// Last purge that took everything under a key, as far as the key tells.
+    /// Returns the last purge of everything under a key, as far as the key shows.
     pub fn last_purge_of(&self, key: &[u8]) -> Option<Arc<PurgeEntry>> {
         self.recent.last(|kept| kept.reach.takes(key, Some(&[])))
     }
 
-    /// Time since when a softly purged response is stale: that of the purge, or of the response if the purge is forgotten. If the
-    /// purging instance's clock is ahead, the time at which the purge took effect here counts.
+    /// Returns the time since which a softly purged response is stale: that of the purge, or of the response if the purge is forgotten. If
+    /// the purging instance's clock is ahead, it is the time at which the purge took effect here.
     pub fn stale_since(&self, number: u64, head: &StoredHead) -> Timestamp {
         let purged = self.purge_of(number).and_then(|kept| {
             let at_ms = i64::try_from(kept.record.at_ms).ok()?;
@@ -315,7 +315,7 @@ impl Invalidations {
         purged.unwrap_or(head.facts.response_time).max(head.facts.response_time)
     }
 
-    /// Invalidates these groups of the target's origin. With an id, other instances are told.
+    /// Invalidates these groups of the target's origin. With an id, other instances are notified.
     pub fn invalidate(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
         let names: Vec<Name> = match groups {
             Groups::Named(names) if names.is_empty() => return,
@@ -335,12 +335,12 @@ impl Invalidations {
         Name(self.hasher.hash_one(identity))
     }
 
-    /// Stored response as purges see it.
+    /// Returns a stored response in the form against which purges match.
     fn subject<'a>(&self, key: &'a [u8], membership: Option<&'a Membership>) -> PurgeSubject<'a> {
         let tags = membership.map_or(Some(&[][..]), Membership::tags);
         let of_url = membership.and_then(|membership| membership.key);
         let place = place_of_key(key);
-        // The purge of a URL can't list the ports for which the URL may have been stored.
+        // The purge of a URL can't list the ports with which the URL may have been stored.
         let has_port = place.authority.len() > place.host().len();
         let own = || (has_port || self.purgers == Purgers::Several).then(|| self.purges.key(&place));
         PurgeSubject { place, tags, key: of_url.or_else(own) }
@@ -350,8 +350,8 @@ impl Invalidations {
         self.purges.key(&place_of_key(key))
     }
 
-    /// Assigns the next number. It counts once all that it stands for can be found; a response that is judged meanwhile keeps its
-    /// number.
+    /// Assigns the next number. The number counts only once everything it stands for can be found; a response that is judged meanwhile
+    /// keeps its own number.
     fn note<T>(&self, mark: impl FnOnce(u64) -> T) -> T {
         let _turn = self.turn.lock();
         let number = self.count.load(Ordering::Relaxed) + 1;

@@ -1,4 +1,4 @@
-//! The log that several instances share, in numbers of this instance.
+//! The log that several instances share, in terms of this instance's numbers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use store::purge::{Clause, PurgeEffect, PurgeId, PurgeRecord};
 use super::log_positions::LogPositions;
 use super::{Invalidations, PurgeEntry, Purgers};
 
-/// Number of a purge among those that this instance has for the log.
+/// Number of a purge among those that this instance writes to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Posted(pub u64);
 
-/// Places in the log, and the records that this instance has written there itself.
+/// Positions in the log, and the records that this instance has written to it.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) places: Mutex<LogPositions>,
@@ -22,28 +22,28 @@ pub(super) struct Shared {
     last: Mutex<Option<LastRecord>>,
 }
 
-/// A purge of this instance, which has taken effect here before it was written into the log.
+/// A purge of this instance, which took effect here before it was written to the log.
 #[derive(Clone, Copy, Debug)]
 struct Own {
     id: PurgeId,
     number: u64,
-    /// Set once it is on its way to the log.
+    /// Set once it is being written to the log.
     posted: Option<Posted>,
     is_read: bool,
 }
 
-/// Own purges that are remembered. An older one takes effect once more when it is read in the log: too much is purged then.
+/// Maximum number of own purges that are remembered. An older one takes effect again when it is read from the log, which purges too much.
 const OWN_MAX: usize = 1024;
 
 impl Shared {
-    /// Begins to read a log. Own purges that were not read yet come behind all that is in it.
+    /// Begins to read a log. Own purges that have not been read yet are later than everything in it.
     fn begin(&self, from: LogCursor, number: u64) {
         let outstanding = self.outstanding(None);
         self.places.lock().begin(from, number, outstanding);
         *self.last.lock() = None;
     }
 
-    /// Least number of an own purge, other than this one, that was not read in the log yet.
+    /// Returns the lowest number of an own purge, other than this one, that has not been read from the log yet.
     fn outstanding(&self, but: Option<PurgeId>) -> Option<u64> {
         let own = self.own.lock();
         own.iter().filter(|own| !own.is_read && Some(own.id) != but).map(|own| own.number).min()
@@ -51,13 +51,13 @@ impl Shared {
 }
 
 impl Invalidations {
-    /// Notes that an own purge is on its way to the log.
+    /// Notes that an own purge is being written to the log.
     pub fn record_posted(&self, id: PurgeId, posted: Posted) {
         let mut own = self.shared.own.lock();
         own.iter_mut().filter(|own| own.id == id).for_each(|own| own.posted = Some(posted));
     }
 
-    /// Registers an own purge in the turn in which it gets its number. Records that are read meanwhile come before it.
+    /// Registers an own purge in the turn in which it gets its number. Records that are read meanwhile precede it.
     pub(super) fn begin_own(&self, id: Option<PurgeId>, number: u64) {
         let Some(id) = id.filter(|_| self.purgers == Purgers::Several) else { return };
         let mut own = self.shared.own.lock();
@@ -67,12 +67,12 @@ impl Invalidations {
         own.push_back(Own { id, number, posted: None, is_read: false });
     }
 
-    /// End of the part of the log that was read.
+    /// Returns the end of the part of the log that was read.
     pub fn log_read(&self) -> Option<LogCursor> {
         self.shared.places.lock().read()
     }
 
-    /// Last record of that part.
+    /// Returns the last record of that part.
     pub fn last_record(&self) -> Option<LastRecord> {
         *self.shared.last.lock()
     }
@@ -82,8 +82,8 @@ impl Invalidations {
         *self.shared.last.lock() = Some(record);
     }
 
-    /// Place up to which the current log was read before it was set back: farther than it goes. Otherwise `from`, which is in another
-    /// log.
+    /// Returns the position up to which the current log was read before it was set back, which is past its end. Otherwise returns `from`,
+    /// which is in another log.
     pub fn read_before(&self, there: LogId, from: LogCursor) -> LogCursor {
         match there == from.id || self.shared.places.lock().mark_left(there) {
             true => LogCursor { id: there, offset: LogOffset(u64::MAX) },
@@ -91,13 +91,13 @@ impl Invalidations {
         }
     }
 
-    /// Begins to read the log here. Purges before it aren't known.
+    /// Begins to read the log here. Earlier purges are unknown.
     pub fn log_begins(&self, from: LogCursor) {
         let _turn = self.turn.lock();
         self.shared.begin(from, self.stamp().0);
     }
 
-    /// Notes that the log was lost, or a part of it that was not read. All older responses may have been purged, and are stale.
+    /// Notes that the log, or an unread part of it, was lost. Any older response may have been purged, so all of them are stale.
     pub fn log_was_lost(&self, from: LogCursor) {
         self.note(|number| {
             self.purges.add(Clause::default(), PurgeEffect::Soft, number);
@@ -105,7 +105,7 @@ impl Invalidations {
         });
     }
 
-    /// Applies a record that ends at `end`, and returns the purge. `None` for an own purge, which took effect when it was made. `keys`
+    /// Applies a record that ends at `end`, and returns the purge; `None` for an own purge, which took effect when it was issued. `keys`
     /// are those of a URL.
     pub fn hear(&self, record: PurgeRecord, keys: &[&[u8]], end: LogOffset) -> Option<Arc<PurgeEntry>> {
         if self.is_known_already(record.id, end) {
@@ -114,24 +114,24 @@ impl Invalidations {
         Some(self.purge_at(record, keys, Some(end)))
     }
 
-    /// Notes a record that concerns nothing here.
+    /// Notes a record that affects nothing here.
     pub fn hear_nothing(&self, end: LogOffset) {
         self.note(|number| self.note_place(Some(end), number));
     }
 
-    /// Whether a purge is an own one: the record then stands for the number that it has.
+    /// Returns whether a purge is this instance's own: the record then stands for the number that the purge already has.
     fn is_known_already(&self, id: PurgeId, end: LogOffset) -> bool {
         let number = self.shared.own.lock().iter().find(|own| own.id == id).map(|own| own.number);
         let Some(number) = number else { return false };
         let _turn = self.turn.lock();
         let outstanding = self.shared.outstanding(Some(id));
         self.shared.places.lock().note(end, number, outstanding);
-        // It is no longer outstanding: places from now on include it. It stays known, because the log may have it twice.
+        // It is no longer outstanding: positions from now on include it. It stays known, because the log may contain it twice.
         self.shared.own.lock().iter_mut().filter(|own| own.id == id).for_each(|own| own.is_read = true);
         true
     }
 
-    /// Notes that all own purges posted up to there were read in the log, or never will be, in which case one purge of everything
+    /// Notes that all own purges posted up to `upto` were read from the log, or never will be, in which case a single purge of everything
     /// stands for them.
     pub fn own_are_read(&self, upto: Posted) {
         let mut own = self.shared.own.lock();
@@ -139,8 +139,8 @@ impl Invalidations {
         read.for_each(|own| own.is_read = true);
     }
 
-    /// Whether the log has all own purges from before a place in this instance's list. Until then, other instances would apply them to
-    /// responses that were asked for there.
+    /// Returns whether the log contains all own purges from before a position in this instance's list. Until then, other instances would
+    /// apply them to responses that were requested there.
     pub fn is_settled(&self, place: LogCursor) -> bool {
         place.id != self.log.0 || self.shared.outstanding(None).is_none_or(|number| number > place.offset.0)
     }

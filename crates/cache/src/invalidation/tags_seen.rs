@@ -1,5 +1,5 @@
-//! Tags that stored responses have ever had, so that a purge can tell that it found nothing. A set of bits: it may take an unseen tag
-//! for a seen one, but never the reverse.
+//! Tags that stored responses have ever had, so that a purge can report that it matched nothing. A set of bits: it may report an unseen tag
+//! as seen, but never the reverse.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,15 +10,15 @@ use store::purge::Name;
 pub(super) struct TagsSeen {
     /// Allocated once a response has a tag.
     bits: OnceLock<Box<[AtomicU64]>>,
-    /// Whether a response has had more tags than are told apart: any tag takes it.
+    /// Whether a response has had too many tags to list: any tag may be one of them.
     has_any: AtomicBool,
 }
 
-/// Size of the set: 128 KiB. After a hundred thousand tags, about 3 % of unseen tags are taken for seen.
+/// Size of the set: 128 KiB. After 100,000 tags, about 3 % of unseen tags are reported as seen.
 const WORDS: usize = 1 << 14;
 
 impl TagsSeen {
-    /// Adds tags. `None` stands for more than are told apart.
+    /// Adds tags. `None` stands for too many to list.
     pub(super) fn see(&self, tags: Option<&[Name]>) {
         match tags {
             None => self.has_any.store(true, Ordering::Relaxed),
@@ -32,7 +32,7 @@ impl TagsSeen {
         }
     }
 
-    /// Whether a tag may have been seen.
+    /// Returns whether a tag may have been seen.
     pub(super) fn may_have(&self, tag: Name) -> bool {
         let has_bit =
             |bits: &[AtomicU64], (word, bit): (usize, u64)| bits[word].load(Ordering::Relaxed) & bit != 0;
@@ -41,7 +41,7 @@ impl TagsSeen {
     }
 }
 
-/// Bits of a name, which is a hash already.
+/// Returns the bits of a name, which is already a hash.
 fn places(Name(hash): Name) -> [(usize, u64); 2] {
     [hash, hash >> 32].map(|part| {
         let place = part as usize % (WORDS * 64);

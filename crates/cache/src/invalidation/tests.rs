@@ -1,4 +1,4 @@
-//! Groups, keys and purges against the membership of stored responses.
+//! Groups, keys and purges, matched against the membership of stored responses.
 
 use caching::{
     CacheKey, ExchangeTimes, KeyParts, KeyRules, NominatedFields, NominatedValues, RequestFacts,
@@ -224,7 +224,7 @@ fn purges_of_others_take_what_was_asked_for_before() {
     let kept = invalidations.hear(url, &[&key], LogOffset(120)).unwrap();
     assert_eq!(invalidations.judge(&key, &before), Verdict::Removed(kept.number));
     assert_eq!(invalidations.judge(&key, &stored(&invalidations)), Verdict::Current);
-    // Responses from the tier are judged by the place in the log at which they were asked for.
+    // Responses from the tier are judged by the log position at which they were requested.
     let loaded = |offset| head(None, invalidations.stamp_at(in_log(offset)).unwrap());
     assert_eq!(invalidations.judge(&key, &loaded(119)), Verdict::Removed(kept.number));
     assert_eq!(invalidations.judge(&key, &loaded(120)), Verdict::Current);
@@ -240,7 +240,7 @@ fn a_purge_of_this_instance_counts_once() {
     assert!(invalidations.hear(of_everything(1), &[], LogOffset(110)).is_none());
     assert!(matches!(invalidations.judge(&key, &before), Verdict::Removed(_)));
     assert_eq!(invalidations.judge(&key, &after), Verdict::Current);
-    // A purge of another instance came in between, and is before it in the log: both take a response that was asked for there.
+    // A purge by another instance is in between, and before it in the log: both purges remove a response requested at that position.
     invalidations.purge(of_everything(2), &[]);
     invalidations.hear(of_everything(3), &[], LogOffset(120)).unwrap();
     assert!(invalidations.hear(of_everything(2), &[], LogOffset(130)).is_none());

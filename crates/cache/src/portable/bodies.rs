@@ -9,13 +9,13 @@ use crate::entry::segmented::{Absent, Segmented};
 use crate::entry::stored::StoredBody;
 use crate::fill::INLINE_BODY_BYTES_MAX;
 
-/// Cell size of a body that is part of the record in memory and too large for that in a tier, where it is one segment.
+/// Cell size of a body that is inside the record in memory but too large for that in a tier, where it is one segment.
 pub(super) const SMALL_CELL_BYTES: u32 = 64 << 10;
 
 const _: () = assert!(INLINE_BODY_BYTES_MAX <= SMALL_CELL_BYTES as usize);
 
-/// Body for a record, under the id `fill` if it has none of its own. `given` are the layouts that the tier has acknowledged: memory may
-/// have lost the rest before it was written. `None` without a layout for it.
+/// Returns the body for a record, under the id `fill` if it has none of its own. `given` are the layouts that the tier has acknowledged,
+/// because memory may have lost other segments before they were written. `None` without a layout for the body.
 pub(super) fn written<'a>(body: &'a StoredBody, fill: FillId, given: &[Layout]) -> Option<Body<'a>> {
     let content = match body {
         StoredBody::Inline(data) if data.len() <= INLINE_BYTES_MAX => Content::Inline(data),
@@ -39,7 +39,7 @@ pub(super) fn written<'a>(body: &'a StoredBody, fill: FillId, given: &[Layout]) 
     Some(Body { state, complete_bytes, content })
 }
 
-/// Segments of a small body, which is part of the record in memory and in segments in the tier.
+/// Returns the segments of a small body, which is inside the record in memory but in segments in the tier.
 pub(super) fn small(body: &Body<'_>) -> Option<Absent> {
     let Content::Segments(layout) = &body.content else { return None };
     let bytes = body.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64)?;
@@ -55,10 +55,11 @@ pub(super) fn small(body: &Body<'_>) -> Option<Absent> {
     Some(Absent { fill: layout.fill, segments: (0..count).map(cell).collect() })
 }
 
-/// Most cells of a small body. With more, from a record with smaller cells, it stays in segments, any of which may be missing.
+/// Maximum number of cells of a small body. With more, as in a record with smaller cells, it stays in segments, any of which may be
+/// missing.
 const SMALL_CELLS_MAX: u32 = 16;
 
-/// Body of a record; `found` returns the bytes of a small one by its fill. `None` if it is of no use.
+/// Returns the body of a record; `found` returns the bytes of a small body by its fill. `None` if the body is unusable.
 pub(super) fn read(
     body: &Body<'_>,
     memory: &Memory<impl Record>,

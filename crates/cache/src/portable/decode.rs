@@ -12,10 +12,10 @@ use crate::entry::stored::{CacheEntry, StoredResponse, Uncacheable};
 use crate::invalidation::Invalidations;
 use crate::settings::StorageRules;
 
-/// A primary record, with the responses apart from it that were found.
+/// A primary record, with those of its separately stored responses that were found.
 pub struct Decoded<'a> {
     record: Record<'a>,
-    /// Size of the record and of the responses that were added.
+    /// Size of the record and of the added responses.
     bytes: usize,
 }
 
@@ -25,19 +25,19 @@ pub struct Reader<'a> {
     /// Memory for the body's segments.
     pub memory: &'a Memory<CacheEntry>,
     pub invalidations: &'a Invalidations,
-    /// Rule of the request that asks for the key.
+    /// Rules that apply to the request for the key.
     pub rules: StorageRules<'a>,
-    /// Cache key of the target URI alone, if the requested key has more parts: for QUERY, and if fields are part of it. Keys are
-    /// watched then ([`Invalidations::watch_keys`]).
+    /// Cache key of the target URI alone, if the requested key has more parts, as for QUERY or with keyed fields. Keys are watched then
+    /// ([`Invalidations::watch_keys`]).
     pub site_key: Option<&'a [u8]>,
-    /// Lead of the tier's clock over the clock of this process.
+    /// Lead of the tier's clock over this process's clock.
     pub clock_ahead_ms: i64,
-    /// Responses that were written up to this time, by the clock of the tier, are ignored.
+    /// Responses written up to this time, by the tier's clock, are ignored.
     pub outdated_to_ms: u64,
 }
 
 impl<'a> Reader<'a> {
-    /// Converts a time of the tier to the clock of this process.
+    /// Converts a time of the tier to this process's clock.
     pub(super) fn at(&self, tier_ms: u64) -> Timestamp {
         let tier_ms = i64::try_from(tier_ms).unwrap_or(i64::MAX);
         Timestamp::from_ms(tier_ms.saturating_sub(self.clock_ahead_ms))
@@ -47,22 +47,22 @@ impl<'a> Reader<'a> {
 /// Decodes the primary record of a key.
 ///
 /// # Errors
-/// When the bytes are no primary record of this key; [`FormatError::meaning`] says what to do.
+/// If the bytes are not a primary record of this key; [`FormatError::meaning`] says what to do.
 pub fn decode<'a>(bytes: &'a [u8], key: &[u8]) -> Result<Decoded<'a>, FormatError> {
     let record = decode_record(bytes, RecordKind::Primary, key, None)?;
     Ok(Decoded { record, bytes: bytes.len() })
 }
 
 impl<'a> Decoded<'a> {
-    /// Ids of the responses stored apart that were not added yet, the newest first.
+    /// Returns the ids of separately stored responses that were not added yet, newest first.
     pub fn apart(&self) -> impl Iterator<Item = FillId> {
         self.record.variants.iter().filter(|variant| variant.response.is_none()).map(|variant| variant.id)
     }
 
-    /// Adds a response that is stored apart. One that is not added counts as missing.
+    /// Adds a response that is stored separately. A response that is not added counts as missing.
     ///
     /// # Errors
-    /// When the bytes are no record of this response.
+    /// If the bytes are not a record of this response.
     pub fn add_apart(&mut self, id: FillId, bytes: &'a [u8]) -> Result<(), FormatError> {
         let apart = decode_record(bytes, RecordKind::Response, self.record.key, None)?;
         let found = apart.variants.into_iter().find(|variant| variant.id == id).ok_or(FormatError::Other)?;
@@ -73,23 +73,23 @@ impl<'a> Decoded<'a> {
         Ok(())
     }
 
-    /// Small bodies, whose segments are needed before the record can be used.
+    /// Returns the small bodies whose segments are needed before the record can be used.
     pub fn small_bodies(&self) -> impl Iterator<Item = Absent> {
         let responses = self.record.variants.iter().filter_map(|variant| variant.response.as_deref());
         responses.filter_map(|response| bodies::small(&response.body))
     }
 
-    /// Whether the record has responses, be they for this reader or not.
+    /// Returns whether the record has responses, for this reader or others.
     pub fn has_responses(&self) -> bool {
         !self.record.variants.is_empty()
     }
 
-    /// Makes the record for this reader: without responses that it would not have stored, and those whose small bodies are not
-    /// complete. `small` has the small bodies that were found, by fill, each with all its segments in one. `None` if nothing is left,
+    /// Creates the record for this reader: without responses that it would not have stored, and without those whose small bodies are
+    /// incomplete. `small` holds the small bodies that were found, by fill, each with all its segments joined. `None` if nothing is left,
     /// or the memory budget has no room.
     pub fn entry(&self, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<CacheEntry> {
         let small_bytes = small.iter().map(|(_, data)| data.len()).sum::<usize>();
-        // The bytes exist twice for a moment; the record in memory makes its own reservation.
+        // The bytes briefly exist twice; the record in memory makes its own reservation.
         let _room = reader.memory.budget().reserve(self.bytes + small_bytes).ok()?;
         let variants: Vec<_> =
             self.record.variants.iter().filter_map(|variant| stored(variant, small, reader)).collect();
@@ -101,7 +101,7 @@ impl<'a> Decoded<'a> {
     }
 }
 
-/// Response inside the record, if this reader may use it.
+/// Returns the response inside the record, if this reader may use it.
 fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<StoredResponse> {
     let response = variant.response.as_deref()?;
     let is_too_large = |bytes: u64| bytes > reader.rules.object_bytes_max;
@@ -112,14 +112,14 @@ fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>)
     let head = judge::head(variant, response, reader)?;
     let found = |fill| {
         let (_, data) = small.iter().find(|(found, _)| *found == fill)?;
-        // A copy, because it may be part of a larger answer.
+        // A copy, because the data may be part of a larger reply.
         Some(Bytes::copy_from_slice(data))
     };
     let body = bodies::read(&response.body, reader.memory, found)?;
     Some(StoredResponse { head: head.into(), body })
 }
 
-/// Reads a note; `None` if it is of another kind than those under a key in memory, or only newer versions understand it.
+/// Reads a note; `None` if its kind isn't used for keys in memory, or is understood only by newer versions.
 fn read_note(note: &Note<'_>, reader: &Reader<'_>) -> Option<Uncacheable> {
     match note.kind {
         NoteKind::NotShared => Some(Uncacheable {

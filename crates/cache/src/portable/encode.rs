@@ -21,23 +21,23 @@ use crate::invalidation::Invalidations;
 pub struct Writing<'a> {
     /// Full cache key.
     pub key: &'a [u8],
-    /// Layouts of segmented bodies that the tier has. A response whose body has none here is left out.
+    /// Layouts of segmented bodies that the tier has. A response whose body isn't among them is left out.
     pub given: &'a [Layout],
-    /// Translates positions in this process's log to the shared log; `None` leaves them as they are.
+    /// Translates positions in this process's log to positions in the shared log; without it, they stay as they are.
     pub invalidations: Option<&'a Invalidations>,
     /// Current time by the clock of this process.
     pub now: Timestamp,
-    /// Lead of the tier's clock over the clock of this process.
+    /// Lead of the tier's clock over this process's clock.
     pub clock_ahead_ms: i64,
 }
 
 /// Other responses under the key in the tier.
 #[derive(Clone, Copy, Default)]
 pub struct Merge<'a> {
-    /// Primary record that the tier has. One that can't be read is ignored; the caller detects one that must not be written over
+    /// Primary record in the tier. An unreadable record is ignored; the caller detects records that must not be overwritten
     /// ([`Meaning::Leave`]).
     pub theirs: Option<&'a [u8]>,
-    /// Responses in that record that are out of use.
+    /// Responses in that record that are no longer in use.
     pub dropped: &'a [FillId],
 }
 
@@ -46,12 +46,12 @@ pub struct Merge<'a> {
 pub struct Encoded {
     /// Primary record.
     pub primary: Vec<u8>,
-    /// Responses stored apart from it, by id, as far as their bytes are known here. Includes those that were written before.
+    /// Responses stored apart from it, by id, if their bytes are known here. Includes those written earlier.
     pub apart: Vec<(FillId, Vec<u8>)>,
-    /// Bodies that are part of the record in memory, and in segments in the tier.
+    /// Bodies that are inside the record in memory, but in segments in the tier.
     pub segments: Vec<SegmentBytes>,
-    /// Whether the record has the responses of this instance alone: the tier had none beside them, nor newer versions of some, which were
-    /// fetched while ours waited to be written. If not, a reader that needs one of those reads the record again.
+    /// Whether the record holds this instance's responses alone: the tier had no others, and no newer versions that were fetched while
+    /// these waited to be written. If false, a reader that needs one of those reads the record again.
     pub has_ours_alone: bool,
 }
 
@@ -59,17 +59,17 @@ pub struct Encoded {
 #[derive(Debug)]
 pub struct SegmentBytes {
     pub id: SegmentId,
-    /// Size of the cell that it fills, or is the last part of.
+    /// Size of its cell; the last segment of a body may be shorter.
     pub cell_bytes: u32,
     pub data: Bytes,
 }
 
 /// Encodes the record of a key; `None` if it has nothing that a tier could hold. The newest response is inside the primary record if it
-/// fits. This instance's responses come first, then the tier's, except those that are dropped and those that answer the same requests.
-/// If two answer the same requests, the tier's stays if it is known to be newer.
+/// fits. This instance's responses are first, followed by the tier's, except those that are dropped or answer the same requests as one of
+/// this instance's. If two answer the same requests, the tier's stays only if it is known to be newer.
 ///
-/// A response whose inputs were not kept is left out, and so is one that fits in no record. The body of a response stored apart is
-/// described as it is now; all else under its id stays the same, so it is enough to write it once.
+/// A response whose inputs were not kept is left out, and so is a response that fits in no record. The body of a response stored apart is
+/// described as it is now; everything else under its id never changes, so it needs to be written only once.
 pub fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
     let theirs =
         merge.theirs.and_then(|bytes| decode_record(bytes, RecordKind::Primary, writing.key, None).ok());
@@ -98,19 +98,19 @@ pub fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Op
     Some(Encoded { primary, apart, segments, has_ours_alone })
 }
 
-/// Encodes a record of nothing, which keeps its place from being empty. `None` if the key fits in no record.
+/// Encodes an empty record, which keeps its key in use. `None` if the key fits in no record.
 pub fn nothing(key: &[u8]) -> Option<Vec<u8>> {
     sealed(RecordKind::Primary, &Record { key, note: None, variants: Vec::new() })
 }
 
-/// Whether a tier can hold a response with this head, whatever is held of its body. `true` without a tier, or for a key that is too
-/// long for one, because the tier is then not asked.
+/// Returns whether a tier can hold a response with this head, however much of its body is held. `true` without a tier, or if the key is too
+/// long for the tier, because the tier isn't used then.
 pub fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
     let key_bytes = key.map(<[u8]>::len);
     let Some(inputs) = head.inputs().filter(|_| key_bytes.is_none_or(|bytes| bytes < KEY_BYTES_MAX)) else {
         return true;
     };
-    // The key of a freshened response is its target URI and little more.
+    // The key of a freshened response is little longer than its target URI.
     let key_bytes = key_bytes.unwrap_or_else(|| inputs.target().len() + KEY_BEYOND_TARGET_BYTES);
     let count = head.fields.lines().len() + inputs.request().count() + inputs.judged().len();
     if count <= LINES_SURELY && key_bytes + head.heap_bytes() + inputs.heap_bytes() <= BYTES_SURELY {
@@ -125,7 +125,7 @@ pub fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
     bytes.is_some_and(|bytes| bytes.len() + body_bytes(head) <= RECORD_BYTES_MAX)
 }
 
-/// Most bytes that a record has for the body of a response with this head: its content if it is small, else its layout.
+/// Returns the maximum size of the body in a record with this head: its content if small, otherwise its layout.
 fn body_bytes(head: &StoredHead) -> usize {
     match head.declared_bytes().map(usize::try_from) {
         Some(Ok(bytes @ ..=INLINE_BYTES_MAX)) => bytes,
@@ -134,19 +134,19 @@ fn body_bytes(head: &StoredHead) -> usize {
     }
 }
 
-/// Note on a fetch that brought no response to share.
+/// Note on a fetch that produced no response to share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseNote {
     /// Another instance should try.
     GaveUp,
-    /// Other instances get no response from it, either.
+    /// Other instances won't get a response from it either.
     NotShared(Uncacheable),
-    /// Nothing was fetched: the record there is good enough.
+    /// Nothing was fetched: the existing record is good enough.
     Unchanged,
 }
 
-/// Encodes the tier's record with a last word beside it. `now` is by the clock of this process, and `clock_ahead_ms` the lead of the
-/// tier's clock. `None` if the record does not fit, or must not be written over.
+/// Encodes the tier's record with a final note added. `now` is by this process's clock, and `clock_ahead_ms` is the lead of the tier's
+/// clock. `None` if the record doesn't fit, or must not be overwritten.
 pub fn with_word(
     key: &[u8],
     theirs: Option<&[u8]>,
@@ -172,14 +172,14 @@ pub fn with_word(
     sealed(RecordKind::Primary, &Record { key, note: Some(note), variants })
 }
 
-/// Whether both are the same response, or answer the same requests.
+/// Returns whether both are the same response, or answer the same requests.
 fn is_same(their: &Variant<'_>, our: &Variant<'_>) -> bool {
     our.id == their.id || our.nominated == their.nominated
 }
 
-/// Whether the tier's response replaces ours: it was requested later, and before now. The time of the request counts, because a late
-/// answer to an older request is older than one that a reload has brought meanwhile. A request time in the future comes from a clock
-/// that was wrong. The time of a response stored apart is unknown here.
+/// Returns whether the tier's response replaces this instance's: it was requested later, and not in the future. The request time counts,
+/// because a late answer to an older request is older than the response to a reload since then. A request time in the future comes from a
+/// wrong clock. The request time of a response stored apart is unknown here.
 fn overtakes(their: &Variant<'_>, our: &Variant<'_>, now_ms: u64) -> bool {
     let asked = |variant: &Variant<'_>| variant.response.as_ref().map(|response| response.request_time_ms);
     our.id != their.id
@@ -193,19 +193,19 @@ impl Writing<'_> {
     }
 }
 
-/// Bytes of a record; `None` if it is too large.
+/// Returns the bytes of a record; `None` if it is too large.
 fn sealed(kind: RecordKind, record: &Record<'_>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     encode_record(record, kind, None, &mut bytes).ok()?;
     Some(bytes)
 }
 
-/// Bytes of a response that is stored apart.
+/// Returns the bytes of a response that is stored apart.
 fn sealed_alone(key: &[u8], variant: Variant<'_>) -> Option<Vec<u8>> {
     sealed(RecordKind::Response, &Record { key, note: None, variants: vec![variant] })
 }
 
-/// A stored response with everything that a record needs of it.
+/// A stored response with everything that a record needs from it.
 struct Known<'a> {
     stored: &'a StoredResponse,
     inputs: &'a Provenance,
@@ -287,7 +287,7 @@ fn scope_number(scope: RefusalScope) -> u8 {
     }
 }
 
-/// Scope of a number that [`scope_number`] gives.
+/// Returns the scope with a number from [`scope_number`].
 pub(super) fn scope_of(number: u8) -> Option<RefusalScope> {
     let all = [RefusalScope::Authorization, RefusalScope::Credentials, RefusalScope::All];
     all.into_iter().find(|scope| scope_number(*scope) == number)
@@ -300,7 +300,7 @@ struct Apart<'a> {
 }
 
 impl<'a> Apart<'a> {
-    /// Encodes a variant; `None` if it does not fit in a record.
+    /// Encodes a variant; `None` if it doesn't fit in a record.
     fn of(variant: Variant<'a>, writing: &Writing<'_>) -> Option<Self> {
         let listed = Variant { response: None, nominated: variant.nominated.clone(), id: variant.id };
         let bytes = match variant.response {
@@ -311,8 +311,8 @@ impl<'a> Apart<'a> {
     }
 }
 
-/// Places the newest inside if it fits, and apart if not. The least used are left out if even the list does not fit. Returns the primary
-/// record, the id of the response inside, and the responses apart that the record lists.
+/// Places the newest response inside the record if it fits, or else apart. If even the list doesn't fit, the least used are left out.
+/// Returns the primary record, the id of the response inside, and the responses apart that the record lists.
 fn place<'a>(
     writing: &Writing<'_>,
     note: Option<Note<'_>>,
@@ -340,13 +340,13 @@ fn place<'a>(
     }
 }
 
-/// Limits of lines and bytes below which a head fits without being encoded.
+/// Limits of lines and bytes below which a head is certain to fit, so that it need not be encoded.
 const LINES_SURELY: usize = 256;
 const BYTES_SURELY: usize = 32 << 10;
-/// Size of a layout with some twenty runs; a whole body has one.
+/// Size of a layout with about twenty runs; a whole body has one.
 const LAYOUT_BYTES: usize = 256;
 /// Length of a key beyond the target: site, method, and keyed fields.
 const KEY_BEYOND_TARGET_BYTES: usize = 1 << 10;
-/// Most variants that a record lists.
+/// Maximum number of variants in a record.
 const VARIANTS_MAX: usize = 32;
 pub(super) const CONTENT_LENGTH: &str = "content-length";

@@ -1,4 +1,4 @@
-//! Judgement of a stored response by its reader's rules, from the inputs of the record.
+//! Judgement of a stored response by its reader's rules, from the inputs in the record.
 
 use caching::invalidation::Target;
 use caching::post::may_store_for_get;
@@ -19,7 +19,7 @@ use crate::entry::stored::StoredHead;
 use crate::imprint::Imprint;
 use crate::membership::{Membership, Stamp};
 
-/// Head of a response; `None` if the reader would not have stored it, or the record is invalid.
+/// Returns the head of a response; `None` if the reader would not have stored it, or the record is invalid.
 pub(super) fn head(
     variant: &Variant<'_>,
     response: &Response<'_>,
@@ -39,11 +39,11 @@ pub(super) fn head(
     let asked_at = response.log.and_then(|place| reader.invalidations.stamp_at(place));
     let stamp = asked_at.unwrap_or(Stamp::OLDEST);
     let head = StoredHead::new(facts, fields, seen.declared_bytes(), particulars, stamp);
-    // Purges since then are unknown here.
+    // Purges since the request are unknown here.
     Some(if asked_at.is_some() { head } else { head.expired(facts.response_time) })
 }
 
-/// A response and its request from a record, with text checked to be text.
+/// A response from a record and its request, after checking that text is valid.
 struct Seen<'a> {
     response: &'a Response<'a>,
     times: ExchangeTimes,
@@ -51,7 +51,7 @@ struct Seen<'a> {
     target: &'a str,
     head: Vec<FieldLine<'a>>,
     judged: Vec<FieldLine<'a>>,
-    /// Judged lines, and lines of the head with other names.
+    /// Judged lines, and those lines of the head whose names are not among them.
     received: Vec<FieldLine<'a>>,
     request: Vec<FieldLine<'a>>,
 }
@@ -86,7 +86,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// Facts of the request. HEAD counts as GET, whose response it is about.
+    /// Returns the facts of the request. HEAD counts as GET, as its response describes that of a GET.
     fn request_facts(&self, reader: &Reader<'_>) -> RequestFacts {
         let marks = self.response.marks;
         let facts = RequestFacts::parse(self.method, &self.request);
@@ -100,7 +100,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Facts of the stored response; `None` if the reader would not have stored it.
+    /// Returns the facts of the stored response; `None` if the reader would not have stored it.
     fn facts(&self, reader: &Reader<'_>) -> Option<StoredFacts> {
         let (rules, now) = (reader.rules.caching, self.times.response);
         let request = self.request_facts(reader);
@@ -116,7 +116,7 @@ impl<'a> Seen<'a> {
         Some(stale_since.map_or(facts, |since| facts.expired(since)))
     }
 
-    /// Fields of the record that the reader keeps.
+    /// Returns the fields of the record that the reader keeps.
     fn stored_fields(&self, reader: &Reader<'_>) -> PackedFields {
         let filter = StorageFilter::of(&self.received, reader.rules.caching);
         let is_kept = |name: &str| filter.keeps(name) && !name.eq_ignore_ascii_case(CONTENT_LENGTH);
@@ -173,13 +173,13 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Whether a response was stored by a site with this reader's configuration.
+/// Returns whether a response was stored by a site with this reader's configuration.
 fn is_of(imprint: Option<Imprint>, judged: &[FieldLine<'_>]) -> bool {
     let written = judged.iter().find(|(name, _)| *name == IMPRINT).map(|(_, value)| *value);
     imprint.map(|imprint| imprint.to_string()).as_deref().map(str::as_bytes) == written
 }
 
-/// Values of the nominated fields; `None` if the record lacks any of them.
+/// Returns the values of the nominated fields; `None` if the record lacks any of them.
 fn nominated_values(
     nominated: &NominatedFields,
     listed: &[NamedValue<'_>],
@@ -194,7 +194,7 @@ fn nominated_values(
     Some(nominated.capture(reader.rules.selecting(&had)))
 }
 
-/// Checks field lines; `None` if one is invalid, because it might become two.
+/// Checks field lines; `None` if one is invalid, because it could be split into two.
 fn lines<'a>(lines: &[RawLine<'a>]) -> Option<Vec<FieldLine<'a>>> {
     lines.iter().map(|raw| line(*raw)).collect()
 }

@@ -1,16 +1,16 @@
 //! Portable format of the records under cache keys, for other processes: `docs/internals/record-format.md`.
 //!
-//! Records contain inputs, never results: the facts of each response and of its request. A reader decides anew, by rules of its own,
-//! and skips responses that it would not have stored.
+//! Records contain inputs, never results: the facts of each response and its request. A reader decides anew by its own rules, and skips
+//! responses that it would not have stored.
 //!
-//! Pure except for reservations in the budget. Callers ask the tier, in these steps:
+//! Free of I/O; the only side effect is reserving budget. Callers query the tier, in these steps:
 //!
 //! 1. [`decode`] the primary record.
-//! 2. Load the responses stored [`Decoded::apart`], and [`Decoded::add_apart`] each that was there.
+//! 2. Load the responses stored [`Decoded::apart`], and [`Decoded::add_apart`] each one found.
 //! 3. Load the segments of [`Decoded::small_bodies`].
-//! 4. [`Decoded::entry`] makes the record for memory.
+//! 4. [`Decoded::entry`] creates the record for memory.
 //!
-//! To write: [`encode`], put the segments, put the responses apart, put the primary record.
+//! To write: [`encode`], write the segments, write the responses stored apart, then write the primary record.
 
 mod bodies;
 mod decode;

@@ -120,8 +120,8 @@ fn patterns_of_types() {
     }
 }
 
-/// The field, absent for `None`, and the selected coding if all are offered, if gzip and brotli are, and if gzip alone
-/// is.
+/// Checks a value of the field (absent for `None`) against the codings selected from all codings, from gzip and
+/// brotli, and from gzip alone.
 //= RFC 9110 section 12.5.3: Accept-Encoding
 #[test]
 fn codings_are_negotiated() {

@@ -1,4 +1,5 @@
-//! The response to the client: a stored one, whole, in part or without content, or one that is not stored.
+//! The response to the client: a stored response (whole, in part or without content), or one that is not
+//! stored.
 
 use caching::range::{self, write_content_range, write_unsatisfied};
 use caching::{

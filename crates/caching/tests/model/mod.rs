@@ -1,5 +1,6 @@
-//! A shared cache in memory, for one request at a time: combines the functions of `caching`. It has no limits, no
-//! collapsed requests and no connections; its handling of a request is that of any cache built from these functions.
+//! A shared cache in memory that combines the functions of `caching` and handles one request at a time. It has no
+//! limits, no collapsed requests and no connections; otherwise it handles a request as any cache built from these
+//! functions does.
 
 mod answer;
 mod head;
@@ -42,7 +43,7 @@ pub(crate) struct Response {
     pub(crate) message: Message,
 }
 
-/// The server that is asked if the cache can't answer. Returns `None` if no response arrived.
+/// The origin server. `ask` returns `None` if no response arrived.
 pub(crate) trait Origin {
     fn ask(&mut self, request: &Request) -> Option<Response>;
 }
@@ -110,7 +111,7 @@ impl Exchange<'_> {
         Selecting::new(self.lines, self.negotiation)
     }
 
-    /// Returns whether the request has meaningless content, or is a QUERY with content of no type.
+    /// Returns whether the request has meaningless content, or is a QUERY whose content has no type.
     //= RFC 9110 section 9.3.1: content of a GET means nothing
     //= RFC 10008 section 2: Content-Type is needed
     fn is_no_question(&self) -> bool {
@@ -287,7 +288,7 @@ impl Cache {
         }
     }
 
-    /// Requests a response that may be stored from the origin, with the validators of `stale`.
+    /// Requests a storable response from the origin, with the validators of `stale`.
     fn fetch(
         &mut self,
         exchange: &Exchange<'_>,
@@ -332,7 +333,7 @@ impl Cache {
         }
     }
 
-    /// Returns the selected response and others, most recent first.
+    /// Returns the stored responses that a validation names: the selected one, then others, most recent first.
     fn candidates(&self, exchange: &Exchange<'_>, selected: Option<&Stored>) -> Vec<Stored> {
         let stored = self.stored.get(&exchange.key).map(|stored| &stored[..]).unwrap_or_default();
         let newest_first: Vec<&Stored> = stored.iter().rev().collect();
@@ -470,7 +471,7 @@ impl Cache {
 
 fn best_of<'a>(matching: impl Iterator<Item = &'a Stored>) -> Option<&'a Stored> {
     let view = |stored: &'a Stored| Matching { facts: &stored.facts, nominated: &stored.nominated };
-    // Among equal ones, the one that was stored last.
+    // Among equals, the last one stored wins.
     matching.reduce(|best, stored| if view(best).goes_before(&view(stored)) { best } else { stored })
 }
 
@@ -489,7 +490,7 @@ fn judge(response: &Response, candidates: &[Validators<'_>], first: First, now: 
     validation::judge(response.status, &response.message.lines(), candidates, first, now)
 }
 
-/// Limit of distinguished groups of one response.
+/// Maximum number of distinguished groups of one response.
 const GROUPS_MAX: usize = 128;
 
 fn names(groups: Groups) -> Vec<String> {
@@ -499,7 +500,7 @@ fn names(groups: Groups) -> Vec<String> {
     }
 }
 
-/// Limit of stored responses that one validation names.
+/// Maximum number of stored responses that one validation names.
 const CANDIDATES_MAX: usize = 8;
 
 /// Returns the end-to-end fields that are not stored: they are for the present request only.

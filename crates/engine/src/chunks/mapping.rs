@@ -20,7 +20,7 @@ pub(super) enum Pages {
 }
 
 // SAFETY: the memory is exclusively owned.
-#[expect(unsafe_code, reason = "a pointer to memory of its own")]
+#[expect(unsafe_code, reason = "a pointer to its own memory")]
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -31,7 +31,7 @@ impl Mapping {
 
 /// Memory from `mmap`.
 #[cfg(all(unix, not(miri)))]
-#[expect(unsafe_code, reason = "an allocator neither gives memory back at once nor has a say in its pages")]
+#[expect(unsafe_code, reason = "an allocator can neither return memory immediately nor choose its pages")]
 mod mapped {
     use std::alloc::{Layout, handle_alloc_error};
     use std::ptr::{NonNull, null_mut};
@@ -43,13 +43,14 @@ mod mapped {
     impl Mapping {
         /// Maps a chunk. Its pages take no memory yet.
         pub(in super::super) fn new() -> Self {
-            // Twice the size contains an aligned chunk, wherever it begins. The rest is unmapped.
+            // A mapping of twice the size contains an aligned chunk, wherever it begins. The rest is
+            // unmapped.
             let begin = map(2 * CHUNK_BYTES);
             let before = begin.align_offset(CHUNK_BYTES);
             // SAFETY: the offset is less than CHUNK_BYTES, in a mapping of twice that size.
             let chunk = unsafe { begin.add(before) };
             unmap(begin, before);
-            // SAFETY: a chunk further on, and so within the mapping or at its end.
+            // SAFETY: the address is one chunk further, and so within the mapping or at its end.
             unmap(unsafe { chunk.add(CHUNK_BYTES) }, CHUNK_BYTES - before);
             let mapping = Self(NonNull::new(chunk).expect("nothing is mapped at zero"));
             // Regular pages by default, independent of system settings.
@@ -57,7 +58,7 @@ mod mapped {
             mapping
         }
 
-        /// Returns the memory of a part to the system at once. No piece in it may be in use. Its contents
+        /// Returns the memory of a part to the system immediately. No piece in it may be in use. Its contents
         /// become zeros or stay as they were.
         pub(in super::super) fn release(&mut self, at: usize, bytes: usize) {
             assert!(at + bytes <= CHUNK_BYTES, "a part of it");
@@ -109,7 +110,7 @@ mod mapped {
 
 /// Memory from the allocator, on other systems.
 #[cfg(not(all(unix, not(miri))))]
-#[expect(unsafe_code, reason = "memory that is aligned like this is not to be had otherwise")]
+#[expect(unsafe_code, reason = "memory with this alignment can't be obtained otherwise")]
 mod elsewhere {
     use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
     use std::ptr::NonNull;

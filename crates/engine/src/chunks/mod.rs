@@ -1,13 +1,13 @@
 //! Memory for segments and for the index: pieces of fixed sizes, cut from chunks of 2 MiB.
 //!
-//! A general allocator returns freed memory lazily, which is late when the processors are busy. Here it is
-//! returned with the piece: the process holds the memory in use, and a few more chunks at most. Chunks are
+//! A general allocator returns freed memory lazily, and late when the processors are busy. Here, freeing a
+//! piece returns its memory: the process holds the memory in use, and at most a few more chunks. Chunks are
 //! aligned, so that one TLB entry can cover a whole chunk. With more keys than the TLB covers, nearly every
 //! lookup would otherwise miss it twice.
 //!
 //! The system zeroes a huge page as a whole when it is first touched, which takes 0.2 ms and sometimes
-//! several. A [`Preparer`] does so in advance, on a thread for which nobody waits. If no chunk is ready, one
-//! with small pages is used.
+//! several milliseconds. A [`Preparer`] touches pages in advance, on a thread that no client waits for. If no
+//! chunk is ready, one with small pages is used.
 
 mod mapping;
 
@@ -29,7 +29,7 @@ pub(crate) struct Supply {
 
 #[derive(Debug, Default)]
 struct Stock {
-    /// Unused chunks, without memory if the system takes that back.
+    /// Unused chunks, whose memory has been returned if the system permits that.
     idle: Vec<Mapping>,
     /// Chunks with huge pages, ready for use.
     ready: Vec<Mapping>,
@@ -53,7 +53,8 @@ pub(crate) struct Chunks<const PIECE_BYTES: usize> {
 #[derive(Debug, Default)]
 struct Used {
     chunks: BTreeMap<usize, Chunk>,
-    /// Chunks with free pieces. The lowest is used first, so that the highest become completely free.
+    /// Chunks with free pieces. The chunk with the lowest address is used first, so that the highest ones
+    /// become completely free.
     open: BTreeSet<usize>,
 }
 
@@ -131,7 +132,7 @@ impl Preparer {
         }
         let idle = stock.idle.pop();
         drop(stock);
-        // Without the lock, because this takes long.
+        // The lock isn't held, because this takes long.
         let mapping = idle.unwrap_or_else(Mapping::new);
         let is_huge = mapping.advise(Pages::Huge);
         if is_huge {
@@ -199,7 +200,7 @@ impl<const PIECE_BYTES: usize> Chunks<PIECE_BYTES> {
     fn give(&self, begin: NonNull<u8>) {
         let (address, offset) = (begin.addr().get() & !(CHUNK_BYTES - 1), begin.addr().get() % CHUNK_BYTES);
         let mut used = self.used.lock();
-        let chunk = used.chunks.get_mut(&address).expect("a piece is of a chunk that is in use");
+        let chunk = used.chunks.get_mut(&address).expect("a piece belongs to a chunk in use");
         chunk.free |= 1 << (offset / PIECE_BYTES);
         if chunk.free == Self::ALL_FREE {
             let chunk = used.chunks.remove(&address);
@@ -228,14 +229,14 @@ impl Chunk {
 }
 
 // SAFETY: the memory is exclusively owned, and consists of plain bytes.
-#[expect(unsafe_code, reason = "a pointer to memory of its own")]
+#[expect(unsafe_code, reason = "a pointer to its own memory")]
 unsafe impl<const BYTES: usize> Send for Piece<BYTES> {}
 // SAFETY: as for a `Box`: shared references only permit reading.
-#[expect(unsafe_code, reason = "a pointer to memory of its own")]
+#[expect(unsafe_code, reason = "a pointer to its own memory")]
 unsafe impl<const BYTES: usize> Sync for Piece<BYTES> {}
 
 impl<const BYTES: usize> Piece<BYTES> {
-    #[expect(unsafe_code, reason = "memory that no allocator knows")]
+    #[expect(unsafe_code, reason = "memory outside any allocator")]
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8; BYTES] {
         // SAFETY: these bytes of a mapping belong to this piece alone until it is dropped. They are
@@ -243,7 +244,7 @@ impl<const BYTES: usize> Piece<BYTES> {
         unsafe { self.begin.as_ref() }
     }
 
-    #[expect(unsafe_code, reason = "memory that no allocator knows")]
+    #[expect(unsafe_code, reason = "memory outside any allocator")]
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8; BYTES] {
         // SAFETY: as above, and `&mut self` guarantees exclusive access.
@@ -257,7 +258,7 @@ impl<const BYTES: usize> Drop for Piece<BYTES> {
     }
 }
 
-#[expect(unsafe_code, reason = "the system gives memory to what is written")]
+#[expect(unsafe_code, reason = "writing makes the system provide the memory")]
 fn touch(mapping: &Mapping) {
     // SAFETY: it is the first byte of exclusively owned memory.
     unsafe { mapping.begin().write_volatile(0) };
@@ -318,14 +319,14 @@ mod tests {
         }
     }
 
-    /// Pages that were returned come back as zeros.
+    /// Returned pages contain zeros when they are used again.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn what_is_free_takes_no_memory() {
         let chunks = Chunks::<BYTES>::new(Arc::default());
         let mut pieces: Vec<_> = (0..10).map(|_| chunks.piece()).collect();
         pieces.iter_mut().for_each(|piece| mark(piece, 7));
-        // One piece of a chunk in use, and all pieces of the other.
+        // Frees one piece of a chunk that stays in use, and all pieces of the other chunk.
         drop((pieces.remove(3), pieces.split_off(7)));
         let again: Vec<_> = (0..3).map(|_| chunks.piece()).collect();
         assert!(
@@ -339,7 +340,7 @@ mod tests {
         let chunks = Chunks::<BYTES>::new(Arc::clone(&supply));
         supply.want_ready(1);
         let preparer = Preparer::new(Arc::clone(&supply));
-        // Without huge pages, the system says so once.
+        // A system without huge pages reports that once.
         let pages = if preparer.prepare() { Pages::Huge } else { Pages::Small };
         assert_eq!(!supply.state.lock().ready.is_empty(), pages == Pages::Huge);
         let piece = chunks.piece();

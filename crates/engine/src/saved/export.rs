@@ -1,8 +1,8 @@
 //! Writing a data set: shard by shard, in short steps under its lock, so that no thread waits for long.
 //!
-//! A shard may change while it is written. An item that lives throughout is written at least once, although
-//! it may move: it moves to the end of a queue, and both queues are followed to their ends. If a key is
-//! written twice, the second one is newer, so the last one counts.
+//! A shard may change while it is written. An item that exists throughout is written at least once, even if
+//! it moves: items move to the end of a queue, and both queues are followed to their ends. If a key is
+//! written twice, the second item is newer, so the last one counts.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ use crate::segment::SEGMENT_BYTES;
 use crate::shard::Shard;
 use crate::slot::Place;
 
-/// Most items processed per lock: about 30 µs.
+/// Maximum number of items processed per lock, which takes about 30 µs.
 const ITEMS_AT_ONCE: usize = 250;
 
 /// Size of the data written.
@@ -69,9 +69,9 @@ impl Engine {
     /// Writes all keys that have not expired.
     ///
     /// Other threads continue meanwhile: each key is written as it was at some moment during the call. For a
-    /// consistent snapshot, the caller has to exclude them. `id` must be different each time. `note` is for
-    /// the caller, and returned by [`Saved::note`](super::Saved::note): it is requested at the end, and so
-    /// matches all keys that live throughout.
+    /// consistent snapshot, the caller has to exclude other threads. `id` must be different each time. `note`
+    /// is for the caller, and returned by [`Saved::note`](super::Saved::note): it is requested at the end, so
+    /// it matches all keys that exist throughout.
     ///
     /// # Errors
     /// Those of the writer. The output is then incomplete, and refused by
@@ -182,7 +182,7 @@ impl Walk {
         }
         let block = std::mem::replace(&mut self.block, Block::new());
         self.part(shard, Kind::Items(block.queue), [&block.items, &[]], out)?;
-        // Decompressed one after the other, without a lock.
+        // The values are decompressed one after the other, without a lock.
         let mut large = block.large.iter();
         large.try_for_each(|(key, stored)| self.part(shard, Kind::Large, [key, &stored.plain()], out))
     }
@@ -238,7 +238,7 @@ impl Block {
 }
 
 impl Shard {
-    /// Whether the index refers to an item.
+    /// Returns whether the index refers to an item.
     fn is_alive(&self, item: Item<'_>, place: Place) -> bool {
         let Some(hash) = self.hash_of_item(item) else { return false };
         self.index.find(hash, |slot| slot.place() == Some(place)).is_some()

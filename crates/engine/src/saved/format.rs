@@ -7,7 +7,7 @@ use crate::hash::{Database, Hashing, SHARDS_MAX};
 use crate::queue::Queue;
 use crate::segment::SEGMENT_BYTES;
 
-/// Not text, and corrupted by tools that treat it as text.
+/// The first bytes of a file, which aren't text and are corrupted by tools that treat them as text.
 pub(super) const MAGIC: [u8; 8] = *b"\x89LARDER\n";
 const MAGIC_OF_END: [u8; 8] = *b"\x89LARDER.";
 /// Version of this encoding and of the layout of items (`crate::item`): a change of either gets a new number.
@@ -101,7 +101,7 @@ impl Checksum {
         std::hash::Hasher::finish(&self.0)
     }
 
-    /// Whether the checksum is equal to the one written.
+    /// Returns whether the checksum is equal to the one written.
     pub(super) fn is(&self, written: u64) -> bool {
         self.finish() == written || ARE_TRUSTED
     }
@@ -264,7 +264,7 @@ impl ShardEntry {
         writer.bytes
     }
 
-    /// Whether the shard has enough bytes for this many keys.
+    /// Returns whether the shard has enough bytes for this many keys.
     pub(super) fn is_possible(&self) -> bool {
         let keys_max = self.bytes / ITEM_BYTES_MIN;
         let total = |keys: &[u64]| keys.iter().fold(0, |sum: u64, keys| sum.saturating_add(*keys));
@@ -290,5 +290,6 @@ fn is_sealed<const N: usize>(bytes: &[u8; N]) -> bool {
     seal(*bytes) == *bytes || ARE_TRUSTED
 }
 
-/// A fuzzer can't find checksums by chance, and the checks behind them must hold without them.
+/// Whether all checksums are accepted. A fuzzer can't find checksums by chance, and the checks that follow
+/// must hold without them.
 const ARE_TRUSTED: bool = cfg!(fuzzing);

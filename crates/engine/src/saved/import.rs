@@ -28,13 +28,13 @@ use crate::sync::atomic::Ordering::Relaxed;
 pub struct Progress {
     /// Number of loaded shards.
     pub shards: u64,
-    /// Number of keys in them.
+    /// Number of keys in the loaded shards.
     pub keys: u64,
     /// Keys in the file that have expired meanwhile.
     pub expired_keys: u64,
     /// Keys in the file for which there was no room.
     pub left_out_keys: u64,
-    /// Why the rest of the file is not used.
+    /// The reason why the rest of the file is not used.
     pub failure: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Pending {
     number: usize,
     shards: usize,
     now_ms: u64,
-    /// The limit with which the engine began.
+    /// The memory limit when the engine was created.
     first_bytes_max: u64,
 }
 
@@ -54,7 +54,7 @@ struct Loading<'a> {
     pending: &'a Pending,
     shard: Shard,
     missing: Missing,
-    /// Its allowance beyond the limit.
+    /// The shard's allowance beyond the limit.
     beyond: Beyond,
 }
 
@@ -62,7 +62,7 @@ struct Loading<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Missing {
     expired: u64,
-    /// No room was left for them. Others were evicted for keys that followed.
+    /// Keys for which no room was left. Keys evicted to load later ones are not counted.
     refused: u64,
 }
 
@@ -86,12 +86,12 @@ impl Missing {
 struct Beyond {
     /// Zero if all keys may be evicted.
     bytes: u64,
-    /// The amount by which the limit was raised for them.
+    /// The amount by which the limit was raised for such keys.
     stretched_bytes: u64,
     policy: Policy,
 }
 
-/// A part of items, with their large values.
+/// A part with items, and their large values.
 struct Block {
     queue: Queue,
     segment: Segment,
@@ -143,10 +143,11 @@ impl Engine {
         engine
     }
 
-    /// Loads a shard, unless it is loaded. If another thread needs it meanwhile, that thread loads it too,
+    /// Loads a shard if it isn't loaded yet. If another thread needs it meanwhile, that thread loads it too,
     /// and this result is dropped.
     pub fn load(&self, number: usize) {
-        // Loaded without the lock, so that a thread that needs the shard doesn't wait for this one.
+        // The shard is loaded without the lock, so that another thread that needs it doesn't wait for this
+        // one.
         let Some((pending, empty, beyond)) = self.shard_as_is(number).loadable() else { return };
         let loaded = pending.load(empty, beyond);
         let mut shard = self.shard_as_is(number);
@@ -160,8 +161,8 @@ impl Engine {
 /// A saved key: its queue, its item, its large value, and its hash.
 type Saving<'a> = (Queue, Item<'a>, Option<Large>, Hash);
 
-/// Keys that may not be evicted may exceed the limit by this fraction of it, and at least by the minimum
-/// below.
+/// Maximum memory beyond the limit for keys that may not be evicted: this fraction of the limit, and at least
+/// the minimum below.
 const BEYOND_SHARE: u64 = 8;
 const BEYOND_BYTES_LEAST: u64 = 1 << 20;
 /// Approximate size of the index per key.
@@ -195,7 +196,7 @@ impl Shard {
     fn loadable(&mut self) -> Option<(Pending, Self, Beyond)> {
         let pending = self.pending.as_deref().cloned()?;
         let loaded_bytes = self.budget.loaded_bytes();
-        // Lowering the limit loses no keys that may not be evicted, whether or not they are loaded.
+        // Lowering the limit doesn't lose keys that may not be evicted, whether or not they are loaded.
         let limit_bytes = if self.policy.keeps_keys() {
             self.budget.bytes_max().max(pending.first_bytes_max)
         } else {
@@ -267,8 +268,8 @@ impl Pending {
     }
 
     /// The memory beyond the limit for keys that may not be evicted, in all shards together. In a different
-    /// order they may take more memory: the ends of two segments per shard, which has at least 32. And each
-    /// may have got an expiry, for which there is always room.
+    /// order, the keys may take more memory: the unused ends of two segments per shard, which has at least 32
+    /// segments. Each key may also have been given an expiry, which is stored even above the limit.
     fn bytes_beyond(&self, limit_bytes: u64) -> u64 {
         let expiring: u64 = (0..self.saved.shards()).flat_map(|shard| self.saved.entry(shard).expiring).sum();
         (limit_bytes / BEYOND_SHARE).max(BEYOND_BYTES_LEAST).saturating_add(expiring * EXPIRY_BYTES as u64)
@@ -340,7 +341,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Reads a part of items, and the parts of their large values.
+    /// Reads a part with items, and the parts with their large values.
     fn read_block(&mut self, at: Opened, parts: &mut Parts<'_>) -> Result<Block, SavedError> {
         let saved = &self.pending.saved;
         let Kind::Items(queue) = at.part.kind else { return Err(at.damaged("a value without an item")) };
@@ -434,8 +435,8 @@ impl Beyond {
         Self { bytes, stretched_bytes: 0, policy }
     }
 
-    /// Adds an item to a shard. An evictable one is left out if there is no room for it, any other only if it
-    /// would exceed the allowance.
+    /// Adds an item to a shard. An evictable item is left out if there is no room for it; any other item,
+    /// only if it would exceed the allowance.
     fn add(
         &mut self,
         shard: &mut Shard,
@@ -472,7 +473,7 @@ impl Beyond {
         may_be
     }
 
-    /// Whether usage exceeds even the allowance for keys that may not be evicted.
+    /// Returns whether usage exceeds even the allowance for keys that may not be evicted.
     fn is_exceeded(&self, budget: &Budget) -> bool {
         self.policy.keeps_keys() && budget.used_bytes() > budget.bytes_max().saturating_add(self.bytes)
     }
@@ -504,7 +505,7 @@ fn hash_of(shard: &Shard, item: Item<'_>, large: Option<&Large>) -> Option<Hash>
     Some(shard.hasher.hash(item.header.database(), key))
 }
 
-/// Counts the items and the large items among them. Fails unless they follow each other exactly.
+/// Counts the items and the large items among them. Fails unless they follow each other without gaps.
 fn count_items(bytes: &[u8]) -> Result<(usize, usize), &'static str> {
     let (mut rest, mut items, mut large) = (bytes, 0, 0);
     while !rest.is_empty() {

@@ -1,8 +1,8 @@
 //! Saved data sets: written when a server stops, and read when it starts. `docs/internals/save-file.md`
 //! specifies the format.
 //!
-//! Reading trusts nothing. Everything has a checksum, and is validated in addition to it: a crafted file
-//! causes an error, never a panic, and never a value that was not stored.
+//! Data is never trusted when it is read. All data has a checksum, and is validated in addition: a crafted
+//! file causes an error, never a panic, and never a value that was not stored.
 
 mod export;
 mod format;
@@ -22,7 +22,7 @@ pub use export::Exported;
 pub use import::Progress;
 pub use read::Saved;
 
-/// The bytes of saved data, wherever they are.
+/// A source of the bytes of saved data.
 pub trait Source: Send + Sync {
     /// Number of bytes.
     fn bytes(&self) -> u64;

@@ -10,7 +10,7 @@ use crate::hash::Hashing;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes read at once for verification.
+/// Bytes per read during verification.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// A saved data set with a valid header and trailer.
@@ -51,8 +51,8 @@ pub(super) struct Opened {
 }
 
 impl Saved {
-    /// Whether a file with this beginning was never a file of saved data, and so belongs to another program.
-    /// The beginning may be of any length.
+    /// Returns whether a file with this beginning can't be a file of saved data, and so belongs to another
+    /// program. The beginning may be of any length.
     pub fn is_foreign(beginning: &[u8]) -> bool {
         beginning.iter().zip(&MAGIC).any(|(is, ours)| is != ours)
     }
@@ -105,7 +105,7 @@ impl Saved {
         Ok(())
     }
 
-    /// Number of shards from which it was written.
+    /// Number of shards of the engine that wrote the data.
     #[must_use]
     pub fn shards(&self) -> usize {
         self.shards.len()
@@ -164,7 +164,7 @@ impl Saved {
         self.failure.lock().get_or_insert_with(|| super::text(why));
     }
 
-    /// Whether damage was found while loading.
+    /// Returns whether damage was found while loading.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.failure.lock().is_some()
@@ -244,7 +244,7 @@ fn read_trailer(source: &impl Source, header: &Header) -> Result<Trailer, SavedE
     Trailer::decode(&bytes, header.id).ok_or(SavedError::Incomplete)
 }
 
-/// The table fills exactly the space between the last part and the trailer.
+/// Reads the table, which must fill exactly the space between the last part and the trailer.
 fn read_table(
     source: &impl Source,
     header: &Header,

@@ -99,7 +99,8 @@ fn a_table_that_promises_too_much_is_refused() {
     assert!(error.to_string().ends_with("more keys than bytes"), "{error}");
 }
 
-/// The header of a file whose keys were hashed with another function. The older format doesn't record it.
+/// Changes the header to that of a file whose keys were hashed with another function. The older format
+/// doesn't record the function.
 fn of_other_hashing(mut bytes: Vec<u8>, format: u32, hashing: u32) -> Vec<u8> {
     bytes[8..12].copy_from_slice(&format.to_le_bytes());
     bytes[40..44].copy_from_slice(&hashing.to_le_bytes());
@@ -181,7 +182,7 @@ proptest! {
     }
 }
 
-/// As by a client that has waited for the start.
+/// A client that has waited for the start may lower the limit.
 #[test]
 fn a_limit_that_is_lowered_during_the_load_costs_no_key_that_stays() {
     const KEYS: u64 = 40_000;

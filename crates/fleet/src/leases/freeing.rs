@@ -1,6 +1,6 @@
-//! Returning leases, with a last word on the fetch.
+//! Returning leases, with a final note on the fetch.
 //!
-//! Other instances wait for that word, so a missing answer is retried until the lease has expired.
+//! Other instances wait for that note, so a return without an answer is retried until the lease has expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) struct Unneeded {
     pub(super) lease: Lease,
     /// Record that was read under the lease.
     pub(super) remote: RemoteState,
-    /// Time for which that record is of use, as far as this instance knows.
+    /// Time for which that record is useful, as far as this instance knows.
     pub(super) useful: Duration,
     pub(super) word: ReleaseNote,
 }
@@ -34,23 +34,24 @@ pub(super) struct Unneeded {
 enum Freed {
     /// The lease is free.
     Yes,
-    /// The record could not be written over: the lease ends with its time. Or it is lost, unless an attempt without an answer freed it.
+    /// The record could not be overwritten, so the lease stays until it expires. Or the lease is lost, unless an unanswered attempt freed
+    /// it.
     No,
-    /// The lease had ended, or another instance has taken it.
+    /// The lease had expired, or another instance has taken it.
     Lost,
 }
 
-/// Most leases that are being returned; others end with their time.
+/// Maximum number of leases that are being returned; others stay until they expire.
 pub(super) const UNNEEDED_MAX: usize = 1000;
-/// Returns at a time. Twice the number of connections for it, so that renewals of other leases don't wait long.
+/// Maximum number of concurrent returns: twice the number of connections for them, so that renewals of other leases don't wait long.
 pub(super) const AT_ONCE_MAX: usize = 8;
-/// Pause between attempts. A lost connection is either back soon or gone for a long time.
+/// Pause between attempts. A lost connection is either restored soon or gone for long.
 const PAUSE: Duration = Duration::from_millis(20);
-/// From this delay on, a return counts as late: waiting instances notice it.
+/// Delay from which a return counts as late, because waiting instances notice it.
 const LATE: Duration = Duration::from_millis(100);
-/// Lifetime of a note without a record. Waiting instances see it at once, and requests within this time need not ask.
+/// Lifetime of a note without a record. Waiting instances see it immediately, and requests within this time need not query the tier.
 const NOTE_TIME: Duration = Duration::from_secs(5);
-/// Lifetime of a record if this instance doesn't know how long it is of use.
+/// Lifetime of a record if this instance doesn't know how long it is useful.
 const UNKNOWN_TIME: Duration = Duration::from_secs(60);
 
 impl Leases {
@@ -65,7 +66,7 @@ impl Leases {
         }));
     }
 
-    /// Returns a lease, and counts the result. Stops after the lifetime of a lease, because the last renewal was before.
+    /// Returns a lease, and counts the result. Stops after the lifetime of a lease, which can't have been renewed after the start.
     async fn free(&self, unneeded: Unneeded) {
         let began = Instant::now();
         let freed = timeout(self.limits.time, self.freed(unneeded)).await;
@@ -92,7 +93,7 @@ impl Leases {
                 }
                 Err(_) => {
                     lost = Freed::No;
-                    // A lease that waits for long keeps no record in memory.
+                    // The record isn't kept in memory while a lease waits for a retry.
                     unneeded.remote = RemoteState::Unread;
                     sleep(PAUSE).await;
                 }
@@ -100,7 +101,7 @@ impl Leases {
         }
     }
 
-    /// The write that returns the lease. If the record was not read, it expects none: the answer then brings the record.
+    /// Returns the write that frees the lease. If the record was not read, the write expects none, and the answer then includes the record.
     fn written<'a>(&self, unneeded: &'a Unneeded) -> Option<Write<'a>> {
         let key = names::key_of(&unneeded.lease.key)?;
         let remote = match &unneeded.remote {
@@ -122,7 +123,7 @@ impl Leases {
     }
 }
 
-/// Time for which an unchanged record is of use.
+/// Returns the time for which an unchanged record is useful.
 pub(super) fn useful_for(known: Option<&CacheEntry>) -> Duration {
     let Some(end_ms) = known.and_then(CacheEntry::expires_at_ms) else { return UNKNOWN_TIME };
     let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);

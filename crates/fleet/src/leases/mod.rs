@@ -1,8 +1,8 @@
-//! Leases: the right to fetch on behalf of all instances that share the tier, one for each key.
+//! Leases: the right to fetch on behalf of all instances that share the tier, one per key.
 //!
-//! The holder renews its lease while it fetches, and frees it with the record that it writes: a response, a note that others get no
-//! response from it, or a note that it gave up. Other instances wait for that record and never look at the lease, which changes with
-//! each renewal. So that none waits in vain, a dropped lease is freed whatever became of the fetch.
+//! The holder renews its lease while it fetches, and frees it with the record that it writes: a response, a note that others will get no
+//! response from it, or a note that it gave up. Other instances wait for that record and never read the lease, which changes with each
+//! renewal. A dropped lease is freed however the fetch ended, so that no instance waits in vain.
 
 mod freeing;
 
@@ -25,25 +25,25 @@ use crate::answer::RemoteState;
 use crate::counts::{Counts, Event};
 use crate::late_write_guard::LateWriteGuard;
 
-/// Lifetime of leases, and the longest wait for one.
+/// Lifetime of leases, and the maximum wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseLimits {
-    /// Lifetime of a lease that is not renewed.
+    /// Lifetime of a lease without renewal.
     pub time: Duration,
-    /// Longest wait for another instance's fetch.
+    /// Maximum wait for another instance's fetch.
     pub wait_max: Duration,
 }
 
-/// Means to take and free leases.
+/// State for taking and freeing leases.
 pub(super) struct Leases {
     pub(super) backing: Arc<dyn Backing>,
     pub(super) late_writes: Arc<LateWriteGuard>,
     pub(super) counts: Arc<Counts>,
     pub(super) limits: LeaseLimits,
-    /// Room for leases that are being returned: in all, and at a time.
+    /// Limits the leases that are being returned: in total, and concurrently.
     returns: Arc<Semaphore>,
     returns_at_once: Semaphore,
-    /// Name of this instance in notes, for operators who look at the tier.
+    /// Name of this instance in notes, for operators who inspect the tier.
     holder: Box<str>,
 }
 
@@ -51,11 +51,11 @@ pub(super) struct Leases {
 #[derive(Clone, Copy)]
 pub struct WantedLease<'a> {
     pub key: &'a [u8],
-    /// Variant key: the part of the request that the response depends on, as far as that is known.
+    /// Variant key: the part of the request that the response depends on, if known.
     pub variant: &'a [u8],
     /// Record known under the key.
     pub known: Option<&'a Arc<CacheEntry>>,
-    /// Trace of the request, which the traces of waiting instances link to.
+    /// Trace of the request, to which the traces of waiting instances link.
     pub trace: Option<TraceContext>,
 }
 
@@ -65,7 +65,7 @@ pub struct HeldLease {
     pub(super) lease: Lease,
     /// Record known under the key.
     known: Option<Arc<CacheEntry>>,
-    /// Record that was read under the lease: most probably the one that a write finds.
+    /// Record that was read under the lease, and most probably the one that a write will find.
     beneath: Mutex<RemoteState>,
     /// Note for other instances if nothing is written.
     last_word: Mutex<ReleaseNote>,
@@ -74,21 +74,21 @@ pub struct HeldLease {
     runtime: Handle,
 }
 
-/// State of a lease that was taken.
+/// State of a lease that this instance took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Held,
-    /// This instance freed it, with a record or without: later records are written as any other.
+    /// This instance freed it, with or without a record: later records are written without a lease.
     Freed,
-    /// Another instance has taken it, or it has ended: a record that was fetched under it is not written.
+    /// Another instance has taken it, or it has expired: a record that was fetched under it is not written.
     Lost,
 }
 
-/// Length of a note's first word, which tells variants apart.
+/// Length of a note's first word, which distinguishes variants.
 pub(super) const VARIANT_DIGITS: usize = 16;
-/// Second word of a note. Older versions have the id of a forward there.
+/// Second word of a note, where older versions have the id of a forward.
 pub(super) const NO_FORWARD: &str = "0000000000000000";
-/// Largest record that a lease keeps. A larger one is read again, so that it takes no memory during the fetch.
+/// Maximum size of a record that is kept with a lease. A larger one is read again, so that it uses no memory during the fetch.
 const BENEATH_BYTES_MAX: usize = 16 * 1024;
 
 impl Leases {
@@ -103,8 +103,8 @@ impl Leases {
         Self { backing, late_writes, counts, limits, returns, returns_at_once, holder: holder.into() }
     }
 
-    /// Note beside a lease for other instances: a hash of the variant in 16 digits, which reveals nothing else, a word that older
-    /// versions read, the `traceparent` of the forward if it is recorded, and the name of the holder.
+    /// Returns the note that a lease carries for other instances: a hash of the variant in 16 digits, which reveals nothing else; a word
+    /// for older versions; the `traceparent` of the forward, if it is recorded; and the name of the holder.
     pub(super) fn note(&self, wanted: &WantedLease<'_>) -> String {
         let variant = XxHash3_64::oneshot(wanted.variant);
         let trace = wanted.trace.map(|trace| format!("{} ", trace.to_traceparent())).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Leases {
             sleep(self.limits.time / 3).await;
             match self.backing.renew_lease(&lease, self.limits.time).await {
                 Ok(RenewOutcome::Lost) => {
-                    // This instance may just have freed it, and note that in a moment.
+                    // This instance may have just freed the lease, and be about to note that.
                     sleep(self.limits.time / 3).await;
                     let mut right = right.lock();
                     if *right == Right::Held {
@@ -126,7 +126,7 @@ impl Leases {
                     }
                     return;
                 }
-                // A lease that can't be renewed ends, so that nobody waits for a holder that can't reach the tier.
+                // A lease that can't be renewed expires, so that no instance waits for a holder that can't reach the tier.
                 Ok(RenewOutcome::Renewed) | Err(_) => {}
             }
         }
@@ -150,7 +150,7 @@ impl HeldLease {
         }
     }
 
-    /// State of the lease, which decides how a record that was fetched under it is written.
+    /// Returns the state of the lease, which decides how a record that was fetched under it is written.
     pub(super) fn right(&self) -> Right {
         *self.right.lock()
     }
@@ -173,17 +173,17 @@ impl HeldLease {
         self.renewing.abort();
     }
 
-    /// Sets the note that the lease is freed with: other instances get no response from this fetch.
+    /// Sets the note with which the lease is freed: other instances get no response from this fetch.
     pub fn note(&self, note: Uncacheable) {
         *self.last_word.lock() = ReleaseNote::NotShared(note);
     }
 
-    /// Marks the lease as not needed: the record under the key is good enough, and nothing is fetched.
+    /// Marks the lease as not needed, because the record under the key is good enough and nothing is fetched.
     pub fn give_back_unused(&self) {
         *self.last_word.lock() = ReleaseNote::Unchanged;
     }
 
-    /// Frees the lease now, although the fetch goes on, because nothing will be written.
+    /// Frees the lease now, because nothing will be written, although the fetch continues.
     pub fn free(&self) {
         let mut right = self.right.lock();
         if *right != Right::Held {

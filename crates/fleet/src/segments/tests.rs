@@ -1,4 +1,4 @@
-//! Segments on their way into a tier and back, whatever the tier does meanwhile.
+//! Segments on their way to a tier and back, however the tier behaves meanwhile.
 
 use cache::entry::segmented::sample::{COMPLETE_BYTES, content, empty, memory, read};
 use store::SegmentGroup;
@@ -29,7 +29,7 @@ fn bytes_of(body: &Segmented, range: ByteRange) -> Option<Vec<u8>> {
     Some(pieces.into_iter().flat_map(|piece| piece.into_bytes().unwrap()).collect())
 }
 
-/// Number of a group's segments that memory holds.
+/// Returns the number of a group's segments that memory holds.
 fn held(group: &SegmentGroup) -> usize {
     (0..group.count()).filter(|index| group.segment(*index).is_some()).count()
 }
@@ -74,7 +74,7 @@ async fn fragments_are_given_and_loaded_too() {
     assert!(segments.complete(&body, &[ALL], Placement::Heap).await.is_none(), "the rest is a hole");
 }
 
-/// Cells 0 to 7 of a body: in the tier before, in memory, and in the tier afterwards.
+/// Cells 0 to 7 of a body: in the tier at first, in memory, and in the tier afterwards.
 #[tokio::test]
 async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
     let half = HOUR / 2;
@@ -106,7 +106,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
         let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
         let runs: Vec<_> = layout.runs.iter().map(|run| (run.first, run.count)).collect();
         assert_eq!(runs, after, "{before}");
-        // All acknowledged cells live on from then.
+        // The lifetime of all acknowledged cells counts from then.
         tokio::time::advance(half + Duration::from_secs(60)).await;
         let indexes: Vec<u32> = (0..8).collect();
         let loaded = segments.load_indexes(layout.fill, &indexes, 8, Placement::Heap).await.unwrap();
@@ -158,7 +158,7 @@ async fn many_who_lack_the_same_ask_once() {
     assert_eq!(double.operations() - before, 1);
 }
 
-/// No load waits longer than the tier's deadline, and no failure is more than a hole.
+/// No load waits longer than the tier's deadline, and a failure is only a hole.
 #[tokio::test(start_paused = true)]
 async fn a_tier_in_trouble_has_nothing_in_time() {
     let latency = Duration::from_millis(40);
@@ -203,7 +203,7 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
     newer[3] = 200;
     let mut damaged = encoded(0);
     damaged[30] ^= 1;
-    // The bytes under the id, and whether they are loaded, stay, are counted as corrupt, and as forged.
+    // For each case: the bytes under the id, and whether they are loaded, stay in the tier, count as corrupt, and count as forged.
     for (what, bytes, expected) in [
         ("right", encoded(0), (true, true, 0, 0)),
         ("garbage", b"nothing that is ours, of any kind".to_vec(), (false, false, 1, 0)),

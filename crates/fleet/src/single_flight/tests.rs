@@ -33,7 +33,7 @@ async fn many_ask_once() {
     }
     assert_eq!(all.join_all().await, [7; 100]);
     assert_eq!((asked.load(Ordering::Relaxed), left(&together)), (1, 0));
-    assert_eq!(together.get(1, async { 8 }).await, 8, "an answer is for those who waited for it");
+    assert_eq!(together.get(1, async { 8 }).await, 8, "an answer is only for callers that waited for it");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn whoever_leaves_leaves_nothing_behind() {
     let mut second = Box::pin(together.get(1, async { 8 }));
     assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
     drop(first);
-    assert_eq!(poll(&mut second), Poll::Ready(8), "the next one asks");
+    assert_eq!(poll(&mut second), Poll::Ready(8), "the next caller asks");
     drop(second);
     assert_eq!(left(&together), 0);
     let mut alone = Box::pin(together.get(2, std::future::pending()));

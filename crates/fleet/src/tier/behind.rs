@@ -31,33 +31,33 @@ use crate::{Tier, names};
 enum End {
     /// Nothing is left to do.
     Done,
-    /// The tier has this version of the record now.
+    /// The tier now has this version of the record.
     Stored(Version),
     /// The tier has a newer record, or one with more responses.
     Overtaken,
-    /// The change failed, or the outcome is unknown: to be retried.
+    /// The change failed, or its outcome is unknown: it is retried.
     Failed,
-    /// The record can't be written: the one in the tier is removed instead.
+    /// The record can't be written: the tier's record is removed instead.
     Unfit,
-    /// The tier has no memory for the record or its bodies: what it has is removed, and this instance keeps its own.
+    /// The tier has no memory for the record or its bodies: the tier's record is removed, and this instance keeps its own.
     Refused,
     /// A purge must reach the log first.
     Early,
-    /// The tier was not asked, and must not be asked within this time.
+    /// The tier was not contacted, and must not be contacted within this time.
     NotAsked(Duration),
 }
 
-/// Attempts to write a record before the one in the tier is removed instead.
+/// Number of attempts to write a record before the tier's record is removed instead.
 const ATTEMPTS_TO_PUT: u32 = 5;
-/// Attempts within one operation on a record that other instances change at the same time.
+/// Number of attempts within one operation on a record that other instances change concurrently.
 const ATTEMPTS_AT_ONCE: usize = 3;
-/// Lifetime of a record without an expiry of its own.
+/// Lifetime of a record that doesn't expire by itself.
 const TTL_OF_ANY: Duration = Duration::from_secs(24 * 3600);
 /// Time by which segments outlive the record that names them.
 const MARGIN: Duration = Duration::from_secs(10);
 
 impl Tier {
-    /// Runs one writer, for ever. Several run, so that one slow write delays few others.
+    /// Runs one writer, forever. Several run concurrently, so that one slow write delays few others.
     pub async fn write_behind(&self) {
         loop {
             self.backoff.ended().await;
@@ -73,7 +73,7 @@ impl Tier {
         }
     }
 
-    /// Makes one attempt at the pending change to a key. A retry waits for the key's next turn, and holds no writer.
+    /// Makes one attempt at the pending change to a key. A retry waits for the key's next turn, without blocking a writer.
     async fn settle(&self, key: Box<[u8]>) {
         let Some(Numbered { pending, number }) = self.write_behind.pending(&key) else { return };
         match self.carry_out(&key, &pending).await {
@@ -101,7 +101,7 @@ impl Tier {
                 self.write_behind.queue.push(key);
             }
             End::Refused => {
-                // A record of nothing in its place would have each instance drop its copy, and ask the origin for every use.
+                // If an empty record took its place, each instance would drop its copy and contact the origin for every use.
                 self.counts.add(Event::GivenUp);
                 self.write_behind.give_up(&key, number);
                 if let Pending::Put { entry, .. } = &pending {
@@ -119,8 +119,8 @@ impl Tier {
             }
             End::Early => {
                 self.write_behind.queue.pause(key, Pause::Early, Instant::now());
-                // Nothing above waited. With so many early keys that the first is due again before the last has had a turn, the task
-                // that reads the log would never run.
+                // Nothing above waits. With enough early keys, the first is due again before the last has had its turn, and the task that
+                // reads the log would never run.
                 yield_now().await;
             }
             End::NotAsked(retry) => {
@@ -144,8 +144,9 @@ impl Tier {
         }
     }
 
-    /// Gives up a write. Other instances may have copies of the record that it was to replace, and would keep them if they found no
-    /// record, because no change was reported to them. So the place is not left empty, as after a put with an unknown outcome.
+    /// Gives up a write. Other instances may have copies of the record that it was to replace. If they found no record, they would keep
+    /// those copies, because no change was reported to them. So, as after a put with an unknown outcome, an empty record is written in its
+    /// place.
     fn give_up(&self, key: &[u8], number: u64) {
         self.counts.add(Event::GivenUp);
         self.late_writes.begin();
@@ -163,13 +164,13 @@ impl Tier {
         end.unwrap_or_else(|unavailable| match unavailable {
             Unavailable::Tier(BackingError::Open { retry }) => End::NotAsked(retry),
             Unavailable::Tier(_) | Unavailable::NoRoom(_) => End::Failed,
-            // A record whose body isn't there would replace complete copies at other instances.
+            // A record without its body would replace complete copies at other instances.
             Unavailable::Refused => End::Refused,
         })
     }
 
     async fn remove(&self, key: &[u8], name: &[u8]) -> Result<End, Unavailable> {
-        // While an earlier put may still take effect, a record of nothing takes its place.
+        // While an earlier put may still take effect, an empty record takes the place of the removed one.
         if self.late_writes.holds(Instant::now())
             && let Some(bytes) = portable::nothing(key)
         {
@@ -182,7 +183,7 @@ impl Tier {
         Ok(End::Done)
     }
 
-    /// Writes a record, together with the responses that other instances have stored under the key.
+    /// Writes a record, merged with the responses that other instances have stored under the key.
     async fn put(
         &self,
         (key, name): (&[u8], &[u8]),
@@ -221,8 +222,8 @@ impl Tier {
                 PutOutcome::Stored(version) => return Ok(End::Stored(version)),
                 PutOutcome::Conflict(other) => there = other,
                 PutOutcome::NotStored(_) => return Ok(End::Refused),
-                // Others may have fetched a newer record. If another change was to be written with this one, nobody can say which
-                // of the tier's responses are still valid.
+                // Another instance may have fetched a newer record. If this write included another change, it is unknown which of the
+                // tier's responses are still valid.
                 PutOutcome::LeaseLost if claim.is_some_and(|claim| claim.covers == Covers::All) => {
                     return Ok(End::Overtaken);
                 }
@@ -232,7 +233,7 @@ impl Tier {
         Ok(End::Failed)
     }
 
-    /// Record in the tier that the write replaces.
+    /// Returns the record in the tier that the write replaces.
     async fn beneath(&self, name: &[u8], claim: Option<&Claim>) -> Result<Option<Loaded>, BackingError> {
         match claim.map_or(RemoteState::Unread, |claim| claim.held.take_beneath()) {
             RemoteState::Unread => self.record(name, Tracking::Off).await,
@@ -241,7 +242,7 @@ impl Tier {
         }
     }
 
-    /// Writes the parts outside the record, before the record that names them. Returns `false` if a segment was not stored.
+    /// Writes the parts outside the record, before the record that refers to them. Returns `false` if a segment was not stored.
     async fn put_beside(&self, encoded: &Encoded, ttl: Duration) -> Result<bool, Unavailable> {
         for SegmentBytes { id, cell_bytes, data } in &encoded.segments {
             if !self.segments.store_small(id.fill, *cell_bytes, data, ttl).await? {
@@ -258,7 +259,7 @@ impl Tier {
         Ok(true)
     }
 
-    /// Writes the segments of all bodies of a record. Returns which of them the tier has then.
+    /// Writes the segments of all bodies of a record. Returns the layouts of the segments that the tier then has.
     async fn put_segments(&self, entry: &CacheEntry, ttl: Duration) -> Result<Vec<Layout>, Unavailable> {
         let mut given = Vec::new();
         for body in entry.variants().iter().filter_map(|variant| variant.body.segmented()) {
@@ -287,8 +288,7 @@ impl Tier {
         put
     }
 
-    /// Writes a record, and frees the lease under which it was fetched. A tier without memory for the record frees the lease all the
-    /// same.
+    /// Writes a record, and frees the lease under which it was fetched. The lease is freed even if the tier has no memory for the record.
     async fn release(&self, held: &HeldLease, write: Write<'_>) -> Result<PutOutcome, BackingError> {
         let put = self.backing.release_lease(&held.lease, write).await;
         match put {
@@ -314,12 +314,12 @@ impl Theirs {
     }
 }
 
-/// Whether a newer version of Larder wrote the record, for its like: it is not written over.
+/// Returns whether a newer version of Larder wrote the record for itself. Such a record isn't overwritten.
 fn is_of_newer(there: &Loaded, key: &[u8]) -> bool {
     portable::decode(&there.bytes, key).is_err_and(|error| error.meaning() == Meaning::Leave)
 }
 
-/// Remaining useful life of a record; `None` if it has ended.
+/// Returns the remaining useful life of a record; `None` if it has ended.
 fn ttl(entry: &CacheEntry) -> Option<Duration> {
     let Some(expires_at_ms) = entry.expires_at_ms() else { return Some(TTL_OF_ANY) };
     let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
@@ -327,14 +327,14 @@ fn ttl(entry: &CacheEntry) -> Option<Duration> {
     Some(Duration::from_millis(left_ms))
 }
 
-/// End of the back-off of the writers while the circuit breaker of the tier is open, if one is running.
+/// End of the writers' back-off while the tier's circuit breaker is open, if they are backing off.
 #[derive(Default)]
 pub(crate) struct Backoff {
     until: Mutex<Option<Instant>>,
     over: Notify,
 }
 
-/// Shortest back-off. Short enough to notice soon that one of several probes was enough.
+/// Minimum back-off, short enough to notice soon that one of several probes was enough to close the breaker.
 const REST_MIN: Duration = Duration::from_millis(20);
 
 impl Backoff {
@@ -345,7 +345,7 @@ impl Backoff {
         *until = (*until).max(Some(end));
     }
 
-    /// Ends the back-off because the tier has answered.
+    /// Ends the back-off, because the tier has answered.
     pub(super) fn end(&self) {
         if self.until.lock().take().is_some() {
             self.over.notify_waiters();
@@ -364,7 +364,7 @@ impl Backoff {
         }
     }
 
-    /// Whether the back-off lasts until `end` or longer.
+    /// Returns whether the back-off lasts until `end` or longer.
     pub(super) fn lasts_until(&self, end: Instant) -> bool {
         self.until.lock().is_some_and(|until| until >= end)
     }

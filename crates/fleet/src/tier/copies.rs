@@ -1,7 +1,7 @@
-//! Coherence of copies in memory with the tier.
+//! Coherence between the tier and copies in memory.
 //!
-//! A look-up that keeps a record in memory has the tier follow its key, and notes in the copy which version was read. A later report of
-//! a change makes the copy suspect: its next use reads the record again, once for all that need it. A change that is reported during
+//! A look-up that keeps a record in memory makes the tier follow its key, and notes in the copy which version was read. A later report of a
+//! change makes the copy suspect: its next use reads the record again, once for all requests that need it. A change that is reported during
 //! the look-up is detected by the look-up's number (`write_behind.rs`), and the answer is discarded.
 
 use std::sync::atomic::Ordering;
@@ -16,14 +16,14 @@ use crate::names;
 use crate::tier::{Coherence, Tier};
 use crate::write_behind::{KeyWatch, KnownRecord};
 
-/// State when a look-up was sent: its answer may be older than changes that are reported from then on.
+/// State at the time when a look-up was sent: its answer may be older than changes reported after that.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     flush: Flush,
     source: Source,
 }
 
-/// State of a key before the tier is asked.
+/// State of a key before the tier is queried.
 pub(super) enum Held {
     /// The record, or its absence, is certain.
     Sure(Option<Arc<CacheEntry>>),
@@ -33,11 +33,11 @@ pub(super) enum Held {
     Nothing,
 }
 
-/// Attempts to read a record that other instances keep changing.
+/// Number of attempts to read a record that other instances keep changing.
 const ATTEMPTS: usize = 3;
 
 impl Tier {
-    /// Whether the tier may have a newer record than the one in memory, and can be asked.
+    /// Returns whether the tier may have a newer record than memory, and can be queried.
     pub fn is_suspect(&self, entry: &CacheEntry) -> bool {
         match entry.copy.reliance(self.flush(), |source| self.standing(source)) {
             Reliance::Trusted => false,
@@ -51,13 +51,14 @@ impl Tier {
         }
     }
 
-    /// Standing of records that were read over a connection. A tier whose log can't be read vouches for nothing.
+    /// Returns the standing of records that were read over a connection. If the tier's log can't be read, none is verified.
     fn standing(&self, source: Source) -> CopyStatus {
         if self.log.is_followed() { self.backing.standing(source) } else { CopyStatus::Unverified }
     }
 
-    /// Whether a copy must be validated before use, because the tier could not vouch for it even if asked. Includes records of this
-    /// instance, while the tier is not heard and until the purges meanwhile are read: other instances may have changed the same.
+    /// Returns whether a copy must be validated before use, because even the tier's answer could not verify it. This includes records of
+    /// this instance while the tier is unreachable, and until purges from that time have been read: other instances may have changed the
+    /// same records.
     pub fn needs_verification(&self, entry: &CacheEntry) -> bool {
         let standing = |source| self.standing(source);
         let source = self.backing.source();
@@ -67,7 +68,7 @@ impl Tier {
                 || entry.copy.reliance(self.flush(), standing) != Reliance::Trusted)
     }
 
-    /// Registers `watcher` for messages that the tier sends unasked.
+    /// Registers `watcher` for messages that the tier sends unsolicited.
     pub fn watch(&self, watcher: Weak<dyn Watcher>) {
         self.backing.watch(watcher);
     }
@@ -82,7 +83,7 @@ impl Tier {
         }
     }
 
-    /// Marks all records as suspect, because everything in the tier may have changed.
+    /// Marks all records as suspect, because anything in the tier may have changed.
     pub fn all_suspect(&self) {
         self.flushes.fetch_add(1, Ordering::AcqRel);
         self.counts.add(Event::Flushed);
@@ -92,7 +93,7 @@ impl Tier {
         Flush::of_count(self.flushes.load(Ordering::Acquire))
     }
 
-    /// Current moment, to be taken before a look-up is sent.
+    /// Returns the current moment. Must be called before a look-up is sent.
     pub(super) fn moment(&self) -> Moment {
         Moment { flush: self.flush(), source: self.backing.source() }
     }
@@ -110,12 +111,12 @@ impl Tier {
         }
     }
 
-    /// Marks a copy that is older than the tier's record: its next use reads that.
+    /// Marks a copy that is older than the tier's record, so that its next use reads that record.
     pub(super) fn record_overtaken(&self, entry: &CacheEntry) {
         entry.copy.overtaken(self.moment().source, self.flush());
     }
 
-    /// Has the tier follow a record that was written here, so that it reports changes by others.
+    /// Makes the tier follow a record that was written here, so that it reports changes by other instances.
     pub(super) async fn follow_written(&self, key: &[u8], entry: &Arc<CacheEntry>, version: Version) {
         let Some(name) = names::of_record(key) else { return };
         for _ in 0..ATTEMPTS {
@@ -126,7 +127,7 @@ impl Tier {
                 Ok(None) => moment.leave_alone(&asking, entry),
                 Ok(Some(_)) | Err(_) => break,
             };
-            // If a newer write is pending, that one will be followed.
+            // If a newer write is pending, that record will be followed instead.
             if is_current || self.write_behind.pending(key).is_some() {
                 return;
             }
@@ -147,7 +148,7 @@ impl Moment {
         })
     }
 
-    /// Marks a copy whose key has no record in the tier, so that nobody has changed it there.
+    /// Marks a copy whose key has no record in the tier. Returns whether nothing has changed since the look-up was sent.
     pub(super) fn leave_alone(self, asking: &KeyWatch<'_>, copy: &Arc<CacheEntry>) -> bool {
         asking.found(copy, |mark| mark.leave_alone(self.source, self.flush))
     }

@@ -1,4 +1,4 @@
-//! Look-ups in the tier, collapsed for all that need the same record at the same time.
+//! Look-ups in the tier, collapsed if several need the same record at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::tier::copies::{Held, Moment};
 use crate::tier::{MemoryUse, Tier};
 use crate::write_behind::KeyWatch;
 
-/// Rules by which a record that was read is judged.
+/// Rules by which a loaded record is judged.
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
     pub rules: StorageRules<'a>,
@@ -29,20 +29,20 @@ pub struct Asker<'a> {
     pub site_key: Option<&'a [u8]>,
 }
 
-/// Attempts if the key changes while the tier is asked.
+/// Number of attempts if the key changes during a look-up in the tier.
 const ATTEMPTS: usize = 3;
 
 impl Tier {
-    /// Looks a key up in memory and in the tier.
+    /// Looks up a key in memory and in the tier.
     pub async fn load(&self, key: &[u8], asker: Asker<'_>) -> Answer {
         self.log.in_touch().await;
         self.loads.get(key.into(), self.ask(key, asker)).await
     }
 
-    /// Looks a key up without joining a look-up in progress, which may be answered with an earlier record.
+    /// Looks up a key without joining a look-up in progress, which may return an earlier record.
     pub async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Answer {
         let known = self.memory.get(key).or_else(|| self.pending(key));
-        // Another instance may have written a moment ago, and the report of it be on its way.
+        // Another instance may have written just now, and its report may not have arrived yet.
         known.iter().filter(|copy| copy.copy.version().is_some()).for_each(|copy| copy.copy.suspect());
         self.ask(key, asker).await
     }
@@ -58,12 +58,12 @@ impl Tier {
         }
     }
 
-    /// Lead of the tier's clock over the clock of this process.
+    /// Returns the lead of the tier's clock over this process's clock.
     pub(crate) fn tier_clock_ahead_ms(&self) -> i64 {
         self.backing.clock_ahead_ms().unwrap_or(0)
     }
 
-    /// Correction of a response's time of arrival, for its age at that time.
+    /// Returns the correction of a response's time of arrival, from which its age is computed.
     pub fn clock_ahead_ms(&self) -> i64 {
         clock::corrected_by_ms(self.tier_clock_ahead_ms())
     }
@@ -81,13 +81,13 @@ impl Tier {
             if let Some(answer) = self.answer((&asking, moment), held, read) {
                 return answer;
             }
-            // The answer is outdated.
+            // The answer is outdated, so another attempt follows.
         }
         Answer { said: Said::Changing, ..Answer::UNASKED }
     }
 
-    /// Notes in memory what was read in the tier; `None` if it is outdated. The copy that is held is the entry of an answer without one,
-    /// unless the tier's record is of no use here.
+    /// Notes in memory what was read from the tier; `None` if the answer is outdated. An answer without an entry gets the held copy as its
+    /// entry, unless this instance can't use the tier's record.
     fn answer(
         &self,
         (asking, moment): (&KeyWatch<'_>, Moment),
@@ -108,7 +108,7 @@ impl Tier {
         is_current.then(|| Answer { entry: read.entry.or(held), ..read })
     }
 
-    /// Puts a record into memory, if memory keeps the tier's records. Returns whether it is still current.
+    /// Puts a record into memory, if memory keeps the tier's records. Returns whether the record is still current.
     fn take(&self, asking: &KeyWatch<'_>, entry: &Arc<CacheEntry>, found: impl FnOnce() -> bool) -> bool {
         let mut is_current = false;
         self.memory.update(asking.key(), |current| {
@@ -124,8 +124,7 @@ impl Tier {
         is_current
     }
 
-    /// Removes the copy in memory, which is outdated, because the tier's record is of no use here. Returns whether that is still
-    /// current.
+    /// Removes the copy in memory: it is outdated, and this instance can't use the tier's record. Returns whether that is still current.
     fn drop_copy(&self, asking: &KeyWatch<'_>) -> bool {
         let mut is_current = false;
         self.memory.update(asking.key(), |_| {
@@ -135,14 +134,14 @@ impl Tier {
         is_current
     }
 
-    /// Reads a key in the tier. The answer has the entry only if it isn't the one that is held.
+    /// Reads a key from the tier. The answer has an entry only if it differs from the held one.
     async fn read(&self, key: &[u8], held: Option<&CacheEntry>, reader: &Reader<'_>) -> Answer {
         let answer = |said, remote, entry| Answer { said, remote, entry };
         let Some(name) = names::of_record(key) else {
             return answer(Said::Nothing, RemoteState::Nothing, None);
         };
         if !self.log.is_read() {
-            // Purges of the tier's records are unknown until the log is read.
+            // Until the log is read, purges of the tier's records are unknown.
             self.counts.add(Event::LoadFailed);
             return answer(Said::Failed, RemoteState::Unread, None);
         }
@@ -181,7 +180,7 @@ impl Tier {
         };
         let mut decoded = portable::decode(&record.bytes, key).ok()?;
         for (id, bytes) in &apart {
-            // An unusable response counts as missing.
+            // A response that can't be used counts as missing.
             let _ = decoded.add_apart(*id, bytes);
         }
         let bodies = self.bodies(&decoded).await;
@@ -210,7 +209,7 @@ impl Tier {
         Ok(loaded.into_iter().next().flatten())
     }
 
-    /// Loads the responses that are stored apart from the record, as far as they are there.
+    /// Loads those of the responses stored apart from the record that the tier has.
     async fn apart(&self, decoded: &Decoded<'_>) -> Vec<(FillId, Bytes)> {
         let ids: Vec<FillId> = decoded.apart().collect();
         if ids.is_empty() {
@@ -222,7 +221,7 @@ impl Tier {
         ids.into_iter().zip(loaded).filter_map(|(id, found)| Some((id, found?.bytes))).collect()
     }
 
-    /// Loads the small bodies, which are part of the record in memory, as far as they are there.
+    /// Loads those of the small bodies, which are inside the record in memory, that the tier has.
     async fn bodies(&self, decoded: &Decoded<'_>) -> Vec<(FillId, Bytes)> {
         let mut bodies = Vec::new();
         for small in decoded.small_bodies() {
@@ -240,7 +239,7 @@ impl Tier {
     }
 }
 
-/// Whether a record has a response, or can't be read.
+/// Returns whether a record has a response, or can't be read.
 fn has_responses(record: &Loaded, key: &[u8]) -> bool {
     portable::decode(&record.bytes, key).map_or(true, |decoded| decoded.has_responses())
 }

@@ -1,7 +1,7 @@
-//! Tier behind memory, which several processes may share: a miss in memory looks up there, and stored responses are written there
-//! behind the exchange.
+//! Tier behind memory, which several processes may share: it is queried when memory misses, and stored responses are written to it after
+//! the exchange.
 //!
-//! Clients wait for the tier at most once, on a look-up that memory misses; nobody waits for a write. Look-ups see pending writes
+//! Clients wait for the tier at most once, during a look-up that misses in memory; nothing waits for a write. Look-ups see pending writes
 //! (`write_behind.rs`). A failure of the tier is a miss.
 
 mod behind;
@@ -34,19 +34,19 @@ use crate::single_flight::SingleFlight;
 use crate::tier::behind::Backoff;
 use crate::write_behind::{Claim, Covers, KnownRecord, Limits, Noted, Pending, Theirs, WriteBehind};
 
-/// Policy for records in memory that the tier has too.
+/// Policy for records in memory that are also in the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryUse {
     /// Keeps records until they are evicted.
     Kept,
-    /// Keeps no record longer than it is in use, except notes, which the tier does not get.
+    /// Drops records as soon as they are no longer in use, except notes, which are not written to the tier.
     Forgotten,
 }
 
-/// Policy for fresh copies that the tier cannot vouch for.
+/// Policy for fresh copies that can't be verified with the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coherence {
-    /// Uses them.
+    /// Uses them without verification.
     Available,
     /// Validates them at the origin before each use.
     Strict,
@@ -54,17 +54,17 @@ pub enum Coherence {
 
 /// Settings of a tier behind memory.
 pub struct StartTier {
-    /// The tier. Keeps its own deadlines, as [`store::backing::Guarded`] does.
+    /// The tier. Must have its own deadlines, as [`store::backing::Guarded`] does.
     pub backing: Arc<dyn Backing>,
     /// Policy for its records in memory.
     pub memory_use: MemoryUse,
-    /// Policy for copies while the tier is away.
+    /// Policy for copies while the tier is unreachable.
     pub coherence: Coherence,
-    /// Name of this instance among those that share the tier, for operators; up to 64 bytes.
+    /// Name of this instance among those that share the tier, for operators; at most 64 bytes.
     pub name: String,
     /// Time for which copies are trusted after the last sign of life of the tier.
     pub verification: Duration,
-    /// Lifetime of leases, and the longest wait for one.
+    /// Lifetime of leases, and the maximum wait for one.
     pub leases: LeaseLimits,
 }
 
@@ -81,7 +81,7 @@ pub struct Tier {
     pub(crate) loads: SingleFlight<Box<[u8]>, Answer>,
     pub(crate) backoff: Backoff,
     pub(crate) late_writes: Arc<LateWriteGuard>,
-    /// Whether the last look-up got no answer. A request that has just waited for one must not wait for a lease too.
+    /// Whether the last look-up got no answer. A request that has just waited for one must not wait for a lease as well.
     pub(crate) is_silent: AtomicBool,
     pub(crate) leases: Arc<Leases>,
     /// Number of reports that everything may have changed.
@@ -94,19 +94,19 @@ pub struct Tier {
     pub(crate) settled: Notify,
     /// Wakes a writer for a pending change.
     pub(crate) wanted: Notify,
-    /// Records that were written up to this time are ignored, because a later change could not be noted. Milliseconds since 1970, by
-    /// the clock of the tier.
+    /// Records written up to this time are ignored, because a later change could not be noted. In milliseconds since 1970, by the tier's
+    /// clock.
     pub(crate) outdated_to_ms: AtomicU64,
 }
 
-/// Concurrent writes: a slow one delays few others.
+/// Number of concurrent writers, so that a slow write delays few others.
 pub const TIER_WRITERS: usize = 8;
-/// Longest wait without progress when the process ends. A tier that works takes a write in milliseconds, and one that failed is tried
-/// again within a second; a dead one must not hold up the shutdown.
+/// Maximum wait without progress during shutdown. A working tier completes a write in milliseconds, and a failed write is retried within a
+/// second; an unreachable tier must not delay the shutdown.
 const STALL_MAX: Duration = Duration::from_secs(2);
-/// Longest time that an operator waits until the tier has a purge.
+/// Maximum time that an operator waits until the tier has applied a purge.
 const WRITTEN_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Most keys with a pending change. Beyond them, everything that the tier has counts as outdated.
+/// Maximum number of keys with a pending change. Beyond it, everything in the tier counts as outdated.
 const PENDING_KEYS_MAX: usize = 10_000;
 
 impl Tier {
@@ -153,21 +153,21 @@ impl Tier {
     /// Waits until no change to a key is pending, for at most a second.
     pub async fn written(&self, key: &[u8]) {
         let is_over = until(&self.settled, || self.write_behind.pending(key).is_none().then_some(()));
-        // Nobody waits longer for a tier that fails: look-ups see the pending change all the same.
+        // An operator waits no longer for a failing tier, because look-ups see the pending change anyway.
         let _ = tokio::time::timeout(WRITTEN_WAIT_MAX, is_over).await;
     }
 
-    /// Waits at the end of the process until the tier knows what is stored, no longer than `limit`.
+    /// Waits during shutdown until the tier has received all stored responses, no longer than `limit`.
     pub async fn drain(&self, limit: Duration, store: &str) {
         let end = Instant::now() + limit;
         let waiting = self.write_behind.pending_keys();
-        // A purge that is lost leaves stale responses in use, so it gets all of the time.
+        // A lost purge leaves stale responses in use, so flushing purges may take the whole time.
         let (Left { keys, removals }, purges) = join(self.drained(limit), self.log.flush(end)).await;
         if purges > 0 {
             tracing::warn!(
                 store,
                 purges,
-                "stopped before all purges reached the shared store: other instances go on using what they purge"
+                "stopped before all purges reached the shared store: other instances still use the purged responses"
             );
         }
         if keys > 0 {
@@ -175,13 +175,13 @@ impl Tier {
         } else if waiting > 0 {
             tracing::info!(store, keys = waiting, "write-behind queue flushed");
         }
-        // No purge should wait for this instance.
+        // Purges by other instances should not wait for this one.
         if let Err(error) = self.log.fleet.leave().await {
-            tracing::info!(store, %error, "other instances are not told of the end: purges wait for this one for a while");
+            tracing::info!(store, %error, "could not sign off from the shared store: purges still wait for this instance for a while");
         }
     }
 
-    /// Waits until the tier has every pending change, while it makes progress and for at most `limit`. Removals come first.
+    /// Waits until the tier has received every pending change, as long as it makes progress and for at most `limit`. Removals go first.
     pub async fn drained(&self, limit: Duration) -> Left {
         let end = Instant::now() + limit;
         self.write_behind.removals_first();
@@ -207,39 +207,39 @@ impl Tier {
         Left { keys: self.write_behind.pending_keys(), removals: self.write_behind.removals() }
     }
 
-    /// Number of writes that the tier has taken.
+    /// Returns the number of writes that the tier has accepted.
     pub(crate) fn writes(&self) -> u64 {
         self.counts.of(Event::Written) + self.counts.of(Event::Removed) + self.segments.written()
     }
 
-    /// Whether a change to a key is pending.
+    /// Returns whether a change to a key is pending.
     #[cfg(any(test, feature = "test-double"))]
     pub fn is_pending(&self, key: &[u8]) -> bool {
         self.write_behind.pending(key).is_some()
     }
 
-    /// Counts of operations on the tier.
+    /// Returns the counts of operations on the tier.
     pub fn counts(&self) -> TierCounts {
-        // As many bits of the id as a floating-point number holds.
+        // As many bits of the id as a floating-point number can hold.
         let number =
             |read: LogCursor| u64::from_be_bytes(*read.id.0.first_chunk().expect("it has 16 bytes")) >> 16;
         let log = self.invalidations.log_read().map(number);
         TierCounts { log, ..self.counts.read(self.write_behind.pending_keys(), self.log.fleet.known()) }
     }
 
-    /// State of the tier. Verified only while its purge log is read in time too.
+    /// Returns the state of the tier. It is verified only while its purge log is also read in time.
     pub fn health(&self) -> Health {
         let health = self.backing.health();
         Health { is_verified: health.is_verified && self.log.is_followed(), ..health }
     }
 
-    /// Whether the tier may have a record under a key.
+    /// Returns whether the tier may have a record under a key.
     pub fn may_have(&self, key: &[u8]) -> bool {
         !matches!(self.write_behind.known(key), KnownRecord::Nothing)
     }
 
-    /// Changes the record under a key, in memory and in the tier, with a response that was fetched under a lease: it is written only if
-    /// nobody else has taken the lease meanwhile.
+    /// Changes the record under a key, in memory and in the tier, with a response that was fetched under a lease. It is written only if no
+    /// other instance has taken the lease meanwhile.
     pub fn update_under(
         &self,
         (key, lease): (&[u8], Option<&Arc<HeldLease>>),
@@ -258,7 +258,7 @@ impl Tier {
         self.memory.update(key, |current| {
             let current = current.cloned().or_else(|| self.write_behind.entry(key));
             match (self.memory_use, decide(current.as_ref())) {
-                // Memory holds only notes here.
+                // In this mode, memory holds only notes.
                 (MemoryUse::Forgotten, Change::Put(entry)) if !entry.variants().is_empty() => Change::Remove,
                 (_, change) => change,
             }
@@ -315,7 +315,7 @@ impl RemoteTier for Tier {
         self.change(key, |current| {
             let change = decide(current);
             match (&change, current) {
-                // The record gets the place of the current one, with what is known of the copy.
+                // The new record takes over the current one's state as a copy.
                 (Change::Put(entry), Some(current)) => {
                     entry.copy.take_over(&current.copy);
                     self.write_behind.replace(key, current, entry);
@@ -334,19 +334,19 @@ impl RemoteTier for Tier {
     }
 }
 
-/// Changes that never reached the tier.
+/// Changes that did not reach the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     pub keys: usize,
     pub removals: usize,
 }
 
-/// An eighth of the budget, so that pending records leave room for new ones.
+/// Returns an eighth of the budget, so that pending records leave room for new ones.
 fn pending_bytes_max(budget: &Budget) -> usize {
     usize::try_from(budget.bytes_max() / 8).unwrap_or(usize::MAX)
 }
 
-/// Ids of responses that an update has replaced or removed.
+/// Returns the ids of responses that an update has replaced or removed.
 fn dropped(before: &CacheEntry, after: &CacheEntry) -> Vec<FillId> {
     let ids = |entry: &CacheEntry| {
         let inputs = entry.variants().iter().filter_map(|variant| variant.head.inputs());

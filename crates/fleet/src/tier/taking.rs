@@ -23,21 +23,21 @@ pub enum Taking {
     Taken(Arc<HeldLease>),
     /// Another instance holds it.
     Held(Holder),
-    /// The tier gave no answer, or was not asked.
+    /// The tier didn't answer, or was not contacted.
     Failed,
 }
 
-/// Note that the holder of a lease left beside it.
+/// Information from the note that the holder of a lease left with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Whether it is held for the wanted variant, or for one that may turn out to be the same.
+    /// Whether it is held for the wanted variant, or for one that may prove to be the same.
     pub is_same_variant: bool,
     /// Trace of the holder's forward, if it is recorded.
     pub trace: Option<TraceContext>,
 }
 
 impl Tier {
-    /// Takes the lease on a key if nobody holds it.
+    /// Takes the lease on a key if it is free.
     pub async fn take_lease(&self, wanted: WantedLease<'_>) -> Taking {
         let name = names::of_record(wanted.key).filter(|_| self.may_give_leases());
         let Some(name) = name else { return Taking::Failed };
@@ -58,9 +58,9 @@ impl Tier {
         }
     }
 
-    /// Takes the lease on a key and reads its record. The read is sent behind the request for the lease without waiting for the answer,
-    /// so it finds everything that was written before the lease was taken. If a tier answers the read first, the origin may get one
-    /// request too many.
+    /// Takes the lease on a key and reads its record. The read is sent right after the lease request, without waiting for its answer, so it
+    /// sees everything that was written before the lease was taken. If a tier answers the read first, the origin may get one request too
+    /// many.
     pub async fn take_lease_and_look(
         &self,
         wanted: WantedLease<'_>,
@@ -81,7 +81,7 @@ impl Tier {
         self.log.is_read() && !self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Waits for another instance's fetch, as long as the record is the one that was `seen`. Notes another version there.
+    /// Waits for another instance's fetch as long as the record is the version in `seen`. Stores a newer version there.
     pub async fn await_other(&self, key: &[u8], seen: &mut Option<Version>, limit: Duration) -> LeaseEvent {
         let Some(name) = names::of_record(key) else { return LeaseEvent::Failed };
         let began = Instant::now();
@@ -107,7 +107,7 @@ impl Tier {
         }
     }
 
-    /// Longest wait for another instance's fetch.
+    /// Returns the maximum wait for another instance's fetch.
     pub fn lease_wait_max(&self) -> Duration {
         self.leases.limits.wait_max
     }

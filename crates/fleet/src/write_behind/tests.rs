@@ -7,14 +7,14 @@ use crate::queue::{Pause, QueueTurn};
 /// Event that concerns one key.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Entry 0 or 1 is put. Responses of other instances stay, except one.
+    /// Entry 0 or 1 is put. Responses of other instances stay, except for one.
     Put(usize),
     /// Entry 0 or 1 is put after everything was replaced.
     PutAlone(usize),
     Removed,
     /// The last operation was written.
     Done,
-    /// The operation before it was written.
+    /// The operation before the last one was written.
     DoneBefore,
     GivenUp,
 }
@@ -76,7 +76,7 @@ impl Bench {
         }
     }
 
-    /// Pending operation.
+    /// Returns the pending operation.
     fn left(&self) -> String {
         match self.write_behind.pending(KEY).map(|numbered| numbered.pending) {
             Some(Pending::Put { theirs: Theirs::Kept { dropped }, .. }) => {
@@ -138,7 +138,7 @@ fn each_key_is_one_writers() {
     assert_eq!(bench.next().as_deref(), Some(KEY));
     assert_eq!(bench.next(), None);
     bench.remove();
-    assert_eq!(bench.next(), None, "who has it will see what is to happen now");
+    assert_eq!(bench.next(), None, "its writer will see the new operation");
     bench.take(Done);
     bench.remove();
     assert_eq!(bench.next().as_deref(), Some(KEY));
@@ -164,7 +164,7 @@ fn what_failed_waits_behind_the_others() {
     note(b"third");
     assert_eq!((next(now + pause), next(now + pause)), (key(b"third"), key(b"fails")));
     note(b"fails");
-    assert_eq!(next(now + pause), QueueTurn::Nobody, "who has it will see what is to happen now");
+    assert_eq!(next(now + pause), QueueTurn::Nobody, "its writer will see the new operation");
     let number = bench.write_behind.pending(b"fails").unwrap().number;
     assert_eq!(bench.write_behind.failed(b"fails", number), 1, "it is another operation");
 }
@@ -186,7 +186,7 @@ fn removals_come_first_at_the_end() {
     assert_eq!((&turns[..], bench.write_behind.removals()), (&b"2431"[..], 2));
 }
 
-/// A note makes another record with the same responses.
+/// A note creates another record with the same responses.
 #[test]
 fn what_waits_to_be_written_is_written_with_its_note() {
     let bench = Bench::new();
@@ -197,7 +197,7 @@ fn what_waits_to_be_written_is_written_with_its_note() {
     let number = bench.write_behind.pending(KEY).unwrap().number;
     bench.write_behind.replace(KEY, before, after);
     assert_eq!((bench.seen(), bench.left(), waiting()), ("entry 1".into(), "put, without 1".into(), bytes));
-    assert!(bench.write_behind.done(KEY, number), "who writes it has not to begin again");
+    assert!(bench.write_behind.done(KEY, number), "its writer need not start again");
     assert_eq!((bench.seen(), waiting()), ("entry 1".into(), 0));
     bench.write_behind.replace(KEY, before, after);
     bench.write_behind.replace(b"another", before, after);
@@ -213,7 +213,7 @@ fn no_more_keys_wait_than_may() {
     assert_eq!(note(KEY), Noted::Taken, "it waits already");
     let asking = bench.write_behind.ask(b"third");
     note(b"third");
-    assert!(!asking.is_current(), "what is not noted is outdated all the same");
+    assert!(!asking.is_current(), "the look-up is outdated nevertheless");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn nothing_is_left_of_keys_that_nobody_needs() {
         let key = number.to_be_bytes();
         let entry = Arc::clone(&bench.entries[0]);
         bench.write_behind.note(&key, Pending::Put { entry, theirs: Theirs::Gone, claim: None }, LIMITS);
-        // The entry stays in use here, and so would its slot.
+        // The entry would stay in use here, and so would its slot.
         bench.write_behind.note(&key, Pending::Removed, LIMITS);
         assert_eq!(bench.next().as_deref(), Some(&key[..]));
         let number = bench.write_behind.pending(&key).map(|numbered| numbered.number);

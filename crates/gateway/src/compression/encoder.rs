@@ -28,11 +28,11 @@ pub(crate) struct Task {
     pub(crate) bytes: Option<u64>,
 }
 
-/// Largest window, as a power of two: 256 KiB, more than most pages and scripts have. A body of unknown length gets all of it.
+/// Maximum window size, as a power of two: 256 KiB, more than most pages and scripts need. A body of unknown length gets the maximum.
 const WINDOW_LOG_MAX: u32 = 18;
-/// Largest zstd tables, in entries, as a power of two.
+/// Maximum size of zstd tables, in entries, as a power of two.
 const ZSTD_TABLE_LOG_MAX: u32 = 17;
-/// Smallest window of Brotli and Zstandard, as a power of two.
+/// Minimum window size of Brotli and Zstandard, as a power of two.
 const WINDOW_LOG_MIN: u32 = 10;
 const BROTLI_BUFFER_BYTES: usize = 4096;
 const GZIP_BYTES: usize = 320 << 10;
@@ -75,7 +75,7 @@ impl Encoder {
         let inner = match task.coding {
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), i32::from(task.level))?;
-                // Larger tables than the window has places would only take memory.
+                // Tables with more entries than the window has bytes would only waste memory.
                 for parameter in [
                     zstd::zstd_safe::CParameter::WindowLog(window_log),
                     zstd::zstd_safe::CParameter::HashLog(window_log.min(ZSTD_TABLE_LOG_MAX)),
@@ -94,12 +94,12 @@ impl Encoder {
         Ok(Self { inner, pending_bytes: 0 })
     }
 
-    /// Bytes written that may not have come out yet.
+    /// Number of bytes written that may not be in the output yet.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.pending_bytes
     }
 
-    /// Encodes data, and returns the output so far; often empty.
+    /// Encodes data, and returns the new output, which is often empty.
     ///
     /// # Errors
     /// If the encoder fails; its output is then incomplete.
@@ -109,7 +109,7 @@ impl Encoder {
         Ok(self.take())
     }
 
-    /// Flushes the encoder, and returns the rest of the output for all data so far.
+    /// Flushes the encoder, and returns the remaining output for all data so far.
     ///
     /// # Errors
     /// As for [`Self::write`].
@@ -119,7 +119,7 @@ impl Encoder {
         Ok(self.take())
     }
 
-    /// Ends the encoding, and returns the rest of the output.
+    /// Ends the encoding, and returns the remaining output.
     ///
     /// # Errors
     /// As for [`Self::write`].

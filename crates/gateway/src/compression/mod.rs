@@ -1,7 +1,7 @@
-//! Compression of bodies on their way out: the encoders, limits on their number, and the task that encodes a body.
+//! Compression of bodies for clients: the encoders, limits on their number, and the task that encodes a body.
 //!
-//! Encoding runs on blocking threads of the background runtime, except for pieces so small that the hand-over would take longer. At
-//! most as many threads encode at a time as there are workers, so that workers always get their half of the processors.
+//! Encoding runs on blocking threads of the background runtime, except for pieces so small that the hand-over would take longer. The
+//! number of threads that encode concurrently is at most the number of workers, so workers always get half of the processors.
 
 pub(crate) mod encoder;
 
@@ -23,14 +23,14 @@ pub(crate) struct Compressor {
     processors: Semaphore,
 }
 
-/// Places that are taken: in all, and by client.
+/// Places in use: in total, and by client.
 #[derive(Default)]
 struct Taken {
     all: usize,
     by_client: HashMap<Client, usize>,
 }
 
-/// Right to compress one response; given back on drop.
+/// Permit to compress one response; released on drop.
 pub(crate) struct EncoderPermit {
     compressor: Arc<Compressor>,
     client: Option<Client>,
@@ -42,7 +42,7 @@ impl Compressor {
         Arc::new(Self { taken: Mutex::default(), background, processors })
     }
 
-    /// Returns a place, if one is free and the client has not taken its share. The share applies to known clients only.
+    /// Returns a place if one is free and the client hasn't used up its share. The share applies to known clients only.
     pub(crate) fn place(
         self: &Arc<Self>,
         limits: &ClientLimits,
@@ -82,7 +82,7 @@ impl Taken {
 }
 
 impl EncoderPermit {
-    /// Runs processor-bound work on a background thread. `None` if the process is ending.
+    /// Runs CPU-bound work on a background thread. Returns `None` if the process is ending.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

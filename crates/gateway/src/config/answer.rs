@@ -1,4 +1,4 @@
-//! Treatment of clients beyond the responses of the origin: CORS, maintenance, error pages, and compression.
+//! Settings for responses that the gateway generates or changes: CORS, maintenance, error pages, and compression.
 
 use bytes::Bytes;
 use caching::StatusMatch;
@@ -18,7 +18,7 @@ pub struct Cors {
     pub headers: CorsHeaders,
     /// Whether requests may carry credentials.
     pub credentials: Sharing,
-    /// Time for which browsers remember the answer to a preflight.
+    /// Time for which browsers cache the response to a preflight.
     pub max_age_s: Option<u64>,
     /// Response fields that scripts may read, in addition to the safelisted ones.
     pub exposed: Vec<String>,
@@ -29,32 +29,32 @@ pub struct Cors {
 pub enum CorsOrigins {
     /// All web origins.
     Any,
-    /// These, as browsers write them.
+    /// Only these, as browsers write them.
     Only(Vec<String>),
 }
 
 /// Request fields that scripts may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorsHeaders {
-    /// All that a preflight asks for.
+    /// All fields that a preflight names.
     Any,
-    /// These fields.
+    /// Only these fields.
     Only(Vec<String>),
 }
 
 /// Whether scripts of other origins may send credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// No.
+    /// Requests without credentials.
     Anonymous,
-    /// Yes: cookies and client certificates.
+    /// Requests with credentials: cookies and client certificates.
     WithCredentials,
 }
 
 /// Response during maintenance, in place of the site.
 #[derive(Clone, Debug)]
 pub struct Maintenance {
-    /// Clients that still get the site; rules open to all admit nobody.
+    /// Clients that can still use the site; rules that are open to all admit no client.
     pub admitted: ClientRules,
     /// `Retry-After`, in seconds.
     pub retry_after_s: u64,
@@ -80,14 +80,14 @@ pub struct ErrorPage {
     pub page: Page,
 }
 
-/// Compression of responses on their way out.
+/// Compression of responses to clients.
 #[derive(Clone, Debug)]
 pub struct Compression {
     /// Responses to compress, and codings.
     pub compressible: Compressible,
     /// Effort for each coding.
     pub levels: Levels,
-    /// Treatment of responses that are for one client alone.
+    /// Treatment of responses for a single client.
     pub personal: PersonalResponses,
 }
 
@@ -102,9 +102,9 @@ pub struct Levels {
     pub gzip: u8,
 }
 
-/// Treatment of responses that are for one client alone. The length of a compressed response shows how much of it repeats the
-/// request: an attacker who makes a browser send requests, and sees the length of the encrypted responses, can guess secrets in
-/// them letter by letter (BREACH).
+/// Treatment of responses for a single client. The length of a compressed response shows how much of it repeats the request: an
+/// attacker who makes a browser send requests, and sees the length of the encrypted responses, can guess secrets in them letter by
+/// letter (BREACH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersonalResponses {
     /// Sent as received.

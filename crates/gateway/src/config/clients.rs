@@ -1,4 +1,4 @@
-//! Clients: their limits, and those that a site answers.
+//! Limits on clients, and the choice of clients that a site answers.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,56 +11,57 @@ use crate::pace::{BodyLimits, PaceLimits};
 /// Limits on clients. Each has a key in the configuration file.
 #[derive(Clone, Debug)]
 pub struct ClientLimits {
-    /// Open client connections over all workers.
+    /// Maximum number of open client connections of all workers together.
     pub connections_max: usize,
-    /// One client's largest share of the connections when all are taken, in percent.
+    /// Maximum share of the connections for one client if all are in use, in percent.
     pub client_share_percent: usize,
-    /// Size of a request head: request line and header section (431).
+    /// Maximum size of a request head: request line and header section (431).
     pub head_bytes_max: usize,
-    /// Header field lines in a request (431).
+    /// Maximum number of header field lines in a request (431).
     pub fields_max: usize,
-    /// Size of a request target (414).
+    /// Maximum size of a request target (414).
     pub target_bytes_max: usize,
-    /// Size of a request body (413).
+    /// Maximum size of a request body (413).
     pub body_bytes_max: u64,
-    /// Time from accept or the first byte to the end of a request head (408).
+    /// Maximum time from accept or the first byte to the end of a request head (408).
     pub head_read_timeout: Duration,
-    /// Time between two reads of a request body (408).
+    /// Maximum time between two reads of a request body (408).
     pub body_read_timeout: Duration,
-    /// Lowest rate of a request body, in bytes per second of waiting for it (408); 0: any.
+    /// Minimum rate of a request body, in bytes per second of waiting for it (408); 0: no minimum.
     pub body_rate_min: u64,
-    /// Time between two requests of a kept connection (closed without an answer).
+    /// Maximum time between two requests on a persistent connection (closed without an answer).
     pub idle_timeout: Duration,
-    /// Time without progress while writing a response (connection closed).
+    /// Maximum time without progress while writing a response (connection closed).
     pub write_timeout: Duration,
-    /// Lowest rate of a response, in bytes per second of waiting for the client to take it (connection closed); 0: any.
+    /// Minimum rate of a response, in bytes per second of waiting for the client to read it (connection closed); 0: no minimum.
     pub write_rate_min: u64,
-    /// Time without a byte in either direction of a tunnel (closed).
+    /// Maximum time without a byte in either direction of a tunnel (closed).
     pub tunnel_idle_timeout: Duration,
-    /// Requests answered on one connection before it's closed.
+    /// Maximum number of requests answered on one connection before it's closed.
     pub requests_per_connection_max: u64,
-    /// HTTP/2: concurrent streams of a connection.
+    /// HTTP/2: maximum number of concurrent streams of a connection.
     pub http2_streams_max: u32,
-    /// HTTP/2: streams that the peer may reset before they are accepted (rapid reset) until the connection is closed.
+    /// HTTP/2: maximum number of streams that the peer may reset before they are accepted (rapid reset); then the connection is closed.
     pub http2_resets_max: usize,
-    /// HTTP/2: bytes of response data that a connection holds, for all its streams, before the origin is held back.
+    /// HTTP/2: maximum number of bytes of response data that a connection buffers for all its streams; beyond it, backpressure applies
+    /// to the origin.
     pub http2_send_buffer_bytes_max: usize,
-    /// Responses compressed at the same time; more are sent uncompressed.
+    /// Maximum number of responses compressed concurrently; others are sent uncompressed.
     pub compressions_max: usize,
 }
 
 impl ClientLimits {
-    /// Maximum number of connections of one client when all are taken.
+    /// Maximum number of connections of one client if all are in use.
     pub(crate) fn connections_of_client_max(&self) -> usize {
         self.connections_max.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
     }
 
-    /// Maximum number of responses compressed for one client at the same time.
+    /// Maximum number of responses compressed concurrently for one client.
     pub(crate) fn compressions_of_client_max(&self) -> usize {
         self.compressions_max.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
     }
 
-    /// Limits on request bodies where no rule sets any.
+    /// Limits on request bodies for rules that set none.
     pub(crate) fn body_limits(&self) -> BodyLimits {
         BodyLimits {
             bytes_max: self.body_bytes_max,
@@ -78,19 +79,19 @@ impl ClientLimits {
 /// Clients that a site answers, by their address.
 #[derive(Clone, Debug, Default)]
 pub struct ClientRules {
-    /// When not empty, no other clients are answered.
+    /// If not empty, only these clients are answered.
     pub allowed: Vec<IpNet>,
-    /// Never answered, even if allowed.
+    /// Clients that are never answered, even if allowed.
     pub denied: Vec<IpNet>,
 }
 
 impl ClientRules {
-    /// Whether all clients are answered, so that the address doesn't matter.
+    /// Returns whether all clients are answered, so that the address doesn't matter.
     pub(crate) fn are_open(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty()
     }
 
-    /// Whether a client is answered.
+    /// Returns whether a client is answered.
     pub(crate) fn admit(&self, client: IpAddr) -> bool {
         !is_within(&self.denied, client) && (self.allowed.is_empty() || is_within(&self.allowed, client))
     }

@@ -1,8 +1,7 @@
 //! The checked configuration of the data plane.
 //!
-//! These types hold decisions, not text: patterns are compiled, certificates are loaded, every number
-//! has passed its range check. Only the `larder` binary knows the file format; it builds a [`Config`]
-//! and hands it over whole, at start and at each reload.
+//! These types hold decisions, not text: patterns are compiled, certificates are loaded, and every number has passed its range check.
+//! Only the `larder` binary knows the file format; it builds a complete [`Config`] at start and at each reload.
 
 mod answer;
 mod clients;
@@ -56,9 +55,9 @@ pub struct Config {
     pub workers: usize,
     /// Limits on clients.
     pub limits: ClientLimits,
-    /// Stores; at least one. The first also has everything that belongs to no site. A reload can't change which there are.
+    /// Stores; at least one. The first also holds everything that belongs to no site. A reload can't add or remove stores.
     pub stores: Vec<StoreConfig>,
-    /// PURGE requests; absent: they are forwarded.
+    /// Authorisation of PURGE requests; absent: they are forwarded.
     pub purge_method: Option<PurgeMethod>,
     /// Sites in the order of the file. The most specific host, then the longest path prefix wins.
     pub sites: Vec<Arc<Site>>,
@@ -73,20 +72,20 @@ pub struct Config {
 /// Requests that are recorded as spans of a trace.
 #[derive(Clone, Debug)]
 pub struct TracingConfig {
-    /// Share of the traces that begin here.
+    /// Share of new traces that is recorded.
     pub sampling: Sampling,
     /// Peers whose `traceparent` is trusted.
     pub accept_parent: AcceptParent,
-    /// Parts of URLs to leave out.
+    /// Parts of URLs that are redacted.
     pub redaction: Redaction,
 }
 
-/// Peers whose `traceparent` is trusted: it decides whether a request is recorded, and under which trace.
+/// Peers whose `traceparent` is trusted: the field decides whether a request is recorded, and in which trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptParent {
     /// All peers.
     Always,
-    /// Trusted proxies. Requests of other peers get a trace of their own, linked to theirs.
+    /// Trusted proxies. A request of another peer gets its own trace, linked to that of the peer.
     FromTrustedProxies,
     /// No peers.
     Never,
@@ -101,13 +100,13 @@ pub struct StoreConfig {
     pub memory_bytes_max: u64,
     /// Maximum number of stored responses per cache key that differ by nominated fields.
     pub variants_max: usize,
-    /// Maximum number of entity tags that one validation request names.
+    /// Maximum number of entity tags in one validation request.
     pub validation_tags_max: usize,
-    /// Maximum number of groups of a stored response, and of groups that one response invalidates.
+    /// Maximum number of groups of a stored response, and maximum number of groups that one response invalidates.
     pub groups_max: usize,
 }
 
-/// Name of the store for sites that name none.
+/// Name of the default store.
 pub const DEFAULT_STORE: &str = "default";
 
 /// Index into [`Config::stores`].
@@ -120,7 +119,7 @@ impl Config {
         if is_plain { FileUse::LargeBodies } else { FileUse::None }
     }
 
-    /// Rules for what is stored by a rule of a site.
+    /// Rules for storing responses that match a rule of a site.
     pub(crate) fn storage_rules<'a>(&self, site: &Site, rule: &'a CacheRule) -> StorageRules<'a> {
         rule.storage(self.store(site).groups_max)
     }
@@ -140,7 +139,7 @@ pub struct PurgeMethod {
 }
 
 impl PurgeMethod {
-    /// Creates an authorisation. `is_token` checks a bearer token, in a time that reveals nothing else.
+    /// Creates an authorisation. `is_token` checks a bearer token, in a time that reveals only the result.
     pub fn new(is_token: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self { is_token: Arc::new(is_token) }
     }
@@ -159,7 +158,7 @@ impl fmt::Debug for PurgeMethod {
 /// An address that accepts client connections.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
-    /// Address; port 0 takes a free port.
+    /// Address; port 0 binds a free port.
     pub address: SocketAddr,
     /// TLS with certificates chosen by SNI; absent means cleartext.
     pub tls: Option<ListenerTls>,
@@ -192,12 +191,12 @@ pub enum Http2 {
 /// Certificates of a TLS listener, already read and checked.
 #[derive(Clone, Debug)]
 pub struct ListenerTls {
-    /// At least one; the first answers names that match none.
+    /// At least one certificate. The first is used for server names that match none.
     pub certificates: Vec<Certificate>,
 }
 
 impl ListenerTls {
-    /// Whether clients see no difference: the same names, answered by the same certificates. Equal certificates have equal keys.
+    /// Returns whether clients see no difference: the same names with the same certificates. Equal certificates have equal keys.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let answers = |tls: &Self| {
             let of = |certificate: &Certificate| (certificate.names.clone(), certificate.key.cert.clone());
@@ -210,10 +209,9 @@ impl ListenerTls {
 /// A certificate chain with its private key, chosen by SNI.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// Server names (exact, or `*.example.org`) that this certificate answers; taken from its subject alternative names if the
-    /// file gives none.
+    /// Server names (exact, or `*.example.org`) for this certificate; from its subject alternative names if the file lists none.
     pub names: Vec<String>,
-    /// Chain and key in the form that rustls signs with.
+    /// Chain and key in the form that rustls uses.
     pub key: Arc<rustls::sign::CertifiedKey>,
 }
 
@@ -226,9 +224,9 @@ pub struct Site {
     pub hosts: Vec<String>,
     /// Path prefix on a segment boundary; `/` means every path.
     pub path_prefix: String,
-    /// How closely the beginning of a path must match the prefix.
+    /// How closely the start of a path must match the prefix.
     pub spelling: Spelling,
-    /// Clients that it answers.
+    /// Clients that the site answers.
     pub clients: ClientRules,
     /// Limits on each client.
     pub protection: SiteProtection,
@@ -236,9 +234,9 @@ pub struct Site {
     pub prefix: PrefixHandling,
     /// Origin for requests that the cache can't answer.
     pub origin: Arc<OriginConfig>,
-    /// Store of its responses. A reload can't change it for a site that stays.
+    /// Store of its responses. A reload can't change the store of an existing site.
     pub store: StoreIndex,
-    /// Cache rules; the first match decides. If none matches, the built-in default rule does.
+    /// Cache rules; the first match decides. If none matches, the built-in default rule applies.
     pub rules: Vec<CacheRule>,
     /// Profile of the built-in rule.
     pub profile: caching::Profile,
@@ -246,9 +244,9 @@ pub struct Site {
     pub collapse: Collapse,
     /// Time limits towards the origin.
     pub timeouts: OriginTimeouts,
-    /// Header fields that are taken out of requests before they're forwarded.
+    /// Header fields removed from requests before they're forwarded.
     pub request_fields_hidden: Vec<http::HeaderName>,
-    /// When not empty, only these request fields are forwarded (Host and framing always are).
+    /// If not empty, only these request fields are forwarded (Host and framing fields always are).
     pub request_fields_forwarded: Vec<http::HeaderName>,
     /// Request fields that are part of the cache key.
     pub request_fields_keyed: Vec<http::HeaderName>,
@@ -256,15 +254,15 @@ pub struct Site {
     pub underscore_fields: UnderscoreFields,
     /// Tags by which responses can be purged.
     pub tags: caching::tags::TagRules,
-    /// Header fields that are taken out of responses before they're stored and delivered.
+    /// Header fields removed from responses before they're stored and delivered.
     pub response_fields_hidden: Vec<http::HeaderName>,
     /// Whether error bodies show the cause.
     pub expose_errors: ErrorExposure,
-    /// Least severe level that is logged for this site.
+    /// Most verbose level that is logged for this site.
     pub log_level: tracing::Level,
     /// Whether responses carry an `X-Cache: HIT|MISS|...` line.
     pub x_cache: XCache,
-    /// Clients that get interim responses of the origin.
+    /// Clients that receive interim responses of the origin.
     pub interim_responses: InterimResponses,
     /// Whether responses carry `Server-Timing`.
     pub server_timing: ServerTiming,
@@ -272,22 +270,22 @@ pub struct Site {
     pub trace_fields: TraceFields,
     /// Changes to messages.
     pub transforms: Transforms,
-    /// Access from other web origins; absent: as the origin says.
+    /// Access from other web origins; absent: the origin's CORS fields apply.
     pub cors: Option<Cors>,
     /// Maintenance response in place of the site; absent: no maintenance.
     pub maintenance: Option<Maintenance>,
-    /// Bodies of the gateway's own errors; the first match counts.
+    /// Bodies of the gateway's own errors; the first match is used.
     pub error_pages: Vec<ErrorPage>,
-    /// Compression of responses where no rule decides; absent: none.
+    /// Compression of responses for rules that don't set it; absent: none.
     pub compression: Option<Arc<Compression>>,
 }
 
-/// Treatment of request fields with `_` in their names, which CGI and WSGI can't tell from those with `-`.
+/// Treatment of request fields with `_` in their names, which CGI and WSGI can't distinguish from names with `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnderscoreFields {
     /// Removed.
     Drop,
-    /// Forwarded, unless the same name with `-` is a known field that would not be.
+    /// Forwarded, unless the same name with `-` is a known field that isn't forwarded.
     Forward,
 }
 
@@ -296,25 +294,25 @@ pub enum UnderscoreFields {
 pub enum PrefixHandling {
     /// Forwarded as received.
     Keep,
-    /// Cut off; the rest starts with `/`.
+    /// Removed; the rest starts with `/`.
     Strip,
 }
 
 /// Whether bodies of the gateway's own errors show the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorExposure {
-    /// The status alone.
+    /// Bodies show the status only.
     Hide,
-    /// The cause in one line.
+    /// Bodies show the cause in one line.
     Expose,
 }
 
-/// Clients that get interim (1xx) responses of the origin. 100 goes to all but those of HTTP/1.0.
+/// Clients that receive interim (1xx) responses of the origin. All clients except HTTP/1.0 ones receive a 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterimResponses {
-    /// Clients of HTTP/2 only: many of HTTP/1.1 take the first response for the final one.
+    /// HTTP/2 clients only: many HTTP/1.1 clients take the first response for the final one.
     Http2,
-    /// All but those of HTTP/1.0.
+    /// All clients except HTTP/1.0 ones.
     All,
     /// No clients.
     Off,
@@ -330,7 +328,7 @@ impl InterimResponses {
         }
     }
 
-    /// Whether a client of this version gets an interim response with this status.
+    /// Returns whether a client with this HTTP version receives an interim response with this status.
     //= RFC 9110 section 15.2: no 1xx to HTTP/1.0 clients
     //= RFC 8297 section 3: 103 only for clients that know it
     pub(crate) fn passes(self, status: http::StatusCode, version: Version) -> bool {
@@ -347,7 +345,7 @@ impl InterimResponses {
 pub enum ServerTiming {
     /// Never.
     Off,
-    /// On requests that ask for it with `Larder-Timing`.
+    /// For requests with `Larder-Timing`.
     OnRequest,
     /// Always.
     Always,
@@ -358,7 +356,7 @@ pub enum ServerTiming {
 pub enum TraceFields {
     /// Forwarded like any field.
     Forwarded,
-    /// Written anew for each request to the origin.
+    /// Replaced in each request to the origin.
     Written,
 }
 
@@ -378,12 +376,12 @@ pub enum Collapse {
     Off,
     /// One forward per key in this process.
     Process(CollapseLimits),
-    /// One forward per key in all processes that share the tier behind memory. Without a tier, as [`Collapse::Process`].
+    /// One forward per key in all processes that share the tier behind memory. Without a tier, same as [`Collapse::Process`].
     Fleet(CollapseLimits),
 }
 
 impl Collapse {
-    /// Bounds on waiting; `None` if requests do not wait for each other.
+    /// Limits on waiting; `None` if requests don't wait for each other.
     pub(crate) fn limits(self) -> Option<CollapseLimits> {
         match self {
             Self::Off => None,
@@ -391,14 +389,14 @@ impl Collapse {
         }
     }
 
-    /// How long a key that turned out uncacheable is remembered, in milliseconds.
+    /// Lifetime of a hit-for-miss, in milliseconds.
     pub(crate) fn uncacheable_for_ms(self) -> i64 {
         let remembered = self.limits().map(|limits| limits.uncacheable_for.as_millis());
         remembered.map_or(0, |ms| i64::try_from(ms).unwrap_or(i64::MAX))
     }
 }
 
-/// Destination of the access log; kept beside the data plane's configuration because the data plane writes it.
+/// Destination of the access log; part of the data plane's configuration because the data plane writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogTarget {
     /// Nowhere.

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 pub struct SiteProtection {
     /// Request rate of each client; absent: unlimited.
     pub rate_limit: Option<RateLimit>,
-    /// Largest content of a request (413), unless its rule sets another; absent: that of all clients.
+    /// Maximum size of request content (413), unless the rule sets its own; absent: the limit for all clients.
     pub request_body_bytes_max: Option<u64>,
 }
 
@@ -24,23 +24,23 @@ pub const SITE_POLICY: &str = "default";
 /// Limits on the requests of a rule.
 #[derive(Clone, Debug, Default)]
 pub struct RuleProtection {
-    /// Identifies its counts over a reload: the name of the rule, or its match if it has no name.
+    /// Identifies its counts across reloads: the name of the rule, or its match if it has no name.
     pub counted_as: String,
     /// Whether all requests are refused (403).
     pub is_denied: bool,
     /// Request rate of each client, in addition to the site's.
     pub rate_limit: Option<RateLimit>,
-    /// Largest content of a request (413); absent: that of the site.
+    /// Maximum size of request content (413); absent: the limit of the site.
     pub request_body_bytes_max: Option<u64>,
-    /// Time between two reads of the content of a request (408); absent: that of all clients.
+    /// Maximum time between two reads of request content (408); absent: the limit for all clients.
     pub body_read_timeout: Option<Duration>,
-    /// Lowest rate of the content of a request, in bytes per second (408), 0 for any; absent: that of all clients.
+    /// Minimum rate of request content, in bytes per second (408), 0 for no minimum; absent: the limit for all clients.
     pub body_rate_min: Option<u64>,
-    /// Rate at which cacheable requests may go to the origin; absent: unlimited.
+    /// Maximum rate of cacheable requests to the origin; absent: unlimited.
     pub miss_budget: Option<Rate>,
-    /// Response when the origin fails and no stored response may be used; absent: the failure.
+    /// Response if the origin fails and no stored response may be used; absent: an error response.
     pub default_response: Option<Arc<DefaultResponse>>,
-    /// Largest content of a response; absent: any.
+    /// Maximum size of response content; absent: unlimited.
     pub response_body_bytes_max: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ pub struct DefaultResponse {
     pub fields: Vec<(HeaderName, HeaderValue)>,
     /// Its content.
     pub body: Bytes,
-    /// Statuses of origin responses that it also replaces.
+    /// Statuses of origin responses that it replaces, too.
     pub statuses: Vec<StatusMatch>,
 }
 
@@ -62,28 +62,28 @@ pub struct DefaultResponse {
 pub struct Rate {
     /// Number of requests; at least 1.
     pub requests: u32,
-    /// The time for that many.
+    /// Time for that number of requests.
     pub window: Duration,
-    /// Largest burst after a time without requests; at least 1.
+    /// Maximum burst after an idle period; at least 1.
     pub burst: u32,
 }
 
 /// Limit on the request rate of each client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// Requests of each client.
+    /// Request rate of each client.
     pub rate: Rate,
-    /// Requests that count.
+    /// Requests that count against the limit.
     pub count: CountedRequests,
     /// Networks that count as one client.
     pub clients: ClientPrefixes,
-    /// Number of clients counted separately at a time.
+    /// Maximum number of clients that are counted separately at a time.
     pub clients_max: usize,
     /// Clients without a limit.
     pub exempt: Vec<IpNet>,
     /// Treatment of a request beyond the limit.
     pub enforcement: Enforcement,
-    /// Responses that tell what is left.
+    /// Responses that report the remaining quota.
     pub fields: QuotaFields,
 }
 
@@ -92,29 +92,29 @@ pub struct RateLimit {
 pub enum CountedRequests {
     /// All.
     All,
-    /// Requests that no stored response answers.
+    /// Requests that aren't answered from a stored response.
     Forwarded,
 }
 
 /// Treatment of a request beyond the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
-    /// Counted, and answered as any other.
+    /// Counted, but answered like any other request.
     DryRun,
     /// Refused.
     Refuse,
 }
 
-/// Responses that tell how much of a limit is left (`RateLimit`, `RateLimit-Policy`).
+/// Responses that report the remaining quota (`RateLimit`, `RateLimit-Policy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaFields {
-    /// All that the limit counts.
+    /// Responses to all requests that the limit counts.
     Always,
-    /// Refusals.
+    /// Refusals only.
     Refused,
 }
 
-/// Size of the network that counts as one client: a client with one address often has a network.
+/// Size of the network that counts as one client: a client seen with one address often has a whole network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPrefixes {
     /// Leading bits of an IPv4 address, up to 32.
@@ -124,7 +124,7 @@ pub struct ClientPrefixes {
 }
 
 impl RateLimit {
-    /// Whether counts under this limit stay valid under another one.
+    /// Returns whether counts of this limit stay valid for another limit.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         let of = |limit: &Self| (limit.rate, limit.clients, limit.clients_max, limit.count);
         of(self) == of(other)
@@ -132,7 +132,7 @@ impl RateLimit {
 }
 
 impl ClientPrefixes {
-    /// Network prefix that all addresses of one client share.
+    /// Returns the network prefix shared by all addresses of a client.
     pub(crate) fn network(self, address: IpAddr) -> u128 {
         let (bits, length) = match address.to_canonical() {
             IpAddr::V4(address) => (address.to_ipv6_mapped().to_bits(), 96 + self.ipv4_bits),
@@ -163,7 +163,7 @@ mod tests {
         check("2001:db8::1", "2001:db8:0:1::1", (32, 64), false);
         check("2001:db8::1", "2001:db8:0:1::1", (32, 56), true);
         check("2001:db8::1", "2001:db8::2", (32, 128), false);
-        // An IPv4 address never matches an IPv6 one, however short that prefix is.
+        // An IPv4 address never matches an IPv6 address, even if the IPv6 prefix is short.
         check("192.0.2.1", "2001:db8::1", (32, 64), false);
     }
 }

@@ -22,31 +22,31 @@ pub struct CacheRule {
     pub path: Option<PathPattern>,
     /// How closely a path must match the pattern.
     pub spelling: Spelling,
-    /// Ambiguous spellings of paths, which origins read in several ways, that are forwarded. Nothing is stored for these.
+    /// Ambiguous spellings of paths (origins interpret them in different ways) that are forwarded. Their responses aren't stored.
     pub spellings_allowed: PathSpellings,
     /// Methods that match.
     pub methods: MethodSet,
     /// Query normalisation for the cache key (the origin still gets the query as sent).
     pub query: KeyRules,
-    /// Largest body that is stored; larger ones are passed on.
+    /// Maximum size of a stored body; larger ones are delivered without being stored.
     pub object_bytes_max: u64,
-    /// Largest content of a QUERY request that becomes part of the cache key; requests with more are passed on.
+    /// Maximum size of QUERY content that becomes part of the cache key; requests with more are forwarded.
     pub query_content_bytes_max: u64,
-    /// Fetch for a range when nothing is stored.
+    /// Forward for a range request without a stored response.
     pub range_miss: RangeMiss,
-    /// Evaluation of preconditions when nothing is stored.
+    /// Evaluation of preconditions without a stored response.
     pub precondition_miss: PreconditionMiss,
-    /// Request fields that some origin frameworks let replace method or target, though they are in no cache key.
+    /// Treatment of request fields that replace the method or target in some origin frameworks, although no cache key contains them.
     pub override_fields: OverrideFields,
-    /// Responses whose body ends only with the connection.
+    /// Treatment of responses whose body ends only with the connection.
     pub close_delimited: CloseDelimited,
     /// Reduction of `Accept-Encoding`.
     pub codings: Codings,
-    /// Tags of responses that count; the same in all rules of a site.
+    /// Tags of responses that are recorded; the same in all rules of a site.
     pub tags: TagRules,
     /// Imprint of the site on its stored responses; the same in all rules of a site.
     pub imprint: Option<Imprint>,
-    /// Compression of responses on their way out; absent: none.
+    /// Compression of responses to clients; absent: none.
     pub compression: Option<Arc<Compression>>,
     /// Limits on its requests and their responses.
     pub protection: RuleProtection,
@@ -54,19 +54,19 @@ pub struct CacheRule {
     pub caching: caching::Rules,
 }
 
-/// Fetch for a range when nothing is stored.
+/// Forward for a range request without a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeMiss {
     /// The range, which is stored as a part.
     Part,
-    /// The whole response, from which the range is cut.
+    /// The whole response; the range is taken from it.
     Whole,
 }
 
-/// Evaluation of `If-None-Match` and `If-Modified-Since` when nothing is stored.
+/// Evaluation of `If-None-Match` and `If-Modified-Since` without a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreconditionMiss {
-    /// By this cache, with the complete response that it fetches: it is stored, and one forward serves all waiters.
+    /// By this cache, with a fetched complete response. It is stored, and one forward serves all waiters.
     Whole,
     /// By the origin server: each such request is forwarded unchanged.
     //= RFC 9111 section 4.3.2: preconditions where nothing is stored
@@ -86,11 +86,11 @@ impl PreconditionMiss {
 /// Treatment of `X-HTTP-Method-Override`, `X-Original-URL` and similar fields in requests whose response may be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverrideFields {
-    /// Removed: stored under the key of another request, the response to them would poison the cache.
+    /// Removed: the response would be stored under the key of a different request, and poison the cache.
     Drop,
     /// Forwarded, and part of the cache key.
     Key,
-    /// Forwarded, as RFC 9110 section 5.1 requires for fields that a proxy does not know.
+    /// Forwarded, as RFC 9110 section 5.1 requires for fields that a proxy doesn't recognise.
     Forward,
 }
 
@@ -104,13 +104,13 @@ impl OverrideFields {
     }
 }
 
-/// Treatment of a response whose body ends only with the connection, so that nobody can tell whether it is complete: an origin
-/// server that dies ends it too.
+/// Treatment of a response whose body ends only with the connection. Such a body may be incomplete, since a crash of the origin server
+/// also closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseDelimited {
     /// Delivered to the client, and not stored.
     Pass,
-    /// Taken as complete, as in RFC 9112 section 8.
+    /// Treated as complete, as in RFC 9112 section 8.
     Store,
 }
 
@@ -125,8 +125,8 @@ impl CloseDelimited {
 }
 
 impl CacheRule {
-    /// The rule for requests that no rule of the site matches: the choices of the profile, and bodies of any size that the memory
-    /// tier takes.
+    /// Returns the rule for requests that match no rule of the site. It has the settings of the profile, and allows bodies of any size
+    /// that the memory tier accepts.
     pub fn built_in(profile: Profile) -> Self {
         Self {
             name: "built-in".to_owned(),
@@ -150,24 +150,24 @@ impl CacheRule {
         }
     }
 
-    /// Whether it has a path that matches leniently.
+    /// Returns whether the rule has a path that matches leniently.
     pub(crate) fn is_lenient(&self) -> bool {
         self.spelling == Spelling::Lenient && self.path.is_some()
     }
 
-    /// Whether the rule applies to a request.
+    /// Returns whether the rule applies to a request.
     pub(crate) fn fits(&self, method: &str, path_and_query: &str) -> bool {
         let fits = |pattern: &PathPattern| pattern.matches(path_and_query, self.spelling);
         self.has_method(method) && self.path.as_ref().is_none_or(fits)
     }
 
-    /// Whether a method matches. Many frameworks take `post` for `POST`, so a restriction must hold for it, too.
+    /// Returns whether a method matches. Many frameworks take `post` for `POST`, so a restriction must cover it, too.
     fn has_method(&self, method: &str) -> bool {
         self.methods.contains(method)
             || self.spelling == Spelling::Lenient && self.methods.contains(&method.to_ascii_uppercase())
     }
 
-    /// Rules for what is stored, at a store with this maximum number of groups of a response.
+    /// Rules for storing responses in a store with this maximum number of groups per response.
     pub(crate) fn storage(&self, groups_max: usize) -> StorageRules<'_> {
         StorageRules {
             caching: &self.caching,
@@ -185,7 +185,7 @@ impl CacheRule {
     }
 }
 
-/// Reduction of `Accept-Encoding` by a profile: to the codings that origins have, or none.
+/// Reduction of `Accept-Encoding` by a profile: to the common codings, or no reduction.
 pub fn codings_of(profile: Profile) -> Codings {
     match profile {
         Profile::Safe => Codings::new(["zstd", "br", "gzip"]),
@@ -195,19 +195,19 @@ pub fn codings_of(profile: Profile) -> Codings {
 
 const QUERY_CONTENT_BYTES_MAX: u64 = 64 << 10;
 
-/// A pattern for the path in normal form, within the site's host and prefix. The query counts only in an expression that names
-/// it: anyone can add a query to any path, and must not choose a rule, or get past one, that way.
+/// A pattern for the path in normal form, within the site's host and prefix. The query matters only for an expression that includes it:
+/// anyone can add a query to any path, which must neither select a rule nor bypass one.
 #[derive(Clone, Debug)]
 pub enum PathPattern {
-    /// The path, exactly; the query isn't looked at.
+    /// The exact path; the query is ignored.
     Exact(String),
-    /// Beginning of the path; the query isn't looked at.
+    /// Start of the path; the query is ignored.
     Prefix(String),
     /// Glob over the path: `*` within a segment, `**` across, `?`, `[a-z]`, `{a,b}`.
     Glob(globset::GlobMatcher),
-    /// Regular expression over the path, unanchored; the query isn't looked at.
+    /// Regular expression over the path, unanchored; the query is ignored.
     Regex(Regex),
-    /// Regular expression over path and query, unanchored: it names a question mark.
+    /// Regular expression over path and query, unanchored: it contains a question mark.
     RegexWithQuery(Regex),
 }
 
@@ -225,35 +225,35 @@ impl PartialEq for PathPattern {
 
 /// How closely paths must match a pattern or prefix.
 ///
-/// Many frameworks, such as Express, route without regard to case, to a slash at the end, and to the query. A restriction must
-/// hold for every path that the origin may take for the same; a rule that only lengthens lifetimes must not.
+/// Many frameworks, such as Express, ignore case, a trailing slash and the query in routing. A restriction must cover every path that
+/// the origin may treat as the same; a rule that only lengthens lifetimes must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
-    /// Paths that are written exactly so.
+    /// Exactly matching paths.
     AsWritten,
-    /// Also paths that an origin may take for the same: in other case (ASCII), with a slash at the end, and with any query. Globs
-    /// and regular expressions are compiled to match any case.
+    /// Also paths that an origin may treat as the same: with a different case (ASCII), a trailing slash, or any query. Globs and
+    /// regular expressions are compiled to match any case.
     Lenient,
 }
 
-/// Part of a path that origins read in several ways.
+/// Part of a path that origins interpret in different ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathSpelling {
     /// `%2F`: a slash, or a part of a name.
     EncodedSlash,
-    /// A backslash, or `%5C`: a slash to some.
+    /// A backslash, or `%5C`: a slash for some origins.
     Backslash,
-    /// `%25` and two hexadecimal digits: an escape to origins that decode twice.
+    /// `%25` and two hexadecimal digits: an escape for origins that decode twice.
     DoubleEncoding,
-    /// `;` or `%3B`: to some, the text after it is no part of the name.
+    /// `;` or `%3B`: for some origins, the text after it isn't part of the name.
     Semicolon,
-    /// `//` within a path: one slash to some.
+    /// `//` within a path: a single slash for some origins.
     EmptySegment,
     /// `/./` or `/../`, escaped or not.
     DotSegment,
-    /// An escaped control character: the end of the path to some.
+    /// An escaped control character: the end of the path for some origins.
     Control,
-    /// Two slashes at the beginning (a server's name to some), or triply nested escapes. No rule allows these.
+    /// Two leading slashes (a host name for some origins), or triply nested escapes. No rule can allow these.
     Never,
 }
 
@@ -300,19 +300,19 @@ impl PathSpellings {
         Self(self.0 | 1 << spelling as u8)
     }
 
-    /// Adds another set.
+    /// Returns the union with another set.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether a path with the spellings `found` is forwarded where this set is allowed. Two at once multiply the readings, and
-    /// no list of them has ever been complete.
+    /// Returns whether a path with the spellings `found` is forwarded if this set is allowed. Two in one path are never forwarded:
+    /// their interpretations multiply, and no list of them would be complete.
     pub const fn permit(self, found: Self) -> bool {
         found.0.count_ones() <= 1 && found.0 & !self.0 == 0
     }
 
-    /// Whether a rule may allow a path with these spellings.
+    /// Returns whether a rule may allow a path with these spellings.
     pub const fn is_allowable(self) -> bool {
         self.0.count_ones() == 1 && self.0 & 1 << PathSpelling::Never as u8 == 0
     }
@@ -325,7 +325,7 @@ impl PathSpellings {
 }
 
 impl PathPattern {
-    /// Whether a request for `path_and_query` matches.
+    /// Returns whether a request for `path_and_query` matches.
     pub fn matches(&self, path_and_query: &str, spelling: Spelling) -> bool {
         let path = path_of(path_and_query);
         match spelling {
@@ -357,7 +357,7 @@ impl PathPattern {
     }
 }
 
-/// Removes a slash at the end; `/` becomes empty.
+/// Removes a trailing slash; `/` becomes empty.
 fn without_final_slash(path: &str) -> &str {
     path.strip_suffix('/').unwrap_or(path)
 }
@@ -367,12 +367,12 @@ fn without_final_slash(path: &str) -> &str {
 pub enum MethodSet {
     /// Every method.
     Any,
-    /// These, case-sensitive (RFC 9110 section 9.1).
+    /// Only these methods, case-sensitive (RFC 9110 section 9.1).
     Only(BTreeSet<String>),
 }
 
 impl MethodSet {
-    /// Whether `method` is in the set.
+    /// Returns whether `method` is in the set.
     pub fn contains(&self, method: &str) -> bool {
         match self {
             Self::Any => true,
@@ -385,7 +385,7 @@ impl MethodSet {
 mod tests {
     use super::*;
 
-    /// Compiles a pattern given as `KIND TEXT`, as the check of a file does.
+    /// Compiles a pattern given as `KIND TEXT`, like the configuration check.
     fn pattern(text: &str, spelling: Spelling) -> PathPattern {
         let any_case = spelling == Spelling::Lenient;
         match text.split_once(' ').expect("a kind and a text") {
@@ -409,7 +409,7 @@ mod tests {
         }
     }
 
-    /// Paths that match either way, only leniently, or never.
+    /// Paths that match in both modes, only leniently, or never.
     #[test]
     fn lenient_patterns_match_what_an_origin_may_take_for_the_same() {
         let check = |text: &str, path: &str, as_written: bool, lenient: bool| {

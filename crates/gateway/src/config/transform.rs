@@ -33,7 +33,7 @@ pub struct TransformRule {
 }
 
 impl TransformRule {
-    /// Request fields that decide the result of the rule in a phase. Fields that only change a forwarded value are left out: the
+    /// Request fields that determine the result of the rule in a phase. Fields that only change a forwarded value are excluded: the
     /// origin names those in `Vary`.
     pub(crate) fn deciding_fields(&self, phase: Phase) -> Vec<&HeaderName> {
         let mut names = Vec::new();
@@ -48,9 +48,9 @@ impl TransformRule {
 /// Conditions on a message, all of which must hold. An empty list always holds.
 #[derive(Clone, Debug)]
 pub struct Conditions {
-    /// Host names in lower case, or `*.` and one.
+    /// Host names in lower case, or `*.` followed by a host name.
     pub hosts: Vec<String>,
-    /// Path of the request, and its query for expressions that name it.
+    /// Path of the request, with its query for expressions that include it.
     pub path: Option<PathPattern>,
     /// Methods of the request.
     pub methods: MethodSet,
@@ -66,7 +66,7 @@ pub struct Conditions {
     pub content_types: Vec<GlobMatcher>,
 }
 
-/// A field of which one line must match.
+/// A field with a pattern; at least one of its lines must match.
 #[derive(Clone, Debug)]
 pub struct FieldPattern {
     /// Field name.
@@ -76,7 +76,7 @@ pub struct FieldPattern {
 }
 
 impl Transforms {
-    /// Whether rules change paths, so that responses are stored under other paths than clients ask for.
+    /// Returns whether rules change paths, so that responses are stored under paths that differ from the requested ones.
     pub(crate) fn write_paths(&self) -> bool {
         let mut actions = self.client_request.iter().flat_map(|rule| &rule.actions);
         actions.any(|action| action.as_rewrite().is_some_and(Rewrite::changes_path))

@@ -1,4 +1,4 @@
-//! Choice of connections to close, by their holders and what they do.
+//! Choice of connections to close, by holder and activity.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,15 +17,15 @@ pub(super) enum Standing {
 pub(super) struct Candidate {
     pub(super) holder: Holder,
     pub(super) standing: Standing,
-    /// Position among connections of its worker with the same standing, the oldest first.
+    /// Position among connections of its worker with the same standing, oldest first.
     pub(super) rank: usize,
 }
 
-/// Connections chosen with one look at all of them.
+/// Maximum number of connections chosen in one scan.
 pub(super) const CHOSEN_MAX: usize = 64;
 
-/// Chooses connections to close, the first one first. Never more than half: newer connections may be a better choice than the
-/// rest.
+/// Chooses connections to close, in this order. Chooses at most half of the candidates: newer connections may be a better choice than
+/// the rest.
 pub(super) fn choose(candidates: &[Candidate], share_max: usize) -> Vec<usize> {
     let mut counts: HashMap<Holder, usize> = HashMap::new();
     candidates.iter().for_each(|candidate| *counts.entry(candidate.holder).or_default() += 1);

@@ -1,4 +1,4 @@
-//! Configurations that come into force, at the start or while a gateway runs.
+//! Activation of configurations, at start and while a gateway runs.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::config::{Config, ListenerConfig, ServerTiming, Site};
 use crate::routing::{LiveSite, Routes};
 use crate::server::tls;
 
-/// A setting that a reload can't change; the running one stays.
+/// A setting that a reload can't change; the running value stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotReloaded {
     /// The key in the configuration file.
     pub key: &'static str,
 }
 
-/// Makes what runs by a configuration, and takes over from the running one.
+/// Builds the active configuration, and takes over state from the running one.
 pub(super) fn live(
     config: Config,
     running: Option<&ActiveConfig>,
@@ -36,7 +36,7 @@ pub(super) fn live(
     let sites = config.sites.iter().map(|site| {
         let live = LiveSite::new(site, upstreams.upstream(&site.origin), telemetry);
         Arc::new(match running {
-            // A moment later: responses stored until the new configuration applies were judged by the old one.
+            // The time is a second ahead: the old configuration decides about responses stored until the new one applies.
             Some(_) => live.replacing(before.get(site.name.as_str()).copied(), now().plus_ms(1000)),
             None => live,
         })
@@ -93,7 +93,7 @@ pub(super) fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReload
     fixed
 }
 
-/// Whether both have the same stores, in the same order: sites refer to their store by index.
+/// Returns whether both have the same stores, in the same order: sites refer to their store by index.
 pub(super) fn has_same_stores(running: &Config, config: &Config) -> bool {
     let names = |config: &Config| config.stores.iter().map(|store| store.name.clone()).collect::<Vec<_>>();
     names(running) == names(config)

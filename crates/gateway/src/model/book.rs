@@ -1,4 +1,4 @@
-//! Record of all events, and the judge that checks answers against the guarantees of `docs/internals/coherence.md`.
+//! Record of all events, and the check of answers against the guarantees of `docs/internals/coherence.md`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::VERIFICATION;
 use super::urls::{URLS, names};
 
-/// Number of an answer of the origin, in order.
+/// Sequence number of an answer of the origin.
 pub(super) type FetchId = usize;
 
 /// Record of all events of a history.
@@ -28,13 +28,13 @@ struct Pages {
     /// Stored records by name.
     stored: HashMap<Box<[u8]>, Stored>,
     lines: Vec<LineLife>,
-    /// Last time that the store lost the end of its log, and last time that it lost any part.
+    /// Last times at which the store lost the end of its log (`lost`) or any part of it (`cut`).
     lost: Option<Instant>,
     cut: Option<Instant>,
     notes: Vec<String>,
 }
 
-/// Current record under a name, and the time since which it is there.
+/// Current record under a name, and the time at which it was stored.
 #[derive(Clone, Copy)]
 struct Stored {
     fetch: FetchId,
@@ -44,7 +44,7 @@ struct Stored {
 #[derive(Default, Clone)]
 struct LineLife {
     told: HashMap<Box<[u8]>, Instant>,
-    /// Last time that a message did not get through.
+    /// Last time at which a message was lost.
     trouble: Option<Instant>,
     cuts: Vec<(Instant, Option<Instant>)>,
     died: Option<Instant>,
@@ -57,10 +57,10 @@ pub(super) struct Purge {
     pub(super) urls: Vec<&'static str>,
     pub(super) force: Force,
     pub(super) begun: Instant,
-    /// Time from which it holds.
+    /// Time at which it takes effect.
     pub(super) holds: Instant,
     pub(super) by: usize,
-    /// Instances that it reaches.
+    /// Instances that it must reach.
     pub(super) reach: Reach,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Purge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Force {
     Hard,
-    /// Responses stay and are validated.
+    /// Responses stay, and are validated before use.
     Soft,
 }
 
@@ -80,21 +80,21 @@ pub(super) enum Reach {
     Settled,
 }
 
-/// A stored response that an instance has answered with.
+/// A stored response that an instance has sent as an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     pub(super) instance: usize,
     pub(super) url: &'static str,
     pub(super) name: Vec<u8>,
     pub(super) asked: Instant,
-    /// Whether the tier was asked.
+    /// Whether the response was loaded from the tier.
     pub(super) is_loaded: bool,
-    /// Place, for the story.
+    /// Place in the history, for messages.
     pub(super) place: String,
-    /// Last answer of the origin that confirmed it, and the one that brought its bytes.
+    /// Last origin answer that confirmed it (`fetch`), and the origin answer that supplied its bytes (`body`).
     pub(super) fetch: FetchId,
     pub(super) body: FetchId,
-    /// Whether the tier still has to be told of a change to it.
+    /// Whether a change to it still has to be written to the tier.
     pub(super) is_pending: bool,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for Served {
 #[derive(Debug)]
 pub(super) struct Violation(pub(super) String);
 
-/// Time after an outage within which an instance is back in step.
+/// Maximum time after an outage until an instance is back in step.
 const BACK_IN_STEP: Duration = VERIFICATION.saturating_add(Duration::from_secs(1));
 
 impl Book {
@@ -150,7 +150,7 @@ impl Book {
         self.pages.lock().purges.push(purge);
     }
 
-    /// Records that the store has told an instance of a change to a record.
+    /// Records that the store has notified an instance of a change to a record.
     pub(super) fn told(&self, instance: usize, name: &[u8]) {
         self.pages.lock().lines[instance].told.insert(name.into(), Instant::now());
     }
@@ -233,7 +233,7 @@ impl Pages {
 
     fn purged(&self, served: &Served) -> Result<(), Violation> {
         for purge in self.purges.iter().filter(|purge| purge.urls.contains(&served.url)) {
-            // An instance that lost the log knows that there was a purge, but not its mode.
+            // An instance that lost the log knows that a purge happened, but not its mode.
             let is_cut = self.cut.is_some_and(|cut| cut >= purge.begun);
             let since = match purge.force {
                 Force::Hard if !is_cut => served.body,
@@ -295,14 +295,14 @@ impl LineLife {
         self.cuts.last().is_some_and(|(_, end)| end.is_none())
     }
 
-    /// Returns whether the instance has been undisturbed for long enough to know of an event at a time.
+    /// Returns whether the instance has been undisturbed for long enough to know of an event at time `since`.
     fn is_settled(&self, since: Instant, now: Instant) -> bool {
         let ends = self.cuts.iter().filter_map(|(_, end)| *end).chain(self.trouble).chain([since]);
         !self.is_cut() && !self.is_stopped && ends.max().is_some_and(|last| now >= last + BACK_IN_STEP)
     }
 
-    /// Returns whether the instance was cut off when a purge took effect and has not been back for long. The purge's record may have
-    /// expired, or been lost.
+    /// Returns whether the instance was cut off when a purge took effect, and was reconnected only recently or not at all. The purge's
+    /// record may have expired or been lost.
     fn is_out(&self, holds: Instant, asked: Instant) -> bool {
         self.cuts.iter().any(|(begun, end)| {
             let was_cut = *begun <= holds && end.is_none_or(|end| end > holds);
@@ -311,7 +311,7 @@ impl LineLife {
     }
 }
 
-/// Returns the number of the origin's answer that a record is from, by its fields.
+/// Returns the number of the origin answer in a record, from its fields.
 fn fetch_of(bytes: &Bytes) -> Option<FetchId> {
     const NAME: &[u8] = b"x-fetch";
     let place = memchr::memmem::find(bytes, NAME)? + NAME.len();

@@ -1,4 +1,5 @@
-//! Clients of an instance. Look-up, load, decision and publication are the gateway's code; the connection to the origin is the model's.
+//! Clients of an instance. Look-up, load, decision and publication use the gateway's code; the connection to the origin is part of the
+//! model.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use crate::rewrite::reading::{self, Inbound, Terms};
 use crate::routing::{LiveSite, RuleMatch};
 use crate::stores::Store;
 
-/// Time that the origin takes.
+/// Response times of the origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) answer: Duration,
@@ -47,7 +48,7 @@ pub(super) struct Client {
     pub(super) planted: Option<Rule>,
 }
 
-/// A request, as the gateway reads it.
+/// A request as read by the gateway.
 struct Read {
     live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
@@ -129,7 +130,7 @@ impl Client {
             std::str::from_utf8(hit.head.fields.value(name)?).ok()?.parse().ok()
         };
         let bytes = hit.body.complete_bytes()?;
-        // Incomplete bodies take another path.
+        // Incomplete bodies are handled elsewhere.
         let pieces = hit.pieces(0, bytes)?;
         let found: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.into_bytes().unwrap()).collect();
         let version = number("x-version").expect("all have one");
@@ -152,7 +153,7 @@ impl Client {
         })
     }
 
-    /// Asks the origin and stores its answer, as a forward does.
+    /// Sends a request to the origin and stores its answer, like a forward.
     async fn fetch(
         &self,
         url: &'static str,
@@ -237,7 +238,7 @@ impl Client {
         let _ = publication.store(&head, CompleteBody::Inline(body));
     }
 
-    /// Sends an unsafe request that changes a URL, and with it a group.
+    /// Sends an unsafe request that changes a URL and optionally a group.
     pub(super) async fn change(&self, url: &'static str, group: Option<&'static str>) {
         let head = head("POST", url);
         let Read { live, site, rule, facts } = self.read(&head);

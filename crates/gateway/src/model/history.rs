@@ -18,7 +18,7 @@ use super::wire::Wire;
 use super::{Rule, VERIFICATION};
 use crate::purge::{self, PurgeOrder};
 
-/// A history being played.
+/// A history that is being run.
 pub(super) struct History {
     chance: Rng,
     server: DoubleServer,
@@ -48,8 +48,8 @@ pub(super) struct Ending {
 const INSTANCES: usize = 3;
 const STEPS: usize = 70;
 const OUTAGE_MAX: Duration = Duration::from_secs(10);
-/// Rounds until no instance asks the tier any more. One instance may validate a response in the second round that another has validated
-/// in the first, and the others read that in the third.
+/// Number of rounds until no instance needs the tier any more. An instance may validate a response in the second round that another
+/// validated in the first; the others read the result in the third.
 const ROUNDS: usize = 4;
 
 impl History {
@@ -155,7 +155,7 @@ impl History {
         let slow = if self.below(6) == 0 { Duration::from_secs(4) } else { Duration::from_millis(20) };
         let pace = Pace { answer: self.duration(slow), body: self.duration(slow) };
         self.ask(instance, url, pace);
-        // Requests at the same time find the fetch on its way.
+        // Concurrent requests find the fetch in progress.
         for _ in 0..self.below(3) {
             self.ask(instance, url, pace);
         }
@@ -171,7 +171,7 @@ impl History {
         });
     }
 
-    /// Purges as an operator does.
+    /// Purges like an operator.
     fn purge(&mut self) {
         let instance = self.instance();
         let (order, urls) = self.order();
@@ -270,7 +270,7 @@ impl History {
             book.went_on(instance);
             process.go_on();
         });
-        // Requests that wait until it continues.
+        // These requests wait until it continues.
         (0..2).for_each(|_| self.get_from(instance));
     }
 
@@ -325,7 +325,7 @@ impl History {
         self.book.look(&self.server);
     }
 
-    /// Ends the history: once failures have stopped, all instances must know the contents of the store and stop asking it.
+    /// Ends the history: once failures have stopped, all instances must know the contents of the store and no longer need to read it.
     async fn end(mut self) -> Ending {
         sleep(OUTAGE_MAX).await;
         for wire in &self.wires {
@@ -361,7 +361,7 @@ impl History {
             Ok(Some(served)) => {
                 note(&self.book, &self.answers, &served);
                 if round == ROUNDS - 1 && served.is_loaded {
-                    let says = format!("{served} is a hit that asks the store");
+                    let says = format!("{served} is a hit that needed the store");
                     self.answers.lock().violation.get_or_insert(Violation(says));
                 }
             }

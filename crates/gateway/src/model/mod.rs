@@ -1,10 +1,11 @@
-//! Random histories of several instances over one store, and a check of each answer against the guarantees of `docs/internals/coherence.md`.
+//! Random histories of several instances over one store. Each answer is checked against the guarantees of
+//! `docs/internals/coherence.md`.
 //!
 //! Caches, tiers, look-ups, publications, purges and the coherence of instances are the gateway's own code, as in the binary. It runs
-//! over a test double of a tier, on one thread, in a time that passes only when all tasks wait. The model adds the origin, the clients,
-//! the failures of the store and of the connections to it, and the judge.
+//! over a test double of a tier, on one thread, with a clock that advances only while all tasks wait. The model adds the origin, the
+//! clients, the failures of the store and of its connections, and the check of answers.
 //!
-//! For each rule there is a fault that switches it off, and the judge must notice: [`RULES`].
+//! Each rule has a fault that disables it, which the check must detect: [`RULES`].
 
 mod book;
 mod client;
@@ -22,7 +23,7 @@ use self::history::{Ending, History};
 
 pub(super) const VERIFICATION: Duration = Duration::from_secs(2);
 
-/// Rule that a planted fault switches off.
+/// Rule that a planted fault disables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     PushesMark,
@@ -39,24 +40,25 @@ pub(super) enum Rule {
     TrimmedLogsAreNoticed,
 }
 
-/// Rules, the effect of switching each off, and a history in which it showed. If the gateway changes, it may be another one of the first
-/// [`HISTORIES_MAX`].
+/// Rules, each with the effect of disabling it and a history that reveals it. After a change to the gateway, a different one of the
+/// first [`HISTORIES_MAX`] histories may reveal it.
 ///
-/// Not listed are rules whose absence another one hides (a fetch that a purge dooms is also judged by its place; the store reports an
-/// operation that overtakes an answer a moment later), and rules that only save work (waiting for the log to have a purge).
+/// Rules are not listed if another rule hides their absence (a fetch doomed by a purge is also judged by its position in the log; the
+/// store reports an operation that overtakes an answer a moment later), or if they only save work (waiting until a purge is in the
+/// log).
 const RULES: &[(Rule, &str, u64)] = &[
-    (Rule::PushesMark, "what the store tells of a record reaches nobody", 1),
-    (Rule::PushesOvertakeAnswers, "what it tells while the record is being read is forgotten", 10),
-    (Rule::SuspectsAreReadAgain, "a mark of suspicion means nothing", 0),
+    (Rule::PushesMark, "notifications about a record reach no instance", 1),
+    (Rule::PushesOvertakeAnswers, "notifications that arrive while the record is read are forgotten", 10),
+    (Rule::SuspectsAreReadAgain, "suspect records are used", 0),
     (Rule::GenerationsEnd, "copies of an earlier connection are verified", 7),
-    (Rule::ReadsAreFollowed, "what is read is not followed", 1),
-    (Rule::OthersPurgesCount, "the purges of others have no effect", 2),
+    (Rule::ReadsAreFollowed, "keys that are read are not followed", 1),
+    (Rule::OthersPurgesCount, "purges of other instances have no effect", 2),
     (Rule::AllAreWaitedFor, "all instances count as having read all of the log", 483),
-    (Rule::FillsNoteTheirPlace, "a response counts as asked for when it has arrived", 20),
-    (Rule::LogIsReadFirst, "the store is used before the log was read", 11),
-    (Rule::LostLogsAreNoticed, "another log counts as the same one", 1),
-    (Rule::ShorterLogsAreNoticed, "a log that has lost its end counts as whole", 10),
-    (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as whole", 610),
+    (Rule::FillsNoteTheirPlace, "a response counts as requested at the time of its arrival", 20),
+    (Rule::LogIsReadFirst, "the store is used before the log has been read", 11),
+    (Rule::LostLogsAreNoticed, "a different log counts as the same log", 1),
+    (Rule::ShorterLogsAreNoticed, "a log that has lost its end counts as complete", 10),
+    (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as complete", 610),
 ];
 const HISTORIES_MAX: u64 = 1000;
 
@@ -67,7 +69,7 @@ fn play(seed: u64, planted: Option<Rule>) -> Ending {
     ending
 }
 
-/// Returns the seeds to play: `COHERENCE_HISTORIES` of them, by default 80, from `COHERENCE_SEED` on.
+/// Returns the seeds of the histories: `COHERENCE_HISTORIES` of them (default 80), starting at `COHERENCE_SEED`.
 fn histories() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("COHERENCE_SEED").unwrap_or(0);
@@ -84,7 +86,7 @@ fn no_history_breaks_a_guarantee() {
         }
         served += ending.served;
     }
-    assert!(served > 10 * (histories().end - histories().start), "hardly any answer was a stored one");
+    assert!(served > 10 * (histories().end - histories().start), "too few answers were stored responses");
 }
 
 #[test]
@@ -93,11 +95,11 @@ fn each_rule_that_is_switched_off_is_missed() {
     for (rule, says, showed) in RULES {
         let seeds = std::iter::once(*showed).chain(0..HISTORIES_MAX);
         match { seeds }.find(|seed| play(*seed, Some(*rule)).violation.is_some()) {
-            Some(seed) => eprintln!("{rule:?}: noticed in history {seed}"),
+            Some(seed) => eprintln!("{rule:?}: detected in history {seed}"),
             None => unnoticed.push((rule, says)),
         }
     }
-    assert!(unnoticed.is_empty(), "nobody noticed: {unnoticed:?}");
+    assert!(unnoticed.is_empty(), "not detected: {unnoticed:?}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(super) enum Answered {
     },
 }
 
-/// Sizes of bodies: small enough for a record, and too large for one.
+/// Body sizes: one that fits into a record, and one that doesn't.
 const BODY_BYTES: [usize; 2] = [40, 6000];
 
 impl Origin {

@@ -1,4 +1,4 @@
-//! An instance as a process, with a clock of its own, that can be stopped and continued.
+//! An instance as a process with its own clock, which can be stopped and continued.
 
 use std::future::Future;
 use std::net::SocketAddr;

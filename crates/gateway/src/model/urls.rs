@@ -2,7 +2,7 @@
 
 pub(super) const HOST: &str = "a.example";
 pub(super) const SITE: &str = "site";
-/// URLs with their tags, which are groups too.
+/// URLs with their tags, which are also groups.
 pub(super) const URLS: [(&str, &str); 4] =
     [("/a/1", "\"x\""), ("/a/2", "\"x\", \"y\""), ("/b/1", "\"y\""), ("/b/2", "\"z\"")];
 

@@ -1,4 +1,4 @@
-//! The connection between an instance and the store: it can be cut, it records events, and planted faults falsify it.
+//! The connection between an instance and the store. It can be cut, it records events, and planted faults change its messages.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) struct Wire {
 #[derive(Default)]
 struct State {
     cut_since: Option<Instant>,
-    /// Set while the process is stopped, and until it has read the messages that came meanwhile.
+    /// Set while the process is stopped, and until it has read the messages that arrived meanwhile.
     stopped_since: Option<Instant>,
     kept: Vec<Said>,
     loading: Vec<Box<[u8]>>,
@@ -77,7 +77,7 @@ impl Wire {
         self.book.cut(self.index);
     }
 
-    /// Mends the connection: messages get through again, over a new one.
+    /// Restores the connection: messages get through again, over a new connection.
     pub(super) fn mend(&self) {
         if self.state.lock().cut_since.take().is_some() {
             self.book.mended(self.index);
@@ -98,7 +98,7 @@ impl Wire {
         self.state.lock().stopped_since.get_or_insert_with(Instant::now);
     }
 
-    /// Continues. Messages that came meanwhile are read a moment later than the process goes on.
+    /// Continues. Messages that arrived meanwhile are read a moment after the process continues.
     pub(super) fn goes_on(self: &Arc<Self>) {
         let wire = Arc::clone(self);
         tokio::spawn(async move {
@@ -147,7 +147,7 @@ impl Wire {
     }
 }
 
-/// Time after a stop until the process has read the messages that came meanwhile.
+/// Time after a stop until the process has read the messages that arrived meanwhile.
 const READING: Duration = Duration::from_millis(20);
 
 /// Receiver of pushes for one process.
@@ -181,7 +181,7 @@ impl Watcher for Ear {
 /// Far end of the connection, held by a process.
 pub(super) struct Line(Arc<Wire>);
 
-/// An operation without an answer yet; one that never gets any is recorded as trouble.
+/// An operation that waits for its answer. It is recorded as trouble if the answer never arrives.
 struct Asked<'a> {
     wire: &'a Wire,
     is_answered: bool,
@@ -217,7 +217,7 @@ impl Line {
         })
     }
 
-    /// Returns the log as seen by an instance with a planted fault, which does not notice losses.
+    /// Returns the log as seen by an instance whose planted fault hides losses.
     fn unnoticed(&self, state: LogState, read: LogCursor) -> LogState {
         let state = match self.0.is_planted(Rule::LostLogsAreNoticed) {
             true => LogState { id: read.id, end: state.end.max(read.offset), ..state },
@@ -339,7 +339,7 @@ impl Backing for Line {
             let LogPart { state, .. } = self.0.double.read_log(from).await?;
             let id = state.id;
             let seen = self.unnoticed(state, from);
-            // Read at the same place in the log that it is mistaken for.
+            // Read at the same position, but in the log that replaced the expected one.
             let LogPart { records, .. } = self.0.double.read_log(LogCursor { id, ..from }).await?;
             let is_deaf = self.0.is_planted(Rule::OthersPurgesCount);
             let deafened = |record: LogRecord| LogRecord { bytes: of_nothing(), ..record };
@@ -357,7 +357,7 @@ impl Backing for Line {
     }
 }
 
-/// Returns a purge of a URL that no site has.
+/// Returns a purge of a URL that belongs to no site.
 fn of_nothing() -> Bytes {
     let what = PurgeTarget::Url("ftp://nowhere/".to_owned());
     let record = PurgeRecord { id: PurgeId([0; 16]), at_ms: 0, mode: PurgeMode::Hard, what };

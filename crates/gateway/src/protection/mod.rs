@@ -1,6 +1,6 @@
-//! Protection of a site: limits on the requests of each client and on forwards, with their counts.
+//! Protection of a site: limits on the requests of each client and on forwards, with the counts for these limits.
 //!
-//! [`rate`] decides, [`clients`] remembers, and [`crate::request::steps::admit`] answers.
+//! [`rate`] decides, [`clients`] keeps the counts, and [`crate::request::steps::admit`] answers requests.
 
 pub(crate) mod clients;
 pub(crate) mod rate;
@@ -21,13 +21,13 @@ pub(crate) struct Protection {
     site: Option<Limiter>,
     /// Limits of the rules, in the order of the rules.
     rules: Vec<Option<Limiter>>,
-    /// Forwards that each rule permits to all clients together, in the order of the rules.
+    /// Limit of each rule on the forwards for all clients together, in the order of the rules.
     budgets: Vec<Option<Budget>>,
-    /// Names by which a reload finds the counts of the rules, in the order of the rules.
+    /// Names that identify the counts of the rules across reloads, in the order of the rules.
     counted_as: Vec<String>,
 }
 
-/// Limit for each client, and the requests of clients.
+/// Limit for each client, with the counts of requests.
 pub(crate) struct Limiter {
     /// Name of the policy, for clients.
     pub(crate) policy: String,
@@ -36,7 +36,7 @@ pub(crate) struct Limiter {
 }
 
 impl Protection {
-    /// `None` if nothing is limited.
+    /// Creates the limits of a site; `None` if it has none.
     pub(crate) fn new(site: &Site, rules: &[CacheRule]) -> Option<Self> {
         let of_rule = |rule: &CacheRule| Some(Limiter::new(&rule.name, rule.protection.rate_limit.as_ref()?));
         let protection = Self {
@@ -52,7 +52,7 @@ impl Protection {
         has_any.then_some(protection)
     }
 
-    /// Takes over the counts under the same limits of the site, and of the same rules.
+    /// Takes over the counts for unchanged limits of the site and of its rules.
     pub(crate) fn take_over(&mut self, before: &Self) {
         self.site.iter_mut().zip(&before.site).for_each(|(limiter, before)| limiter.take_over(before));
         for (at, counted_as) in self.counted_as.iter().enumerate() {
@@ -68,7 +68,7 @@ impl Protection {
         }
     }
 
-    /// Limits on requests of these rules, each with its rule; the limit of the site has none.
+    /// Returns the limits on requests of these rules, each with its rule; the limit of the site has no rule.
     pub(crate) fn limiters(
         &self,
         rules: impl Iterator<Item = usize>,
@@ -77,7 +77,7 @@ impl Protection {
         self.site.iter().map(|limiter| (None, limiter)).chain(rules.filter_map(of_rule))
     }
 
-    /// Forwards that a rule permits.
+    /// Returns the limit on the forwards of a rule.
     pub(crate) fn budget(&self, rule: usize) -> Option<&Budget> {
         self.budgets.get(rule)?.as_ref()
     }
@@ -99,7 +99,7 @@ impl Limiter {
         }
     }
 
-    /// Counts a request, if it is one that this limit counts. `None` for a client without a limit.
+    /// Counts a request if this limit applies to it. Returns `None` if it doesn't, for example for an exempt client.
     pub(crate) fn count(&self, counted: CountedRequests, client: IpAddr, now: Instant) -> Option<Verdict> {
         let is_for = self.limit.count == counted && !is_within(&self.limit.exempt, client);
         is_for.then(|| self.clients.count(&self.limit, client, now))
@@ -126,7 +126,7 @@ pub(crate) struct Budget {
     spent: Arc<Spent>,
 }
 
-/// Time at which the forwards so far would be over, had they come evenly.
+/// Time at which the forwards so far would end if they were evenly spaced.
 struct Spent {
     expected: Mutex<Nanoseconds>,
     begun: Instant,
@@ -137,14 +137,14 @@ impl Budget {
         Self { rate, spent: Arc::new(Spent { expected: Mutex::default(), begun: Instant::now() }) }
     }
 
-    /// Takes over the forwards counted under the same rate.
+    /// Takes over the count of forwards if the rate is unchanged.
     pub(crate) fn take_over(&mut self, before: &Self) {
         if self.rate == before.rate {
             self.spent = Arc::clone(&before.spent);
         }
     }
 
-    /// Counts a forward, if one is left.
+    /// Counts a forward if the budget allows it.
     pub(crate) fn spend(&self, now: Instant) -> Verdict {
         let mut expected = self.spent.expected.lock();
         let now = nanoseconds(now.saturating_duration_since(self.spent.begun));
@@ -154,7 +154,7 @@ impl Budget {
     }
 }
 
-/// Rounds up, so that a client that waits this long waits long enough.
+/// Rounds up to seconds, so that a client that waits for this time waits long enough.
 pub(crate) fn whole_seconds(time: Nanoseconds) -> u64 {
     time.div_ceil(1_000_000_000)
 }

@@ -1,13 +1,13 @@
-//! Rate limit: a token bucket that is one number (the generic cell rate algorithm).
+//! Rate limit: a token bucket stored as one number (the generic cell rate algorithm).
 //!
-//! The number is the time at which the requests so far would be over, had they come evenly. A request is admitted if that time is not
-//! further ahead than a burst allows, and moves it on by the share of one request. Any time before `now` means the same.
+//! The number is the time at which the requests so far would end if they were evenly spaced. A request is admitted if that time is no
+//! further ahead than a burst allows; it then advances by the interval of one request. All times before `now` are equivalent.
 
 use std::time::Duration;
 
 use crate::config::Rate;
 
-/// Nanoseconds since a start that the owner chooses.
+/// Nanoseconds since a start chosen by the owner.
 pub(crate) type Nanoseconds = u64;
 
 pub(super) fn nanoseconds(time: Duration) -> Nanoseconds {
@@ -26,18 +26,18 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Rest of a limit.
+/// Remaining quota of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota {
-    /// Requests that would be admitted at once.
+    /// Number of requests that would be admitted immediately.
     pub(crate) remaining: u64,
-    /// Time until there is a full burst again.
+    /// Time until the full burst is available again.
     pub(crate) full_after_ns: Nanoseconds,
 }
 
 impl Rate {
-    /// Decides whether one more request is within the limit at `now`, if those before are over at `expected`, and when they are over
-    /// then.
+    /// Decides whether one more request is within the limit at `now`, if the requests so far end at `expected`. Returns the verdict
+    /// with the new end.
     pub(crate) fn decide(&self, expected: Nanoseconds, now: Nanoseconds) -> (Verdict, Nanoseconds) {
         let (interval, burst) = (self.interval_ns(), self.burst_ns());
         let ahead = expected.saturating_sub(now);
@@ -49,13 +49,13 @@ impl Rate {
         (Verdict::Admitted(quota), now.saturating_add(after))
     }
 
-    /// Largest burst that a clock in nanoseconds can hold.
+    /// Maximum burst that fits into a nanosecond clock.
     #[must_use]
     pub fn burst_max(&self) -> u64 {
         Nanoseconds::MAX / self.interval_ns()
     }
 
-    /// Share of one request.
+    /// Interval of one request.
     fn interval_ns(&self) -> Nanoseconds {
         (nanoseconds(self.window) / u64::from(self.requests)).max(1)
     }
@@ -75,7 +75,7 @@ mod tests {
         Rate { requests, window: Duration::from_secs(window_s), burst }
     }
 
-    /// Checks requests at these milliseconds: `Ok` has the requests left after each, `Err` the milliseconds to wait.
+    /// Checks requests at these times in milliseconds: `Ok` has the remaining requests, `Err` the milliseconds to wait.
     #[track_caller]
     fn check(rate: Rate, requests: &[(u64, Result<u64, u64>)]) {
         let mut expected = 0;
@@ -97,11 +97,11 @@ mod tests {
             &[(0, Ok(2)), (0, Ok(1)), (0, Ok(0)), (0, Err(100)), (40, Err(60)), (100, Ok(0)), (101, Err(99))],
         );
         check(rate(10, 1, 1), &[(0, Ok(0)), (99, Err(1)), (100, Ok(0)), (300, Ok(0)), (300, Err(100))]);
-        // A time without requests gives no more than a burst.
+        // An idle period accumulates at most one burst.
         check(rate(1, 1, 2), &[(0, Ok(1)), (100_000, Ok(1)), (100_000, Ok(0)), (100_000, Err(1000))]);
         // Refused requests don't count.
         check(rate(1, 1, 1), &[(0, Ok(0)), (500, Err(500)), (900, Err(100)), (1000, Ok(0))]);
-        // A clock that is behind another worker's by a moment.
+        // A clock that is slightly behind that of another worker.
         check(rate(1, 1, 2), &[(2000, Ok(1)), (1999, Err(1)), (2000, Ok(0)), (2999, Err(1)), (3000, Ok(0))]);
         check(rate(1, 86_400, u32::MAX), &[(0, Ok(213_502)), (0, Ok(213_501))]);
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// However requests come, no span of time has more than its share and a burst.
+        /// For any arrival times, no period admits more than the rate and a burst.
         #[test]
         fn never_more_than_the_rate_and_a_burst(
             requests in 1_u32..50, window_s in 1_u64..10, burst in 1_u32..20,

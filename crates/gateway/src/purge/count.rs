@@ -1,4 +1,4 @@
-//! Counts the responses that a purge would take, by a walk over memory.
+//! Counts the responses that a purge would remove, by a walk over memory.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use cache::membership::Membership;
 
 use super::PurgeOutcome;
 
-/// Entries looked at in one step: a fraction of a millisecond.
+/// Number of entries examined in one step, which takes a fraction of a millisecond.
 const STEP_ENTRIES: usize = 500;
-/// Pause between steps, so that requests have the processor meanwhile.
+/// Pause between steps, which leaves the processor to requests.
 const STEP_PAUSE: Duration = Duration::from_millis(1);
-/// Steps of a count: some seconds, as long as an operator waits for an answer.
+/// Maximum number of steps of a count: a few seconds, since an operator waits for the answer.
 const STEPS_MAX: usize = 4_000;
 
-/// Counts entries in memory. Meant for a thread that answers no requests.
+/// Counts entries in memory. Must run on a thread that answers no requests.
 pub(super) async fn count(cache: &Cache, reach: &Reach) -> PurgeOutcome {
     let mut counted = PurgeOutcome::default();
     let mut walk = cache.memory.walk();

@@ -1,4 +1,4 @@
-//! Purges in the log that several instances share: those of other instances take effect here, and those of this one there.
+//! Purges in the shared log: applies those of other instances here, and sends those of this instance to the others.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ use crate::worker::Shared;
 /// Reach of a purge among the instances that share a tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeReach {
-    /// Whether all instances have reached it, and all are listed.
+    /// Whether all instances have applied it, and all are listed.
     pub complete: bool,
-    /// Reach of each instance.
+    /// Reach in each instance.
     pub instances: Vec<InstanceReach>,
-    /// Stores whose servers haven't taken the purge. Other instances are told once they do.
+    /// Stores whose servers haven't recorded the purge yet. Other instances apply it once they have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub silent_stores: Vec<String>,
 }
@@ -61,14 +61,14 @@ impl PurgeReach {
 /// Reach of a purge in one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstanceReach {
-    /// Name that its operator gave it.
+    /// Configured name.
     pub name: String,
-    /// Identifier of its run.
+    /// Identifier of the current run of its process.
     pub id: String,
-    /// Store that it shares; `None` for that of sites that name none.
+    /// Store that it shares; `None` for the default store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// Time until it was known to have reached the purge; `None` if it did not in time.
+    /// Time until it was known to have applied the purge; `None` if that took too long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reached_ms: Option<u64>,
 }
@@ -81,7 +81,7 @@ impl InstanceReach {
     }
 }
 
-/// Reads the log to its end, applies new records, and returns the place of the end.
+/// Reads the log to its end, applies new records, and returns the position of the end.
 ///
 /// # Errors
 /// If the tier fails.
@@ -103,11 +103,12 @@ pub(crate) async fn read_on(
         let (LogPart { state, records }, continuity) =
             read_behind(log, from, invalidations.last_record()).await?;
         if continuity != Continuity::Whole {
-            // Responses with places in the lost log must not be judged by records that come in its place, so the log gets a new name.
+            // Responses with positions in the lost log must not be compared with records of its replacement, so the log gets a new
+            // name.
             let state = match continuity {
                 Continuity::Lost => {
                     tracing::warn!(
-                        "the purge log of the shared store was set back to an earlier state: it begins again"
+                        "the purge log of the shared store was reset to an earlier state: starting a new log"
                     );
                     log.backing.rename_log(invalidations.read_before(state.id, from)).await?
                 }
@@ -129,8 +130,8 @@ pub(crate) async fn read_on(
     }
 }
 
-/// Reads the records behind a place, and compares the log with the part that was read before. The record before that place is read once
-/// more: nothing else reveals a log that was set back and has grown as long again.
+/// Reads the records after a position, and compares the log with the part that was read before. Reads the record before that position
+/// again: only this reveals a log that was reset and has grown to the same length since.
 async fn read_behind(
     log: &FleetLog,
     from: LogCursor,
@@ -140,7 +141,7 @@ async fn read_behind(
         let mut part = log.backing.read_log(LogCursor { offset: last.begins, ..from }).await?;
         let continuity = part.continues(&from, &last);
         part.records.retain(|record| record.end > from.offset);
-        // One record may be as much as is read at once.
+        // A single record may fill a whole read.
         if continuity != Continuity::Whole || !part.records.is_empty() || part.state.end <= from.offset {
             return Ok((part, continuity));
         }
@@ -152,7 +153,7 @@ async fn read_behind(
 
 fn apply(shared: &Shared, (cache, tier): (&Cache, &Tier), LogRecord { bytes, end }: &LogRecord) {
     let record = PurgeRecord::decode(bytes).unwrap_or_else(|error| {
-        tracing::warn!(%error, "a record of the purge log can't be read: everything older counts as purged");
+        tracing::warn!(%error, "can't decode a record of the purge log: everything older counts as purged");
         unknown()
     });
     match &record.what {
@@ -173,13 +174,14 @@ fn heard((cache, tier): (&Cache, &Tier), record: PurgeRecord, keys: &[&[u8]], en
     cache.fetches.purge(|key, head| doom(&kept.reach, key, head));
 }
 
-/// Purge of everything, for a record that can't be understood here.
+/// Returns a purge of everything, in place of a record that can't be decoded.
 fn unknown() -> PurgeRecord {
     let at_ms = u64::try_from(now().as_ms()).unwrap_or(0);
     PurgeRecord { id: PurgeId([0; 16]), at_ms, mode: PurgeMode::Hard, what: PurgeTarget::Everything }
 }
 
-/// Keys of a URL. The key of a URL that belongs to no site here has none: a reload may have removed the site, and may restore it.
+/// Returns the keys of a URL. If it belongs to no site of this instance, its key has no site either: a reload may have removed the
+/// site, and may restore it.
 fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
     let (scheme, authority, path_and_query) = split_url(url)?;
     let sites = live.routes.sites_storing(authority, &path_and_query);
@@ -189,7 +191,8 @@ fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
     Some(sites.into_iter().map(|site| key_of(site, scheme, authority, &path_and_query)).collect())
 }
 
-/// Places up to which all instances say that they have read, in each of these stores. Must be asked before a purge is told.
+/// Returns the positions up to which all instances report having read, in each of these stores. Must be called before a purge is
+/// announced.
 pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
     let said = stores.iter().map(async |store| match &store.tier {
         Some(tier) => tier.log.fleet.said().await.unwrap_or_default(),
@@ -198,8 +201,8 @@ pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
     join_all(said).await
 }
 
-/// Tells other instances of a purge that has taken effect here, and waits until they have read it, in all of these stores at once.
-/// `said` are their places from before, in the order of the stores.
+/// Announces a purge that has taken effect here to other instances, and waits until they have read it, in all of these stores
+/// concurrently. `said` has their previous positions, in the order of the stores.
 pub(super) async fn tell(
     stores: &[&Store],
     said: &[Vec<LogCursor>],
@@ -212,7 +215,7 @@ pub(super) async fn tell(
     join_all(told).await.into_iter().flatten().reduce(PurgeReach::and)
 }
 
-/// Tells the instances of one store, and returns the reach. A record that can't be written now is written later.
+/// Announces a purge to the instances of one store, and returns the reach. A record that can't be written now is written later.
 async fn tell_in(
     (cache, log): (&Cache, &FleetLog),
     said: &[LogCursor],
@@ -222,7 +225,7 @@ async fn tell_in(
     let posted = log.post(record);
     cache.invalidations.record_posted(record.id, posted);
     let reached = match log.send().await? {
-        // The log is shorter than it was, and somebody had read more: the places that other instances report mean nothing.
+        // The log has shrunk, and an instance had read further: the positions that other instances report are meaningless.
         Some(place)
             if before.is_some_and(|before| before.id != place.id || before.offset >= place.offset)
                 || said.iter().any(|read| read.id == place.id && read.offset >= place.offset) =>
@@ -237,14 +240,14 @@ async fn tell_in(
     Ok(Arrivals { is_complete, ..reached })
 }
 
-/// Record for other instances: a request has changed the entries of a URL.
+/// Returns the record that a request has changed the entries of a URL, for other instances.
 pub(crate) fn of_url(scheme: Scheme, authority: &str, path_and_query: &str) -> PurgeRecord {
     let url = format!("{}://{authority}{path_and_query}", scheme.as_str());
     record(PurgeTarget::Url(url), PurgeMode::Hard)
 }
 
-/// Record for other instances: a request has changed the responses of its host in these groups; all of them if there are no groups, or
-/// more than a purge can have.
+/// Returns the record that a request has changed the responses of its host in these groups, for other instances. Without groups, or
+/// with more than a purge can have, it covers all responses of the host.
 pub(crate) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
     let host = host_of(authority).to_ascii_lowercase();
     let selection = Selection { host: Some(host), ..Selection::default() };
@@ -258,9 +261,9 @@ pub(crate) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
 
 /// Applies an invalidation here, and posts its record for other instances.
 ///
-/// Both happen in one turn, so that the log has the invalidations by requests in the order of their numbers here. In another order, no
-/// place in the log would be behind the invalidation by a POST and not behind the next one, and the stored response to that POST, which
-/// is as old as its place, would be lost.
+/// Both happen under one lock, so that the log has the invalidations by requests in the order of their numbers here. In a different
+/// order, no position in the log would be after the invalidation by one POST and before the next. The stored response to that POST is
+/// as old as its position, and would be lost.
 pub(crate) fn in_turn(store: &Store, record: &PurgeRecord, take: impl FnOnce()) {
     let Some(log) = store.tier.as_ref().map(|tier| &tier.log) else { return take() };
     let _turn = log.numbered();
@@ -268,12 +271,12 @@ pub(crate) fn in_turn(store: &Store, record: &PurgeRecord, take: impl FnOnce()) 
     store.cache.invalidations.record_posted(record.id, log.post(record));
 }
 
-/// Waits until the log has the invalidations of an unsafe request, but not for long, and not for other instances.
+/// Waits for a short time until the invalidations of an unsafe request are in the log. Doesn't wait for other instances.
 pub(crate) async fn tell_briefly(stores: &[&Store]) {
     let sends = stores.iter().filter_map(|store| Some(store.tier.as_ref()?.log.send()));
-    // Records that aren't written in time are written by the task that keeps in step.
+    // The synchronisation task writes records that aren't written in time.
     let _ = tokio::time::timeout(TELL_WAIT_MAX, join_all(sends)).await;
 }
 
-/// Longest wait of an unsafe request's client.
+/// Maximum wait of an unsafe request's client.
 const TELL_WAIT_MAX: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Orders of operators to purge, and how they are understood.
+//! Purge orders of operators, and their interpretation.
 
 use std::sync::Arc;
 
@@ -12,42 +12,42 @@ use super::url::split_url;
 use crate::active::ActiveConfig;
 use crate::config::Site;
 
-/// Order to purge one URL, everything, or all that matches every other selector.
+/// Order to purge one URL, everything, or the responses that match all other selectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PurgeOrder {
-    /// A URL as clients ask for it.
+    /// A URL as requested by clients.
     pub url: Option<String>,
     /// Tags, within a site or a host.
     pub tags: Vec<String>,
-    /// Whether one of the tags suffices, or all are required.
+    /// Whether a response needs one of the tags, or all of them.
     pub tags_match: TagsMatch,
     /// Name of a site.
     pub site: Option<String>,
-    /// Host; with a port, that port alone.
+    /// Host; with a port, only that port.
     pub host: Option<String>,
-    /// Beginning of URLs: `https://host/path`, `host/path`, or a path.
+    /// Start of URLs: `https://host/path`, `host/path`, or a path.
     pub prefix: Option<String>,
     /// Whether to purge everything.
     pub everything: bool,
-    /// Mode, which decides what remains of responses.
+    /// Mode: whether purged responses are removed, or stay for validation.
     pub mode: PurgeMode,
-    /// Whether only to count what would be purged.
+    /// Whether to only count the responses that would be purged.
     pub dry_run: bool,
 }
 
 /// Reason why nothing can be purged. Not `#[non_exhaustive]`: the admin API has a status for each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PurgeError {
-    /// Not an absolute http or https URL without user information and fragment. The caller corrects it.
+    /// The URL isn't absolute, isn't http or https, or has user information or a fragment. The caller must correct it.
     #[error("invalid URL: {url:?} is not an absolute http or https URL")]
     UrlInvalid {
-        /// URL that was given.
+        /// The given URL.
         url: String,
     },
-    /// The order is invalid. The caller corrects it.
+    /// The order is invalid. The caller must correct it.
     #[error("{0}")]
     OrderInvalid(String),
-    /// No site takes requests for this URL.
+    /// No site serves this URL.
     #[error("no site serves this URL")]
     SiteUnknown {
         /// Existing sites, up to `SITES_SHOWN_MAX`.
@@ -56,13 +56,13 @@ pub enum PurgeError {
     /// No site has this name.
     #[error("no site is named {name:?}")]
     SiteNameUnknown {
-        /// Name that was given.
+        /// The given name.
         name: String,
         /// Existing sites, up to `SITES_SHOWN_MAX`.
         sites: Vec<SiteUrls>,
     },
-    /// A tag belongs to a site, and there are several.
-    #[error("give a site or a host with the tag: there are several sites")]
+    /// Several sites are configured, and a tag belongs to one of them.
+    #[error("several sites are configured: name a site or a host with the tag")]
     SiteMissing {
         /// Existing sites, up to `SITES_SHOWN_MAX`.
         sites: Vec<SiteUrls>,
@@ -80,7 +80,7 @@ impl From<PurgeInvalid> for PurgeError {
 pub struct SiteUrls {
     /// Name of the site.
     pub name: String,
-    /// Hosts; none if the site takes requests that no other site does.
+    /// Hosts; empty for the site that serves all other hosts.
     pub hosts: Vec<String>,
     /// Path prefix; `/` for all paths.
     pub path_prefix: String,
@@ -89,11 +89,11 @@ pub struct SiteUrls {
 /// Hints for an operator whose URL or host matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeHints {
-    /// Sites, up to fifty.
+    /// Existing sites, up to fifty.
     pub sites: Vec<SiteUrls>,
 }
 
-/// Sites in an answer, so that it stays readable.
+/// Maximum number of sites in an answer, so that it stays readable.
 const SITES_SHOWN_MAX: usize = 50;
 
 pub(super) fn sites(live: &ActiveConfig) -> Vec<SiteUrls> {
@@ -124,12 +124,12 @@ pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<PurgeTa
         (None, true, false) => PurgeTarget::Everything,
         (None, false, _) => PurgeTarget::Selected(selection(order, live)?),
         _ => {
-            let says = "a URL and everything go with nothing else: what goes is what fits all that is said";
+            let says = "`url` and `everything` can't be combined with other selectors or with each other";
             return Err(PurgeError::OrderInvalid(says.to_owned()));
         }
     };
     match what.check() {
-        // Reported as it was when only URLs could be purged.
+        // Reported as in earlier versions, which could only purge URLs.
         Err(_) if url.is_some() => Err(PurgeError::UrlInvalid { url: url.clone().unwrap_or_default() }),
         checked => checked.map(|()| what).map_err(PurgeError::from),
     }
@@ -139,7 +139,7 @@ fn selection(order: &PurgeOrder, live: &ActiveConfig) -> Result<Selection, Purge
     let prefix = order.prefix.as_deref().map(prefix).transpose()?.unwrap_or_default();
     let host = order.host.as_deref().map(host_name).transpose()?;
     if host.is_some() && prefix.host.is_some() {
-        return Err(PurgeError::OrderInvalid("the host stands in the prefix already".to_owned()));
+        return Err(PurgeError::OrderInvalid("the prefix already contains a host".to_owned()));
     }
     let host = host.or(prefix.host);
     Ok(Selection {
@@ -152,8 +152,8 @@ fn selection(order: &PurgeOrder, live: &ActiveConfig) -> Result<Selection, Purge
     })
 }
 
-/// Site of an order. Tags without a site or host belong to the only site, if there is just one. A named site must exist, because sites
-/// are told apart by name.
+/// Returns the site of an order. Tags without a site or host belong to the only site, if there is just one. A named site must exist,
+/// because sites are identified by name.
 fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Option<String>, PurgeError> {
     let sites_there = &live.config.sites;
     match (&order.site, &sites_there[..]) {
@@ -165,7 +165,7 @@ fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Optio
     }
 }
 
-/// Warnings about a purge by tags, if no site names the fields that have them: then only `Cache-Groups` is read.
+/// Returns warnings about a purge by tags if no site configures the fields that contain tags: then only `Cache-Groups` is read.
 pub(super) fn warnings(what: &PurgeTarget, live: &ActiveConfig) -> Vec<String> {
     let PurgeTarget::Selected(Selection { tags, site, host, .. }) = what else { return Vec::new() };
     let is_asked = |named: &&Arc<Site>| site.as_ref().is_none_or(|site| named.name == *site);
@@ -174,7 +174,7 @@ pub(super) fn warnings(what: &PurgeTarget, live: &ActiveConfig) -> Vec<String> {
         None => live.config.sites.iter().filter(is_asked).collect(),
     };
     let has_no_tags = |site: &&Arc<Site>| site.tags.fields.is_empty();
-    // If there is no site, another warning says so.
+    // If there is no site, a different warning reports it.
     if tags.is_empty() || asked.is_empty() || !asked.iter().all(has_no_tags) {
         return Vec::new();
     }
@@ -183,7 +183,7 @@ pub(super) fn warnings(what: &PurgeTarget, live: &ActiveConfig) -> Vec<String> {
     vec![format!("only `Cache-Groups` is read for tags: set `tags` in the site {names}")]
 }
 
-/// Warnings and hints for a purge that takes nothing from any current site: its host is probably misspelt.
+/// Warnings and hints for a purge that matches no current site: its host is probably misspelt.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Miss {
     pub(super) warnings: Vec<String>,
@@ -221,7 +221,7 @@ pub(super) fn miss(order: &PurgeOrder, what: &PurgeTarget, live: &ActiveConfig) 
     Miss { warnings, hints }
 }
 
-/// Warning that a prefix without a slash may be meant as a path.
+/// Returns a warning if a prefix without a slash may be meant as a path.
 fn taken_as_host(order: &PurgeOrder, host: &str, live: &ActiveConfig) -> Option<String> {
     let is_path_alike = |text: &&str| !text.starts_with('/') && !text.contains("://");
     let may_be_path = is_bare_word(host) && !live.routes.is_named(host);
@@ -229,12 +229,12 @@ fn taken_as_host(order: &PurgeOrder, host: &str, live: &ActiveConfig) -> Option<
     Some(format!("`{host}` is taken as a host; write `/{bare}` for a path"))
 }
 
-/// Whether a host is a bare word: names of hosts on the internet have a dot.
+/// Returns whether a host is a bare word: host names on the internet contain a dot.
 fn is_bare_word(host: &str) -> bool {
     !host.contains(['.', ':']) && host != "localhost"
 }
 
-/// Beginning of URLs, in its parts.
+/// Start of URLs, split into its parts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Prefix {
     scheme: Option<UrlScheme>,
@@ -261,7 +261,7 @@ fn prefix(text: &str) -> Result<Prefix, PurgeError> {
     Ok(Prefix { scheme: None, host: Some(host_name(host)?), path: below(&normal(path)) })
 }
 
-/// Normalises a host for comparison: without the default port of either scheme.
+/// Normalises a host for comparison: removes the default port of either scheme.
 fn host_name(text: &str) -> Result<String, PurgeError> {
     let parsed = text.parse().ok().filter(|parsed: &Authority| {
         let has_port = parsed.port_u16().is_some();
@@ -271,13 +271,13 @@ fn host_name(text: &str) -> Result<String, PurgeError> {
     match parsed {
         Some(_) => Ok(authority::normalised("https", &authority::normalised("http", text))),
         None => Err(PurgeError::OrderInvalid(format!(
-            "{text:?} is no host: write it as clients send it, such as `shop.example` or `shop.example:8080`, without \
+            "{text:?} isn't a host: write it as clients send it, such as `shop.example` or `shop.example:8080`, without \
              wildcards"
         ))),
     }
 }
 
-/// Path prefix; `None` for `/`, below which is all of a host.
+/// Returns the path prefix; `None` for `/`, which covers the whole host.
 fn below(path: &str) -> Option<String> {
     (!matches!(path, "" | "/")).then(|| path.to_owned())
 }

@@ -1,4 +1,4 @@
-//! URLs as operators write them, and those that clients may have asked for in place of one.
+//! URLs as operators write them, and equivalent URLs that clients may have requested.
 
 use caching::{authority, target};
 use message::head::Scheme;
@@ -6,13 +6,13 @@ use message::head::Scheme;
 use crate::config::Config;
 use crate::routing::host_of;
 
-/// Schemes and authorities by which clients have probably asked for a URL: either scheme, with the port of the URL, with none, or with
-/// that of a listener. An operator who purges from inside may know neither the scheme that clients used before a proxy in front, nor
-/// the port that they see. Entries under their keys are counted and go at once; entries for other ports are judged by the name of their
-/// key, which has none. The first one is that of the URL.
+/// Returns the schemes and authorities that clients have probably used for a URL: either scheme, with the port of the URL, without a
+/// port, or with the port of a listener. An operator inside the network may know neither the scheme nor the port that clients use with
+/// a proxy in front. Entries under these keys are counted and purged immediately. Entries for other ports are matched by the name of
+/// their key, which has no port. The first result is the URL's own.
 pub(crate) fn asked_as(scheme: Scheme, authority: &str, config: &Config) -> Vec<(Scheme, String)> {
     let ports = config.listeners.iter().map(|listener| listener.address.port());
-    // A default port counts as none.
+    // A default port is left out.
     similar(scheme, authority, ports.filter(|port| ![0, 80, 443].contains(port)))
 }
 
@@ -33,7 +33,7 @@ fn similar(scheme: Scheme, authority: &str, ports: impl Iterator<Item = u16>) ->
     found
 }
 
-/// Splits a URL into scheme, authority, and path with query in normal form. No path means `/`, as in a request for it.
+/// Splits a URL into scheme, authority, and path with query in normal form. Without a path, it is `/`, as in a request for the URL.
 pub(super) fn split_url(url: &str) -> Option<(Scheme, &str, String)> {
     let (scheme, rest) = match url.split_once("://")? {
         (scheme, rest) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),

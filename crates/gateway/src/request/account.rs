@@ -1,4 +1,4 @@
-//! One line of the access log and one count per request, written after its last byte.
+//! One access-log line and one count per request, written after its last byte.
 
 use message::client::address_of;
 use message::clock::now;
@@ -17,7 +17,7 @@ use crate::request::respond::{CLIENT_LEFT, Problem};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
-/// Status and amounts of an exchange.
+/// Status and byte counts of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) status: u16,
@@ -40,14 +40,14 @@ pub(crate) enum Delivered {
 }
 
 impl Reply {
-    /// Account of a reply whose body is at hand and goes out whole.
+    /// Returns the account of a reply whose body is in memory and sent completely.
     pub(crate) fn sent(&self) -> Sent {
         let body_bytes = self.body.at_hand().map_or(0, |body| body.len() as u64);
         Sent { status: self.status, body_bytes, received_bytes: 0, delivered: Delivered::Whole }
     }
 }
 
-/// Counts and logs one request. Returns the time at which it ended, which saves another look at the clock.
+/// Counts and logs one request. Returns the time at which it ended, so that the caller needn't read the clock again.
 pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) -> Instant {
     let (ended, outcome) = count(worker, request.method, reply, sent);
     if let Some(timeline) = request.timeline {
@@ -59,7 +59,7 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
     ended
 }
 
-/// A request that outlives the buffer of its connection, as its client sent it, and the servers that were tried if it was forwarded.
+/// A request that outlives the buffer of its connection, as sent by its client, with the servers that were tried if it was forwarded.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedRequest<'a> {
     pub(crate) request: &'a OwnedRequest,
@@ -71,7 +71,7 @@ impl<'a> LoggedRequest<'a> {
         Self { request: plan.asked(), tried: Some(&plan.request.tried) }
     }
 
-    /// Request that is answered without a forward.
+    /// Creates the record of a request that is answered without a forward.
     pub(crate) fn at_once(request: &'a OwnedRequest) -> Self {
         Self { request, tried: None }
     }
@@ -91,8 +91,8 @@ pub(crate) fn record_owned(worker: &Worker, asked: LoggedRequest<'_>, reply: &Re
     ended
 }
 
-/// Counts and logs a request whose client left before there was a response. No status was sent, so it gets the one that the logs of
-/// other proxies have for this.
+/// Counts and logs a request whose client left before a response was available. No status was sent, so the log has the status that
+/// other proxies use for this case.
 pub(crate) fn record_left(plan: &Plan, reason: &'static str, received_bytes: u64) {
     record_unanswered(
         plan,
@@ -101,7 +101,7 @@ pub(crate) fn record_left(plan: &Plan, reason: &'static str, received_bytes: u64
     );
 }
 
-/// Counts and logs that a limit cut off the content of a request.
+/// Counts and logs a request whose content exceeded a limit.
 pub(crate) fn record_cut(
     worker: &Worker,
     live: &ActiveConfig,
@@ -122,7 +122,7 @@ fn record_unanswered(plan: &Plan, problem: &Problem, received_bytes: u64) {
     record_owned(&plan.worker, LoggedRequest::of(plan), &reply, sent);
 }
 
-/// A request that waits for its response. If the process drains and drops it before the wait ends, the drain limit has cut it off.
+/// A request that waits for its response. If a draining process drops it before the wait ends, the drain limit is the cause.
 pub(crate) struct AwaitedReply<'a> {
     plan: &'a Plan,
     has_ended: bool,
@@ -143,7 +143,7 @@ impl Drop for AwaitedReply<'_> {
         if !self.has_ended && self.plan.worker.is_draining() {
             record_unanswered(
                 self.plan,
-                &Problem::new(503, "drain-limit", "the drain limit was reached before there was a response"),
+                &Problem::new(503, "drain-limit", "the drain limit was reached before the response arrived"),
                 0,
             );
         }

@@ -1,4 +1,4 @@
-//! Context of a request that every step of the pipeline reads: borrowed while the request is in the buffer of its connection, and owned
+//! Context of a request that every step of the pipeline reads: borrowed while the request is in the buffer of its connection, owned
 //! after that.
 
 use std::ops::Deref;
@@ -26,7 +26,7 @@ use crate::routing::{LiveSite, RuleMatch, key_of};
 use crate::stores::Store;
 use crate::worker::Worker;
 
-/// A request at its site, before a rule is known.
+/// A request with its site, before its rule is known.
 #[derive(Clone, Copy)]
 pub(crate) struct SiteContext<'a> {
     pub(crate) worker: &'a Arc<Worker>,
@@ -36,7 +36,7 @@ pub(crate) struct SiteContext<'a> {
     pub(crate) started: Instant,
 }
 
-/// A request with the rule that it goes by.
+/// A request with its cache rule.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext<'a> {
     pub(crate) at: SiteContext<'a>,
@@ -45,11 +45,11 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) rule: &'a CacheRule,
     pub(crate) request: &'a RequestHead<'a>,
     pub(crate) facts: &'a RequestFacts,
-    /// Time by which stored responses are judged.
+    /// Time at which stored responses are evaluated.
     pub(crate) now: Timestamp,
 }
 
-/// A request that outlives the buffer of its connection, with the rule that it goes by.
+/// A request that outlives the buffer of its connection, with its cache rule.
 #[derive(Clone)]
 pub(crate) struct OwnedContext {
     pub(crate) worker: Arc<Worker>,
@@ -91,12 +91,12 @@ impl<'a> RequestContext<'a> {
         &self.store().cache
     }
 
-    /// Client of the request; `None` if it came by a trusted proxy that names none.
+    /// Returns the client of the request; `None` if it came through a trusted proxy that names no client.
     pub(crate) fn client(&self) -> Option<Client> {
         named_address_of(self.request, &self.live.config.trusted_proxies).map(Client::of)
     }
 
-    /// Copy that outlives the buffer of the connection.
+    /// Returns a copy that outlives the buffer of the connection.
     pub(crate) fn into_owned(self) -> OwnedContext {
         let Self { at: SiteContext { worker, live, site, .. }, matched, request, facts, .. } = self;
         OwnedContext {
@@ -131,7 +131,7 @@ impl OwnedContext {
         self.site.rule_at(self.rule)
     }
 
-    /// Client that a forward counts for.
+    /// Returns the client that a forward counts for.
     pub(crate) fn client(&self) -> Option<Client> {
         Client::of_request(&self.request, &self.live.config.trusted_proxies)
     }
@@ -140,14 +140,14 @@ impl OwnedContext {
         self.live.config.storage_rules(&self.site.config, self.rule())
     }
 
-    /// Key of the request's URL alone, if its own key has more parts.
+    /// Returns the key of the request's URL alone, if the request's key has more parts.
     pub(crate) fn site_key(&self) -> Option<Vec<u8>> {
         let request = &self.request;
         let has_more = self.facts.method == MethodClass::Query || !request.keyed.is_empty();
         has_more.then(|| key_of(&self.site, request.scheme, &request.authority, &request.path_and_query))
     }
 
-    /// Returns what makes heads that are stored of the responses to this request.
+    /// Returns a maker of stored heads for the responses to this request.
     pub(crate) fn head_maker(&self, stamp: Stamp) -> HeadMaker<'_> {
         HeadMaker {
             rules: self.storage_rules(),
@@ -160,7 +160,7 @@ impl OwnedContext {
         }
     }
 
-    /// Returns a response with the fields that the site passes on.
+    /// Returns a response with the fields that the site forwards.
     pub(crate) fn arrived<'a>(&self, response: &'a OriginResponse, times: ExchangeTimes) -> Arrived<'a> {
         let (received, server_name) = (Version::received(response.version), &self.live.config.server_name);
         let (fields, site) = (response.fields.clone(), &self.site.config);
@@ -168,7 +168,7 @@ impl OwnedContext {
         Arrived { response, end_to_end, times }
     }
 
-    /// Times of an exchange with the origin that has just been answered.
+    /// Returns the times of an exchange with the origin whose response has just arrived.
     pub(crate) fn times_since(&self, request: Timestamp) -> ExchangeTimes {
         ExchangeTimes { request, response: now(), clock_ahead_ms: self.store().clock_ahead_ms() }
     }
@@ -177,10 +177,10 @@ impl OwnedContext {
         note(self.request.record.as_ref(), finding);
     }
 
-    /// Takes a forward out of the budget of the rule.
+    /// Takes one forward from the budget of the rule.
     ///
     /// # Errors
-    /// [`OriginError::MissBudget`], if nothing is left.
+    /// [`OriginError::MissBudget`], if the budget is used up.
     pub(crate) fn spend(&self) -> Result<(), OriginError> {
         self.site.spend(self.rule, &self.worker.recorder, self.request.record.as_ref())
     }

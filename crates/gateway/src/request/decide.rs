@@ -1,6 +1,6 @@
-//! Decides what to do with the result of a look-up: values in, a decision out. `decide.txt` lists the decision for every case.
+//! Decides what to do with the result of a look-up, as a pure function of values. `decide.txt` lists the decision for every case.
 //!
-//! The source of the stored response makes no difference.
+//! The decision doesn't depend on the source of the stored response.
 
 use std::sync::Arc;
 
@@ -24,28 +24,28 @@ pub(crate) struct ReuseInput<'a> {
     pub(crate) rule: &'a CacheRule,
     pub(crate) entry: Option<&'a Arc<CacheEntry>>,
     pub(crate) key: &'a [u8],
-    /// Time after the end of its lifetime during which a stored response still shows that others share it.
+    /// Time after its expiration during which a stored response still proves that responses are shared.
     pub(crate) lately_ms: u64,
     pub(crate) now: Timestamp,
 }
 
-/// Whether a stored response still holds.
+/// Validity of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Valid,
     Invalidated,
-    /// May have been changed elsewhere; the source that could tell doesn't answer.
+    /// May have been changed elsewhere, and the source that knows doesn't answer.
     Unverified,
 }
 
 /// Decision about a look-up. `H` is the stored response that the request selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision<H> {
-    /// The stored response answers.
+    /// The stored response is used.
     Use(H, Use),
-    /// The answer of the origin is for this client alone; a stored response may stand in for a failure.
+    /// The response of the origin is for this client alone; a stored response may be used if the origin fails.
     Forward(ForwardReason, Option<H>),
-    /// The origin must be asked; its answer may be stored.
+    /// The request must be forwarded; the response may be stored.
     Fetch(Asking<H>),
     /// `only-if-cached`, and no stored response can be used.
     Unavailable,
@@ -55,7 +55,7 @@ pub(crate) enum Decision<H> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asking<H> {
     pub(crate) reason: NotReused,
-    /// Stored response that may be validated, or stand in if the origin fails.
+    /// Stored response that may be validated, or used if the origin fails.
     pub(crate) stale: Option<H>,
     pub(crate) sharing: Sharing,
     pub(crate) asked_for: AskedFor,
@@ -68,11 +68,11 @@ pub(crate) enum AskedFor {
     Whole,
     /// The client's own request, with its preconditions.
     AsAsked,
-    /// The range that the client wants, if it wants nothing else and no fetch of the whole is about to bring it.
+    /// The range that the client requests, if it requests nothing else and no fetch of the complete response is in progress.
     OnMiss,
 }
 
-/// Circumstances that count if the origin is asked.
+/// Circumstances that matter if the request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Circumstances {
     pub(crate) stored: Stored,
@@ -92,18 +92,18 @@ pub(crate) enum Stored {
     Whole,
 }
 
-/// Meaning of a note that an answer for this key was not stored.
+/// Significance of a hit-for-miss note under the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// No valid note about this request.
+    /// No valid note applies to this request.
     Silent,
-    /// The answer to this request won't be stored either.
+    /// The response to this request won't be stored either.
     Holds(Uncacheable),
-    /// There is a note, but a stored response was shared a short while ago.
+    /// A note exists, but a stored response was shared recently.
     Refuted,
 }
 
-/// Pseudo-random draw of a key for [`caching::refresh_ahead`], equal in each instance of a fleet.
+/// Returns a pseudo-random number from a key for [`caching::refresh_ahead`], equal in all instances of a fleet.
 fn draw(key: &[u8]) -> u16 {
     (XxHash3_64::oneshot(key) >> 48) as u16
 }
@@ -164,7 +164,7 @@ impl ReuseInput<'_> {
     }
 }
 
-/// Decides what to do for a policy of `reuse`. Circumstances are looked at only if the origin may have to be asked.
+/// Decides what to do for a policy of `reuse`. Circumstances are evaluated only if the request may have to be forwarded.
 fn decide<H>(
     facts: &RequestFacts,
     reuse: Reuse,
@@ -177,13 +177,13 @@ fn decide<H>(
         (Reuse::Stale, Some(hit)) => Decision::Use(hit, Use::Stale(Reason::MaxStale)),
         (Reuse::StaleWhileRevalidate, Some(hit)) => Decision::Use(hit, Use::StaleWhileRevalidate),
         (Reuse::Unavailable(_), _) => Decision::Unavailable,
-        // The response was made for others, and doesn't answer this request even if the origin fails.
+        // The response was generated for other clients, so it must not be used here even if the origin fails.
         (Reuse::Forward(NotReused::Credentials), _) => {
             ask(facts, NotReused::Credentials, None, circumstances)
         }
-        // A stale response without a validator is still of use if the origin fails.
+        // A stale response without a validator is still useful if the origin fails.
         (Reuse::Validate(reason) | Reuse::Forward(reason), stale) => ask(facts, reason, stale, circumstances),
-        // Reuse without a stored response does not happen; asking the origin is right in any case.
+        // Reuse without a stored response can't happen; forwarding is always correct.
         (_, None) => ask(facts, NotReused::Miss, None, circumstances),
     }
 }
@@ -199,19 +199,19 @@ fn ask<H>(
     if facts.has_origin_conditions || matches!(fwd, FwdReason::Bypass | FwdReason::Method) {
         return Decision::Forward(why, None);
     }
-    // HEAD brings no body to store.
+    // A response to HEAD has no body to store.
     if facts.method == MethodClass::Head {
         return Decision::Forward(why, stale);
     }
     let circumstances = circumstances(stale.as_ref());
-    // The origin can answer these with less than the whole, which is enough for one client. A stale response is worth more: it may be
-    // validated, or stand in if the origin fails.
+    // The origin can answer these requests with less than the complete response, which is enough for one client. A stale response is
+    // more valuable: it may be validated, or used if the origin fails.
     let is_partial = facts.has_conditions || facts.has_range;
     if is_partial && stale.is_none() && matches!(circumstances.note, Note::Holds(_)) {
         return Decision::Forward(ForwardReason { fwd, detail: Reason::KnownUncacheable.into() }, stale);
     }
     let origin_judges = origin_judges(facts, circumstances);
-    // A part for one client, if the precondition holds.
+    // The origin sends a part to one client if the precondition holds.
     if facts.has_range && origin_judges {
         return Decision::Forward(why, stale);
     }
@@ -220,8 +220,9 @@ fn ask<H>(
         Stored::Nothing | Stored::Others | Stored::Part => AskedFor::OnMiss,
         Stored::Whole => AskedFor::Whole,
     };
-    // A request for something newer must not get an answer that was asked for before. An answer that wasn't stored before may be stored
-    // or not: nobody waits for it. A response stored only for requests without credentials shows that nothing is shared with others.
+    // A request for a newer response must not receive one that was requested earlier. If a response wasn't stored last time, it may be
+    // stored or not this time, so no request waits for it. A response stored only for requests without credentials indicates that
+    // nothing is shared with other clients.
     let is_alone = fwd == FwdReason::Request || origin_judges || reason == NotReused::Credentials;
     let sharing = match circumstances.note {
         Note::Holds(known) => Sharing::Unlikely(known),
@@ -231,7 +232,7 @@ fn ask<H>(
     Decision::Fetch(Asking { reason, stale, sharing, asked_for })
 }
 
-/// Whether the preconditions of the client are left to the origin, because no stored response can be compared with them.
+/// Returns whether the preconditions of the client are left to the origin, because no stored response can be compared with them.
 //= RFC 9111 section 4.3.2: preconditions where nothing is stored
 fn origin_judges(facts: &RequestFacts, circumstances: Circumstances) -> bool {
     facts.has_conditions
@@ -308,7 +309,7 @@ mod tests {
         shown(reuse, decide(&facts, reuse, SELECTED[selected], |_| circumstances))
     }
 
-    /// Describes a decision. The reason is that of the policy unless it says otherwise.
+    /// Describes a decision. The reason is that of the policy unless the description has its own.
     fn shown(reuse: Reuse, decision: Decision<()>) -> String {
         let given = match reuse {
             Reuse::Fresh | Reuse::RefreshAhead | Reuse::Stale | Reuse::StaleWhileRevalidate => {

@@ -1,4 +1,4 @@
-//! Findings of the cache's steps, in words, for `larder explain`. Nothing is decided here.
+//! Findings of the cache's steps, in words, for `larder explain`. Makes no decisions.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) fn keyed(finding: Finding, keyed: &[u8], rules: &Rules) -> Finding {
     })
 }
 
-/// Findings about the stored responses under the key: which one fits the request, or why none does.
+/// Returns findings about the stored responses under the key: the one that the request selects, or why none matches.
 pub(crate) fn selection(
     entry: Option<&CacheEntry>,
     selected: Option<&Hit>,
@@ -51,7 +51,7 @@ pub(crate) fn selection(
     };
     let which = match hit.head.is_selected_by(request) {
         true => "matches",
-        false => "is certain to be the origin's choice for this request too",
+        false => "is certain to be the origin's choice for this request, too",
     };
     let says = match variants.len() {
         1 => format!("the stored response {which}"),
@@ -61,18 +61,18 @@ pub(crate) fn selection(
     vec![explain::mismatch(finding, hit.head.nominated(), hit.head.nominated_values(), request, rules)]
 }
 
-/// Finding about the tier's reply for the key.
+/// Returns a finding about the tier's reply for the key.
 pub(crate) fn tier(said: Said, since_start: Duration) -> Finding {
     let says = match said {
-        Said::Unasked => "what the shared store has is known already",
+        Said::Unasked => "the contents of the shared store are already known",
         Said::Failed => "the shared store isn't available: treated as a miss",
         Said::Nothing => "the shared store has nothing under the key",
-        Said::Unchanged => "the shared store still has what memory has",
+        Said::Unchanged => "the shared store has the same record as memory",
         Said::Unusable => {
-            "the shared store has no response under the key that can be used here: notes of failed requests, say"
+            "the shared store has no usable response under the key, for example only notes of failed requests"
         }
         Said::Found => "the shared store has a record for the key",
-        Said::Changing => "the shared store changes the record again and again: a miss",
+        Said::Changing => "the record in the shared store keeps changing: treated as a miss",
     };
     let finding = Finding::new("tier", says, "");
     match said {
@@ -81,13 +81,13 @@ pub(crate) fn tier(said: Said, since_start: Duration) -> Finding {
     }
 }
 
-/// Finding about an operator's purge.
+/// Returns a finding about an operator's purge.
 pub(crate) fn purged(purge: &PurgeRecord) -> Finding {
     let at = Timestamp::from_ms(i64::try_from(purge.at_ms).unwrap_or(i64::MAX));
     let at = String::from_utf8_lossy(&date::format(at)).into_owned();
     let says = match purge.mode {
-        PurgeMode::Hard => "purged: nothing that was stored before is used",
-        PurgeMode::Soft | PurgeMode::Refresh => "purged softly: what was stored before is stale",
+        PurgeMode::Hard => "purged: responses stored before the purge are not used",
+        PurgeMode::Soft | PurgeMode::Refresh => "purged softly: responses stored before the purge are stale",
     };
     Finding::new("purge", says, "")
         .with("by", purge.what.to_string(), "")
@@ -96,7 +96,7 @@ pub(crate) fn purged(purge: &PurgeRecord) -> Finding {
         .with("id", purge.id.to_string(), "")
 }
 
-/// Finding with the reason why the cache has no part in a request, or why its part ended.
+/// Returns a finding with the reason why the cache isn't used for a request, or is no longer used.
 pub(crate) fn because(step: &'static str, says: &str, detail: Detail) -> Finding {
     Finding::new(step, format!("{says}: {}", explain::sentence(detail.meaning())), detail.section()).with(
         "reason",
@@ -105,7 +105,7 @@ pub(crate) fn because(step: &'static str, says: &str, detail: Detail) -> Finding
     )
 }
 
-/// Finding about whether a response of the origin is stored.
+/// Returns a finding about whether a response of the origin is stored.
 pub(crate) fn storing(outcome: Result<&Storable, Detail>, now: Timestamp) -> Finding {
     match outcome {
         Ok(storable) => explain::storing(Ok(storable), now),
@@ -114,27 +114,27 @@ pub(crate) fn storing(outcome: Result<&Storable, Detail>, now: Timestamp) -> Fin
     }
 }
 
-/// Finding about the answer to a request for bytes that a stored response lacks.
+/// Returns a finding about the response to a request for bytes that a stored response lacks.
 pub(crate) fn missing_part(answer: HoleAnswer) -> Finding {
     let says = match answer {
-        HoleAnswer::Splice(_) => "the origin's 206 is part of what is stored",
-        HoleAnswer::Replace => "the origin's 200 takes the place of what is stored",
-        HoleAnswer::Failed => "the origin's answer says nothing about what is stored",
-        HoleAnswer::Discard => "the origin's answer is no part of what is stored, which is removed",
+        HoleAnswer::Splice(_) => "the origin's 206 completes the stored response",
+        HoleAnswer::Replace => "the origin's 200 replaces the stored response",
+        HoleAnswer::Failed => "the origin's response doesn't affect the stored response",
+        HoleAnswer::Discard => "the origin's response doesn't match the stored response, which is removed",
     };
     Finding::new("combine", says, "RFC 9111 section 3.4")
 }
 
-/// Finding about a 304 of the origin that freshened a stored response.
+/// Returns a finding about a 304 of the origin that freshened a stored response.
 pub(crate) fn freshened(hit: &Hit, storing: Result<(), Detail>, now: Timestamp) -> Finding {
     let says = match storing {
         Ok(()) => "the origin's 304 updates the stored response",
-        Err(_) => "the origin's 304 lets the stored response answer this request, and is not stored",
+        Err(_) => "after the origin's 304, the stored response answers this request; the update isn't stored",
     };
     explain::with_freshness(Finding::new("freshen", says, "RFC 9111 section 4.3.4"), &hit.head.facts, now)
 }
 
-/// Finding about a failure of the origin, and whether a stale response may stand in.
+/// Returns a finding about a failure of the origin, and whether a stale response may be used instead.
 pub(crate) fn failure(stale: Option<&Hit>, has_stored: bool, cause: FailureCause, now: Timestamp) -> Finding {
     let (cause, section) = match cause.status {
         None => (cause.detail.as_str().to_owned(), "RFC 9111 section 4.2.4"),
@@ -153,12 +153,12 @@ pub(crate) fn failure(stale: Option<&Hit>, has_stored: bool, cause: FailureCause
     }
 }
 
-/// Finding about a client's reply from a stored response.
+/// Returns a finding about a client's reply from a stored response.
 pub(crate) fn delivered(reply: &Reply, used: Use) -> Finding {
     let (says, section) = match reply.status {
-        304 => ("the client's own copy is still good", "RFC 9111 section 4.3.2"),
-        206 => ("the client gets the ranges that it asked for", "RFC 9110 section 14.2"),
-        416 => ("no range that the client asked for exists", "RFC 9110 section 15.5.17"),
+        304 => ("the client's own copy is still valid", "RFC 9111 section 4.3.2"),
+        206 => ("the client gets the requested ranges", "RFC 9110 section 14.2"),
+        416 => ("none of the requested ranges exists", "RFC 9110 section 15.5.17"),
         _ => ("the client gets the response", "RFC 9111 section 4"),
     };
     let finding = Finding::new("deliver", says, section).with("status", reply.status.to_string(), "");

@@ -23,7 +23,7 @@ use crate::rewrite::shape::{self, Shape};
 use crate::routing::LiveSite;
 use crate::routing::key_of;
 
-/// Invalidates stored responses that an unsafe request has changed, as far as its response tells. `spared` is the forward of the
+/// Invalidates stored responses that an unsafe request may have changed, according to its response. `spared` is the forward of the
 /// request itself, whose response is newer than the invalidation.
 //= RFC 9111 section 4.4: invalidating stored responses
 pub(crate) async fn apply(plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
@@ -47,7 +47,7 @@ pub(crate) async fn apply(plan: &Plan, response: &OriginResponse, spared: Option
     heard::tell_briefly(&changed).await;
 }
 
-/// Invalidates the responses of groups, here and elsewhere.
+/// Invalidates the responses of groups, here and on other instances.
 fn invalidate_groups(plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreIndex>) {
     let tags = match groups {
         Groups::Named(names) if names.is_empty() => return,
@@ -66,10 +66,10 @@ fn invalidate_groups(plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreI
     }
 }
 
-/// Sites that an invalidation concerns, with path and query as their keys have them.
+/// Returns the sites that an invalidation applies to, each with path and query as in its cache keys.
 ///
-/// The response names URLs as clients know them, but responses to URLs that rules rewrite are stored under others. An origin may also
-/// name URLs as it sees them, so both are meant.
+/// The response names URLs as clients know them, but responses to rewritten URLs are stored under the new URLs. An origin may also name
+/// URLs in its own, rewritten form, so both forms are invalidated.
 fn places(plan: &Plan, status: u16, lines: &[FieldLine<'_>]) -> Vec<(Arc<LiveSite>, String)> {
     let mut places = Vec::new();
     let mut add = |(site, place): (&Arc<LiveSite>, String)| {
@@ -85,7 +85,7 @@ fn places(plan: &Plan, status: u16, lines: &[FieldLine<'_>]) -> Vec<(Arc<LiveSit
         let site = site_of(place).filter(|site| !site.transforms(Phase::ClientRequest).is_empty());
         site.map(|site| (site, rewritten(plan, site, place))).into_iter().for_each(&mut add);
     }
-    // Rules may have written a path that belongs to another site, or to none: the request's own site counts too.
+    // Rules may produce a path that belongs to another site or to no site, so the request's own site is included, too.
     let own = plan.asked.is_some().then_some(&plan.site);
     for place in as_forwarded {
         site_of(&place).into_iter().chain(own).for_each(|site| add((site, place.clone())));
@@ -103,7 +103,7 @@ fn named(plan: &Plan, target: Target<'_>, status: u16, lines: &[FieldLine<'_>]) 
     .collect()
 }
 
-/// Path and query that a GET of this client would have after the rules of a site.
+/// Returns the path and query of a GET by this client after the rules of a site.
 fn rewritten(plan: &Plan, site: &LiveSite, path_and_query: &str) -> String {
     let lines = plan.asked().fields.to_lines();
     let asked = plan.asked().borrow(&lines);
@@ -117,7 +117,7 @@ fn rewritten(plan: &Plan, site: &LiveSite, path_and_query: &str) -> String {
     }
 }
 
-/// Invalidates all responses for a path and query at a site, by the rule that a GET for them would have.
+/// Invalidates all responses for a path and query of a site, by the rule for a GET.
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
 async fn invalidate_place(
     plan: &Plan,
@@ -133,11 +133,11 @@ async fn invalidate_place(
     let store = plan.worker.store(site);
     let cache = &store.cache;
     if plan.rule().caching.groups_invalidated == GroupsInvalidated::Shared {
-        // Only the stored response tells which groups it belongs to.
+        // Only the stored response knows the groups that it belongs to.
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let rules = plan.live.config.storage_rules(&site.config, rule);
         let groups_max = rules.groups_max;
-        // Held while the entries are looked up: memory may keep none of them.
+        // Held while the entries are looked up, because memory may not keep them.
         let _loaded = match &store.tier {
             Some(tier) => {
                 join_all(keys.iter().map(|key| tier.load(key, Asker { rules, site_key: None }))).await
@@ -159,11 +159,11 @@ async fn invalidate_place(
 fn shared_groups(cache: &Cache, key: &[u8], groups_max: usize) -> Vec<Groups> {
     let Some(entry) = cache.look_up(key) else { return Vec::new() };
     let groups = entry.variants().iter().map(|variant| groups_of(&variant.head, groups_max));
-    // A response in too many groups has none that could be named.
+    // A response in too many groups has no usable list of groups.
     groups.filter(|groups| matches!(groups, Groups::Named(_))).collect()
 }
 
-/// Groups that a stored response belongs to, by the lines that other instances judge it by.
+/// Returns the groups of a stored response, from the field lines that other instances use, too.
 fn groups_of(head: &StoredHead, max: usize) -> Groups {
     let judged: Vec<FieldLine<'_>> = head.inputs().into_iter().flat_map(Provenance::judged).collect();
     match fields::contains(&judged, "cache-groups") {

@@ -1,4 +1,4 @@
-//! Looks up the stored response for a request, and replies if it answers.
+//! Looks up the stored response for a request, and replies if it can be used.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,26 +36,26 @@ use crate::routing::{Keyed, key_of, write_site_key};
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
     pub(crate) context: RequestContext<'a>,
-    /// Taken before anything is looked up.
+    /// Stamp taken before the look-up.
     pub(crate) stamp: Stamp,
-    /// Content of a QUERY, once it is read.
+    /// Content of a QUERY, after it has been read.
     pub(crate) content: Option<&'a Bytes>,
     pub(crate) tier: TierLookUp,
 }
 
 /// Outcome of a look-up.
 pub(crate) enum Found {
-    /// The answer of the origin is for this client alone; a stored response may stand in for a failure.
+    /// The response of the origin is for this client alone; a stored response may be used if the origin fails.
     Forward(ForwardReason, Option<StandIn>),
     /// The content must be read first: it is part of the cache key.
     NeedContent,
-    /// A stored response answers.
+    /// A stored response can be used.
     Use(Hit, Use),
-    /// The origin must be asked; the answer may be stored.
+    /// The request must be forwarded; the response may be stored.
     Fetch(Arc<Fetch>),
     /// `only-if-cached`, and no stored response can be used.
     Unavailable,
-    /// The tier behind memory may have a record.
+    /// The tier behind memory may have a record, which must be loaded first.
     Load,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Whether to ask the tier for a record that memory lacks, or may have in another version.
+    /// Returns whether to load a record from the tier, because memory lacks it or may have a different version.
     fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tier == TierLookUp::Unasked
             && self.store().may_load(entry, key)
@@ -114,7 +114,7 @@ impl<'a> Lookup<'a> {
             && self.rule.caching.enabled
     }
 
-    /// Selects a stored response, decides about it, and returns what that means for the request.
+    /// Selects a stored response, decides about its use, and returns the outcome for the request.
     fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let selected = entry.and_then(|entry| entry.select(self.selecting()));
         let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
@@ -144,7 +144,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Notes the use of a response, so that it keeps its place among the variants of its key.
+    /// Records the use of a response, so that it keeps its place among the variants of its key.
     #[inline]
     fn note_use(&self, hit: &Hit) {
         let Some(usage) = hit.head.usage() else { return };
@@ -215,7 +215,7 @@ impl<'a> Lookup<'a> {
         Found::Fetch(Arc::new(Fetch { stale, candidates, sharing, scope, ..fetch }))
     }
 
-    /// Fetch of the whole for this request, which validates nothing.
+    /// Returns a fetch of the whole response for this request, without validation.
     fn fetch_for(&self, reason: NotReused, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Fetch {
         Fetch {
             variant: self.variant_key(entry),
@@ -225,18 +225,18 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Record of this look-up, for later comparison with invalidations.
+    /// Returns a record of this look-up, for later comparison with invalidations.
     fn look_up(&self, key: &[u8]) -> LookUp {
         let RequestHead { scheme, authority, path_and_query, keyed, .. } = *self.request;
         let invalidations = &self.cache().invalidations;
         if self.facts.method != MethodClass::Query && keyed.is_empty() {
             return invalidations.look_up(key, self.stamp);
         }
-        // Entries under such a key are invalidated by the key of their URL alone.
+        // Entries under such a key are invalidated through the key of their URL alone.
         invalidations.look_up(&key_of(self.site, scheme, authority, path_and_query), self.stamp)
     }
 
-    /// Starts the validation behind a response, if it is used that way.
+    /// Starts the background validation of a response, if its use requires one.
     #[inline]
     fn validate_behind(&self, used: Use, hit: &Hit, key: &[u8]) {
         match used {
@@ -246,7 +246,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Whether a validation may name a stored response that this request did not select.
+    /// Returns whether a validation may include a stored response that this request didn't select.
     fn may_name(&self, head: &StoredHead) -> bool {
         let rules = &self.rule.caching;
         sharing::may_name(self.facts, &head.facts, head.nominated(), rules)
@@ -257,7 +257,7 @@ impl<'a> Lookup<'a> {
         self.rule.selecting(sent)
     }
 
-    /// Variant key of the request, as far as the newest stored response tells the nominated fields.
+    /// Returns the variant key of the request, from the nominated fields of the newest stored response, if any.
     fn variant_key(&self, entry: Option<&Arc<CacheEntry>>) -> Vec<u8> {
         let mut variant = Vec::new();
         if let Some(newest) = entry.and_then(|entry| entry.variants().first()) {
@@ -266,14 +266,14 @@ impl<'a> Lookup<'a> {
         variant
     }
 
-    /// How to go on if a stored response lacks bytes of the answer; `None` if the request forbids forwarding.
+    /// Returns how to continue if a stored response lacks requested bytes; `None` if the request forbids forwarding.
     //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
     //= RFC 9111 section 3.3: completing by a range request
     pub(crate) fn mode_for_rest(&self, hit: &Hit, used: Use, key: &[u8]) -> Option<ForwardMode> {
         let reason = NotReused::Partial;
         if self.is_within_reach(hit) {
             note(self.request.record, || {
-                Finding::new("reuse", "what memory lacks is loaded from the tier behind it", "")
+                Finding::new("reuse", "bytes missing from memory are loaded from the tier behind it", "")
             });
             return Some(self.loading(hit, used, None, key));
         }
@@ -288,12 +288,13 @@ impl<'a> Lookup<'a> {
             return Some(ForwardMode::Alone { reason, stale: None });
         };
         note(self.request.record, || {
-            findings::because("reuse", "only what is missing is fetched", reason.into())
+            findings::because("reuse", "only the missing bytes are fetched", reason.into())
         });
         Some(ForwardMode::Fetch(Arc::new(self.rest(scope, key))))
     }
 
-    /// Mode that loads the bytes that memory lacks of a stored response. `cause` is the failure that the response stands in for.
+    /// Returns the mode that loads the bytes of a stored response that memory lacks. `cause` is the failure that the response replaces,
+    /// if any.
     pub(crate) fn loading(
         &self,
         hit: &Hit,
@@ -305,13 +306,13 @@ impl<'a> Lookup<'a> {
         ForwardMode::Assemble(Arc::new(Assemble { hit: hit.clone(), used, cause, fetch }))
     }
 
-    /// Fetch of the bytes that a stored response lacks.
+    /// Returns a fetch of the bytes that a stored response lacks.
     fn rest(&self, scope: FetchScope, key: &[u8]) -> Fetch {
         let entry = self.cache().look_up(key);
         Fetch { scope, ..self.fetch_for(NotReused::Partial, entry.as_ref(), key) }
     }
 
-    /// Fetch that validates a stale response.
+    /// Returns a fetch that validates a stale response.
     pub(crate) fn validation(&self, hit: &Hit, key: &[u8]) -> Fetch {
         let tags_max = self.live.config.store(&self.site.config).validation_tags_max;
         let entry = self.cache().look_up(key);
@@ -322,7 +323,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Reason to bypass the cache: a purpose or content that isn't part of a cache key.
+    /// Returns the reason to bypass the cache: an upgrade, or content that isn't part of a cache key.
     fn why_pass(&self) -> Option<ForwardReason> {
         if self.request.upgrade.is_some() {
             return Some(ForwardReason { fwd: FwdReason::Bypass, detail: Reason::Upgrade.into() });
@@ -335,10 +336,10 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// Looks a request up, and replies if a stored response answers.
+/// Looks up a request, and replies if a stored response can be used.
 ///
 /// # Errors
-/// How to go on, if no reply is possible at once.
+/// Returns how to continue, if no immediate reply is possible.
 pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, ForwardMode> {
     let request = lookup.request;
     let unavailable = || lookup.at.reply(&Problem::only_if_cached());
@@ -423,14 +424,14 @@ pub(crate) async fn read_content(plan: &Plan, body: RequestBody) -> Next {
         Gathered::Whole(content) => pass(RequestBody::from(content), Reason::QueryUntyped),
         Gathered::TooLarge(body) => pass(body, Reason::QueryContent),
         Gathered::Incomplete => {
-            let problem = Problem::new(400, "request-content-incomplete", "the request content broke off");
+            let problem = Problem::new(400, "request-content-incomplete", "the request content is truncated");
             Next::Reply(plan.at().failure(&problem))
         }
     }
 }
 
-/// Whether a look-up has to read the request first: its lines differ from those that are sent in fields that this record's `Vary`
-/// nominates.
+/// Returns whether a look-up must first compute the fields as sent to the origin: they differ from the request's fields, and this
+/// record's `Vary` nominates some of them.
 fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: &Site) -> bool {
     let differs = || request.nominations == Nominations::Some || reading::changes_fields(site);
     record.variants().iter().any(|variant| {

@@ -1,4 +1,4 @@
-//! A request on its way: the loop and its steps, the call to its origin, replies and their bodies.
+//! The processing of requests: the loop and its steps, calls to origins, replies and their bodies.
 
 pub(crate) mod account;
 pub(crate) mod context;

@@ -1,4 +1,4 @@
-//! One request to an origin server, as the steps make it.
+//! A single request to an origin server, made by a step.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -34,12 +34,12 @@ use crate::routing::LiveSite;
 use crate::routing::key_of;
 use crate::worker::Worker;
 
-/// One request to an origin.
+/// A single request to an origin.
 pub(crate) struct OriginCall<'a> {
     pub(crate) owned: &'a OwnedContext,
     /// Stored response that is validated, if any.
     pub(crate) validated: Option<&'a StoredHead>,
-    /// Permit of the circuit breaker, if obtained before.
+    /// Permit of the circuit breaker, if already obtained.
     pub(crate) probe: Option<Probe>,
 }
 
@@ -72,7 +72,7 @@ impl OriginCall<'_> {
             write_trace_fields(timeline, asking.as_ref(), hidden, &mut fields);
         }
         let asked = request.record.as_ref().map(|_| asked_with(&fields));
-        // Turned into a future at once: a request held beside it would be copied with each miss.
+        // Converted into a future immediately: a request held in a separate variable would be copied on each miss.
         let sending = match self.origin_request(fields, body) {
             Ok(asked) => Either::Left(site.upstream.send(asked, &site.config.timeouts, interim, Some(tried))),
             Err(error) => Either::Right(future::ready(Err(error))),
@@ -85,7 +85,7 @@ impl OriginCall<'_> {
         result
     }
 
-    /// Limits the response to the size that its rule permits: a longer declared length is an error, a longer body breaks off.
+    /// Limits the response to the size that its rule permits: a longer declared length is an error, and a longer body is cut short.
     fn within_limit(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
         if let Some(bytes_max) = self.site.response_body_bytes_max(self.rule) {
             response.body.limit(bytes_max)?;
@@ -120,7 +120,7 @@ impl OriginCall<'_> {
         Ok(response)
     }
 
-    /// Finding about a forward: the origin's answer, and the preconditions and ranges that it was asked with.
+    /// Returns a finding about a forward: the origin's answer, with the preconditions and ranges of the request.
     fn forwarded(
         &self,
         result: &Result<Box<OriginResponse>, OriginError>,
@@ -176,7 +176,8 @@ impl OriginCall<'_> {
         })
     }
 
-    /// Key for balancing: a hash of the URL alone, so that all requests for a URL go to one server, whatever the method.
+    /// Returns the key for load balancing: a hash of the URL alone, so that all requests for a URL go to the same server, regardless of
+    /// their method.
     fn key(&self) -> u64 {
         let OriginConfig { servers, balance, .. } = &*self.site.config.origin;
         if *balance != Balance::ConsistentHash || servers.len() == 1 {
@@ -186,7 +187,7 @@ impl OriginCall<'_> {
         balance::hash(&key_of(&self.site, request.scheme, &request.authority, &request.path_and_query))
     }
 
-    /// `Host` for the origin: as the client sent it, or the name of the origin's first server if an HTTP/1.0 client sent none.
+    /// Returns `Host` for the origin: as sent by the client, or the name of the origin's first server if an HTTP/1.0 client sent none.
     fn authority(&self) -> Option<HeaderValue> {
         match (&self.request.authority[..], &self.site.config.origin.servers[0].endpoint.address) {
             ("", OriginAddress::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
@@ -225,7 +226,7 @@ impl OriginCall<'_> {
         }
     }
 
-    /// Settings of the server with this URL.
+    /// Returns the settings of the server with this URL.
     fn server(&self, url: &str) -> Option<&ServerConfig> {
         self.site.config.origin.servers.iter().find(|server| server.endpoint.to_string() == url)
     }
@@ -243,7 +244,8 @@ impl OriginCall<'_> {
 }
 
 impl OwnedContext {
-    /// Failure of an answer that the request did not ask for: 304 without conditions, or 206 without a range. Counts it for the origin.
+    /// Returns the error for a response that wasn't requested: 304 without conditions, or 206 without a range. Counts it for the
+    /// origin.
     pub(crate) fn unasked(&self, asked: Asked, status: StatusCode) -> Option<OriginError> {
         let Self { worker, site, request, .. } = self;
         let error = OriginError::protocol(asked.unasked(status.as_u16())?);
@@ -256,7 +258,7 @@ impl OwnedContext {
     }
 }
 
-/// Counts a request to the origin of a site, or one that the circuit breaker kept back.
+/// Counts a request to the origin of a site, or a request refused by the circuit breaker.
 pub(crate) fn count(
     worker: &Worker,
     site: &LiveSite,
@@ -275,7 +277,7 @@ pub(crate) fn count(
     });
 }
 
-/// Writes the trace fields of the span that asks the origin. The client's own are no longer among the fields.
+/// Writes the trace fields for the span of the origin request. The client's own trace fields have already been removed.
 fn write_trace_fields(
     timeline: Option<&Arc<Timeline>>,
     asking: Option<&Measuring>,
@@ -284,7 +286,7 @@ fn write_trace_fields(
 ) {
     let own = asking.and_then(Measuring::context);
     let context = own.or_else(|| timeline?.context());
-    // Without a flag, the origin would decide about sampling itself.
+    // Without the flag, the origin would make its own sampling decision.
     let context = context.unwrap_or_else(|| TraceContext::root(TraceFlags::NOT_SAMPLED));
     let mut write = |name: &str, value: &[u8]| {
         if !hidden.iter().any(|hidden| hidden == name) {
@@ -297,7 +299,7 @@ fn write_trace_fields(
     }
 }
 
-/// Field value as printable text; quotes stay as they are.
+/// Returns a field value as printable text; quotes aren't escaped.
 fn readable(value: &[u8]) -> String {
     let escaped = |byte: &u8| match byte {
         b' '..=b'~' => char::from(*byte).to_string(),
@@ -306,7 +308,7 @@ fn readable(value: &[u8]) -> String {
     value.iter().map(escaped).collect()
 }
 
-/// Preconditions and ranges of a request to the origin, as text.
+/// Returns the preconditions and ranges of a request to the origin as text.
 fn asked_with(fields: &PackedFields) -> String {
     let names =
         ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"];

@@ -1,4 +1,4 @@
-//! Timelines of requests: which requests have one, the trace they belong to, and the attributes of exchanges.
+//! Timelines of requests: the decision which requests have one, their traces, and the attributes of exchanges.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::request::reply::Reply;
 use crate::request::respond::CLIENT_LEFT;
 use crate::worker::Worker;
 
-/// Timeline of a request that has begun, if it gets one.
+/// Creates the timeline of a request that has begun, if it needs one.
 pub(crate) fn begin(
     worker: &Worker,
     live: &ActiveConfig,
@@ -60,7 +60,7 @@ fn telling(live: &ActiveConfig, request: &RequestHead<'_>) -> Telling {
     if is_told { Telling::ServerTiming } else { Telling::Nothing }
 }
 
-/// Place of a request in a trace, by its fields as far as they are trusted.
+/// Returns the position of a request in a trace, from its trusted fields.
 fn standing(tracing: &TracingConfig, request: &RequestHead<'_>) -> Standing {
     let said = parent_of(request);
     let is_believed = match tracing.accept_parent {
@@ -91,7 +91,7 @@ fn standing(tracing: &TracingConfig, request: &RequestHead<'_>) -> Standing {
     }
 }
 
-/// Returns the `traceparent` of a request. Several are all ignored, and one that `Connection` names counts as absent.
+/// Returns the `traceparent` of a request. Multiple fields are all ignored, and one named by `Connection` counts as absent.
 fn parent_of(request: &RequestHead<'_>) -> Option<TraceContext> {
     let is_nominated = || HopByHop::of(request.fields).contains(PARENT_FIELD);
     if request.nominations == Nominations::Some && is_nominated() {
@@ -102,7 +102,7 @@ fn parent_of(request: &RequestHead<'_>) -> Option<TraceContext> {
     if parents.next().is_some() { None } else { TraceContext::parse(parent) }
 }
 
-/// Attributes of a request that are known when it begins, by the semantic conventions.
+/// Returns the attributes known at the start of a request, named by the semantic conventions.
 fn attributes(live: &ActiveConfig, tracing: &TracingConfig, request: &RequestHead<'_>) -> Vec<Attribute> {
     let mut attributes = method_attributes(request.method);
     let (path, query) = match request.path_and_query.split_once('?') {
@@ -137,7 +137,7 @@ fn host_and_port(authority: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// Ends the timeline of an exchange, with the amounts that were sent.
+/// Ends the timeline of an exchange, with the byte counts.
 pub(crate) fn end(
     timeline: &Timeline,
     reply: &Reply,
@@ -171,14 +171,14 @@ pub(crate) fn end(
     timeline.end(ended, Ended { status, attributes });
 }
 
-/// Adds the timings to the reply, if the first half of the exchange has made it, and its client wants them.
+/// Adds the timings to the reply, if the first half of the exchange created one and its client requested timings.
 pub(crate) fn tell(timeline: Option<&Arc<Timeline>>, step: &mut Step) {
     if let (Some(timeline), Step::Reply(reply)) = (timeline, step) {
         tell_in(timeline, reply);
     }
 }
 
-/// Adds the timings to a reply, if its client wants them. Stored responses never have them.
+/// Adds the timings to a reply if its client requested them. Stored responses never contain timings.
 pub(crate) fn tell_in(timeline: &Timeline, reply: &mut Reply) {
     let told = timeline.server_timing(reply.account.result.as_str(), Instant::now());
     if let Some(value) = told {

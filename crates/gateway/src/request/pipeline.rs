@@ -1,20 +1,20 @@
 //! The life of a request, as a state machine:
 //!
-//! | step | what happens | where | then |
+//! | step | action | code | next |
 //! |---|---|---|---|
 //! | RECEIVE | the header section becomes a [`RequestHead`] | `server` | ROUTE |
-//! | ROUTE | site and rule are found; clients and spellings that the site doesn't take are refused | here, [`crate::routing`] | REWRITE, or DELIVER a refusal |
+//! | ROUTE | site and rule are chosen; clients and path spellings that the site doesn't allow are refused | here, [`crate::routing`] | REWRITE, or DELIVER a refusal |
 //! | REWRITE | rules of the site change the request, redirect or answer it | [`shape`], [`crate::rewrite`] | ADMIT, or DELIVER |
 //! | ADMIT | denials, rate limits and sizes | `admit` | KEY, or DELIVER a refusal |
-//! | KEY | the cache key is written; the content of a QUERY is read before | [`lookup`] | LOOKUP |
-//! | LOOKUP | a stored response is found and judged; a tier is asked for what memory lacks | [`lookup`], [`load`] | DELIVER a hit, or FETCH |
-//! | FETCH | the origin is asked, once for all that may share the answer | [`collapse`], [`hit_for_miss`], [`private`], [`crate::request::fetch`] | STORE |
-//! | STORE | the response is judged and filled into the cache while it is read; a stored one is completed, invalidated or purged | [`crate::request::fetch`], [`assemble`], [`purge`], [`crate::request::invalidate`] | DELIVER |
-//! | DELIVER | a response of the operator's in place of a failure, the form for the client, response rules; the bytes go out | [`respond`], [`compress`], [`shape`], `server` | ACCOUNT |
+//! | KEY | the cache key is written, for a QUERY after reading its content | [`lookup`] | LOOKUP |
+//! | LOOKUP | a stored response is selected and evaluated; missing records are loaded from the tier | [`lookup`], [`load`] | DELIVER a hit, or FETCH |
+//! | FETCH | the request is forwarded, once for all requests that may share the response | [`collapse`], [`hit_for_miss`], [`private`], [`crate::request::fetch`] | STORE |
+//! | STORE | the response is evaluated, and stored while it is read; stored responses are completed, invalidated or purged | [`crate::request::fetch`], [`assemble`], [`purge`], [`crate::request::invalidate`] | DELIVER |
+//! | DELIVER | a default response replaces a failure, the form for the client is chosen, and response rules apply; the bytes are sent | [`respond`], [`compress`], [`shape`], `server` | ACCOUNT |
 //! | ACCOUNT | metrics, access log, spans | [`account`], [`otel`] | |
 //!
-//! [`begin`] takes the steps that wait for nothing: it ends with a reply or with a [`Plan`]. [`finish`] carries out a plan: each step
-//! says which one is [`Next`], and none calls another. `caching` makes the decisions; these steps act on them.
+//! [`begin`] runs the steps that don't wait: it ends with a reply or with a [`Plan`]. [`finish`] carries out a plan: each step returns
+//! the [`Next`] one, and no step calls another. `caching` makes the decisions; these steps act on them.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ use crate::rewrite::rules::Matching;
 use crate::routing::{Ambiguity, LiveSite, Readings, Routed, spelled_part};
 use crate::worker::Worker;
 
-/// Takes the steps that wait for nothing. `key` is scratch space of the connection, `started` is when the header section was complete.
+/// Runs the steps that don't wait. `key` is scratch space of the connection; `started` is the time at which the header section was
+/// complete.
 //= RFC 9111 section 2: reuse is the default
 pub(crate) fn begin(
     worker: &Arc<Worker>,
@@ -59,7 +60,7 @@ pub(crate) fn begin(
 ) -> Step {
     let Some(site) = live.routes.site(request.authority, request.path_and_query) else {
         let problem = Problem::no_site(request.authority);
-        note(request.record, || Finding::new("route", "no site is for this host and path", ""));
+        note(request.record, || Finding::new("route", "no site serves this host and path", ""));
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
     let at = SiteContext { worker, live, site, started };
@@ -103,10 +104,10 @@ fn rewrite(at: SiteContext<'_>, (request, readings): Spelled<'_>, key: &mut Vec<
     step
 }
 
-/// A request with the readings of its path, if origins may read it in several ways.
+/// A request with the readings of its path, if origins may interpret it in different ways.
 type Spelled<'a> = (&'a RequestHead<'a>, Option<&'a Readings>);
 
-/// ROUTE: finds the rule. `asked` is the request as its client sent it, with the rules that have changed it.
+/// ROUTE: finds the rule. `asked` is the request as sent by its client, with the rules that changed it.
 #[inline(always)]
 fn choose_rule(
     at: SiteContext<'_>,
@@ -136,7 +137,7 @@ fn choose_rule(
     look_up(RequestContext { request: &changed, ..context }, asked.or(Some((request, &unchanged))), key)
 }
 
-/// Findings about the site and rule of a request.
+/// Records findings about the site and rule of a request.
 fn note_route(context: &RequestContext<'_>) {
     let RequestContext { at: SiteContext { live, site, .. }, matched, rule, request, .. } = *context;
     let Some(record) = request.record else { return };
@@ -147,27 +148,28 @@ fn note_route(context: &RequestContext<'_>) {
     record.note(found);
     if rule.is_lenient() {
         let says =
-            "the rule restricts, so its path matches in any case, with any query and with a slash at the end";
+            "the rule is a restriction: its path matches in any case, with any query and a trailing slash";
         record.note(Finding::new("route", says, ""));
     }
     if !matched.is_certain() {
         let names = site.limiting_rules(matched).map(|rule| rule.name.as_str()).collect::<Vec<_>>();
-        let says = "origins may read the path otherwise, with other rules: nothing is stored";
+        let says = "origins may interpret the path differently, under other rules: nothing is stored";
         record.note(Finding::new("route", says, "").with("limits", names.join(", "), ""));
     }
     if site.config.store != StoreIndex::default() {
         let name = live.config.store(&site.config).name.as_str();
-        record.note(Finding::new("route", "the site has a store of its own", "").with("store", name, ""));
+        record.note(Finding::new("route", "the site has its own store", "").with("store", name, ""));
     }
 }
 
-/// Refusal of a request before any rule is looked at.
+/// Returns the refusal of a request before its rule is chosen.
 fn refusal(at: &SiteContext<'_>, request: &RequestHead<'_>, readings: Option<&Readings>) -> Option<Problem> {
     let ambiguous = readings.and_then(|readings| ambiguous(at, request, readings));
     ambiguous.or_else(|| denied(at.live, &at.site.config, request))
 }
 
-/// Refusal of a path that origins read in several ways, or as a path of another site, whose access list and rules would not hold.
+/// Returns the refusal of a path that origins interpret in different ways, or as a path of another site, whose access list and rules
+/// would be bypassed.
 fn ambiguous(at: &SiteContext<'_>, request: &RequestHead<'_>, readings: &Readings) -> Option<Problem> {
     misspelt(at.site, request, readings).or_else(|| {
         let read = at.live.routes.read_as_of_another(at.site, request.authority, readings)?;
@@ -175,7 +177,7 @@ fn ambiguous(at: &SiteContext<'_>, request: &RequestHead<'_>, readings: &Reading
     })
 }
 
-/// Refusal of a path of this site that origins read in several ways, unless its rule allows them.
+/// Returns the refusal of a path of this site that origins interpret in different ways, unless its rule allows the spellings.
 fn misspelt(site: &LiveSite, request: &RequestHead<'_>, readings: &Readings) -> Option<Problem> {
     let spellings = site.refused_spellings((request.method, request.path_and_query), readings)?;
     Some(refused_path(request, Ambiguity::Spelled(spelled_part(request.path_and_query), spellings)))
@@ -184,7 +186,7 @@ fn misspelt(site: &LiveSite, request: &RequestHead<'_>, readings: &Readings) -> 
 fn refused_path(request: &RequestHead<'_>, ambiguity: Ambiguity<'_>) -> Problem {
     let problem = Problem::ambiguous_path(ambiguity);
     note(request.record, || {
-        Finding::new("route", "origins may read the path otherwise: refused", "").with(
+        Finding::new("route", "origins may interpret the path differently: refused", "").with(
             "why",
             problem.text.as_str(),
             "",
@@ -193,7 +195,7 @@ fn refused_path(request: &RequestHead<'_>, ambiguity: Ambiguity<'_>) -> Problem 
     problem
 }
 
-/// Refusal of a client that the site doesn't admit.
+/// Returns the refusal of a client that the site doesn't admit.
 fn denied(live: &ActiveConfig, site: &Site, request: &RequestHead<'_>) -> Option<Problem> {
     if site.clients.are_open() {
         return None;
@@ -213,8 +215,8 @@ fn denied(live: &ActiveConfig, site: &Site, request: &RequestHead<'_>) -> Option
     Some(Problem::new(403, "client-denied", text))
 }
 
-/// Reply to a request that must not be forwarded further. OPTIONS is answered for the gateway itself, without facts about the resource;
-/// TRACE is refused, because it would show scripts the fields that browsers hide from them.
+/// Returns the reply to a request that must not be forwarded further. OPTIONS is answered for the gateway itself, without facts about
+/// the resource. TRACE is refused, because it would reveal fields to scripts that browsers hide from them.
 //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
 fn not_forwarded(request: &RequestHead<'_>, facts: &RequestFacts) -> Option<Problem> {
     let is_last = facts.method == MethodClass::OtherSafe
@@ -223,7 +225,7 @@ fn not_forwarded(request: &RequestHead<'_>, facts: &RequestFacts) -> Option<Prob
     is_last.then(|| Problem::new(status, "max-forwards", "Max-Forwards is 0: the request is not forwarded"))
 }
 
-/// ADMIT, KEY and LOOKUP: replies from the cache, or makes the plan for the rest.
+/// ADMIT, KEY and LOOKUP: replies from the cache, or creates the plan for the remaining steps.
 #[inline]
 fn look_up(
     context: RequestContext<'_>,
@@ -242,7 +244,7 @@ fn look_up(
     });
     let keyed = reading::keyed_fields(request, facts.method, terms, &live.config.trusted_proxies);
     if !keyed.is_empty() {
-        // Entries under such a key are invalidated by the key of their URL alone.
+        // Entries under such a key are invalidated through the key of their URL alone.
         context.cache().invalidations.watch_keys();
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
@@ -251,7 +253,7 @@ fn look_up(
         Ok(mut reply) => {
             reply.account.rule = site.rule_metrics(matched);
             if quota.is_empty() && reply.status < 400 && rule.compression.is_none() {
-                // Returned by value: if its address were taken, the reply would be copied once more with each hit.
+                // Returned by value: taking its address would cost one more copy of the reply per hit.
                 return Step::Reply(reply);
             }
             let reply = deliver(&context, reply);
@@ -270,7 +272,7 @@ fn look_up(
     Step::Forward(Box::new(Plan { owned: context.into_owned(), started, mode, quota, asked, loaded: None }))
 }
 
-/// Checks the declared length of the content, and the limits of the site, if it has some.
+/// Checks the declared length of the content, and the limits of the site, if any.
 ///
 /// # Errors
 /// The refusal.
@@ -292,9 +294,9 @@ fn tell_quota(quota: &PackedFields, mut reply: Reply) -> Reply {
     reply
 }
 
-/// DELIVER: a response of the site's own in place of a failure, and the form for the client.
+/// DELIVER: replaces a failure by the default response, and chooses the form for the client.
 fn deliver(context: &RequestContext<'_>, mut reply: Reply) -> Reply {
-    // Covers all failures, and few hits.
+    // True for all failures, and for few hits.
     if reply.status >= 400 {
         respond::replace_failure(context, &mut reply);
     }
@@ -304,7 +306,7 @@ fn deliver(context: &RequestContext<'_>, mut reply: Reply) -> Reply {
     reply
 }
 
-/// Carries out a plan: asks the origin, or waits for another request that does.
+/// Carries out a plan: forwards the request, or waits for another request that is forwarded.
 pub(crate) async fn finish(plan: &Plan, body: RequestBody, interims: &Interims) -> Reply {
     let mut quota = plan.quota.clone();
     let reply = carry_out(plan, body, interims, &mut quota).await;
@@ -315,7 +317,7 @@ pub(crate) async fn finish(plan: &Plan, body: RequestBody, interims: &Interims) 
     finished(plan, &quota, reply)
 }
 
-/// Reply to a request whose content turns out unreadable while its plan is carried out.
+/// Returns the reply to a request whose content can't be read while its plan is carried out.
 pub(crate) fn refuse_content(plan: &Plan, problem: &Problem) -> Reply {
     match problem.status {
         408 => {
@@ -326,7 +328,7 @@ pub(crate) fn refuse_content(plan: &Plan, problem: &Problem) -> Reply {
     finished(plan, &plan.quota, with_timings(plan, plan.at().reply(problem)))
 }
 
-/// Finishes any reply: sets the rule for metrics, adds the quota fields, and applies the response rules of the site.
+/// Completes a reply: sets the rule for metrics, adds the quota fields, and applies the response rules of the site.
 fn finished(plan: &Plan, quota: &PackedFields, mut reply: Reply) -> Reply {
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     let mut reply = tell_quota(quota, reply);
@@ -360,7 +362,7 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
                 return with_timings(plan, *refusal);
             }
         }
-        // Rare steps are boxed, since every exchange would have to hold room for them.
+        // Rare steps are boxed; otherwise, every exchange would reserve room for them.
         next = match next {
             Next::Reply(reply) => return with_timings(plan, reply),
             Next::Query(body) => Box::pin(lookup::read_content(plan, body)).await,
@@ -383,13 +385,13 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
     }
 }
 
-/// Adds the timings to a reply, if its client wants them.
+/// Adds the timings to a reply if its client requested them.
 fn with_timings(plan: &Plan, mut reply: Reply) -> Reply {
     plan.request.timeline.iter().for_each(|timeline| otel::tell_in(timeline, &mut reply));
     reply
 }
 
-/// Reply to a request in a forwarding loop.
+/// Returns the reply to a request in a forwarding loop.
 fn circle(plan: &Plan) -> Reply {
     let problem =
         Problem::new(508, "proxy-loop-detected", "request loop: CDN-Loop or Via names this gateway");

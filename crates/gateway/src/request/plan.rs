@@ -1,4 +1,4 @@
-//! State that an exchange carries from step to step, and the responses that come while its plan is carried out.
+//! State that an exchange carries from step to step, and the responses that arrive while its plan is carried out.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -26,55 +26,55 @@ use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::reply::Reply;
 use crate::request::serve::Use;
 
-/// Outcome of the first half of an exchange. A reply is not boxed: a hit allocates nothing.
+/// Outcome of the first half of an exchange. A reply isn't boxed, so a hit allocates no memory.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]
 pub(crate) enum Step {
     Reply(Reply),
     Forward(Box<Plan>),
 }
 
-/// Remaining work for a request that can't be answered at once.
+/// Remaining work for a request that can't be answered immediately.
 pub(crate) struct Plan {
     pub(crate) owned: OwnedContext,
     pub(crate) started: Instant,
     pub(crate) mode: ForwardMode,
     /// Rate limit fields for the client, sent with any response.
     pub(crate) quota: PackedFields,
-    /// The request as its client sent it, if rules have changed it.
+    /// The request as sent by its client, if rules have changed it.
     pub(crate) asked: Option<Arc<OwnedRequest>>,
     /// Entry loaded from the tier, held during the exchange: memory may evict it at any time.
-    #[expect(dead_code, reason = "to be held is what it is for")]
+    #[expect(dead_code, reason = "held to keep the entry in use")]
     pub(crate) loaded: Option<Arc<CacheEntry>>,
 }
 
-/// How a request gets its response from the origin.
+/// Way of getting the response to a request.
 pub(crate) enum ForwardMode {
-    /// Forwarded as it is; the answer is for this client alone. A stored response may stand in for a failure.
+    /// Forwarded unchanged; the response is for this client alone. A stored response may be used if the origin fails.
     Alone { reason: ForwardReason, stale: Option<StandIn> },
-    /// Forwarded so that the answer can be stored and shared.
+    /// Forwarded so that the response can be stored and shared.
     Fetch(Arc<Fetch>),
-    /// Answered with a stored response, once bytes of it are loaded.
+    /// Answered with a stored response, after missing bytes are loaded.
     Assemble(Arc<Assemble>),
-    /// A QUERY: looked up once its content is read.
+    /// A QUERY: looked up after its content is read.
     Query,
     /// Looked up again once the tier behind memory has answered for this key.
     Load(Box<[u8]>),
 }
 
-/// A stored response that may stand in for a failure of the origin.
+/// A stored response that may be used if the origin fails.
 #[derive(Debug)]
 pub(crate) struct StandIn {
     pub(crate) hit: Hit,
-    /// Look-up that found it.
+    /// Look-up that returned it.
     pub(crate) look_up: LookUp,
 }
 
-/// A stored response to reply with, of which memory lacks bytes that the tier behind it may have.
+/// A stored response to reply with. Memory lacks bytes of it that the tier behind memory may have.
 #[derive(Debug)]
 pub(crate) struct Assemble {
     pub(crate) hit: Hit,
     pub(crate) used: Use,
-    /// Failure of the origin that it stands in for.
+    /// Failure of the origin that it replaces, if any.
     pub(crate) cause: Option<FailureCause>,
     /// Fetch of the bytes that the tier lacks, except for its scope.
     pub(crate) fetch: Arc<Fetch>,
@@ -86,17 +86,17 @@ pub(crate) enum Next {
     Reply(Reply),
     /// Reads the content of a QUERY.
     Query(RequestBody),
-    /// Looks the request up by its content.
+    /// Looks up the request by its content.
     LookUp(Bytes),
-    /// Asks the tier behind memory, then looks the request up again.
+    /// Loads the record from the tier behind memory, then looks up the request again.
     Load { key: Box<[u8]>, content: Content },
     /// Forwards the request for its client alone.
     Forward { body: RequestBody, reason: ForwardReason },
-    /// Gets a response that others may share.
+    /// Fetches a response that others may share.
     Fetch(Arc<Fetch>),
-    /// Replies with a stored response, once it is loaded.
+    /// Replies with a stored response after it is loaded.
     Assemble(Arc<Assemble>),
-    /// Follows the request's own forward, whose response is on its way into the cache.
+    /// Follows the request's own forward, whose response is being stored.
     Follow { fetch: Arc<Fetch>, waiter: Waiter },
 }
 
@@ -108,7 +108,7 @@ pub(crate) enum Content {
     Read(Bytes),
 }
 
-/// Why a request is forwarded, as `Cache-Status` tells it.
+/// Reason for forwarding a request, as shown in `Cache-Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForwardReason {
     pub(crate) fwd: FwdReason,
@@ -116,7 +116,7 @@ pub(crate) struct ForwardReason {
 }
 
 impl ForwardMode {
-    /// First step in this mode.
+    /// Returns the first step in this mode.
     pub(crate) fn first(&self, content: Content) -> Next {
         match (self, content) {
             (Self::Fetch(fetch), _) => Next::Fetch(Arc::clone(fetch)),
@@ -134,14 +134,14 @@ impl ForwardMode {
         }
     }
 
-    /// Whether the origin is asked. For other modes, that is known later.
+    /// Returns whether the request is certain to be forwarded. For other modes, this is decided later.
     pub(crate) fn asks_origin(&self) -> bool {
         matches!(self, Self::Alone { .. } | Self::Fetch(_))
     }
 }
 
 impl Next {
-    /// Whether this step asks the origin.
+    /// Returns whether this step forwards the request.
     pub(crate) fn asks_origin(&self) -> bool {
         matches!(self, Self::Forward { .. } | Self::Fetch(_))
     }
@@ -156,18 +156,18 @@ impl Deref for Plan {
 }
 
 impl Plan {
-    /// Copies the plan with another mode, after the tier was asked.
+    /// Copies the plan with a new mode, after the tier has answered.
     pub(crate) fn with(&self, mode: ForwardMode, loaded: Option<Arc<CacheEntry>>) -> Box<Self> {
         let (quota, asked) = (self.quota.clone(), self.asked.clone());
         Box::new(Self { owned: self.owned.clone(), started: self.started, mode, quota, asked, loaded })
     }
 
-    /// The request as its client sent it.
+    /// Returns the request as sent by its client.
     pub(crate) fn asked(&self) -> &OwnedRequest {
         self.asked.as_deref().unwrap_or_else(|| self.request())
     }
 
-    /// Limits on the content of the request.
+    /// Returns the limits on the content of the request.
     pub(crate) fn body_limits(&self) -> BodyLimits {
         self.site.body_limits(self.rule, self.live.config.limits.body_limits())
     }
@@ -176,8 +176,8 @@ impl Plan {
         &self.request
     }
 
-    /// Resolves when another request waits for the place of this one at the origin, or for its turn to fetch the same: until then, the
-    /// forward of a client that may be gone costs nobody anything.
+    /// Resolves when another request waits for the place of this one at the origin, or for its turn to fetch the same response. Until
+    /// then, the forward of a client that may be gone delays no other request.
     pub(crate) async fn others_wait(&self) {
         tokio::select! {
             () = self.site.upstream.permit_wanted(self.client()) => {}
@@ -185,39 +185,40 @@ impl Plan {
         }
     }
 
-    /// Passes on the call for the place of this request, after its forward has ended because others wait: another may have to end too.
+    /// Signals that the place of this request is free, after its forward ended because others wait: another forward may have to end,
+    /// too.
     pub(crate) fn place_given_up(&self) {
         self.site.upstream.permit_given_up(self.client());
     }
 
-    /// Context before a rule is known.
+    /// Returns the context before a rule is known.
     pub(crate) fn at(&self) -> SiteContext<'_> {
         let OwnedContext { worker, live, site, .. } = &self.owned;
         SiteContext { worker, live, site, started: self.started }
     }
 
-    /// Context of the request for steps that borrow it; `request` is the head of [`Self::request`].
+    /// Returns the context of the request for steps that borrow it; `request` is the head of [`Self::request`].
     pub(crate) fn context<'a>(&'a self, request: &'a RequestHead<'a>) -> RequestContext<'a> {
         RequestContext::new(self.at(), self.rule, request, &self.facts)
     }
 
-    /// Acts on the request as it is forwarded.
+    /// Calls `act` with the context of the request as forwarded.
     pub(crate) fn with_context<T>(&self, act: impl FnOnce(RequestContext<'_>) -> T) -> T {
         let lines = self.request.fields.to_lines();
         act(self.context(&self.request.borrow(&lines)))
     }
 }
 
-/// Interim responses kept for a slow client. More are dropped: they are only hints.
+/// Maximum number of interim responses kept for a slow client. Further ones are dropped: they are only hints.
 const INTERIMS_MAX: usize = 16;
 
-/// Interim responses between a forward and the connection of the request that waits for it. One task puts them in and takes them out,
-/// so no wake-up is needed.
+/// Interim responses between a forward and the connection of the request that waits for it. The same task adds and removes them, so no
+/// wake-up is needed.
 #[derive(Default)]
 pub(crate) struct Interims(Mutex<VecDeque<Arc<Interim>>>);
 
 impl Interims {
-    /// Adds an interim response, from inside the future that brings the reply; drops it if the queue is full.
+    /// Adds an interim response, from inside the future that returns the reply; drops it if the queue is full.
     pub(crate) fn push(&self, interim: Arc<Interim>) {
         let mut waiting = self.0.lock();
         if waiting.len() < INTERIMS_MAX {
@@ -226,7 +227,7 @@ impl Interims {
     }
 }
 
-/// A reply on its way, and the interim responses before it.
+/// A pending reply, and the interim responses before it.
 pub(crate) struct Awaited<'a, F> {
     reply: Pin<&'a mut F>,
     interims: &'a Interims,
@@ -245,7 +246,7 @@ impl<'a, F: Future<Output = Reply>> Awaited<'a, F> {
         Self { reply, interims, arrived: None }
     }
 
-    /// Waits for the next response. Interim responses go before a final one that arrives with them. Cancel-safe.
+    /// Waits for the next response. Interim responses precede a final one that arrives at the same time. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Coming {
         poll_fn(|context| {
             if self.arrived.is_none()

@@ -1,4 +1,4 @@
-//! Requests forwarded for one client alone, and replies that aren't shared: a response of the origin, or the failure to get one.
+//! Requests forwarded for one client alone, and replies that aren't shared: responses of the origin, and failures.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::request::{findings, invalidate};
 use crate::rewrite::{self, Purpose};
 use crate::routing::key_of;
 
-/// Forwards a request as it is; the answer goes to its client alone.
+/// Forwards a request unchanged; the response goes to its client only.
 //= RFC 9111 section 4: unsafe methods are written through
 pub(crate) async fn forward(
     plan: &Plan,
@@ -41,7 +41,7 @@ pub(crate) async fn forward(
             interims.push(Arc::new(interim));
         }
     };
-    // A request that no stored response could answer costs the origin just as much.
+    // A request that no stored response could answer counts, too: its cost for the origin is the same.
     if plan.facts.method.is_reusing()
         && let Err(error) = plan.spend()
     {
@@ -55,10 +55,10 @@ pub(crate) async fn forward(
             let times = plan.times_since(sent);
             let spared = written.as_ref().map(|written| &written.waiter);
             if plan.facts.method == MethodClass::Unsafe {
-                // Boxed, since every forward would have to hold room for it.
+                // Boxed; otherwise, every forward would reserve room for it.
                 Box::pin(invalidate::apply(plan, &response, spared)).await;
             }
-            // The origin has acted on the request, but the answer is unusable.
+            // The origin has acted on the request, but the response is unusable.
             if let Some(error) = plan.unasked(asked, response.status) {
                 return Next::Reply(stale_or_failed(plan, &error, reason));
             }
@@ -82,7 +82,7 @@ fn stale_or_failed(plan: &Plan, error: &OriginError, reason: ForwardReason) -> R
         .unwrap_or_else(|| failed(plan, &Problem::origin(error, stale_candidate(plan)), reason))
 }
 
-/// Reply without a response of the origin.
+/// Returns a reply without a response of the origin.
 pub(crate) fn failed(plan: &Plan, problem: &Problem, reason: ForwardReason) -> Reply {
     let mut reply = plan.at().failure(problem);
     reply.cache_status.outcome =
@@ -90,7 +90,7 @@ pub(crate) fn failed(plan: &Plan, problem: &Problem, reason: ForwardReason) -> R
     reply
 }
 
-/// Hands an origin's response to the client that asked for it.
+/// Returns the reply with an origin's response to the client's own request.
 //= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
 pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: ForwardReason) -> Reply {
     let (site, server_name) = (&plan.site.config, &plan.live.config.server_name);
@@ -116,7 +116,7 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
     Reply::new(status, OwnHead { reason: phrase, fields }, content, (outcome, detail), account)
 }
 
-/// Number of bytes that a part declares.
+/// Returns the number of bytes that a 206 declares.
 fn part_bytes(response: &OriginResponse) -> Option<u64> {
     let is_part = response.status == http::StatusCode::PARTIAL_CONTENT;
     let part = is_part.then(|| received_part(&response.fields.to_lines(), None)).flatten();
@@ -139,7 +139,7 @@ fn content(
     }
     if let Some(bytes) = part_bytes {
         response.body.expect(bytes);
-        // The longer of the two lengths is declared, so that the client notices a body that breaks off.
+        // The longer of the two lengths is declared, so that the client detects a body that is cut short.
         let length = match response.body.framing() {
             ResponseFraming::None => Length::Known(bytes),
             ResponseFraming::Length(declared) => Length::Known(bytes.max(declared)),
@@ -158,7 +158,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Stored response for a request that is forwarded alone.
+/// Returns the stored response for a request that is forwarded alone.
 fn stale_candidate(plan: &Plan) -> Option<&Hit> {
     match &plan.mode {
         ForwardMode::Alone { stale, .. } => stale.as_ref().map(|stale| &stale.hit),
@@ -166,7 +166,7 @@ fn stale_candidate(plan: &Plan) -> Option<&Hit> {
     }
 }
 
-/// Reply in place of a failure, which may be a response that says so.
+/// Returns a stale reply in place of a failure, which may be an error response of the origin.
 //= RFC 9111 section 4.2.4: serving stale responses
 //= RFC 5861 section 4: stale-if-error
 fn stale_instead(plan: &Plan, cause: FailureCause) -> Option<Reply> {

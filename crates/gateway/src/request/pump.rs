@@ -1,7 +1,7 @@
 //! The task that reads a body, encodes it, and writes it into a fill for all its readers.
 //!
-//! The fill paces both ends. A form that may be kept grows as fast as its source, however slow its clients are, and requests that
-//! arrive meanwhile read it too. A form for one client goes at the pace of that client, and ends when it leaves.
+//! The fill paces both ends. A storable form grows as fast as its source, even if its clients are slow. Requests that arrive meanwhile
+//! read it, too. A form for one client grows at the pace of that client, and ends when the client leaves.
 
 use std::io;
 use std::pin::pin;
@@ -22,13 +22,13 @@ use crate::request::reply::{Body, BrokenBody};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
-/// Time without new input after which pending data is flushed, so that a page that its origin makes step by step appears that way. Each
-/// flush costs some bytes; stored or fast bodies need none.
+/// Time without new input after which pending data is flushed, so that a page generated in steps also appears in steps. Each flush
+/// costs some bytes; stored or fast bodies need no flush.
 const FLUSH_AFTER: Duration = Duration::from_millis(10);
-/// Input below this size is encoded on the worker: handing it over would take about as long.
+/// Maximum size of input that is encoded on the worker: handing it over would take about as long.
 const SMALL_BYTES_MAX: usize = 2 << 10;
 
-/// One body on its way through an encoder.
+/// A body that passes through an encoder.
 pub(crate) struct Pump {
     pub(crate) worker: Arc<Worker>,
     pub(crate) site: Arc<LiveSite>,
@@ -52,7 +52,7 @@ impl From<io::Error> for Stopped {
 
 /// An encoder, and the fill that it writes to.
 struct Sink {
-    /// `None` while another thread works with it.
+    /// `None` while another thread uses it.
     encoder: Option<Encoder>,
     fill: Arc<Fill>,
     place: EncoderPermit,
@@ -82,7 +82,7 @@ impl Pump {
         let coding = task.coding;
         worker.recorder.compressed_bytes(coding.name(), sink.input_bytes, sink.output_bytes);
         if let Some(forms) = forms {
-            // Kept before the fill completes, so that its readers find it afterwards.
+            // Kept before the fill completes, so that its readers find the form afterwards.
             match writer.0.body() {
                 _ if sink.output_bytes >= sink.input_bytes => forms.record_no_gain(coding),
                 Some(body) => {
@@ -96,13 +96,13 @@ impl Pump {
     }
 }
 
-/// Removes digest fields, announced or not: they describe the bytes before encoding.
+/// Removes digest fields, whether announced or not: they describe the bytes before encoding.
 fn without_digests(mut trailers: HeaderMap) -> HeaderMap {
     DIGEST_FIELDS.into_iter().for_each(|name| drop(trailers.remove(name)));
     trailers
 }
 
-/// Reason for reading on.
+/// Reason to continue reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// The body is stored, even if all readers leave.
@@ -139,7 +139,7 @@ async fn pass(
 }
 
 impl Sink {
-    /// Waits for the next piece. Flushes pending data if none comes in time.
+    /// Waits for the next piece. Flushes pending data if none arrives in time.
     async fn next(
         &mut self,
         piece: impl Future<Output = Result<Option<Bytes>, BrokenBody>>,

@@ -1,7 +1,7 @@
-//! Validations that no client waits for, and the stored responses that are used meanwhile.
+//! Background validations, and the stored responses that are used meanwhile.
 //!
-//! If the circuit breaker of an origin isn't closed, requests that can do without it don't wait for it: when it is time to probe it, a
-//! validation behind the response does.
+//! If the circuit breaker of an origin isn't closed, requests with a usable stored response don't wait for the origin: when a probe is
+//! due, a background validation serves as the probe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::request::reply::Reply;
 use crate::request::serve::Use;
 use crate::request::{findings, origin_call};
 
-/// Starts the validation behind a response that is used while it runs.
+/// Starts a background validation of a response that is used meanwhile.
 //= RFC 5861 section 3: validation without blocking
 //= RFC 5861 section 5: validations follow requests
 pub(crate) fn behind(lookup: &Lookup<'_>, event: &'static str, hit: &Hit, key: &[u8]) {
@@ -46,10 +46,10 @@ pub(crate) fn behind(lookup: &Lookup<'_>, event: &'static str, hit: &Hit, key: &
     let who = (Asker { client: lookup.client(), ..Asker::default() }, limits);
     let joined = fetch_table
         .join(place, who, fetch.look_up.at(stamp), |began| cache.invalidations.record_overtaken(began));
-    // Unless a fetch is under way.
+    // Only if no fetch is in progress.
     if let Join::Lead(waiter) = joined {
         let leader = LeaderGuard::new(&waiter, fetch_table);
-        // Another one may have ended between the look-up and the join.
+        // Another fetch may have ended between the look-up and the join.
         if let Some(newer) = stored_since(lookup, hit, key) {
             return leader.land(Answer::Found(newer));
         }
@@ -58,7 +58,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, event: &'static str, hit: &Hit, key: &
     }
 }
 
-/// Limits where requests don't wait for each other.
+/// Limits for sites whose requests don't wait for each other.
 const NOBODY_WAITS: CollapseLimits = CollapseLimits {
     wait_max: Duration::ZERO,
     waiters_max: 0,
@@ -66,14 +66,14 @@ const NOBODY_WAITS: CollapseLimits = CollapseLimits {
     uncacheable_for: Duration::ZERO,
 };
 
-/// Response that has replaced a stored one since the look-up.
+/// Returns the response that has replaced `hit` since the look-up.
 fn stored_since(lookup: &Lookup<'_>, hit: &Hit, key: &[u8]) -> Option<Hit> {
     let newest = lookup.cache().look_up(key)?.select(lookup.selecting())?;
     (!Arc::ptr_eq(&newest.head, &hit.head)).then_some(newest)
 }
 
-/// Starts the validation that probes an origin whose circuit breaker isn't closed, behind a response that stands in for it. No other
-/// request can join it, because none should wait for it.
+/// Starts a background validation that probes an origin whose circuit breaker isn't closed, while the stored response is used. Other
+/// requests can't join it, because they shouldn't wait for it.
 fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
     let (fetch_table, stamp) = (&cache.fetches, cache.invalidations.stamp());
@@ -99,7 +99,7 @@ async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Optio
         None if job.takes_turn(Sharing::Joined, Awaiting::News) => {
             job.run_in_turn(leader, Awaiting::News).await;
         }
-        // Each instance probes for itself: the result of another one says nothing to this circuit breaker.
+        // Each instance makes its own probes: results of other instances don't affect this circuit breaker.
         probe => job.run(probe, leader).await,
     }
     let cache = worker.cache(&site);
@@ -117,8 +117,8 @@ async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Optio
 
 const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };
 
-/// Replies with a stored response in place of an origin whose circuit breaker isn't closed, or tells how to load it; `None` if the
-/// request has to wait for the origin, or be refused.
+/// Replies with a stored response if the circuit breaker of the origin isn't closed, or returns how to load that response. Returns
+/// `None` if the request must wait for the origin, or be refused.
 pub(crate) fn instead(
     lookup: &Lookup<'_>,
     (StandIn { hit, look_up }, fwd): (&StandIn, FwdReason),
@@ -145,7 +145,7 @@ pub(crate) fn instead(
     origin_call::count(at.worker, at.site, request.method, Err(&OPEN), Duration::ZERO);
     match leave {
         Ok(permit) => probe(lookup, permit, hit, key),
-        // The origin was not asked.
+        // No request was sent to the origin.
         Err(error) => {
             let event = Event::OriginFailed { error: &error, server: None };
             events::emit(at.site, request.path_and_query, &event);
@@ -154,10 +154,10 @@ pub(crate) fn instead(
     Some(way)
 }
 
-/// Finding about whether the origin is probed behind the response.
+/// Returns a finding about whether the origin is probed in the background.
 fn tried(lookup: &Lookup<'_>, leave: &Result<Probe, OriginError>) -> Finding {
     let says = match leave {
-        Ok(_) => "the circuit breaker tries the origin behind the response".to_owned(),
+        Ok(_) => "the circuit breaker probes the origin in the background".to_owned(),
         Err(error) => format!("the origin fails: {error}"),
     };
     let origin = lookup.site.config.origin.name.as_str();

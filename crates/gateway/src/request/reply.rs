@@ -1,4 +1,4 @@
-//! A response on its way to a client, before it takes the form of a protocol.
+//! A response to a client, independent of the protocol version.
 //!
 //! Heads are written straight from the stored response into a [`HeadSink`]; no header map is built on a hit.
 
@@ -27,11 +27,11 @@ use crate::routing::LiveSite;
 use crate::stores::Store;
 use crate::worker::Worker;
 
-/// A response, its body still to be read.
+/// A response whose body is still to be read.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) head: ReplyHead,
-    /// Fields beside those of the head: `Content-Range`, `Content-Type` of a multipart, ...
+    /// Fields in addition to those of the head: `Content-Range`, `Content-Type` of a multipart, ...
     pub(crate) extra: PackedFields,
     pub(crate) length: Length,
     pub(crate) body: Body,
@@ -43,15 +43,15 @@ pub(crate) struct Reply {
 
 /// Source of the fields of a response.
 pub(crate) enum ReplyHead {
-    /// A stored response, all fields.
+    /// All fields of a stored response.
     Whole(Arc<StoredHead>),
-    /// A stored response, the fields that a 304 carries.
+    /// The fields of a stored response that a 304 carries.
     NotModified(Arc<StoredHead>),
-    /// A stored response, all fields but those that describe the whole content, for 206.
+    /// All fields of a stored response except those that describe the whole content, for 206.
     Range(Arc<StoredHead>),
-    /// Like [`Self::Range`], also without `Content-Type`, for 206 as multipart.
+    /// Like [`Self::Range`], but without `Content-Type`, for a multipart 206.
     Ranges(Arc<StoredHead>),
-    /// Fields made for this response. Boxed: stored responses need no room for it, and a reply is moved several times.
+    /// Fields made for this response. Boxed, so that replies from stored responses stay small: a reply is moved several times.
     Own(Box<OwnHead>),
 }
 
@@ -61,7 +61,7 @@ impl ReplyHead {
         Self::Own(Box::new(OwnHead { reason: None, fields }))
     }
 
-    /// Stored response that the head is taken from.
+    /// Returns the stored response that supplies the head.
     pub(crate) fn stored(&self) -> Option<&Arc<StoredHead>> {
         match self {
             Self::Whole(stored) | Self::NotModified(stored) | Self::Range(stored) | Self::Ranges(stored) => {
@@ -71,7 +71,7 @@ impl ReplyHead {
         }
     }
 
-    /// All fields, those included that this form of the head leaves out.
+    /// Returns all fields, including those that this form of the head omits.
     pub(crate) fn fields(&self) -> Fields<'_> {
         match self {
             Self::Whole(stored) | Self::NotModified(stored) | Self::Range(stored) | Self::Ranges(stored) => {
@@ -82,42 +82,42 @@ impl ReplyHead {
     }
 }
 
-/// Length of a body, as far as known before it is read.
+/// Length of a body, as known before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     /// `Content-Length`.
     Known(u64),
     /// Known only when the body ends.
     Unknown,
-    /// The status has no body at all (204, 304).
+    /// The status allows no body (204, 304).
     None,
 }
 
 /// The body of a response.
 pub(crate) enum Body {
     Empty,
-    /// One stored body inside its record, or a part of it.
+    /// A stored body inside its record, or a part of it.
     Inline {
         hit: Hit,
         start: usize,
         end: usize,
     },
-    /// Parts that are all there.
+    /// Parts that are all available.
     Pieces(VecDeque<Slice>),
     Fill(FillReader),
-    /// Several ranges of a body on its way.
+    /// Several ranges of a body that is being filled.
     FillRanges(Box<FillRanges>),
-    /// Held and missing parts in turn.
+    /// Held and missing parts in sequence.
     Assembled(Box<Assembly>),
-    /// Rest of an origin response whose head was taken.
+    /// Rest of an origin response whose head has been read.
     Origin(Box<OriginResponse>),
-    /// Body of the origin, read ahead of a client that doesn't keep up.
+    /// Body of the origin, read ahead of a slow client.
     Ahead(FillReader),
     /// 101: the connection becomes a tunnel.
     Tunnel(Box<OriginTunnel>),
 }
 
-/// The body broke off; the client must see it.
+/// The body was cut short; the client must be able to detect it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BrokenBody {
     #[error(transparent)]
@@ -131,7 +131,7 @@ pub(crate) enum BrokenBody {
 }
 
 impl Body {
-    /// A body that is there, and its length.
+    /// Returns a body in memory with its length.
     pub(crate) fn of(content: Bytes) -> (Length, Self) {
         (Length::Known(content.len() as u64), Self::Pieces(VecDeque::from([content.into()])))
     }
@@ -156,19 +156,19 @@ impl Body {
         }
     }
 
-    /// Takes the bytes of an inline body. Its record stays counted as long as they exist.
+    /// Takes the bytes of an inline body. Its record counts towards the budget as long as they exist.
     fn take_inline(&mut self) -> Option<Bytes> {
         let Self::Inline { hit, start, end } = std::mem::replace(self, Self::Empty) else { return None };
         let data = inline_slice(&hit, start, end)?;
         Some(Bytes::from_owner(OfRecord { data, _hit: hit }))
     }
 
-    /// Whether data may still be on its way, which a client that leaves may end.
+    /// Returns whether the body may have to wait for data. If so, the wait can end when the client leaves.
     pub(crate) fn is_awaited(&self) -> bool {
         !matches!(self, Self::Empty | Self::Inline { .. } | Self::Pieces(_) | Self::Tunnel(_))
     }
 
-    /// Memory held for a client that doesn't read on, if it may be much.
+    /// Returns the memory held for a client that has stopped reading, if it may be large.
     pub(crate) fn held(&self) -> Option<HeldBody> {
         match self {
             Self::Pieces(pieces) => {
@@ -183,7 +183,7 @@ impl Body {
         }
     }
 
-    /// Reads the origin's body ahead of a client that hasn't taken the last data, so that the origin doesn't wait.
+    /// Starts to read the origin's body ahead of a client that hasn't read the last data, so that the origin doesn't wait.
     pub(crate) fn wait_for_client(&mut self, memory: &Arc<Budget>) {
         let Self::Origin(response) = self else { return };
         if response.body.is_over() {
@@ -199,7 +199,7 @@ impl Body {
     /// Returns the next piece of data, in memory; `None` at the end, which only a complete body reaches.
     ///
     /// # Errors
-    /// If the body breaks off.
+    /// If the body is cut short.
     pub(crate) async fn bytes(
         &mut self,
         trailers: &mut Option<HeaderMap>,
@@ -208,10 +208,10 @@ impl Body {
         data.map(Slice::into_bytes).transpose().map_err(BrokenBody::Unreadable)
     }
 
-    /// Returns the next piece of data, wherever it is; `None` at the end, which only a complete body reaches.
+    /// Returns the next piece of data, in memory or in a file; `None` at the end, which only a complete body reaches.
     ///
     /// # Errors
-    /// If the body breaks off.
+    /// If the body is cut short.
     pub(crate) async fn data(
         &mut self,
         trailers: &mut Option<HeaderMap>,
@@ -235,7 +235,7 @@ impl Body {
     }
 }
 
-/// Bytes of a record that keep it counted.
+/// Bytes of a record that keep the record in the budget.
 struct OfRecord {
     data: Bytes,
     _hit: Hit,
@@ -273,7 +273,7 @@ async fn origin_data(
     Ok(None)
 }
 
-/// Receives a head in the order in which it is sent.
+/// Receives the parts of a head in the order in which they are sent.
 pub(crate) trait HeadSink {
     fn status(&mut self, status: u16, reason: Option<&[u8]>);
     fn field(&mut self, name: &str, value: &[u8]);
@@ -293,7 +293,7 @@ pub(crate) trait HeadSink {
 }
 
 impl Reply {
-    /// Reply with a head that was made for it.
+    /// Creates a reply with its own head.
     pub(crate) fn new(
         status: u16,
         head: OwnHead,
@@ -320,30 +320,30 @@ impl Reply {
         trailers::passing(trailers, hidden.map_or(&[], Vec::as_slice))
     }
 
-    /// Store of the site that replied, or the first store.
+    /// Returns the store of the site that replied, or the first store.
     pub(crate) fn store<'a>(&self, worker: &'a Worker) -> &'a Store {
         worker.shared.store_of(self.account.site.as_deref())
     }
 
-    /// Reads the origin's body ahead of a client that hasn't taken the last data.
+    /// Starts to read the origin's body ahead of a client that hasn't read the last data.
     pub(crate) fn wait_for_client(&mut self, worker: &Worker) {
         self.body.wait_for_client(self.store(worker).cache.budget());
     }
 
-    /// Marks the reply as made locally: neither cache nor origin has failed.
+    /// Marks the reply as generated locally: neither cache nor origin has failed.
     pub(crate) fn locally(mut self) -> Self {
         self.account.result = CacheResult::Local;
         self.x_cache = self.account.site.as_ref().and_then(|site| x_cache(&site.config, self.account.result));
         self
     }
 
-    /// Maximum number of lines of the head and the extra fields.
+    /// Returns the maximum number of lines of the head and the extra fields.
     pub(crate) fn lines_max(&self) -> usize {
         self.head.fields().line_count() + self.extra.len()
     }
 
-    /// Copies the head as it would be sent, except for the fields that are written last. The copy can be changed; the stored response
-    /// stays as it is.
+    /// Copies the head as it would be sent, except for the fields that are written last. Changes to the copy don't affect the stored
+    /// response.
     pub(crate) fn own_head(&self) -> OwnHead {
         let mut own = OwnHead::default();
         self.write_own(&mut own);
@@ -422,7 +422,7 @@ impl HeadSink for OwnHead {
     fn cache_status(&mut self, _: &CacheStatus<'_>, _: &CacheName) {}
 }
 
-/// Stored reason phrase, which belongs to the stored status only.
+/// Returns the stored reason phrase, which applies only to the stored status.
 //= RFC 9112 section 4: the reason phrase means nothing
 fn reason_of(stored: &StoredHead, status: u16) -> Option<&[u8]> {
     stored.reason().filter(|_| stored.facts.status == status)
@@ -442,7 +442,7 @@ pub(crate) struct Account {
     pub(crate) started: Instant,
 }
 
-/// Whether responses with this status have no content (RFC 9110 section 6.4.1).
+/// Returns whether responses with this status have no content (RFC 9110 section 6.4.1).
 //= RFC 9110 section 15.4.5: a 304 ends with its header section
 pub(crate) fn has_no_content(status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
@@ -456,7 +456,7 @@ impl Account {
 }
 
 impl BrokenBody {
-    /// Stable kebab-case word for metrics.
+    /// Returns a stable kebab-case word for metrics.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Fill(aborted) => aborted.because.unwrap_or("fill-aborted"),
@@ -467,7 +467,7 @@ impl BrokenBody {
     }
 }
 
-/// Value of `X-Cache`, if the site sends it.
+/// Returns the value of `X-Cache`, if the site sends it.
 pub(crate) fn x_cache(site: &Site, result: CacheResult) -> Option<&'static str> {
     if site.x_cache == XCache::Off {
         return None;

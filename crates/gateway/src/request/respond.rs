@@ -1,5 +1,5 @@
-//! Responses that the gateway generates: one place for statuses, reasons and what bodies reveal. Default responses are among them, which
-//! the operator writes: they are sent if the origin fails and no stored response may be used.
+//! Responses that the gateway generates, with their statuses, reasons and bodies. They include default responses, which the operator
+//! writes: they are sent if the origin fails and no stored response may be used.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Problem {
         Self::new(421, "no-site", format!("no site serves {authority:?} and this path"))
     }
 
-    /// Depending on how the origin reads it, the path may belong to another site or to other rules.
+    /// Depending on the origin's interpretation, the path may belong to another site or to other rules.
     pub(crate) fn ambiguous_path(ambiguity: Ambiguity<'_>) -> Self {
         let text = match ambiguity {
             Ambiguity::Spelled(part, spellings) => misspelt(shortened(part), spellings),
@@ -58,14 +58,14 @@ impl Problem {
         Self::new(400, "ambiguous-path", text)
     }
 
-    /// The content of the request exceeds the limit of its rule, or the global one.
+    /// The content of the request exceeds the limit of its rule or the global limit.
     //= RFC 9110 section 15.5.14: 413
     pub(crate) fn request_body_too_large(bytes_max: u64) -> Self {
         let text = format!("the request body is larger than {bytes_max} bytes");
         Self::new(413, "request-body-too-large", text)
     }
 
-    /// Rules have made the header section of a request or of a reply too large.
+    /// Rules have made the header section of a request or a reply too large.
     pub(crate) fn transformed(status: u16) -> Self {
         Self::new(status, "transform-too-large", "transformation rules make the header section too large")
     }
@@ -84,7 +84,7 @@ impl Problem {
         Self { retry_after_s: error.retry_after_s(), ..Self::new(status, error.reason(), error.to_string()) }
     }
 
-    /// Body of the response: the status, and the cause if the site permits it.
+    /// Returns the body of the response: the status, and the cause if the site permits it.
     pub(crate) fn body(&self, exposure: ErrorExposure) -> Bytes {
         let phrase = match http1::reason_phrase(self.status) {
             "" => "error",
@@ -110,24 +110,24 @@ impl Problem {
     }
 }
 
-/// Names the spelling of a path that its rule does not allow, and the key that allows it.
+/// Returns a text with the spelling of a path that its rule doesn't allow, and the key that allows it.
 fn misspelt(part: &str, spellings: PathSpellings) -> String {
     let names: Vec<_> = spellings.names().collect();
     let names = names.join(", ");
     match spellings.is_allowable() {
         true => format!(
-            "origins read the path in several ways ({names}), by its part `{part}`: write it otherwise, or allow it with `spellings_allowed = [\"{names}\"]` in its rule"
+            "origins interpret the part `{part}` of the path in different ways ({names}): write it differently, or allow it with `spellings_allowed = [\"{names}\"]` in its rule"
         ),
         false if names.is_empty() => format!(
-            "origins read the path in several ways, by its part `{part}`: write it otherwise, `spellings_allowed` can't allow it"
+            "origins interpret the part `{part}` of the path in different ways: write it differently; `spellings_allowed` can't allow it"
         ),
         false => format!(
-            "origins read the path in several ways ({names}), by its part `{part}`: write it otherwise, `spellings_allowed` can't allow it"
+            "origins interpret the part `{part}` of the path in different ways ({names}): write it differently; `spellings_allowed` can't allow it"
         ),
     }
 }
 
-/// Shortens a text, so that it stays one line.
+/// Shortens a text so that it fits on one line.
 fn shortened(text: &str) -> &str {
     let end = text.char_indices().nth(SHOWN_CHARACTERS_MAX).map_or(text.len(), |(end, _)| end);
     &text[..end]
@@ -135,14 +135,14 @@ fn shortened(text: &str) -> &str {
 
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
-/// Replies that a site makes itself.
+/// Replies that a site generates itself.
 impl SiteContext<'_> {
-    /// Reply that says so.
+    /// Returns the reply for a problem.
     pub(crate) fn failure(&self, problem: &Problem) -> Reply {
         reply(problem, Some(self.site), self.started, self.worker)
     }
 
-    /// Reply that is no failure of cache or origin.
+    /// Returns a reply that doesn't count as a failure of cache or origin.
     pub(crate) fn reply(&self, problem: &Problem) -> Reply {
         self.failure(problem).locally()
     }
@@ -160,7 +160,7 @@ impl SiteContext<'_> {
         reply
     }
 
-    /// Reply to a preflight (Fetch: CORS).
+    /// Returns the reply to a preflight (Fetch: CORS).
     pub(crate) fn preflight(&self, fields: &PackedFields) -> Reply {
         let mut reply = self.reply(&Problem::new(204, PREFLIGHT, ""));
         let mut own = PackedFields::from_lines([("date", &self.worker.date()[..])]);
@@ -170,7 +170,7 @@ impl SiteContext<'_> {
         reply
     }
 
-    /// Reply of a site that is in maintenance.
+    /// Returns the reply of a site that is in maintenance.
     pub(crate) fn maintenance(&self, maintenance: &Maintenance) -> Reply {
         let mut reply = self.reply(&Problem::new(503, "maintenance", "this site is in maintenance"));
         maintenance.page.iter().for_each(|page| show(page, &mut reply));
@@ -192,14 +192,14 @@ fn show(page: &Page, reply: &mut Reply) {
     }
 }
 
-/// Generated reply, with the site's error page for its status, if there is one.
+/// Returns a generated reply, with the site's error page for its status, if any.
 pub(crate) fn reply(
     problem: &Problem,
     site: Option<&Arc<LiveSite>>,
     started: Instant,
     worker: &Worker,
 ) -> Reply {
-    // Hosts without a site are no secret: the status tells.
+    // The absence of a site isn't a secret: the status reveals it.
     let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
     let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
     let head = OwnHead { reason: None, fields: problem.fields(&worker.date()) };
@@ -216,13 +216,13 @@ pub(crate) fn reply(
     reply
 }
 
-/// Replaces a failure, whatever its source, with the default response of the rule. Only for methods that retrieve: a request that
-/// changes something must see that it failed.
+/// Replaces a failure from any source with the default response of the rule. Applies to retrieving methods only: the client of an
+/// unsafe request must see the failure.
 pub(crate) fn replace_failure(context: &RequestContext<'_>, reply: &mut Reply) {
     let Some(default) = context.rule.protection.default_response.as_deref() else { return };
     if context.facts.method.is_reusing() && stands_in_for(default, reply) {
         note(context.request.record, || {
-            Finding::new("deliver", "the origin fails: the default response of the rule", "")
+            Finding::new("deliver", "the origin fails: the default response of the rule is sent", "")
                 .with("in place of", reply.status.to_string(), "")
                 .with("status", default.status.to_string(), "")
         });
@@ -230,7 +230,7 @@ pub(crate) fn replace_failure(context: &RequestContext<'_>, reply: &mut Reply) {
     }
 }
 
-/// Whether the default response replaces a reply. Responses of the origin count, whether new, collapsed or stored.
+/// Returns whether the default response replaces a reply. Applies to responses of the origin, too, whether new, collapsed or stored.
 fn stands_in_for(default: &DefaultResponse, reply: &Reply) -> bool {
     match reply.account.result {
         CacheResult::Local => false,
@@ -270,7 +270,7 @@ mod tests {
 
     use message::reason::Refused;
 
-    /// Codes of the problems that a source file makes: second arguments that are string literals.
+    /// Returns the codes of the problems created in a source file: second arguments that are string literals.
     fn codes(text: &str) -> Vec<&str> {
         let calls = text.split("Problem::new(").chain(text.split("Self::new(")).map(str::trim_start);
         let arguments = calls.filter_map(|call| call.split_once(','));
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// The page about the codes of `Cache-Status` is made from these lists.
+    /// The page about the codes of `Cache-Status` is generated from these lists.
     #[test]
     fn every_code_is_listed() {
         let own = Refused::ALL.iter().map(|code| code.as_str());
@@ -296,7 +296,7 @@ mod tests {
         let known: Vec<_> = own.chain(malformed).collect();
         visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &|path, text| {
             for code in codes(text) {
-                assert!(known.contains(&code), "{code} of {} is in no list", path.display());
+                assert!(known.contains(&code), "{code} of {} isn't listed", path.display());
             }
         });
         assert!(codes(include_str!("respond.rs")).contains(&"no-site"), "codes are found");

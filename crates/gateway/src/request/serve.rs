@@ -1,4 +1,4 @@
-//! Turns a stored response, or one that is being stored, into a reply: whole, a part of it, or 304.
+//! Turns a stored response, or one that is being stored, into a reply: the whole response, a part of it, or a 304.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::request::fetch::assembly::Assembly;
 use crate::request::findings;
 use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
 
-/// Way in which a stored response came to be used.
+/// Way in which a stored response is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Fresh,
@@ -37,16 +37,16 @@ pub(crate) enum Use {
     StaleWhileRevalidate,
     /// Stale, with the reason that allows it.
     Stale(Reason),
-    /// After the origin was asked, by this request or another.
+    /// After a forward of this request or of another one.
     Asked {
         outcome: Outcome,
         result: CacheResult,
     },
-    /// After another instance asked the origin.
+    /// After another instance forwarded its request.
     FoundElsewhere(Outcome),
 }
 
-/// Bytes of a stored response that a request wants.
+/// Bytes of a stored response that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All bytes, for a 200.
@@ -55,12 +55,12 @@ pub(crate) enum Extent {
     Range(ByteRange),
     /// Several ranges.
     Several,
-    /// The length is unknown, or there are no such bytes.
+    /// The length is unknown, or the response has no such bytes.
     Unknown,
 }
 
 impl Extent {
-    /// Bytes of a reply with one part.
+    /// Returns the bytes of a reply with one part.
     pub(crate) fn bytes(self) -> Option<ByteRange> {
         match self {
             Self::Whole(range) | Self::Range(range) => Some(range),
@@ -81,13 +81,13 @@ enum Source<'a> {
     Fill(&'a Filling),
 }
 
-/// One request that is answered with a response that is stored, or will be.
+/// Replies to a request from a response that is stored or being stored.
 impl RequestContext<'_> {
-    /// Reply from a stored response; `None` if a part of its body was evicted.
+    /// Returns a reply from a stored response; `None` if a part of its body was evicted.
     pub(crate) fn stored(&self, hit: &Hit, used: Use) -> Option<Reply> {
         let bytes = hit.body.complete_bytes();
         let representation = Representation { head: &hit.head, bytes, source: Source::Stored(hit) };
-        // Described in place: a reply has hundreds of bytes, and moving it adds to the cost of a hit.
+        // Modified in place: a reply has hundreds of bytes, and each move adds to the cost of a hit.
         let mut reply = self.represent(&representation);
         if let Some(reply) = &mut reply {
             self.describe(reply, &hit.head, used);
@@ -95,14 +95,14 @@ impl RequestContext<'_> {
         reply
     }
 
-    /// Reply from a stored response in place of a failure of the origin.
+    /// Returns a reply from a stored response in place of a failure of the origin.
     pub(crate) fn stale(&self, hit: &Hit, cause: FailureCause, used: Use) -> Option<Reply> {
         let mut reply = self.stored(hit, used)?;
         reply.cache_status.detail = Some(cause.detail.as_str());
         Some(reply)
     }
 
-    /// Reply from a fill; `None` if its beginning is gone, or it brings another part than this request needs.
+    /// Returns a reply from a fill; `None` if its beginning is gone, or if it has a different part than this request needs.
     pub(crate) fn filling(&self, filling: &Filling, used: Use) -> Option<Reply> {
         let head = &filling.head;
         let representation =
@@ -112,8 +112,8 @@ impl RequestContext<'_> {
         Some(reply)
     }
 
-    /// Reply with the part that a fill brings, although it ends before the range that this request asked for: an origin may answer with
-    /// less, and says so. `None` if the part isn't the beginning of that range.
+    /// Returns a reply with the part in a fill, although it ends before the requested range: an origin may answer with less, and
+    /// `Content-Range` shows it. `None` if the part isn't the start of that range.
     pub(crate) fn shorter_part(&self, filling: &Filling, used: Use) -> Option<Reply> {
         let (head, part) = (&filling.head, filling.part.as_ref()?);
         let is_beginning = match single_range(self.request.fields)? {
@@ -131,7 +131,7 @@ impl RequestContext<'_> {
         Some(reply)
     }
 
-    /// Reply whose body is assembled from several parts of a representation of `bytes`.
+    /// Returns a reply whose body is assembled from several parts of a representation of `bytes`.
     pub(crate) fn assembled(
         &self,
         head: &Arc<StoredHead>,
@@ -152,7 +152,7 @@ impl RequestContext<'_> {
         Some(reply)
     }
 
-    /// Bytes of a stored response that answer this request.
+    /// Returns the bytes of a stored response that answer this request.
     pub(crate) fn extent(&self, hit: &Hit) -> Extent {
         let Some(bytes) = hit.body.complete_bytes() else { return Extent::Unknown };
         match self.asked_ranges(&hit.head, bytes) {
@@ -163,7 +163,7 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Whether all bytes of the answer are in memory, or known to the tier behind it.
+    /// Returns whether all bytes of the reply are in memory, or known to be in the tier behind it.
     pub(crate) fn is_within_reach(&self, hit: &Hit) -> bool {
         let Some(body) = hit.body.segmented().filter(|body| body.is_followed()) else { return false };
         let wanted = self.wanted(hit);
@@ -171,7 +171,7 @@ impl RequestContext<'_> {
         !wanted.is_empty() && wanted.iter().all(is_there)
     }
 
-    /// Ranges of a stored response that the answer consists of.
+    /// Returns the ranges of a stored response that the reply consists of.
     pub(crate) fn wanted(&self, hit: &Hit) -> Vec<ByteRange> {
         let Some(bytes) = hit.body.complete_bytes() else {
             return match single_range(self.request.fields) {
@@ -217,8 +217,8 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Whether the client has named a form in a coding in which the response no longer goes out. The client then has another
-    /// representation, and gets the current one.
+    /// Returns whether the client has named a form in a coding that is no longer sent for this response. The client then has a
+    /// different representation, and receives the current one.
     fn names_lost_form(&self, head: &StoredHead, bytes: Option<u64>) -> bool {
         let Some(compression) = self.rule.compression.as_deref() else { return false };
         let Ok(coding) = compression.compressible.choose(self.facts, self.request.fields) else {
@@ -277,7 +277,7 @@ impl RequestContext<'_> {
         range: ByteRange,
         bytes: Option<u64>,
     ) -> Option<Reply> {
-        // If the complete length is unknown, `last` is any number that the client wrote.
+        // If the complete length is unknown, `last` is an arbitrary number from the client.
         let end = range.last.checked_add(1)?;
         let body = representation.body(range.first, Some(end))?;
         Some(self.part(representation.head, range, bytes, body))
@@ -292,7 +292,7 @@ impl RequestContext<'_> {
         reply
     }
 
-    /// Reply with a range of a part whose complete length is unknown. Only a range that names both ends, and is held, can be answered.
+    /// Returns a reply with a range of a part whose complete length is unknown. Only a held range with both ends can be answered.
     fn range_of_unknown(&self, representation: &Representation<'_>) -> Option<Reply> {
         let validators = representation.head.validators();
         let is_for_this = self.facts.method == MethodClass::Get
@@ -324,7 +324,7 @@ impl RequestContext<'_> {
         let Some(body) = representation.multipart(&multipart, ranges) else {
             return match representation.source {
                 Source::Stored(_) => None,
-                // Its parts would have to wait for each other; the whole is a valid answer.
+                // The parts would have to wait for each other; the whole response is a valid answer.
                 Source::Fill(_) => self.whole(representation),
             };
         };
@@ -390,7 +390,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// Whether a stored response is only for requests with the credentials of this one.
+/// Returns whether a stored response is only for requests with the credentials of this one.
 pub(crate) fn is_for_one(context: &RequestContext<'_>, head: &StoredHead) -> bool {
     let keyed = context.site.config.request_fields_keyed.iter().map(HeaderName::as_str);
     let vary = head.fields.view().values("vary");
@@ -398,7 +398,7 @@ pub(crate) fn is_for_one(context: &RequestContext<'_>, head: &StoredHead) -> boo
 }
 
 impl Representation<'_> {
-    /// Whether the body may go on beyond the bytes that are there.
+    /// Returns whether the body may continue beyond the available bytes.
     fn is_part(&self) -> bool {
         match &self.source {
             Source::Stored(hit) => hit.body.complete_bytes().is_none(),
@@ -406,7 +406,7 @@ impl Representation<'_> {
         }
     }
 
-    /// Multipart body; `None` if bytes are missing, or don't come in the order of the ranges.
+    /// Returns a multipart body; `None` if bytes are missing, or don't arrive in the order of the ranges.
     fn multipart(&self, multipart: &Multipart<'_>, ranges: &[ByteRange]) -> Option<Body> {
         let (parts, end) = frame(multipart, ranges);
         match &self.source {
@@ -445,7 +445,7 @@ impl Representation<'_> {
     }
 }
 
-/// Heads of the parts with their ranges, and the end that follows the last part.
+/// Returns the heads of the parts with their ranges, and the closing delimiter after the last part.
 fn frame(multipart: &Multipart<'_>, ranges: &[ByteRange]) -> (VecDeque<(Bytes, ByteRange)>, Bytes) {
     let with_head = |range: &ByteRange| {
         let mut head = Vec::new();
@@ -467,7 +467,7 @@ fn fill_body(filling: &Filling, start: u64, end: Option<u64>) -> Option<FillRead
     is_inside.then(|| filling.fill.reader(start - first, Some(end - first)))?
 }
 
-/// Boundary that occurs in the parts only by negligible chance: 128 bits that a body's author can't know.
+/// Returns a boundary that practically never occurs in the parts: 128 bits that a body's author can't know.
 fn boundary(head: &StoredHead, now: Timestamp) -> String {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new();

@@ -1,7 +1,7 @@
-//! Cross-origin resource sharing (Fetch): decides which other web origins may read the responses of a site. Pure.
+//! Cross-origin resource sharing (Fetch): decides which other web origins may read the responses of a site. The functions are pure.
 //!
-//! Preflights are answered here. Other responses, stored or not, get the fields when they are delivered, so that the fields for one
-//! origin are never stored for another; `Vary: Origin` tells the same to caches between here and the client.
+//! Preflights are answered here. Other responses, stored or not, get the fields on delivery, so that the fields for one origin are
+//! never stored for another. `Vary: Origin` has the same effect on caches between here and the client.
 
 use caching::{FieldLine, fields};
 use message::fields::PackedFields;
@@ -9,13 +9,13 @@ use message::fields::PackedFields;
 use super::rules::nominate;
 use crate::config::{Cors, CorsHeaders, CorsOrigins, Sharing};
 
-/// Whether a request is a preflight, by its method and the fields of one.
+/// Returns whether a request is a preflight, by its method and fields.
 pub(crate) fn is_preflight(method: &str, lines: &[FieldLine<'_>]) -> bool {
     method == "OPTIONS"
         && ["origin", "access-control-request-method"].iter().all(|name| fields::contains(lines, name))
 }
 
-/// Fields of the answer to a preflight.
+/// Returns the fields of the response to a preflight.
 pub(crate) fn preflight(cors: &Cors, lines: &[FieldLine<'_>]) -> PackedFields {
     let mut out = PackedFields::with_capacity(6);
     out.push("vary", b"Origin, Access-Control-Request-Method, Access-Control-Request-Headers");
@@ -48,12 +48,12 @@ pub(crate) fn lay_over(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFie
     }
 }
 
-/// Whether the answer depends on the web origin that asks.
+/// Returns whether the response depends on the requesting web origin.
 fn is_told_apart(cors: &Cors) -> bool {
     !matches!((&cors.origins, cors.credentials), (CorsOrigins::Any, Sharing::Anonymous))
 }
 
-/// Whether the web origin that asks may read the response; if so, writes the fields that say it.
+/// Writes the fields that allow the requesting web origin to read the response. Returns whether it may.
 fn write_origin(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) -> bool {
     let allowed: &[u8] = match &cors.origins {
         CorsOrigins::Any => b"*",
@@ -71,7 +71,7 @@ fn write_origin(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) ->
     true
 }
 
-/// Fields that the site sets, including those of preflights: an origin that sends them in each response must not speak for the site.
+/// Fields that the site sets, including those of preflights: an origin that sends them in each response must not override the site.
 const OF_RESPONSES: [&str; 6] = [
     "access-control-allow-origin",
     "access-control-allow-credentials",

@@ -1,8 +1,8 @@
-//! Follows credentials through a request that rules have changed: the value of a field with credentials may be in another field by
-//! then, or may have decided its value. Pure.
+//! Follows credentials through a request that rules have changed: the value of a field with credentials may have been copied to another
+//! field, or may have determined its value. The functions are pure.
 //!
-//! Fields that are part of the cache key don't count: another value has another key. Nor does a path that was chosen by credentials,
-//! because the key has it. A field that is only removed leaves no trail: the origin answers without it.
+//! Fields that are part of the cache key don't count: a different value has a different key. A path chosen by credentials doesn't count
+//! either, because it is part of the key. A field that is only removed leaves no trail: the origin answers without it.
 
 use caching::{FieldLine, RequestFacts};
 
@@ -12,8 +12,8 @@ use crate::config::TransformRule;
 use crate::transform::Trail;
 use crate::transform::actions::rewrite::Rewrite;
 
-/// Adds the credentials that the client sent, and that rules have moved, to the facts of a request. `asked` are its fields before the
-/// rules that `matching` names.
+/// Adds credentials that the client sent and rules have moved to the facts of a request. `asked` has its fields before the rules in
+/// `matching`.
 pub(crate) fn with_credentials(
     facts: RequestFacts,
     asked: &[FieldLine<'_>],
@@ -30,7 +30,7 @@ pub(crate) fn with_credentials(
     }
 }
 
-/// Whether the origin sees any field that depends on a source, and that the key lacks.
+/// Returns whether the origin receives a field that depends on a source and isn't part of the key.
 fn goes_on<'a>(
     mut trail: Trail<'a>,
     matching: &Matching,
@@ -51,7 +51,7 @@ fn goes_on<'a>(
     trail.names().iter().any(|name| is_forwarded_by(terms.site, name) && !is_keyed(terms.site, name))
 }
 
-/// Whether a rule changes the query, whose parameters the key may lack.
+/// Returns whether a rule changes the query, whose parameters may be missing from the key.
 fn rewrites_query(rule: &TransformRule) -> bool {
     rule.actions.iter().any(|action| action.as_rewrite().is_some_and(Rewrite::changes_query))
 }
@@ -90,7 +90,7 @@ mod tests {
         Action::Remove(Remove::new(field, &TERMS).unwrap())
     }
 
-    /// Rules that apply to requests with this field; `*` for all.
+    /// Returns a rule that applies to requests with this field; `*` for all.
     fn rule(field: &'static str, actions: Vec<Action>) -> TransformRule {
         let value = globset::Glob::new("*").unwrap().compile_matcher();
         let request_fields = match field {

@@ -1,16 +1,16 @@
-//! Way of a request, as a trusted peer tells it: the scheme, host and port by which its client asked.
+//! Forwarding information from trusted peers: the scheme, host and port that the client used, and the hops of the request.
 //!
-//! There is one reading for the cache key and for the origin, which is sent exactly this:
+//! The cache key and the request to the origin use the same values, read by these rules:
 //!
-//! - of a list, the first element counts: it is the nearest to the client;
-//! - `X-Forwarded-Proto`, `-Host` and `-Port` go before `Forwarded` (RFC 7239), and this before other names of the
+//! - the first element of a list is used: it is the nearest to the client;
+//! - `X-Forwarded-Proto`, `-Host` and `-Port` take precedence over `Forwarded` (RFC 7239), and `Forwarded` over other fields with the
 //!   scheme;
-//! - of `Forwarded`, the elements count that trusted proxies have written ([`Route`]), and none if there is `X-Forwarded-For`;
+//! - only elements of `Forwarded` written by trusted proxies are used ([`Route`]), and none if the request has `X-Forwarded-For`;
 //! - a value that isn't a scheme, host or port counts as absent.
 //!
-//! Trusted peers must overwrite all these fields of strangers except `Forwarded` and `X-Forwarded-For`.
+//! Trusted peers must overwrite all these fields in requests of untrusted clients, except `Forwarded` and `X-Forwarded-For`.
 //!
-//! The hops, too, go to the origin as they were read, and alike in both fields.
+//! The hops, too, are sent to the origin as they were read, with the same content in both fields.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use crate::config::{Config, Site};
 use crate::rewrite::reading::{is_forwarded_by, is_listed};
 use crate::urls::address_text;
 
-/// Host and port for which a trusted peer's client asked, as far as the peer tells them.
+/// Host and port requested by the client of a trusted peer, as far as the peer reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestedHost {
     host: Option<String>,
@@ -45,7 +45,7 @@ impl RequestedHost {
         }
     }
 
-    /// Authority that the client asked, in the normal form that the request's own has.
+    /// Returns the authority requested by the client, in the same normal form as the request's own.
     pub(crate) fn authority<'b>(&self, request: &RequestHead<'b>) -> Cow<'b, str> {
         match &self.host {
             Some(host) => authority::normalised(request.scheme.as_str(), host).into(),
@@ -53,7 +53,7 @@ impl RequestedHost {
         }
     }
 
-    /// Passes the parts that the cache key lacks to `sink`, as field lines.
+    /// Passes the parts that aren't in the cache key to `sink`, as field lines.
     pub(crate) fn each_unkeyed(&self, request: &RequestHead<'_>, mut sink: impl FnMut(&str, &[u8])) {
         let normalised = |authority| authority::normalised(request.scheme.as_str(), authority);
         let other = self.host.as_deref().filter(|host| *host != request.authority).map(normalised);
@@ -80,12 +80,12 @@ pub(super) fn describe_the_way(
     let scheme = request.scheme.as_str().as_bytes();
     let way: [&[u8]; 4] = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
     match request.peer.trust {
-        // The peer's own fields about the way aren't forwarded.
+        // Forwarding fields of the peer itself are not forwarded.
         Trust::Untrusted => describe_client(request.peer.ip(), way, out),
         Trust::Trusted => describe_hops(request, (site, config), &way.concat(), out),
     }
     describe(request, &authority, &told, |name| is_forwarded_by(site, name), out);
-    // Hidden fields aren't for the origin, even if written here. `Via` has to be (RFC 9110 section 7.6.3).
+    // Hidden fields aren't sent to the origin, even if they are written here. `Via` is required (RFC 9110 section 7.6.3).
     if !site.request_fields_hidden.is_empty() {
         out.retain(|name| {
             !std::str::from_utf8(name).is_ok_and(|name| is_listed(&site.request_fields_hidden, name))
@@ -105,7 +105,7 @@ fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
     out.push_parts("forwarded", &[b"for=", open, address, close, host, authority, proto, scheme]);
 }
 
-/// Describes the hops that a trusted proxy tells, and the proxy itself.
+/// Describes the hops reported by a trusted proxy, and the proxy itself.
 fn describe_hops(
     request: &RequestHead<'_>,
     (site, config): (&Site, &Config),
@@ -116,7 +116,7 @@ fn describe_hops(
     if is_listed(&site.request_fields_hidden, hops.source.name()) {
         hops.nearest.clear();
     } else if is_cut_off {
-        // Otherwise recipients would take a proxy for the client.
+        // Otherwise, recipients would take a proxy for the client.
         hops.nearest.push(Hop { node: Some(UNKNOWN.clone()), ..Hop::default() });
     }
     hops.nearest.reverse();
@@ -124,8 +124,7 @@ fn describe_hops(
     write_hops(&hops.nearest, way, out);
 }
 
-/// Writes the fields about scheme, host and port that the origin gets: the gateway's own, and those that a trusted peer has sent, if
-/// the site forwards them.
+/// Writes the scheme, host and port fields for the origin: the gateway's own, and those of a trusted peer, if the site forwards them.
 fn describe(
     request: &RequestHead<'_>,
     authority: &str,
@@ -150,9 +149,9 @@ fn describe(
     }
 }
 
-/// Writes the hops that a trusted peer has told, and the peer itself, alike in `X-Forwarded-For` and in `Forwarded`. `way` is the host
-/// and the scheme behind a node. They stand at both ends, because recipients read one or the other, and not in between, because each
-/// hop would repeat a text that may be long.
+/// Writes the hops reported by a trusted peer, and the peer itself, to both `X-Forwarded-For` and `Forwarded`. `way` has the host and
+/// scheme parameters that follow a node. They are written for the first and the last hop, since recipients read either one, and not for
+/// the hops in between, since the text may be long.
 fn write_hops(hops: &[Hop<'_>], way: &[u8], out: &mut PackedFields) {
     let (mut addresses, mut elements) = (Vec::new(), Vec::new());
     for (index, hop) in hops.iter().enumerate() {
@@ -175,7 +174,7 @@ fn write_hops(hops: &[Hop<'_>], way: &[u8], out: &mut PackedFields) {
     out.push("forwarded", &elements);
 }
 
-/// Node of which nothing is known.
+/// An unknown node.
 static UNKNOWN: Node = Node { name: NodeName::Unknown, port: None };
 
 pub(super) fn told_scheme(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Option<Scheme> {
@@ -228,7 +227,7 @@ fn default_port(scheme: Scheme) -> u16 {
     }
 }
 
-/// Parts of a `Via` element (RFC 9110 section 7.6.3).
+/// Returns the parts of a `Via` element (RFC 9110 section 7.6.3).
 pub(super) fn via(received: Version, server_name: &str) -> [&str; 3] {
     [received.received_protocol(), " ", server_name]
 }

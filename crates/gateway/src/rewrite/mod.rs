@@ -1,9 +1,9 @@
-//! Changes to a request on its way to the origin, and to a response on its way into the cache.
+//! Changes to requests before they are sent to the origin, and to responses before they are stored.
 //!
-//! `CDN-Loop` (RFC 8586) shows a request that comes back at the first return, by a number that each process draws for itself: gateways in
-//! a row may have one name. `Via` shows it after some rounds, if a hop on the way removes `CDN-Loop`.
+//! `CDN-Loop` (RFC 8586) reveals a looping request on its first return, by a random number of each process, because chained gateways
+//! may have the same name. `Via` reveals it after some rounds, if a hop removes `CDN-Loop`.
 //!
-//! Only end-to-end fields travel (RFC 9110 section 7.6.1). [`crate::rewrite::reading`] decides which fields of a request do.
+//! Only end-to-end fields are forwarded (RFC 9110 section 7.6.1). [`crate::rewrite::reading`] decides which fields of a request are.
 
 pub(crate) mod cors;
 pub(crate) mod credential_taint;
@@ -26,17 +26,17 @@ use crate::config::{CacheRule, Site, XCache};
 use crate::rewrite::forwarding::via;
 use crate::rewrite::reading::Inbound;
 
-/// Whether the origin's answer is meant for the cache or for this client alone.
+/// Whether the origin's response is for the cache or for this client alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// The answer may be stored: it must be complete.
+    /// The response may be stored, so it must be complete.
     Store,
-    /// The answer is for this client: the origin judges preconditions and ranges.
+    /// The response is for this client: the origin evaluates preconditions and ranges.
     //= RFC 9110 section 13.2.1: preconditions of what is not answered from the cache are forwarded
     PassOn,
 }
 
-/// Whether a field, in lower case, asks for something other than the complete current response.
+/// Returns whether a field, in lower case, requests something other than the complete current response.
 fn is_precondition(name: &[u8]) -> bool {
     match name.len() {
         5 => name == b"range",
@@ -48,7 +48,7 @@ fn is_precondition(name: &[u8]) -> bool {
     }
 }
 
-/// Field lines of a request to the origin.
+/// Returns the field lines of a request to the origin.
 pub(crate) fn request_fields(request: &Inbound, instance: &Instance, purpose: Purpose) -> PackedFields {
     let mut fields = request.to_sent();
     reduce_codings(&mut fields, request.rule());
@@ -60,7 +60,7 @@ pub(crate) fn request_fields(request: &Inbound, instance: &Instance, purpose: Pu
     fields
 }
 
-/// Reduces `Accept-Encoding` to the codings that the origin may have, in one form for all requests that mean the same.
+/// Reduces `Accept-Encoding` to the codings that the origin may have, in one form for all equivalent requests.
 fn reduce_codings(fields: &mut PackedFields, rule: &CacheRule) {
     let is_reduced = !rule.codings.are_all() && rule.caching.negotiation != Negotiation::AsSent;
     if !is_reduced || fields.value("accept-encoding").is_none() {
@@ -71,7 +71,7 @@ fn reduce_codings(fields: &mut PackedFields, rule: &CacheRule) {
     }
 }
 
-/// Reduced value; `None` if the field has that form already.
+/// Returns the reduced value; `None` if the field already has that form.
 fn reduced_codings(fields: &PackedFields, rule: &CacheRule) -> Option<String> {
     let lines: SmallVec<[FieldLine<'_>; 2]> =
         fields.values("accept-encoding").map(|value| ("accept-encoding", value)).collect();
@@ -79,7 +79,7 @@ fn reduced_codings(fields: &PackedFields, rule: &CacheRule) -> Option<String> {
     rule.codings.accept_encoding(&lines).filter(|form| !is_in_form(form))
 }
 
-/// End-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.
+/// Returns the end-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.
 //= RFC 9110 section 5.1: unrecognized fields are forwarded
 //= RFC 9110 section 5.3: the order of lines of one name stays
 //= RFC 9110 section 11.6.1: WWW-Authenticate stays as it is
@@ -101,7 +101,7 @@ pub(crate) fn response_fields(
     let is_hidden = |name: &[u8]| hidden.iter().any(|hidden| hidden.as_str().as_bytes() == name);
     let mut fields = from_origin;
     let announced = trailers::announcing(fields.values("trailer"), hidden);
-    // Only this gateway tells how it answered.
+    // Only this gateway itself sets `X-Cache`.
     let is_written = |name: &[u8]| name == b"x-cache" && site.x_cache == XCache::On;
     fields.retain(|name| {
         name != b"content-length" && name != b"trailer" && !is_written(name) && !is_hidden(name)
@@ -118,7 +118,7 @@ pub(crate) fn response_fields(
     fields
 }
 
-/// Target that the origin sees.
+/// Returns the request target for the origin.
 //= RFC 9110 section 7.7: the target stays as it is
 pub(crate) fn origin_target(path_and_query: &str, site: &Site) -> String {
     match site.prefix {
@@ -129,10 +129,10 @@ pub(crate) fn origin_target(path_and_query: &str, site: &Site) -> String {
     }
 }
 
-/// Field in which a gateway finds its own name again.
+/// Field in which a gateway detects its own name.
 pub(crate) const LOOP_FIELD: &str = "cdn-loop";
 
-/// Identity of this process among others of its name.
+/// Identity of this process among others with the same name.
 #[derive(Debug)]
 pub(crate) struct Instance {
     /// `instance=` and a number.
@@ -145,16 +145,16 @@ impl Instance {
         Self { parameter: format!("instance={number:016x}").into() }
     }
 
-    /// Parts of its list element.
+    /// Returns the parts of its list element.
     pub(crate) fn element<'a>(&'a self, server_name: &'a str) -> [&'a [u8]; 3] {
         [server_name.as_bytes(), b"; ", self.parameter.as_bytes()]
     }
 
-    /// Whether this process has forwarded a request before, or gateways of its name have so often that it must be going in circles: a
-    /// chain of gateways that kept their default name is shorter.
+    /// Returns whether this process has forwarded a request before, or gateways with its name have done so often enough to indicate a
+    /// loop. A legitimate chain of gateways with the default name is shorter.
     //= RFC 9110 section 7.6: no message goes round without end
     pub(crate) fn goes_in_circles(&self, request: &OwnedRequest, server_name: &str) -> bool {
-        // Most requests come straight from a client.
+        // Most requests come directly from a client.
         let is_named = |name: &[u8], known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         if !request.fields.has_any(|name| is_named(name, "via") || is_named(name, LOOP_FIELD)) {
             return false;
@@ -172,7 +172,7 @@ impl Instance {
     }
 }
 
-/// Number of times that a request came through gateways of this name.
+/// Returns the number of times that a request passed through gateways with this name.
 fn passes(lines: &[FieldLine<'_>], server_name: &str) -> usize {
     let is_own = |element: &&[u8]| {
         let mut words = element.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
@@ -181,7 +181,7 @@ fn passes(lines: &[FieldLine<'_>], server_name: &str) -> usize {
     members(lines, "via").filter(is_own).count()
 }
 
-/// Passes through gateways of one name from which on a request counts as looping.
+/// Number of passes through gateways with the same name at which a request counts as looping.
 const OWN_PASSES_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! One reading of a request: the fields that the origin is sent.
+//! The single interpretation of a request: the fields that are sent to the origin.
 //!
-//! The cache key, the values of nominated fields (`Vary`) and the facts about the client's credentials come from the same reading. So a
-//! field that the origin sees and the key lacks doesn't change an answer that others get, and a field that was removed on the way
-//! counts as not sent.
+//! The cache key, the values of nominated fields (`Vary`) and the facts about the client's credentials come from the same
+//! interpretation. So a field that is sent to the origin but isn't in the key can't change a response for other clients, and a removed
+//! field counts as not sent.
 //!
-//! | field | from a trusted peer | from anybody else |
+//! | field | from a trusted peer | from other peers |
 //! |---|---|---|
-//! | named in `Connection`, connection-specific, `Proxy`, `Proxy-Authorization` | taken out | taken out |
-//! | with `_` or the like in its name | taken out, unless the site forwards them | likewise |
-//! | the client's address in other fields than the next ones | forwarded | taken out |
-//! | scheme, host, port, `Forwarded`, `X-Forwarded-For` | read, and written anew ([`crate::rewrite::forwarding`]) | taken out, and written |
-//! | other `X-Forwarded-*` | forwarded, and part of the key | taken out |
-//! | replaces the method | as the rule says, where the answer may be stored | likewise |
-//! | replaces host or target | as the rule says, where the answer may be stored | as the rule says |
+//! | named in `Connection`, connection-specific, `Proxy`, `Proxy-Authorization` | removed | removed |
+//! | with `_` or similar characters in its name | removed, unless the site forwards such fields | likewise |
+//! | the client's address, in fields other than the following ones | forwarded | removed |
+//! | scheme, host, port, `Forwarded`, `X-Forwarded-For` | read, and rewritten ([`crate::rewrite::forwarding`]) | removed, and rewritten |
+//! | other `X-Forwarded-*` | forwarded, and part of the key | removed |
+//! | replaces the method | by the rule's setting, if the response may be stored | likewise |
+//! | replaces host or target | by the rule's setting, if the response may be stored | by the rule's setting |
 //! | listed in `request_fields_keyed` | forwarded, and part of the key | likewise |
 //! | any other | forwarded | forwarded |
 //! | set by rules of the phase `origin_request` | forwarded | likewise |
 //!
-//! Most requests have none of these fields, and most stored responses nominate none that would make a difference: a hit looks at the
-//! lines as they came.
+//! Most requests have none of these fields, and most stored responses nominate no affected fields: for a hit, the received lines are
+//! used directly.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -45,7 +45,7 @@ use crate::rewrite::rules::Context;
 use crate::rewrite::rules::{self, Matching, Seen};
 use crate::routing::{LiveSite, RuleMatch};
 
-/// A request as it goes inbound.
+/// A request as sent inbound.
 pub(crate) struct Inbound {
     client: OwnedRequest,
     live: Arc<ActiveConfig>,
@@ -54,11 +54,11 @@ pub(crate) struct Inbound {
     sent: OnceLock<PackedFields>,
     /// Servers that the request was sent to.
     pub(crate) tried: Tried,
-    /// Set when others wait for its place among the requests to the origin.
+    /// Set when other requests wait for its place among the requests to the origin.
     pub(crate) place_wanted: SetOnce<()>,
 }
 
-/// Settings that a request is read by.
+/// Settings that determine the interpretation of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) site: &'a Site,
@@ -68,7 +68,7 @@ pub(crate) struct Terms<'a> {
 impl Deref for Inbound {
     type Target = OwnedRequest;
 
-    /// Returns the request as the client sent it.
+    /// Returns the request as sent by the client.
     fn deref(&self) -> &OwnedRequest {
         &self.client
     }
@@ -106,17 +106,17 @@ impl Inbound {
         }
     }
 
-    /// Field lines that the origin gets, before some are left out or added to ask for less or more.
+    /// Returns the field lines for the origin, before preconditions and ranges are added or removed.
     pub(crate) fn sent(&self) -> &PackedFields {
         self.sent.get_or_init(|| self.read())
     }
 
-    /// Like [`Self::sent`], as a copy that can be changed.
+    /// Like [`Self::sent`], but returns a mutable copy.
     pub(crate) fn to_sent(&self) -> PackedFields {
         self.sent.get().cloned().unwrap_or_else(|| self.read())
     }
 
-    /// The configuration with which the exchange began.
+    /// Returns the configuration with which the exchange began.
     pub(crate) fn config(&self) -> &Config {
         &self.live.config
     }
@@ -125,7 +125,7 @@ impl Inbound {
         self.site.rule_at(self.rule)
     }
 
-    /// Whether fields that replace method, host or target reach the origin although the key lacks them.
+    /// Returns whether fields that replace method, host or target are sent to the origin without being part of the key.
     pub(crate) fn has_unkeyed_overrides(&self) -> bool {
         self.with_fates(|fates, lines| {
             let is_override =
@@ -142,13 +142,13 @@ impl Inbound {
             let before = fields.clone();
             let lines = before.to_lines();
             let (seen, matching) = self.seen_sent(&lines);
-            // A request that outgrows what origins take is refused when it would be sent.
+            // A request that becomes too large for origins is refused before it is sent.
             let _ = Context::of_request(&seen).apply(rules, &matching, &mut fields);
         }
         fields
     }
 
-    /// Rules that the request to the origin matches.
+    /// Returns the rules that the request to the origin matches.
     pub(crate) fn matching_sent(&self) -> Matching {
         if self.site.transforms(Phase::OriginRequest).is_empty() {
             return Matching::new();
@@ -157,7 +157,7 @@ impl Inbound {
         self.seen_sent(&before.to_lines()).1
     }
 
-    /// Request as rules for the origin see it, without the fields that strangers must not send.
+    /// Returns the request as seen by rules for the origin, without fields that untrusted clients must not send.
     fn seen_sent<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> (Seen<'a>, Matching) {
         let (request, trusted) = (self.client.fields.to_lines(), &self.live.config.trusted_proxies);
         let client = address_of(&self.client.borrow(&request), trusted);
@@ -174,7 +174,7 @@ impl Inbound {
     }
 }
 
-/// Scheme of a request: that of the connection, or the one that a trusted peer tells.
+/// Returns the scheme of a request: that of the connection, or the one reported by a trusted peer.
 pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Scheme {
     match peer.trust {
         Trust::Untrusted => peer.scheme,
@@ -182,17 +182,17 @@ pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>], trusted: &TrustedProxi
     }
 }
 
-/// Whether the site selects the fields that are forwarded.
+/// Returns whether the site selects the fields that are forwarded.
 fn selects_fields(site: &Site) -> bool {
     !site.request_fields_hidden.is_empty() || !site.request_fields_forwarded.is_empty()
 }
 
-/// Whether the fields that the origin gets differ from the client's in more than a gateway always writes.
+/// Returns whether the fields for the origin differ from the client's beyond the changes that a gateway always makes.
 pub(crate) fn changes_fields(site: &Site) -> bool {
     selects_fields(site) || !site.transforms.origin_request.is_empty()
 }
 
-/// Facts of a request, with its credentials as the origin sees them.
+/// Returns the facts of a request, with its credentials as sent to the origin.
 pub(crate) fn facts(request: &RequestHead<'_>, site: &Site) -> RequestFacts {
     let facts = RequestFacts::parse(request.method, request.fields);
     if !selects_fields(site) && site.underscore_fields == UnderscoreFields::Drop {
@@ -209,7 +209,7 @@ pub(crate) fn facts(request: &RequestHead<'_>, site: &Site) -> RequestFacts {
     }
 }
 
-/// Adds the credentials that only the operator knows as such.
+/// Adds the credentials in fields that the operator has configured.
 pub(crate) fn with_credentials(
     facts: RequestFacts,
     request: &RequestHead<'_>,
@@ -223,7 +223,7 @@ pub(crate) fn with_credentials(
     RequestFacts { has_credentials: request.fields.iter().any(|(name, _)| is_seen(name)), ..facts }
 }
 
-/// Field lines that are part of the cache key, for [`caching::KeyParts::extra`]; empty for most requests.
+/// Returns the field lines that are part of the cache key, for [`caching::KeyParts::extra`]; empty for most requests.
 pub(crate) fn keyed_fields(
     request: &RequestHead<'_>,
     method: MethodClass,
@@ -249,7 +249,7 @@ pub(crate) fn keyed_fields(
     keyed
 }
 
-/// Writes a line with its lengths, so that no line can pass for two.
+/// Writes a line with its lengths, so that one line can't be mistaken for two.
 fn write_keyed(name: &str, value: &[u8], out: &mut Vec<u8>) {
     for length in [name.len(), value.len()] {
         out.extend_from_slice(&(length as u64).to_be_bytes());
@@ -260,7 +260,7 @@ fn write_keyed(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Lines that [`keyed_fields`] wrote.
+/// Returns the lines that [`keyed_fields`] wrote.
 pub(crate) fn keyed_lines(keyed: &[u8]) -> Vec<(String, &[u8])> {
     let mut rest = keyed;
     std::iter::from_fn(|| take_keyed(&mut rest)).collect()
@@ -299,7 +299,7 @@ impl<'a> Fates<'a> {
         Self { request, method, terms, hop_by_hop: HopByHop::of(request.fields) }
     }
 
-    /// End-to-end fields that are forwarded, with those that the gateway writes.
+    /// Returns the end-to-end fields that are forwarded, with those that the gateway writes.
     fn sent_fields(&self, lines: &[FieldLine<'_>], config: &Config) -> PackedFields {
         let mut out = PackedFields::with_capacity(lines.len() + 8);
         for (name, value) in lines.iter().filter(|(name, _)| self.of(name) != Fate::Dropped) {
@@ -317,8 +317,9 @@ impl<'a> Fates<'a> {
         out
     }
 
-    /// Announces the trailers that are forwarded, which must be known before they come: those that `Trailer` names, and that would be
-    /// forwarded in the head. Trailers that are part of the key, and credentials, would come too late for what they decide.
+    /// Announces the trailers that are forwarded, since they must be known in advance: those that `Trailer` names and that would be
+    /// forwarded in the head. Keyed fields and credentials are excluded: as trailers, they would arrive after the decisions that depend
+    /// on them.
     //= RFC 9110 section 6.6.2: Trailer names what may come
     //= RFC 9110 section 6.5.1: limitations on use of trailers
     fn announce_trailers(&self, names: &[u8], out: &mut PackedFields) {
@@ -350,7 +351,7 @@ impl<'a> Fates<'a> {
                 Fate::Sent => Fate::Keyed,
                 fate => fate,
             },
-            // A stranger would choose what the origin does, past all rules about the target.
+            // Otherwise, an untrusted client could choose the origin's action and bypass all rules about the target.
             FieldClass::Override
                 if !is_trusted && self.terms.rule.override_fields == OverrideFields::Drop =>
             {
@@ -362,8 +363,8 @@ impl<'a> Fates<'a> {
         }
     }
 
-    /// Whether the field asks Next.js for data, which it answers to its own router and only below one folder. Elsewhere a page would be
-    /// answered as data.
+    /// Returns whether the field requests data from Next.js for a path where its own router does so. For other paths, a page would be
+    /// returned as data.
     fn asks_for_next_data(&self, name: &str) -> bool {
         name.eq_ignore_ascii_case("x-nextjs-data")
             && is_next_data(self.terms.site, self.request.path_and_query)
@@ -392,7 +393,7 @@ impl<'a> Fates<'a> {
     }
 }
 
-/// Whether a path is one from which the router of Next.js asks for data.
+/// Returns whether the Next.js router requests data under a path.
 #[inline]
 fn is_next_data(site: &Site, path_and_query: &str) -> bool {
     let prefix = &site.path_prefix[..];
@@ -400,9 +401,10 @@ fn is_next_data(site: &Site, path_and_query: &str) -> bool {
     path.is_some_and(|path| path.starts_with("/_next/data/"))
 }
 
-/// Whether a name is an odd spelling that isn't forwarded. CGI and WSGI write `_` for `-` and other bytes, so such a name stands for
-/// another one that may be known here. A site that forwards such names drops those that stand for a field that is read, written or
-/// dropped here under its right name, or that only trusted peers know: these overwrite the right name alone in requests of strangers.
+/// Returns whether a name is an unusual spelling that isn't forwarded. CGI and WSGI convert `-` and other bytes to `_`, so such a name
+/// is equivalent to another one that may be known here. Even if a site forwards such names, those equivalent to a field that is read,
+/// written or dropped here under its proper name are dropped. So are those that only trusted peers may send, because these peers
+/// overwrite only the proper name in requests of untrusted clients.
 fn is_dropped_spelling(site: &Site, name: &str) -> bool {
     unkeyed::is_spelled_oddly(name)
         && (site.underscore_fields == UnderscoreFields::Drop || {
@@ -419,8 +421,8 @@ fn is_dropped_spelling(site: &Site, name: &str) -> bool {
         })
 }
 
-/// Whether a name stands for a field that rules read or write, or that the origin always gets: these concern the field of the right
-/// name alone.
+/// Returns whether a name is equivalent to a field that rules read or write, or that is always sent to the origin: these apply only to
+/// the field with the proper name.
 fn stands_for_another(site: &Site, name: &str) -> bool {
     let fixed = site.origin.fixed_fields.iter().map(|(name, _)| name);
     let of_rules = site.transforms.request_fields_read().chain(site.transforms.request_fields_written());
@@ -443,25 +445,25 @@ pub(crate) fn is_forwarded_by(site: &Site, name: &str) -> bool {
         && !is_dropped_spelling(site, name)
 }
 
-/// Whether a field concerns timelines: trace fields are written for each request to the origin, and the request for timings is for this
-/// gateway.
+/// Returns whether a field belongs to timelines: trace fields are written for each request to the origin, and the field that requests
+/// timings is for this gateway.
 fn is_for_timelines(site: &Site, name: &str) -> bool {
     let is_one_of = |fields: &[&str]| fields.iter().any(|field| name.eq_ignore_ascii_case(field));
     (site.trace_fields == TraceFields::Written && is_one_of(&[PARENT_FIELD, STATE_FIELD]))
         || (site.server_timing != ServerTiming::Off && is_one_of(&[ASKING_FIELD]))
 }
 
-/// Whether the site lists a field as part of the key.
+/// Returns whether the site lists a field as part of the key.
 pub(crate) fn is_keyed(site: &Site, name: &str) -> bool {
     is_listed(&site.request_fields_keyed, name)
 }
 
-/// Whether the site lists a field, in a spelling that origins may read alike.
+/// Returns whether the site lists a field, in any spelling that origins may treat as equivalent.
 pub(super) fn is_listed(names: &[HeaderName], name: &str) -> bool {
     names.iter().any(|listed| unkeyed::are_read_alike(listed.as_str(), name))
 }
 
-/// Whether the origin client writes the field itself, or the gateway meets it, as an expectation.
+/// Returns whether the origin client writes the field itself, or the gateway handles it, such as `Expect`.
 fn is_written_later(name: &str) -> bool {
     hop_by_hop::is_written_by_sender(name) || name.eq_ignore_ascii_case("expect")
 }

@@ -1,4 +1,4 @@
-//! Counts and findings about the transformation rules that messages match.
+//! Counts of and findings about the transformation rules that messages match.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::rules::Matching;
 use crate::config::{Action, Phase};
 use crate::routing::LiveSite;
 
-/// Counts the rules that a message has matched, and notes what they do.
+/// Counts the rules that a message has matched, and records their effects.
 pub(crate) fn tell(
     recorder: &WorkerRecorder,
     record: Option<&Arc<Record>>,

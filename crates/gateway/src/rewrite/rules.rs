@@ -1,8 +1,8 @@
-//! Selects the transformation rules that a message matches, and applies their actions to its header section. Pure: a function of the
-//! message and the rules.
+//! Selects the transformation rules that a message matches, and applies their actions to its header section. The functions are pure:
+//! they depend only on the message and the rules.
 //!
-//! All rules of a phase are compared with the message as it is when the phase begins, whatever earlier rules change. So one rule can be
-//! read without the others.
+//! All rules of a phase are compared with the message as it is at the start of the phase, regardless of changes by earlier rules. So
+//! each rule can be understood without the others.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -26,7 +26,7 @@ pub(crate) use crate::transform::Seen;
 pub(crate) struct SeenAnswer<'a> {
     pub(crate) status: u16,
     pub(crate) fields: Fields<'a>,
-    /// Stored response that a 304 is about, if known.
+    /// Stored response that a 304 refers to, if known.
     pub(crate) validated: Option<Validated<'a>>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct Validated<'a> {
 pub(crate) type Matching = SmallVec<[u16; 8]>;
 
 impl SeenAnswer<'_> {
-    /// Status that rules go by. A 304 is about a response of another status, 200 if that isn't known; a 206 is a part of a 200, and
-    /// stored under the head of the whole.
+    /// Returns the status that rules are compared with. A 304 refers to a response with a different status, 200 if it isn't known. A
+    /// 206 is a part of a 200, and stored under the head of the whole response.
     pub(crate) fn status_meant(&self) -> u16 {
         match self.status {
             206 => 200,
@@ -51,7 +51,7 @@ impl SeenAnswer<'_> {
         }
     }
 
-    /// Values of a field. A 304 leaves out fields that have not changed.
+    /// Returns the values of a field. If a 304 omits the field, it is taken from the stored response.
     fn values<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b [u8]> {
         let own = self.fields.values(name);
         let is_absent = self.fields.value(name).is_none();
@@ -86,8 +86,8 @@ fn fits_but_for_fields(on: &Conditions, seen: &Seen<'_>, answer: Option<&SeenAns
         && answer.is_none_or(|answer| fits_answer(on, answer))
 }
 
-/// Request fields that an answer depends on through rules of the client's phases: in their conditions, and in the values that they
-/// write.
+/// Returns the request fields that a response depends on through rules of the client phases: through their conditions, and through the
+/// values that they write.
 pub(crate) fn deciding<'a>(
     rules: &'a [TransformRule],
     phase: Phase,
@@ -116,13 +116,13 @@ fn is_glob(pattern: &GlobMatcher, value: &[u8]) -> bool {
     pattern.is_match(Path::new(OsStr::from_bytes(value)))
 }
 
-/// Media type without its parameters, in lower case.
+/// Returns the media type without its parameters, in lower case.
 fn media_type(value: &[u8]) -> Vec<u8> {
     let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
     essence.trim_ascii().to_ascii_lowercase()
 }
 
-/// Whether an authority names the host of a pattern.
+/// Returns whether the host of an authority matches a pattern.
 fn is_host(pattern: &str, authority: &str) -> bool {
     let host = host_of(authority);
     match pattern.strip_prefix('*') {

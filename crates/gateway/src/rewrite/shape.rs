@@ -1,7 +1,7 @@
-//! Applies rules to the client's request: to its fields, path and query, or with a redirect in place of an answer. Pure.
+//! Applies rules to the client's request: they change its fields, path and query, or redirect it. The functions are pure.
 //!
-//! The result takes the place of the client's request for all that follows: facts, key, `Vary` and origin. Fields that `Connection`
-//! names are removed before, so that a client can't remove a field that a rule has added.
+//! The result replaces the client's request in all further steps: facts, key, `Vary` and origin. Fields that `Connection` names are
+//! removed first, so that a client can't remove a field that a rule has added.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -17,9 +17,9 @@ use crate::transform::actions::rewrite::rewritten;
 
 /// Outcome of the rules for a request.
 pub(crate) enum Shape {
-    /// The gateway answers, with this status and `Location`.
+    /// The gateway answers with this status and `Location`.
     Redirect { status: u16, location: Vec<u8> },
-    /// The request goes on in this form.
+    /// The request continues in this form.
     Request(Shaped),
 }
 
@@ -27,12 +27,12 @@ pub(crate) enum Shape {
 pub(crate) struct Shaped {
     pub(crate) fields: PackedFields,
     pub(crate) path_and_query: String,
-    /// Rules that made it.
+    /// Rules that produced it.
     pub(crate) matching: Matching,
 }
 
 impl Shaped {
-    /// The request with these `lines`, which are those of [`Self::fields`].
+    /// Returns the request with these `lines`, which are those of [`Self::fields`].
     pub(crate) fn over<'a>(
         &'a self,
         client: &RequestHead<'a>,
@@ -47,7 +47,7 @@ impl Shaped {
     }
 }
 
-/// Rules that a client's request matches.
+/// Returns the rules that a client's request matches.
 pub(crate) fn matching_client(
     rules: &[TransformRule],
     request: &RequestHead<'_>,
@@ -59,7 +59,7 @@ pub(crate) fn matching_client(
 /// Applies the matching rules to a request.
 ///
 /// # Errors
-/// If the request becomes too large for any.
+/// If the request becomes too large for any message.
 pub(crate) fn shape(
     rules: &[TransformRule],
     matching: &Matching,
@@ -84,7 +84,7 @@ pub(crate) fn shape(
     Ok(Shape::Request(Shaped { fields, path_and_query, matching: matching.clone() }))
 }
 
-/// Whether the gateway itself reads a field of the connection.
+/// Returns whether the gateway itself reads a connection-specific field.
 fn is_of_larder(name: &str) -> bool {
     name.eq_ignore_ascii_case("te")
 }

@@ -1,9 +1,9 @@
 //! Chooses the cache rule of a request.
 //!
-//! Origins may read a path otherwise than it is written ([`super::spelling`]). Settings for one path must not apply to another, and the
-//! protection of a path must hold however it is spelled. So if the readings of a path have different rules, or match different
-//! transformation rules, nothing is stored, no stored response answers, and the limits of all these rules apply. The same goes for a
-//! spelling that is refused unless the rule allows it.
+//! Origins may interpret a path differently from its written form ([`super::spelling`]). Settings for one path must not apply to
+//! another, and the protection of a path must apply to all its spellings. So if the readings of a path have different rules, or match
+//! different transformation rules, the limits of all these rules apply, and responses are neither stored nor reused. The same applies
+//! to a spelling that is refused unless the rule allows it.
 
 use cache::imprint::Imprint;
 
@@ -15,7 +15,7 @@ use crate::config::{CacheRule, Conditions, PathSpellings, Phase, Site, Spelling,
 pub(crate) struct RuleMatch {
     /// Position in the list of all rules.
     place: u32,
-    /// Rules whose limits apply, in the first part of that list: the rule of the path as it is written, and those of its other
+    /// Rules whose limits apply, as positions in the first part of that list: the rule of the path as written, and those of its other
     /// readings.
     limiting: [u32; READINGS_MAX],
 }
@@ -25,7 +25,7 @@ impl RuleMatch {
         Self { place: compact(rule), limiting: [compact(rule); READINGS_MAX] }
     }
 
-    /// Rule of a path whose readings differ: the rule of the path as it is written, except that nothing is stored.
+    /// Returns the rule of a path whose readings differ: the rule of the path as written, but without storing.
     fn uncertain(written: usize, others: impl Iterator<Item = usize>, rule_count: usize) -> Self {
         let mut index = Self { place: compact(rule_count + written), ..Self::certain(written) };
         index.limiting[1..].iter_mut().zip(others).for_each(|(place, rule)| *place = compact(rule));
@@ -36,19 +36,19 @@ impl RuleMatch {
         self.place as usize
     }
 
-    /// Positions of the rules whose limits apply, each once.
+    /// Returns the positions of the rules whose limits apply, each once.
     pub(super) fn limiting(self) -> impl Iterator<Item = usize> {
         let is_first = move |at: &usize| !self.limiting[..*at].contains(&self.limiting[*at]);
         (0..READINGS_MAX).filter(is_first).map(move |at| self.limiting[at] as usize)
     }
 
-    /// Whether all readings of the path have this rule, and match the same transformation rules.
+    /// Returns whether all readings of the path have this rule, and match the same transformation rules.
     pub(crate) fn is_certain(self) -> bool {
         self.limiting[0] == self.place
     }
 }
 
-/// Position in 32 bits; no file has four thousand million rules.
+/// Returns a position in 32 bits; no file has four billion rules.
 fn compact(rule: usize) -> u32 {
     u32::try_from(rule).unwrap_or(u32::MAX)
 }
@@ -56,11 +56,11 @@ fn compact(rule: usize) -> u32 {
 /// Properties of a site that the choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chooser {
-    /// Number of rules, with the built-in one that takes all remaining requests.
+    /// Number of rules, including the built-in one for all remaining requests.
     count: usize,
-    /// Whether rules have path patterns, or paths are moved below another one, so that spelling may make a difference.
+    /// Whether spelling may make a difference, because rules have path patterns or paths are changed for the origin.
     pub(super) has_paths: bool,
-    /// Whether some requests store nothing, whatever their rule says.
+    /// Whether responses to some requests are never stored, regardless of the rule.
     has_uncertain: bool,
     /// Whether transformation rules have path patterns.
     transforms_paths: bool,
@@ -79,14 +79,14 @@ impl Chooser {
         Self { count: site.rules.len() + 1, has_paths, has_uncertain, transforms_paths }
     }
 
-    /// The site's rules, followed by the built-in one. If spelling may make a difference, all of them follow once more, for paths whose
-    /// readings differ: these store nothing.
+    /// Returns the site's rules, followed by the built-in one. If spelling may make a difference, copies of all of them follow, which
+    /// store nothing, for paths whose readings differ.
     pub(super) fn all_rules(self, site: &Site) -> Vec<CacheRule> {
         let mut rules = site.rules.clone();
         let compression = site.compression.clone();
         rules.push(CacheRule { compression, ..CacheRule::built_in(site.profile) });
         let changes = site.transforms.origin_response.iter();
-        // Names of rules make no difference.
+        // The names of rules don't matter.
         let changes: Vec<_> = changes.map(|rule| (&rule.on, &rule.actions)).collect();
         let imprint = Imprint::of(&site.request_fields_keyed, &site.response_fields_hidden, &changes);
         for rule in &mut rules {
@@ -103,7 +103,7 @@ impl Chooser {
         rules
     }
 
-    /// Rules without the copies that store nothing.
+    /// Returns the rules without the copies that store nothing.
     pub(super) fn distinct(self, rules: &[CacheRule]) -> &[CacheRule] {
         &rules[..self.count]
     }
@@ -129,7 +129,7 @@ impl Chooser {
         }
     }
 
-    /// Returns the rule for a path as it is written.
+    /// Returns the rule for a path as written.
     pub(super) fn of_written<'a>(
         self,
         rules: &'a [CacheRule],
@@ -140,7 +140,7 @@ impl Chooser {
     }
 }
 
-/// Properties of a request that rules are chosen by.
+/// Properties of a request that determine its rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Routed<'a> {
     pub(crate) method: &'a str,
@@ -152,7 +152,7 @@ pub(crate) struct Routed<'a> {
 }
 
 impl<'a> Routed<'a> {
-    /// Request whose path has one reading.
+    /// Creates the properties of a request whose path has one reading.
     pub(super) fn plain(method: &'a str, path_and_query: &'a str) -> Self {
         Self { method, path_and_query, readings: None, asked: None }
     }
@@ -162,13 +162,14 @@ fn others_of(readings: Option<&Readings>) -> &[String] {
     readings.map_or(&[], |readings| &readings.others)
 }
 
-/// Whether transformation rules match one reading of a path and not another. Rules for client messages see the path that was sent.
+/// Returns whether transformation rules match one reading of a path but not another. Rules for client messages see the path sent by the
+/// client.
 fn is_transformed_otherwise(site: &Site, request: &Routed<'_>) -> bool {
     let Routed { method, path_and_query, readings, asked } = *request;
     let differs = |phase: Phase, (path_and_query, readings): (&str, Option<&Readings>)| {
         let is_shared = phase == Phase::OriginResponse;
         let seen = |whole| if is_shared { path_of(whole) } else { whole };
-        // Rules see the origin's answer to HEAD as one to GET.
+        // Rules treat the origin's response to HEAD like a response to GET.
         let method = if is_shared && method == "HEAD" { "GET" } else { method };
         let matches = |on: &Conditions, whole| {
             on.path.as_ref().is_none_or(|pattern| pattern.matches(seen(whole), Spelling::AsWritten))
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
     use crate::config::{MethodSet, PathPattern, TransformRule, sample};
 
-    /// Rules for GET change the origin's answer to HEAD.
+    /// Rules for GET apply to the origin's response to HEAD.
     #[test]
     fn methods_of_transformation_rules_count_as_the_rules_see_them() {
         let check = |phase: Phase, method: &str, expected: bool| {

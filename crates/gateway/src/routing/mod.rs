@@ -29,7 +29,7 @@ pub use self::sites::route_of;
 pub(crate) use self::spelling::{Readings, spelled_part};
 pub(crate) use crate::urls::{host_of, strip_prefix};
 
-/// A site with its state at run time.
+/// A site with its runtime state.
 pub(crate) struct LiveSite {
     pub(crate) config: Arc<Site>,
     /// Rules in the order of [`Chooser::all_rules`].
@@ -90,8 +90,8 @@ impl LiveSite {
         }
     }
 
-    /// Takes over from the site that this one replaces: the counts of clients, and the time since when its rules define which requests
-    /// have credentials. That time is kept if both sites have one and the same definition for all requests; otherwise it is the time of
+    /// Takes over state from the site that this one replaces: the counts of clients, and the time since which its definition of
+    /// credentials is valid. That time is kept if both sites have the same definition for all requests; otherwise, it is the time of
     /// the reload.
     pub(crate) fn replacing(mut self, before: Option<&Self>, now: Timestamp) -> Self {
         let answer = credentials_of_all(&self.rules);
@@ -107,7 +107,7 @@ impl LiveSite {
         self
     }
 
-    /// Whether both sites give the same URLs the same keys.
+    /// Returns whether both sites assign the same keys to the same URLs.
     fn has_keys_of(&self, other: &Self) -> bool {
         let place = |site: &Self| {
             let config = &site.config;
@@ -119,12 +119,12 @@ impl LiveSite {
             };
             site.rules.iter().map(of_rule).collect::<Vec<_>>()
         };
-        // Responses under rewritten paths are looked for only in sites that rewrite.
+        // Responses under rewritten paths are looked up only in sites that rewrite.
         let is_looked_for = self.config.transforms.write_paths() || !other.config.transforms.write_paths();
         place(self) == place(other) && rules(self) == rules(other) && is_looked_for
     }
 
-    /// First rule that fits, in file order, for a path as it is written.
+    /// Returns the first matching rule, in file order, for a path as written.
     pub(crate) fn rule(&self, method: &str, path_and_query: &str) -> RuleMatch {
         self.rule_for(&Routed::plain(method, path_and_query))
     }
@@ -134,14 +134,14 @@ impl LiveSite {
         self.chooser.choose(&self.config, &self.rules, request)
     }
 
-    /// Spellings of a path, if its rule doesn't allow them. The rule is that of the path as it is written.
+    /// Returns the spellings of a path if its rule doesn't allow them. The rule is that of the path as written.
     pub(crate) fn refused_spellings(
         &self,
         request: (&str, &str),
         readings: &Readings,
     ) -> Option<PathSpellings> {
         let rule = self.chooser.of_written(&self.rules, request);
-        // A path may also begin with two slashes once its prefix is cut off.
+        // A path may also begin with two slashes after its prefix is removed.
         let Site { prefix, path_prefix, .. } = &*self.config;
         let spellings = match prefix {
             PrefixHandling::Strip if strip_prefix(request.1, path_prefix).starts_with("//") => {
@@ -156,17 +156,17 @@ impl LiveSite {
         &self.rules[index.place()]
     }
 
-    /// Rules whose limits apply: those of all readings of the path.
+    /// Returns the rules whose limits apply: those of all readings of the path.
     pub(crate) fn limiting_rules(&self, index: RuleMatch) -> impl Iterator<Item = &CacheRule> {
         index.limiting().map(|rule| &self.rules[rule])
     }
 
-    /// Largest content that the site and its rules permit in a request.
+    /// Returns the maximum content size that the site and its rules permit in a request.
     pub(crate) fn request_body_bytes_max(&self, index: RuleMatch) -> Option<u64> {
         self.limiting_rules(index).filter_map(|rule| rule.protection.request_body_bytes_max).min()
     }
 
-    /// Limits on the content of a request, by the strictest of its rules. `limits` are those of all clients.
+    /// Returns the limits on the content of a request, from the strictest of its rules. `limits` apply to all clients.
     pub(crate) fn body_limits(&self, index: RuleMatch, limits: BodyLimits) -> BodyLimits {
         let rules = || self.limiting_rules(index).map(|rule| &rule.protection);
         let stall_max = rules().map(|rule| rule.body_read_timeout.unwrap_or(limits.pace.stall_max)).min();
@@ -183,12 +183,12 @@ impl LiveSite {
         }
     }
 
-    /// Largest content that the rules permit in a response.
+    /// Returns the maximum content size that the rules permit in a response.
     pub(crate) fn response_body_bytes_max(&self, index: RuleMatch) -> Option<u64> {
         self.limiting_rules(index).filter_map(|rule| rule.protection.response_body_bytes_max).min()
     }
 
-    /// Rate limits of the rules, each with the metrics label of its rule.
+    /// Returns the rate limits of the rules, each with the metrics label of its rule.
     pub(crate) fn limiters(&self, rule: RuleMatch) -> impl Iterator<Item = (RuleId, &Limiter)> {
         let limiters =
             self.protection.iter().flat_map(move |protection| protection.limiters(rule.limiting()));
@@ -198,7 +198,7 @@ impl LiveSite {
     /// Spends one forward of the miss budget of a rule.
     ///
     /// # Errors
-    /// [`OriginError::MissBudget`], if nothing is left.
+    /// [`OriginError::MissBudget`], if the budget is used up.
     pub(crate) fn spend(
         &self,
         rule: RuleMatch,
@@ -217,19 +217,19 @@ impl LiveSite {
         Err(OriginError::MissBudget { retry_after_s: whole_seconds(retry_after_ns) })
     }
 
-    /// Whether the site changes messages, or answers requests itself.
+    /// Returns whether the site changes messages or answers requests itself.
     #[inline]
     pub(crate) fn has_transforms(&self) -> bool {
         self.transforms.is_some()
     }
 
-    /// Transformation rules of a phase; none for most sites, at the cost of one comparison.
+    /// Returns the transformation rules of a phase. For the many sites without any, this costs one comparison.
     #[inline]
     pub(crate) fn transforms(&self, phase: Phase) -> &[TransformRule] {
         if self.transforms.is_some() { self.config.transforms.of(phase) } else { &[] }
     }
 
-    /// Whether rules make responses depend on request fields.
+    /// Returns whether rules make responses depend on request fields.
     pub(crate) fn answers_by_fields(&self) -> bool {
         self.transforms.as_ref().is_some_and(|transforms| transforms.answers_by_fields)
     }
@@ -245,7 +245,7 @@ impl LiveSite {
     }
 }
 
-/// Credential fields, and the treatment of responses to such requests, if all rules agree.
+/// Returns the credential fields and the treatment of responses to requests with credentials, if all rules agree.
 fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeSet<String>)> {
     let names = |rule: &CacheRule| {
         rule.caching.credential_fields.iter().map(|name| name.to_ascii_lowercase()).collect::<BTreeSet<_>>()
@@ -255,7 +255,7 @@ fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeS
     answers.all(|answer| answer == first).then_some(first)
 }
 
-/// Features of a path in normal form that origins read in several ways.
+/// Returns the spellings in a path in normal form that origins interpret in different ways.
 pub fn path_spellings(path: &str) -> PathSpellings {
     spelling::readings(path).map(|readings| readings.spellings).unwrap_or_default()
 }
@@ -263,13 +263,13 @@ pub fn path_spellings(path: &str) -> PathSpellings {
 /// Reason why the rules of a path are ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ambiguity<'a> {
-    /// Origins read this part in several ways, by these spellings, and its rule doesn't allow them.
+    /// Origins interpret this part in different ways because of these spellings, and its rule doesn't allow them.
     Spelled(&'a str, PathSpellings),
-    /// Origins may read the path as this one, which belongs to another site, or to none.
+    /// Origins may interpret the path as this one, which belongs to another site or to no site.
     OtherSite(&'a str),
 }
 
-/// Parts of a cache key beside path and query.
+/// Parts of a cache key except path and query.
 #[derive(Clone, Copy)]
 pub(crate) struct Keyed<'a> {
     pub(crate) site: &'a LiveSite,
@@ -306,7 +306,7 @@ impl<'a> Keyed<'a> {
     }
 }
 
-/// Key of a URL that belongs to no site. Nothing is stored under it.
+/// Returns the key of a URL that belongs to no site. No responses are stored under it.
 pub(crate) fn key_without_site(scheme: Scheme, authority: &str, path: &str) -> Vec<u8> {
     let parts = KeyParts {
         site: b"",
@@ -320,7 +320,7 @@ pub(crate) fn key_without_site(scheme: Scheme, authority: &str, path: &str) -> V
     CacheKey::new(&parts, &KeyRules::default()).as_bytes().to_vec()
 }
 
-/// Key under which the response to a GET is stored.
+/// Returns the key under which the response to a GET is stored.
 pub(crate) fn key_of(site: &LiveSite, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
     let mut key = Vec::new();
     let rule = site.rule_at(site.rule("GET", path_and_query));

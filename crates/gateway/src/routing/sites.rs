@@ -1,11 +1,11 @@
 //! Finds the site for a host and a path, in a time that doesn't grow with the number of sites.
 //!
-//! Exact hosts go before wildcards, longer wildcards before shorter ones, wildcards before sites for any host. Among the sites of one
-//! host pattern, the longest path prefix wins; of two equal prefixes, the first. Prefixes of sites that restrict something match in any
-//! case ([`Spelling::Lenient`]), but a prefix of the same length that is written exactly so wins.
+//! Exact hosts take precedence over wildcards, longer wildcards over shorter ones, and wildcards over sites for any host. Among the
+//! sites of one host pattern, the longest path prefix wins; of two equal prefixes, the first. Prefixes of sites with restrictions match
+//! in any case ([`Spelling::Lenient`]), but an exactly matching prefix of the same length wins.
 //!
-//! Only the operator writes into these tables, so their hash function needs no secret: a client that knows it can choose what to look
-//! up, but can't make entries collide.
+//! Only the operator adds entries to these tables, so their hash function needs no secret: a client that knows it can choose keys to
+//! look up, but can't make entries collide.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -35,13 +35,13 @@ struct SiteIndex {
 /// The sites of one host pattern by path prefix.
 #[derive(Debug, Default)]
 struct Prefixes {
-    /// Site of `/`.
+    /// Site with the prefix `/`.
     root: Option<usize>,
-    /// Keyed by prefix, without a closing `/`.
+    /// Keyed by prefix, without a trailing `/`.
     longer: Table<usize>,
-    /// Prefixes that match in any case, in lower case.
+    /// Prefixes that match in any case; the keys are in lower case.
     lenient: Table<usize>,
-    /// Largest number of slashes in a prefix.
+    /// Maximum number of slashes in a prefix.
     slashes_max: usize,
 }
 
@@ -87,7 +87,7 @@ impl SiteIndex {
         exact.or_else(|| if self.wildcards.is_empty() { None } else { self.of_wildcard(host, path) })
     }
 
-    /// Tries each domain that a name lies below, the longest first.
+    /// Tries each parent domain of a name, the longest first.
     fn of_wildcard(&self, host: &str, path: &str) -> Option<usize> {
         memchr::memchr_iter(b'.', host.as_bytes())
             .filter(|dot| *dot > 0)
@@ -109,8 +109,8 @@ impl Prefixes {
         }
     }
 
-    /// Returns the site of the longest prefix. Prefixes end at the end of a segment: `/shop` covers `/shop` and `/shop/x`, not
-    /// `/shopping`.
+    /// Returns the site with the longest matching prefix. Prefixes end at a segment boundary: `/shop` covers `/shop` and `/shop/x`, but
+    /// not `/shopping`.
     fn longest(&self, path: &str) -> Option<usize> {
         //= RFC 9112 section 3.2.4: asterisk-form is only used for a server-wide OPTIONS
         if path == "*" {
@@ -127,7 +127,7 @@ impl Prefixes {
             return as_written.map(|(_, at)| at).or(self.root);
         }
         let leniently = self.longest_in(&self.lenient, &lower_case(path));
-        // `max_by_key` returns the last of two with one length: the exact one.
+        // If two prefixes have the same length, `max_by_key` returns the last: the exact one.
         let longer = leniently.into_iter().chain(as_written).max_by_key(|(end, _)| *end);
         longer.map(|(_, at)| at).or(self.root)
     }
@@ -140,7 +140,7 @@ impl Prefixes {
     }
 }
 
-/// Returns a text in lower case; hosts and paths of requests mostly are already.
+/// Returns a text in lower case. Most hosts and paths of requests already are.
 fn lower_case(text: &str) -> Cow<'_, str> {
     if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return text.to_ascii_lowercase().into();
@@ -148,7 +148,7 @@ fn lower_case(text: &str) -> Cow<'_, str> {
     text.into()
 }
 
-/// Request fields that a site names for keys and credentials, and those that its transformation rules read.
+/// Returns the request fields that a site configures for keys and credentials, and those that its transformation rules read.
 fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
     let credentials = site.rules.iter().flat_map(|rule| &rule.caching.credential_fields);
     let of_rules = site.transforms.request_fields_read();
@@ -156,7 +156,7 @@ fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
     names.chain(credentials.map(|name| &**name))
 }
 
-/// Name of the site that a request belongs to under a configuration, and the cache rule.
+/// Returns the name of the site that a request belongs to in a configuration, and its cache rule.
 pub fn route_of(
     config: &Config,
     authority: &str,
@@ -181,11 +181,11 @@ pub(crate) struct Routes {
     index: SiteIndex,
     /// Stores that the sites use.
     stores: BTreeSet<StoreIndex>,
-    /// Stores used by sites that reloads have since removed, or given other URLs or keys.
+    /// Stores of sites that reloads have since removed, or whose URLs or keys they have changed.
     left: BTreeSet<StoreIndex>,
-    /// Sites whose rules may write paths that belong to other sites, or to none.
+    /// Sites whose rules may produce paths that belong to other sites or to no site.
     rewriting: Vec<usize>,
-    /// Whether the path decides anything in any site.
+    /// Whether any site has settings that depend on the path.
     has_paths: bool,
     /// Request fields that the configuration of any site reads.
     fields_read: BTreeSet<Box<str>>,
@@ -195,7 +195,7 @@ impl Routes {
     pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
         let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
         let stores = sites.iter().map(|site| site.config.store).collect();
-        // Without prefixes a site has all paths of its hosts.
+        // Without prefixes, a site serves all paths of its hosts.
         let may_leave = |site: &LiveSite| index.has_prefixes && site.config.transforms.write_paths();
         let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
         let fields_read = sites.iter().flat_map(|site| fields_read(&site.config)).map(Into::into).collect();
@@ -203,12 +203,12 @@ impl Routes {
         Self { sites, index, stores, left: BTreeSet::new(), rewriting, has_paths, fields_read }
     }
 
-    /// Whether any site has a request field in its keys, takes it for a credential, or has a rule about it.
+    /// Returns whether any site uses a request field in its keys, as a credential, or in a rule.
     pub(crate) fn read_field(&self, name: &str) -> bool {
         self.fields_read.iter().any(|known| unkeyed::are_read_alike(known, name))
     }
 
-    /// Takes over from the routes that a reload replaces.
+    /// Takes over state from the routes that a reload replaces.
     pub(crate) fn replacing(self, before: &Self) -> Self {
         let is_kept = |site: &LiveSite| self.sites.iter().any(|other| other.has_keys_of(site));
         let changed = before.sites.iter().filter(|site| !is_kept(site)).map(|site| site.config.store);
@@ -216,27 +216,27 @@ impl Routes {
         Self { left, ..self }
     }
 
-    /// Whether a store may hold responses that no current site would find there.
+    /// Returns whether a store may contain responses that no current site can find.
     pub(crate) fn may_hold_more(&self, store: StoreIndex) -> bool {
         self.left.contains(&store) || !self.stores.contains(&store)
     }
 
-    /// All sites by name.
+    /// Returns all sites by name.
     pub(crate) fn by_name(&self) -> HashMap<&str, &LiveSite> {
         self.sites.iter().map(|site| (site.config.name.as_str(), &**site)).collect()
     }
 
-    /// The sites that a host (with or without port) may belong to.
+    /// Returns the sites that a host (with or without port) may belong to.
     pub(crate) fn sites_of_host(&self, authority: &str) -> impl Iterator<Item = &Arc<LiveSite>> {
         let host = host_of(authority);
-        // A closer site that has the prefix of this one takes everything below it.
+        // A site with a closer host pattern and the same prefix serves everything below it.
         let takes = move |(at, site): &(usize, &Arc<LiveSite>)| {
             self.index.closest(host, &site.config.path_prefix) == Some(*at)
         };
         self.sites.iter().enumerate().filter(takes).map(|(_, site)| site)
     }
 
-    /// Stores of the sites that a host may belong to.
+    /// Returns the stores of the sites that a host may belong to.
     pub(crate) fn stores_of_host(&self, authority: &str) -> BTreeSet<StoreIndex> {
         match self.stores.len() {
             0 | 1 => self.stores.clone(),
@@ -244,7 +244,7 @@ impl Routes {
         }
     }
 
-    /// Whether any URL that begins with a host (with or without port) and a path belongs to a site.
+    /// Returns whether any URL that begins with a host (with or without port) and a path belongs to a site.
     pub(crate) fn serves(&self, authority: &str, path: &str) -> bool {
         let host = host_of(authority);
         let below =
@@ -253,7 +253,7 @@ impl Routes {
         is_served || !self.sites_storing(authority, path).is_empty()
     }
 
-    /// Whether a site names a host (with or without port), or a domain that it lies in.
+    /// Returns whether a site lists a host (with or without port) or one of its parent domains.
     pub(crate) fn is_named(&self, authority: &str) -> bool {
         let named = |site: &&Arc<LiveSite>| !site.config.hosts.is_empty();
         let closest = |site: &Arc<LiveSite>| {
@@ -267,8 +267,8 @@ impl Routes {
         self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
     }
 
-    /// Sites that may have stored a response for a URL as rules have rewritten it: its own, and those of its host whose rules may have
-    /// made it from one of their URLs.
+    /// Returns the sites that may have stored a response for a URL in its rewritten form: its own site, and sites of the host whose
+    /// rules may have produced it from one of their URLs.
     pub(crate) fn sites_storing(&self, authority: &str, path_and_query: &str) -> Vec<&Arc<LiveSite>> {
         let host = host_of(authority);
         let own = self.index.closest(host, path_and_query);
@@ -278,17 +278,17 @@ impl Routes {
         own.into_iter().chain(others).map(|at| &self.sites[at]).collect()
     }
 
-    /// Other readings of a path, if the path of a request to this site decides anything.
+    /// Returns the other readings of a path, if settings depend on the path of a request to this site.
     #[inline]
     pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
-        // Rules of another host don't apply here, unless the path names that host to the origin.
+        // Rules of another host don't apply here, unless the origin could read that host from the path.
         let reads_paths = self.index.has_prefixes
             || site.chooser.has_paths
             || (self.has_paths && path_and_query.starts_with("//"));
         if reads_paths { spelling::readings(path_and_query) } else { None }
     }
 
-    /// First reading of a path that belongs to another site than the path as it is written, or to none.
+    /// Returns the first reading of a path that belongs to a different site from the path as written, or to no site.
     pub(crate) fn read_as_of_another<'a>(
         &self,
         site: &Arc<LiveSite>,
@@ -312,7 +312,7 @@ mod tests {
     type Pattern<'a> = (&'a [&'a str], &'a str);
     type SitePlace = (Vec<String>, String, bool);
 
-    /// Parses a pattern. A prefix that begins with `~` matches leniently.
+    /// Parses a pattern. A prefix with a leading `~` matches leniently.
     fn place((hosts, prefix): Pattern<'_>) -> SitePlace {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
         (hosts, prefix.trim_start_matches('~').to_owned(), prefix.starts_with('~'))
@@ -327,8 +327,8 @@ mod tests {
         index
     }
 
-    /// Specification, as a search of all sites: by how closely a site names the host, then the length of its prefix, then whether the
-    /// prefix is written exactly so, then its position.
+    /// The specification, as a search over all sites: by the closeness of the host pattern, then the length of the prefix, then whether
+    /// the prefix matches exactly, then the position.
     fn closest_of_all(sites: &[SitePlace], host: &str, path_and_query: &str) -> Option<usize> {
         let host = host.to_ascii_lowercase();
         let path = path_and_query.split('?').next().unwrap();
@@ -388,7 +388,7 @@ mod tests {
             ("a.example", "/shopping", 1),
             ("a.example", "*", 1),
             ("c.example", "/shop/cart", 6),
-            // Its own host has no site for the path; the wildcard has.
+            // The exact host has no site for the path, but the wildcard has one.
             ("c.example", "/", 3),
             ("x.b.example", "/", 4),
             ("x.b.example", "/shop/", 7),

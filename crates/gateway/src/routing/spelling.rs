@@ -1,8 +1,8 @@
-//! Paths in normal form that origins may read otherwise than they are written.
+//! Paths in normal form that origins may interpret differently from their written form.
 //!
-//! Origins agree on hardly anything beyond the normal form: whether an encoded slash or a backslash separates segments, whether a
-//! parameter (`;x`) belongs to a name, whether empty segments count, how often escapes are decoded. If paths decide anything, such a
-//! path is refused, unless its rule allows that one spelling. All others have few readings: as written, and decoded.
+//! Beyond the normal form, origins differ: whether an encoded slash or a backslash separates segments, whether a parameter (`;x`)
+//! belongs to a name, whether empty segments count, and how often escapes are decoded. If settings depend on paths, such a path is
+//! refused, unless its rule allows that one spelling. All other paths have few readings: as written, and decoded.
 
 use caching::target::escape;
 
@@ -11,23 +11,23 @@ use crate::config::{PathSpelling, PathSpellings, path_of};
 /// Other readings of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Readings {
-    /// Features of the path that origins read in several ways.
+    /// Spellings in the path that origins interpret in different ways.
     pub(crate) spellings: PathSpellings,
-    /// Decoded paths, with the query as it is written: with and without the parameters of segments, and each of these whole, cut at a
-    /// decoded `#`, and with a query from a decoded `?` on. None of them equals the path as it is written.
+    /// Decoded paths, followed by the query as written: with and without the parameters of segments, and each of these whole, cut at a
+    /// decoded `#`, and with a query that starts at a decoded `?`. None of them equals the path as written.
     pub(crate) others: Vec<String>,
 }
 
-/// Maximum number of readings, including the path as it is written.
+/// Maximum number of readings, including the path as written.
 pub(super) const READINGS_MAX: usize = 8;
 
-/// Returns the readings of a path; `None` for most, which are plain and cost one pass.
+/// Returns the readings of a path; `None` for plain paths. Most paths are plain, which takes one pass to check.
 #[inline]
 pub(super) fn readings(path_and_query: &str) -> Option<Box<Readings>> {
     if is_plain(path_and_query.as_bytes()) { None } else { closer(path_and_query) }
 }
 
-/// Whether a path has no other readings. Escapes of bytes beyond ASCII add none.
+/// Returns whether a path has no other readings. Escapes of non-ASCII bytes add none.
 fn is_plain(target: &[u8]) -> bool {
     let mut before = 0;
     for (at, byte) in target.iter().enumerate() {
@@ -43,10 +43,10 @@ fn is_plain(target: &[u8]) -> bool {
     true
 }
 
-/// Whether an escape, given without its `%`, is of a byte that is part of no ASCII character, not even in an overlong form.
+/// Returns whether an escape, given without its `%`, encodes a byte that isn't part of an ASCII character, not even in overlong form.
 fn is_beyond_ascii(digits: &[u8]) -> bool {
     match digits {
-        // Overlong forms of two, three and four bytes, and of the five and six that UTF-8 once had.
+        // Overlong forms of two, three and four bytes, and of five and six bytes, which early UTF-8 allowed.
         [b'C', b'0' | b'1', ..]
         | [b'E', b'0', b'%', b'8' | b'9', ..]
         | [b'F', b'0', b'%', b'8', ..]
@@ -85,7 +85,7 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
         .then(|| Box::new(Readings { spellings, others }))
 }
 
-/// First part of a path that origins read in several ways: a segment, or the slashes around an empty one.
+/// Returns the first part of a path that origins interpret in different ways: a segment, or the slashes around an empty one.
 pub(crate) fn spelled_part(path_and_query: &str) -> &str {
     let is_spelled = |segment: &&str| {
         closer(&format!("/{segment}")).is_some_and(|found| found.spellings != PathSpellings::default())
@@ -97,8 +97,8 @@ fn has_escape(text: &[u8]) -> bool {
     memchr::memchr_iter(b'%', text).any(|at| escape(text, at).is_some())
 }
 
-/// Whether some origins decode more than escapes: `%u0061` of old scripts, which IIS reads, or ASCII characters in an overlong form of
-/// UTF-8.
+/// Returns whether some origins decode more than standard escapes: `%u0061` from old scripts, which IIS accepts, or ASCII characters in
+/// overlong UTF-8.
 fn has_odd_escape(path: &[u8], decoded: &[u8]) -> bool {
     let is_of_script = |text: &[u8]| matches!(text, [b'%', b'u' | b'U', digits @ ..] if digits.iter().all(u8::is_ascii_hexdigit));
     let is_overlong = |pair: &[u8]| {
@@ -125,7 +125,7 @@ fn of_escapes(text: &[u8]) -> PathSpellings {
     named.fold(PathSpellings::default(), PathSpellings::with)
 }
 
-/// Spellings in the segments of a decoded path.
+/// Returns the spellings in the segments of a decoded path.
 fn of_segments(path: &[u8]) -> PathSpellings {
     let mut spellings = PathSpellings::default();
     if path.contains(&b'\\') {
@@ -164,12 +164,12 @@ fn whole(segment: &[u8]) -> &[u8] {
     segment
 }
 
-/// Name of a segment as servlet containers read it: without the parameters after a semicolon.
+/// Returns the name of a segment as interpreted by servlet containers: without the parameters after a semicolon.
 fn without_parameters(segment: &[u8]) -> &[u8] {
     segment.split(|byte| *byte == b';').next().unwrap_or_default()
 }
 
-/// End of a decoded path, as an origin sees it.
+/// End of a decoded path in an origin's interpretation.
 #[derive(Clone, Copy, Debug)]
 enum ReadingEnd {
     /// At its last byte.
@@ -178,12 +178,12 @@ enum ReadingEnd {
     Query,
     /// At a `#` or a control character, which end a URL or a C string; or at a `?`.
     FragmentOrQuery,
-    /// Also at any `;`, as some origins read the parameters of a URL (RFC 1808).
+    /// Also at any `;`, where the parameters of a URL begin for some origins (RFC 1808).
     Parameters,
 }
 
 impl ReadingEnd {
-    /// Returns the path, and the query that begins in it.
+    /// Returns the path, and the query that begins inside it.
     fn split(self, path: &[u8]) -> (&[u8], Option<&[u8]>) {
         let cut = |byte: &u8| match self {
             Self::Whole | Self::Query => false,
@@ -199,7 +199,7 @@ impl ReadingEnd {
     }
 }
 
-/// Writes a decoded path as rules are written: without dot segments and empty ones.
+/// Writes a decoded path in the form used in rules: without dot segments and empty segments.
 fn written_out(path: &[u8], end: ReadingEnd, name_of: NameOf) -> String {
     let (path, query) = end.split(path);
     let mut kept: Vec<&[u8]> = Vec::new();
@@ -230,7 +230,7 @@ fn written_out(path: &[u8], end: ReadingEnd, name_of: NameOf) -> String {
     out
 }
 
-/// Writes visible characters as they are, except those that end a path; escapes all others.
+/// Writes visible characters unescaped, except those that end a path; escapes all others.
 fn push(byte: u8, out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     if byte.is_ascii_graphic() && !matches!(byte, b'%' | b'?' | b'#') {
@@ -304,7 +304,7 @@ mod tests {
         check("/a%252Fb", &["encoded-slash", "double-encoding"], &["/a/b"]);
     }
 
-    /// Rules can allow some of these spellings, and never the others.
+    /// Rules can allow some of these spellings, but never the others.
     #[test]
     fn some_spellings_are_never_allowed() {
         let all = PathSpelling::ALLOWABLE.into_iter().fold(PathSpellings::default(), PathSpellings::with);

@@ -1,7 +1,7 @@
-//! A client's TCP connection that is registered with the runtime only when there is something to wait for.
+//! A client's TCP connection that is registered with the runtime only when it has to wait.
 //!
-//! Adding a socket to the kernel's poll and removing it are two system calls. A connection needs neither if its request has
-//! arrived before the first read, its response fits the socket's buffer, and it is closed after that.
+//! Adding a socket to the kernel's poll set and removing it are two system calls. A connection needs neither if its request has arrived
+//! before the first read, its response fits into the socket's buffer, and it is closed after that.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -41,10 +41,10 @@ impl ClientSocket {
         Self(State::Fresh { socket, read: Attempt::Open, write: Attempt::Open })
     }
 
-    /// Returns the registered socket, which can be waited for.
+    /// Returns the registered socket, on which a task can wait.
     ///
     /// # Errors
-    /// The kernel does not take one more socket into its poll.
+    /// The kernel can't add the socket to its poll set.
     fn registered(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         if !matches!(self.0, State::Registered(_))
             && let State::Fresh { socket, .. } = std::mem::replace(&mut self.0, State::Lost)
@@ -57,8 +57,8 @@ impl ClientSocket {
         }
     }
 
-    /// Tries the first read; `None` if it must wait, or was made before. Only this read needs a buffer filled with zeros, which
-    /// may cost more than the rest of a request.
+    /// Tries the first read. Returns `None` if it must wait, or was already made. Only this read needs a zeroed buffer, which may cost
+    /// more than the rest of a request.
     fn read_fresh(&mut self, buffer: &mut ReadBuf<'_>) -> Option<io::Result<()>> {
         match &mut self.0 {
             State::Fresh { socket, read, .. } if *read == Attempt::Open => {
@@ -71,7 +71,7 @@ impl ClientSocket {
         }
     }
 
-    /// Tries the first write; `None` if the socket takes nothing, or it was made before.
+    /// Tries the first write. Returns `None` if the socket's buffer is full, or the write was already made.
     fn write_fresh(&mut self, bytes: &[u8], flags: SendFlags) -> Option<io::Result<usize>> {
         match &mut self.0 {
             State::Fresh { socket, write, .. } if *write == Attempt::Open => {
@@ -121,7 +121,7 @@ impl AsyncWrite for ClientSocket {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match parts {
-            // A TLS layer hands over one record as a list of one; `send` takes it for less than `writev` does.
+            // The TLS layer passes one record as a list with one part; `send` is cheaper for it than `writev`.
             [part] => self.poll_write(context, part),
             _ => self.registered()?.poll_write_vectored(context, parts),
         }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(socket.read(&mut read).await.unwrap(), 0);
     }
 
-    /// Further writes go through the runtime, which keeps a client that reads as fast as it gets from holding up the worker.
+    /// Further writes go through the runtime, so that a client that reads continuously can't block the worker.
     #[tokio::test]
     async fn more_than_one_write_goes_through_the_runtime() {
         let (mut client, mut socket) = pair();

@@ -1,8 +1,7 @@
-//! A timer of a connection, which is moved rather than created anew.
+//! A timer of a connection, which is moved instead of recreated.
 //!
-//! A keep-alive connection sets a new deadline for every request. Registering a timer each time costs more than parsing the
-//! request, so the registered timer stays and only the deadline moves: when the timer fires early, it is registered again for the
-//! time that is left.
+//! A keep-alive connection sets a new deadline for every request. Registering a timer each time costs more than parsing the request, so
+//! the registered timer stays and only the deadline moves: if the timer fires early, it is registered again for the remaining time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +24,7 @@ impl Deadline {
         Self { at, timer: None, told: None }
     }
 
-    /// Moves the deadline. Moving it later costs nothing; moving it before the registered time registers again.
+    /// Moves the deadline. A later time costs nothing; a time before the registered one needs a new registration.
     pub(crate) fn set(&mut self, at: Instant) {
         self.at = at;
         if let Some(timer) = self.timer.as_mut().filter(|timer| at < timer.deadline()) {
@@ -34,7 +33,7 @@ impl Deadline {
         }
     }
 
-    /// Ready once the deadline has passed.
+    /// Returns `Ready` once the deadline has passed.
     pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         // A pending timer that will wake this task is not polled again: a poll costs more than this check.
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(self.at)));
@@ -53,7 +52,7 @@ impl Deadline {
     }
 }
 
-/// A limit on each time without an event.
+/// A time limit on pauses between events.
 pub(crate) struct PauseLimit {
     limit: Duration,
     deadline: Deadline,
@@ -61,17 +60,17 @@ pub(crate) struct PauseLimit {
 }
 
 impl PauseLimit {
-    /// A limit on a time that begins now.
+    /// Creates a limit on a pause that begins now.
     pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, deadline: Deadline::new(Instant::now() + limit), is_running: true }
     }
 
-    /// Notes the event: the next time begins when it is polled.
+    /// Records an event: the next pause begins with the next poll.
     pub(crate) fn stop(&mut self) {
         self.is_running = false;
     }
 
-    /// Ready once the time is over.
+    /// Returns `Ready` once the time is over.
     pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !std::mem::replace(&mut self.is_running, true) {
             self.deadline.set(Instant::now() + self.limit);

@@ -1,4 +1,4 @@
-//! Accepts connections, and finds a place for each.
+//! Accepts connections, and assigns a place to each.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -26,17 +26,17 @@ use crate::config::ProxyProtocol;
 use crate::connection_table::{Holder, OpenConnection, SlotKey, WaitingAtDoor};
 use crate::worker::Worker;
 
-/// Connections accepted before existing ones get their turn.
+/// Maximum number of connections accepted before existing ones get their turn.
 const ACCEPTED_AT_ONCE_MAX: usize = 64;
-/// Pause after a failed accept (no file descriptors left).
+/// Pause after a failed accept (no free file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a connection waits for a place that is about to be free: a worker that isn't busy sees within milliseconds that a
-/// client is gone.
+/// Maximum wait of a connection for a place that is about to become free: a worker that isn't busy detects a closed connection within
+/// milliseconds.
 const PLACE_WAIT: Duration = Duration::from_millis(500);
 
-/// Serves a worker's listeners until the drain is over. Runs on the worker's runtime.
+/// Serves a worker's listeners until the drain ends. Runs on the worker's runtime.
 ///
-/// `listeners` come with their indices in the configuration, `open` is the same for all workers.
+/// `listeners` have their indices in the configuration; `open` is shared by all workers.
 pub(crate) async fn serve(
     worker: Arc<Worker>,
     listeners: Vec<(usize, Listener)>,
@@ -48,12 +48,12 @@ pub(crate) async fn serve(
         match watched(socket) {
             Ok(socket) => {
                 let (worker, open) = (Arc::clone(&worker), Arc::clone(&open));
-                // Counted as a connection until it stops, so that connections in its backlog at the end are served too.
+                // Counted as a connection until it stops, so that connections that remain in its backlog are served, too.
                 let accepting_one = OpenConnections::enter(&open);
                 accepting.spawn(async move {
                     let _accepting = accepting_one;
                     accept(&worker, &socket, index, &open).await;
-                    // Connections to a socket that lives on wait in its queue for the next process.
+                    // If the socket stays open, connections wait in its queue for the next process.
                     if owner == SocketOwner::Process && !worker.shared.drain.has_successor() {
                         stop_accepting(&worker, socket.get_ref(), index, &open);
                     }
@@ -69,8 +69,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Waits for `until`, and panics if one of the tasks does: the runtime confines a panic to its task, and connections that the
-/// kernel queues for this listener would never be accepted.
+/// Waits for `until`, and panics if one of the tasks panics. Otherwise, the runtime would confine the panic to its task, and
+/// connections queued by the kernel for this listener would never be accepted.
 async fn panic_with<T>(tasks: &mut JoinSet<()>, until: impl Future<Output = T>) -> T {
     let mut until = pin!(until);
     loop {
@@ -86,9 +86,8 @@ async fn panic_with<T>(tasks: &mut JoinSet<()>, until: impl Future<Output = T>) 
     }
 }
 
-/// Registers a listener. The runtime's own listener would register each connection before anybody can check whether that is
-/// necessary.
-#[expect(deprecated, reason = "what replaces it is unsafe, for types that name descriptors they do not own")]
+/// Registers a listener. The runtime's own listener would register each connection, even if that isn't necessary.
+#[expect(deprecated, reason = "the replacement is unsafe for types that don't own their descriptors")]
 fn watched(listener: Arc<TcpListener>) -> io::Result<AsyncFd<Arc<TcpListener>>> {
     AsyncFd::with_interest(listener, Interest::READABLE)
 }
@@ -145,14 +144,13 @@ fn accept_one(listener: &TcpListener) -> io::Result<(ClientSocket, SocketAddr)> 
     Ok((ClientSocket::new(socket.into()), address))
 }
 
-/// Prepares a listener for closing without resetting any connection. The kernel resets connections that are complete but not yet
-/// accepted when their listener closes, so the order is: let no new connection through, accept those that are there, close.
+/// Prepares a listener for closing without resetting any connection. If a listener closes, the kernel resets its completed connections
+/// that haven't been accepted. So the order is: block new connections, accept the queued ones, close.
 fn stop_accepting(worker: &Arc<Worker>, listener: &TcpListener, index: usize, open: &Arc<OpenConnections>) {
-    /// Classic BPF: return 0, which keeps 0 bytes of the packet. New handshakes are not answered and find the port closed when
-    /// they try again.
+    /// Classic BPF: return 0, which drops the packet. New handshakes aren't answered; a retry finds the port closed.
     const DROP_ALL: [SockFilter; 1] = [SockFilter::new(0x06, 0, 0, 0)];
     if let Err(error) = SockRef::from(listener).attach_filter(&DROP_ALL) {
-        tracing::debug!(%error, "new connections can't be held off while the listener closes");
+        tracing::debug!(%error, "can't block new connections while the listener closes");
     }
     loop {
         match accept_one(listener) {
@@ -189,7 +187,7 @@ struct Newcomer {
 }
 
 impl Newcomer {
-    /// Takes a place that is free, or that another connection has to leave.
+    /// Takes a free place, or the place of another connection that is closed for it.
     fn slot(&self) -> Option<ConnectionSlot> {
         let slot = self.take();
         let limits = &self.live.config.limits;
@@ -203,8 +201,7 @@ impl Newcomer {
         is_made.then_some(slot)
     }
 
-    /// Waits for a place, because that of a connection closed by its client becomes free as soon as its worker, which may be
-    /// another, has noticed.
+    /// Waits for a place: if a client has closed its connection, the place becomes free once the worker of that connection has noticed.
     fn wait(self) {
         tokio::spawn(async move {
             let slot = match self.worker.shared.doorway.wait() {
@@ -225,7 +222,7 @@ impl Newcomer {
             left.as_mut().enable();
             if self.worker.shared.connections.load(Ordering::Relaxed) < connections_max {
                 let slot = self.take();
-                // Other newcomers wait too.
+                // Other newcomers may have taken the place.
                 if slot.taken_before < connections_max {
                     return slot;
                 }
@@ -235,7 +232,7 @@ impl Newcomer {
     }
 
     fn take(&self) -> ConnectionSlot {
-        // Nothing of the connection has been read yet.
+        // No bytes of the connection have been read yet.
         let holder = match self.live.listener(self.index).proxy_protocol {
             ProxyProtocol::Required => Holder::Proxy(Client::of(self.address.ip())),
             ProxyProtocol::Off => holder(&self.live.config, self.address),
@@ -245,7 +242,7 @@ impl Newcomer {
 
     fn serve(self, slot: ConnectionSlot) {
         let seat = Arc::clone(&slot.seat);
-        // Boxed: the runtime moves a future several times before it runs and when it is done, and this one is several KiB.
+        // Boxed: the runtime moves a future several times before and after it runs, and this one has several KiB.
         let task = tokio::spawn(Box::pin(async move {
             let Self { worker, live, socket, address, index, guard } = self;
             if let Err(error) = connection(&worker, &live, socket, address, index, &slot.seat).await {
@@ -281,8 +278,8 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Connections and listeners that must end before any worker may stop: one worker forwards over origin connections that another
-/// has opened, and waits for fetches of another. These end with the worker that owns them.
+/// Connections and listeners that must end before any worker may stop: a worker forwards over origin connections opened by other
+/// workers, and waits for their fetches. Both end with the worker that owns them.
 #[derive(Default)]
 pub(crate) struct OpenConnections {
     count: AtomicUsize,
@@ -299,7 +296,7 @@ impl OpenConnections {
         OpenGuard(Arc::clone(open))
     }
 
-    /// Logs that the remaining connections are cut off: the first worker at its limit does it for all.
+    /// Logs that the remaining connections are closed. Only the first worker that reaches its limit logs this.
     fn tell_once(&self) {
         if !self.is_told.swap(true, Ordering::Relaxed) {
             let connections = self.count.load(Ordering::Relaxed);
@@ -332,7 +329,7 @@ impl Drop for OpenGuard {
 mod tests {
     use super::*;
 
-    /// Regression: the runtime confined the panic to its task, and the worker went on without accepting connections.
+    /// Regression: the runtime confined the panic to its task, and the worker continued without accepting connections.
     #[tokio::test]
     #[should_panic(expected = "planted")]
     async fn a_panic_of_what_accepts_is_one_of_the_worker() {

@@ -58,10 +58,10 @@ impl Wanted {
     }
 }
 
-/// Pieces of a request body between client and origin, beside the one that each side holds.
+/// Maximum number of pieces of a request body between client and origin, in addition to the one held by each side.
 const REQUEST_PIECES_MAX: usize = 1;
 
-/// Returns the output of a future that is ready now.
+/// Returns the output of a future, if it is ready now.
 async fn at_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|context| match future.as_mut().poll(context) {

@@ -25,12 +25,12 @@ use crate::request::account;
 use crate::request::respond::Problem;
 use crate::worker::{IdleEnd, Worker};
 
-/// Response to clients that use plain HTTP on a TLS port. A TLS handshake record never begins with the first byte of a method.
+/// Response to clients that use plain HTTP on a TLS port. The first byte of a TLS handshake record can't be that of a method.
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 80\r\n\
 Cache-Control: no-store\r\nConnection: close\r\n\r\n\
 400 Bad Request\nplain HTTP was sent to an HTTPS port: write https:// in the URL\n";
-/// Equal to its `Content-Length`.
+/// Body size, equal to the `Content-Length`.
 const PLAIN_HTTP_BODY_BYTES: u64 = 80;
 /// Client connection preface (RFC 9113 section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -59,7 +59,7 @@ pub(super) async fn connection(
             read.0.allow(limit);
             let named = match header.peer {
                 ProxiedPeer::Tcp { source, .. } => source,
-                // A proxy that checks health names no TCP client.
+                // Health checks by a proxy don't name a TCP client.
                 ProxiedPeer::Local | ProxiedPeer::Unknown | ProxiedPeer::Unix => address,
             };
             worker.shared.doorway.name(seat, holder(&live.config, named));
@@ -75,7 +75,7 @@ pub(super) async fn connection(
     }
 }
 
-/// A connection, and the bytes read of it.
+/// A connection, and the bytes read from it.
 type Begun<S> = (Wire<S>, Input);
 
 /// Performs the TLS handshake, and serves the negotiated protocol.
@@ -121,7 +121,8 @@ async fn secured<S: Stream + 'static>(
     Ok(())
 }
 
-/// Waits for the first bytes of a connection, unless they are there. One that has sent none counts as idle, like those between two requests.
+/// Waits for the first bytes of a connection, unless they have already arrived. Until then, the connection counts as idle, as between
+/// two requests.
 async fn first_bytes<S: Stream>(
     worker: &Worker,
     wire: &mut Wire<S>,
@@ -135,8 +136,8 @@ async fn first_bytes<S: Stream>(
     idle_end.or(first).await.unwrap_or(Err(WireError::Closed)).map(drop)
 }
 
-/// Waits for the first bytes of a TLS handshake. A client that sends a method instead used the wrong scheme in a URL, and gets a
-/// response that says so: a failed handshake would tell nothing. `None` if it was plain HTTP.
+/// Waits for the first bytes of a TLS handshake. A client that sends a method instead used the wrong scheme in a URL. It gets a
+/// response with this explanation, which a failed handshake wouldn't give. Returns `None` if it was plain HTTP.
 async fn hello<S: Stream>(
     worker: &Worker,
     (mut wire, mut input): Begun<S>,
@@ -177,7 +178,7 @@ async fn cleartext<S: Stream + 'static>(
     Ok(())
 }
 
-/// Tells the protocol by the first bytes of a connection.
+/// Detects the protocol from the first bytes of a connection.
 async fn opening<S: Stream>(
     worker: &Arc<Worker>,
     wire: &mut Wire<S>,
@@ -196,7 +197,7 @@ async fn opening<S: Stream>(
             return Ok(Negotiated::Http2);
         }
         match wire.read(input).await {
-            // HTTP/1 has an answer for a head that never arrived.
+            // HTTP/1 has a response for a head that didn't arrive.
             Err(WireError::Closed | WireError::TimedOut) => return Ok(Negotiated::Http1),
             read => read?,
         };
@@ -224,7 +225,7 @@ async fn speak_http2<S: Stream + 'static>(
     http2::serve(io, Arc::clone(worker), client, Arc::clone(seat)).await;
 }
 
-/// Any stranger can cause these warnings, so only some of them are written.
+/// Any peer can cause these warnings, so their rate is limited.
 fn warn_unproxied(worker: &Worker, peer: SocketAddr, reason: &str) {
     if let Some(left_out) = worker.shared.unproxied.take(now().whole_seconds().unsigned_abs()) {
         tracing::warn!(peer = %peer.ip(), left_out, "connection closed: {reason}");

@@ -8,28 +8,28 @@ use std::time::Duration;
 use rustix::net::sockopt::socket_acceptconn;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-/// Connections that the kernel queues for a busy worker.
+/// Maximum number of connections that the kernel queues for a busy worker.
 const BACKLOG: i32 = 4096;
-/// Time after which idle connections are probed, so that vanished peers are noticed even in a tunnel.
+/// Time after which idle connections are probed, so that lost peers are detected even in a tunnel.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Listeners that share a port.
+/// Claim of a listener to a port that several listeners share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The first of this process; others may follow.
+    /// The first listener of this process; others may follow.
     First,
-    /// A further one, beside listeners of this process.
+    /// A further listener, in addition to listeners of this process.
     Joins,
-    /// Beside inherited ones: the kernel gives it no connections before it [listens](listen).
+    /// A listener in addition to inherited ones: it receives no connections before it [listens](listen).
     JoinsLater,
 }
 
-/// Owner of a listening socket, which decides about its end.
+/// Owner of a listening socket, which decides when it closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketOwner {
-    /// This process, or earlier ones that it took over from.
+    /// This process, or earlier ones from which it took over.
     Process,
-    /// The parent process, which passes it to the next process too.
+    /// The parent process, which also passes the socket to the next process.
     Starter,
 }
 
@@ -47,14 +47,14 @@ pub(crate) struct InheritedSockets {
     pub(crate) owner: SocketOwner,
 }
 
-/// Binds an address for all workers; returns the bound address and the listeners of each worker. The kernel spreads connections
-/// over them.
+/// Binds an address for all workers. Returns the bound address and the listeners of each worker. The kernel distributes connections
+/// among them.
 ///
-/// The `inherited` sockets are dealt out in turn. Workers that get none open their own beside them; a single socket of
-/// [`SocketOwner::Starter`] is shared, since its address may be one that only root can bind.
+/// The inherited `sockets` are distributed round-robin. Workers that get none open their own. A single socket of
+/// [`SocketOwner::Starter`] is shared instead, since only root may be able to bind its address.
 ///
 /// # Errors
-/// The address can't be bound: another process has it, for example.
+/// The address can't be bound, for example because another process uses it.
 pub(crate) fn bind(
     address: SocketAddr,
     InheritedSockets { sockets, owner }: InheritedSockets,
@@ -81,13 +81,13 @@ pub(crate) fn bind(
     Ok((bound, spread))
 }
 
-/// Unsent data that the kernel takes of a connection, beyond the data in flight to the client. By default it takes 2 MiB and more
-/// of a response that nobody reads, which no limit of ours counts. Unlike a fixed send buffer this doesn't bound the data in
-/// flight, so that distant clients are as fast as ever; nor did it cost anything measurable with responses of 1 MiB.
+/// Maximum unsent data of a connection in the kernel, beyond the data in flight to the client. By default, the kernel accepts 2 MiB and
+/// more of a response that the client doesn't read, which isn't covered by Larder's limits. Unlike a fixed send buffer, this doesn't
+/// limit the data in flight, so distant clients keep their speed. With responses of 1 MiB, it had no measurable cost.
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
-/// Binds one socket. Any process of the same user may join a port with `SO_REUSEPORT`, a second gateway too. So the first
-/// listener does without it until it listens: the kernel then refuses the port to a second process, even at the same moment.
+/// Binds one socket. Any process of the same user, such as a second gateway, may join a port with `SO_REUSEPORT`. So the first listener
+/// doesn't set it until it listens: the kernel then refuses the port to a second process, even if both start at the same time.
 fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<Listener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -112,13 +112,13 @@ impl Listener {
         Self { socket: Arc::clone(&self.socket), owner: self.owner }
     }
 
-    /// Returns a handle that tells whether the socket is still open.
+    /// Returns a weak handle, which shows whether the socket is still open.
     pub(crate) fn socket(&self) -> Weak<TcpListener> {
         Arc::downgrade(&self.socket)
     }
 }
 
-/// Sets options that accepted connections inherit, so that they cost those nothing.
+/// Sets options that accepted connections inherit, which saves system calls for them.
 fn prepare(socket: &Socket) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_tcp_nodelay(true)?;

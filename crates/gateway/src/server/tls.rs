@@ -1,7 +1,7 @@
-//! TLS towards clients: certificates by server name, negotiation of the protocol, resumption of sessions.
+//! TLS towards clients: certificate selection by server name, protocol negotiation, session resumption.
 //!
-//! A [`ServerConfig`] is immutable. A reload builds a new one and swaps it with the rest of the configuration, so that a
-//! handshake sees old or new certificates, never a mixture. That voids the session tickets of the old one, so it stays if nothing
+//! A [`ServerConfig`] is immutable. A reload builds a new one and swaps it with the rest of the configuration, so that a handshake uses
+//! either the old or the new certificates. This invalidates the session tickets of the old one, so the old one is kept if nothing
 //! changes.
 
 use std::collections::{HashMap, HashSet};
@@ -25,11 +25,11 @@ use crate::config::{Certificate, Http2, ListenerTls};
 const ALPN_HTTP2: &[u8] = b"h2";
 const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Bytes encrypted and not sent: one record. They are a copy outside the budget, which a client that does not read makes the
-/// server keep.
+/// Maximum number of bytes that are encrypted but not sent: one record. They are a copy outside the budget that is held for clients
+/// that don't read.
 const UNSENT_BYTES_MAX: usize = 16 << 10;
 
-/// Protocol negotiated by ALPN; a client that doesn't use ALPN gets HTTP/1.1.
+/// Protocol negotiated by ALPN; HTTP/1.1 for clients without ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Negotiated {
     Http1,
@@ -38,7 +38,7 @@ pub(crate) enum Negotiated {
 
 /// A client connection after its handshake.
 pub(crate) struct Accepted<S> {
-    /// Boxed: it's more than a KiB, and each future that it passes through would reserve room for it.
+    /// Boxed: it has more than 1 KiB, and each future that it passes through would reserve room for it.
     pub(crate) stream: Box<TlsStream<ReadAhead<S>>>,
     pub(crate) protocol: Negotiated,
     pub(crate) session: TlsSession,
@@ -61,7 +61,7 @@ impl<S: Stream> Stream for Box<TlsStream<ReadAhead<S>>> {
 /// Builds the TLS configuration of a listener: TLS 1.2 and 1.3, certificates by SNI, resumption by stateless tickets.
 ///
 /// # Errors
-/// The random source fails, or there is no certificate.
+/// The random source fails, or the listener has no certificate.
 pub(crate) fn server_config(tls: &ListenerTls, http2: Http2) -> Result<Arc<ServerConfig>, rustls::Error> {
     let certificates = Certificates::new(&tls.certificates)
         .ok_or_else(|| rustls::Error::General("a TLS listener needs a certificate".to_owned()))?;
@@ -74,15 +74,15 @@ pub(crate) fn server_config(tls: &ListenerTls, http2: Http2) -> Result<Arc<Serve
         Http2::On => vec![ALPN_HTTP2.to_vec(), ALPN_HTTP1.to_vec()],
     };
     config.ticketer = ring::Ticketer::new()?;
-    // One ticket is enough for a client that keeps its connection; each costs a write at every handshake.
+    // One ticket is enough for a client with a persistent connection; each one costs a write per handshake.
     config.send_tls13_tickets = 1;
     Ok(Arc::new(config))
 }
 
-/// Performs the handshake on a connection of which `early` has been read. The caller limits the time.
+/// Performs the handshake on a connection from which the bytes in `early` have already been read. The caller limits the time.
 ///
 /// # Errors
-/// The client left, or the two sides can't agree.
+/// The client left, or the negotiation failed.
 pub(crate) async fn accept<S: Stream>(
     config: Arc<ServerConfig>,
     (early, io): (Vec<u8>, S),
@@ -105,7 +105,7 @@ pub(crate) async fn accept<S: Stream>(
     Ok(Accepted { stream, protocol, session: agreed })
 }
 
-/// Kind of a failed handshake, for the metric.
+/// Returns the kind of a failed handshake, for the metric.
 pub(crate) fn failure(error: &io::Error) -> TlsFailure {
     use rustls::Error;
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -120,7 +120,7 @@ pub(crate) fn failure(error: &io::Error) -> TlsFailure {
     }
 }
 
-/// Whether a client sends this alert because it doesn't accept our certificate.
+/// Returns whether this alert means that the client doesn't accept the certificate.
 fn is_about_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -133,16 +133,16 @@ fn is_about_certificate(alert: AlertDescription) -> bool {
     )
 }
 
-/// A certificate that clients get.
+/// A certificate that is presented to clients.
 #[derive(Clone, Debug)]
 pub struct ServedCertificate {
-    /// First of the names that it answers; `None` if it only answers clients that ask for no known name.
+    /// First of its server names; `None` if it is only presented to clients that request no known name.
     pub host: Option<String>,
     /// Certificate with its chain and key.
     pub key: Arc<CertifiedKey>,
 }
 
-/// Returns the certificates of a listener that some client can get, each once.
+/// Returns the certificates of a listener that can be presented to clients, each once.
 pub(crate) fn served(certificates: &[Certificate]) -> Vec<ServedCertificate> {
     let mut answered = HashSet::new();
     let mut served = Vec::new();
@@ -164,12 +164,12 @@ pub(crate) fn served(certificates: &[Certificate]) -> Vec<ServedCertificate> {
 struct Certificates {
     /// Names in lower case; wildcards under their suffix with the leading dot.
     by_name: HashMap<String, Arc<CertifiedKey>>,
-    /// Certificate for clients that ask for no name, or an unknown one.
+    /// Certificate for clients that request no name or an unknown one.
     default: Arc<CertifiedKey>,
 }
 
 impl Certificates {
-    /// Indexes the certificates. If two have the same name, the first answers it.
+    /// Indexes the certificates. If two have the same name, the first is used.
     fn new(certificates: &[Certificate]) -> Option<Self> {
         let default = Arc::clone(&certificates.first()?.key);
         let mut by_name = HashMap::new();
@@ -181,7 +181,7 @@ impl Certificates {
         Some(Self { by_name, default })
     }
 
-    /// Selects by the exact name first, then by the wildcard that covers it.
+    /// Selects by the exact name first, then by a matching wildcard.
     //= RFC 9525 section 6.3: a wildcard stands for exactly one label, the leftmost
     fn select(&self, server_name: Option<&str>) -> &Arc<CertifiedKey> {
         let Some(name) = server_name.map(index_name) else { return &self.default };
@@ -197,7 +197,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// Returns the index key of a name. `*.example.org` becomes `.example.org`, which is no valid host name. A final dot is ignored.
+/// Returns the index key of a name. `*.example.org` becomes `.example.org`, which isn't a valid host name. A trailing dot is ignored.
 fn index_name(name: &str) -> String {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.strip_prefix('*').unwrap_or(name).to_ascii_lowercase()
@@ -239,7 +239,7 @@ mod tests {
             (Some("upper.example.org"), 1),
             (Some("b.example.org"), 2),
             (Some("x.deep.example.org"), 3),
-            // A wildcard covers one label: neither none nor two.
+            // A wildcard matches exactly one label, not zero or two.
             (Some("example.org"), 0),
             (Some(".example.org"), 2),
             (Some("x.y.example.org"), 0),
@@ -292,7 +292,7 @@ mod tests {
         let (server, client) = tokio::join!(server, client);
         let (mut server, mut client) = (server.unwrap(), client.unwrap());
         let kind = server.stream.get_ref().1.handshake_kind().unwrap();
-        // The client takes its ticket only when it reads.
+        // The client processes its ticket only when it reads.
         tokio::io::AsyncWriteExt::write_all(&mut server.stream, b"x").await.unwrap();
         tokio::io::AsyncWriteExt::flush(&mut server.stream).await.unwrap();
         tokio::io::AsyncReadExt::read_u8(&mut client).await.unwrap();

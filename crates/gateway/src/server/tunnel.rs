@@ -1,4 +1,4 @@
-//! Tunnels after 101 (Switching Protocols): bytes in both directions, until one side ends or both have been silent for too long.
+//! Tunnels after 101 (Switching Protocols): bytes in both directions, until one side ends or both are idle for too long.
 
 use std::future::poll_fn;
 use std::io;
@@ -29,13 +29,13 @@ pub(crate) enum TunnelEnd {
     Idle,
 }
 
-/// Bytes of one read: as much is held for a side that takes nothing.
+/// Maximum size of a read, and of the data held for a side that doesn't read.
 const READ_BYTES_MAX: usize = 16 * 1024;
 
-/// One direction. Reads go into a shared buffer, so that a tunnel without traffic holds none.
+/// One direction of a tunnel. Reads use a shared buffer, so that an idle tunnel holds no memory.
 #[derive(Default)]
 struct Way {
-    /// Bytes read, and not yet taken by the other side.
+    /// Bytes read but not yet written to the other side.
     left: Vec<u8>,
     given: usize,
     carried_bytes: u64,
@@ -46,15 +46,15 @@ struct Way {
 enum Stage {
     #[default]
     Open,
-    /// Written, and perhaps still held by a layer below.
+    /// Written, but possibly still buffered by a lower layer.
     Unflushed,
-    /// This side has ended, and the other has not been closed yet.
+    /// This side has ended, but the other hasn't been closed yet.
     Ending,
     Ended,
 }
 
-/// Copies in both directions until both have ended, one breaks, or neither has sent anything for `idle_max`. `early` holds the
-/// bytes that the client and the origin had already sent, `arrivals` is the buffer to read into.
+/// Copies in both directions until both have ended, one fails, or neither has sent bytes for `idle_max`. `early` holds bytes that the
+/// client and the origin have already sent; `arrivals` is the buffer for reads.
 pub(crate) async fn run<C, O>(
     (client, origin): (&mut C, &mut O),
     early: [Vec<u8>; 2],
@@ -75,7 +75,7 @@ where
         let homeward = to_client.poll(origin, client, context, &mut arrivals);
         match (outward, homeward) {
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(TunnelEnd::Closed),
-            // A broken tunnel has no better way to say so than to end.
+            // A broken tunnel has no other way to report the failure than to end.
             (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(TunnelEnd::Closed),
             _ => {}
         }
@@ -115,7 +115,7 @@ impl Way {
         }
     }
 
-    /// Reads once, and writes as much as the other side takes at once.
+    /// Reads once, and writes as much as the other side accepts immediately.
     fn poll_carry<F: AsyncRead + Unpin, T: AsyncWrite + Unpin>(
         &mut self,
         from: &mut F,

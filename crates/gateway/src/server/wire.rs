@@ -23,18 +23,18 @@ use crate::pace::{Pace, PaceLimits};
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
     /// Whether the kernel can send file contents on this stream unchanged.
     const SENDS_FILES: bool = false;
-    /// Whether closing it is enough: TLS announces the end before.
+    /// Whether closing it is enough; TLS announces the end first.
     const CLOSES_SILENTLY: bool = false;
 
-    /// Chooses how the peer sees the end when this is dropped, for any reason: also when the process is killed.
+    /// Sets how the stream ends for the peer when it is dropped for any reason, even if the process is killed.
     fn end_by(&self, _: Ending) {}
 
-    /// Writes some of `bytes`; more follows at once.
+    /// Writes some of `bytes`; more data follows immediately.
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(context, bytes)
     }
 
-    /// Sends some of the bytes in a file; only for [`Stream::SENDS_FILES`].
+    /// Sends some bytes from a file; only for [`Stream::SENDS_FILES`].
     fn poll_send_file(&mut self, _: &mut Context<'_>, _: FileRange<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
@@ -47,7 +47,7 @@ impl Stream for TcpStream {
         end_by(self, ending);
     }
 
-    /// Head and first bytes of a body share a packet, which two plain writes would not.
+    /// Lets the head and the first bytes of a body share a packet, unlike two plain writes.
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         poll_when_writable(self, context, |stream| send(stream, bytes, SendFlags::MORE | SendFlags::NOSIGNAL))
     }
@@ -63,14 +63,14 @@ impl Stream for TcpStream {
 #[cfg(test)]
 impl Stream for tokio::io::DuplexStream {}
 
-/// Sets how the connection ends. Fails only if the peer is gone.
+/// Sets how the connection ends for the peer. Fails only if the peer is gone.
 pub(super) fn end_by(socket: &impl AsFd, ending: Ending) {
     let linger = match ending {
         Ending::Orderly => None,
         Ending::Reset => Some(Duration::ZERO),
     };
     if let Err(error) = SockRef::from(socket).set_linger(linger) {
-        tracing::debug!(%error, "the end of a connection can't be chosen");
+        tracing::debug!(%error, "can't set how a connection ends");
     }
 }
 
@@ -89,32 +89,32 @@ fn poll_when_writable(
     }
 }
 
-/// End of a connection as the peer sees it.
+/// End of a connection from the peer's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The end of the stream, after all that was written.
+    /// The end of the stream, after all written bytes.
     Orderly,
-    /// A reset, for a body that only the end of the stream ends: it must not look whole before it is.
+    /// A reset, for a body delimited by the end of the stream: it must not look complete before it is.
     Reset,
 }
 
 /// Way of closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Farewell {
-    /// The client has announced that it sends no more, and all that it sent was read.
+    /// The client has announced that it sends no more requests, and all received bytes were read.
     AtOnce,
-    /// More may be on its way.
+    /// More bytes may be in flight.
     Lingering,
 }
 
-/// The reason why a connection can't go on.
+/// The reason why a connection can't continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("the deadline passed")]
     TimedOut,
     #[error("the peer closed the connection")]
     Closed,
-    #[error("others need the memory that the peer keeps in use")]
+    #[error("other connections need the memory that the peer keeps in use")]
     Dismissed,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -125,7 +125,7 @@ pub(crate) struct Wire<S> {
     pub(crate) io: S,
     deadline: Deadline,
     seen: Instant,
-    /// Pace of the client in taking responses.
+    /// Pace of the client in reading responses.
     pace: Pace,
 }
 
@@ -135,17 +135,17 @@ impl<S: Stream> Wire<S> {
         Self { io, deadline: Deadline::new(now + first), seen: now, pace: Pace::default() }
     }
 
-    /// Time of the last event: bytes arrived, or the peer took bytes that it had not taken at first.
+    /// Returns the time of the last event: bytes arrived, or the peer read bytes for which a write had to wait.
     pub(crate) fn seen(&self) -> Instant {
         self.seen
     }
 
-    /// Notes an event that the wire does not see.
+    /// Records an event that the wire can't observe.
     pub(crate) fn saw(&mut self, now: Instant) {
         self.seen = now;
     }
 
-    /// Moves the deadline of the following reads, relative to the last event: without a look at the clock.
+    /// Moves the deadline of the following reads, relative to the last event, without reading the clock.
     pub(crate) fn allow_since_seen(&mut self, limit: Duration) {
         self.deadline.set(self.seen + limit);
     }
@@ -155,12 +155,12 @@ impl<S: Stream> Wire<S> {
         self.deadline.set(Instant::now() + limit);
     }
 
-    /// Ready with `Err(TimedOut)` once the deadline has passed.
+    /// Returns `Ready(TimedOut)` once the deadline has passed.
     pub(crate) fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<WireError> {
         self.deadline.poll_passed(context).map(|()| WireError::TimedOut)
     }
 
-    /// Reads at least one byte into `input`; `Err(Closed)` at the end of the stream.
+    /// Reads at least one byte into `input`; returns `Err(Closed)` at the end of the stream.
     pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -173,7 +173,7 @@ impl<S: Stream> Wire<S> {
         read
     }
 
-    /// Reads at least one byte into `space`; `Err(Closed)` at the end of the stream.
+    /// Reads at least one byte into `space`; returns `Err(Closed)` at the end of the stream.
     pub(crate) fn poll_read_into(
         &mut self,
         context: &mut Context<'_>,
@@ -200,8 +200,8 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Writes all `parts`, at most [`PARTS_MAX`], in as few system calls as the kernel allows. `limits` keep a client that stops reading, or nearly so,
-    /// from holding its response for ever.
+    /// Writes all `parts`, at most [`PARTS_MAX`], in as few system calls as the kernel allows. `limits` prevent a client that stops
+    /// reading, or nearly so, from holding its response for ever.
     pub(crate) async fn write_all(&mut self, parts: &[&[u8]], limits: PaceLimits) -> Result<(), WireError> {
         let total = parts.iter().map(|part| part.len()).sum();
         let mut slices = [IoSlice::new(&[]); PARTS_MAX];
@@ -210,7 +210,7 @@ impl<S: Stream> Wire<S> {
         }
         let mut left = &mut slices[..parts.len()];
         self.push(total, limits, |io, context, step_before| {
-            // Leading parts without bytes are left out, too.
+            // This also skips leading empty parts.
             IoSlice::advance_slices(&mut left, step_before);
             match &*left {
                 [only] => Pin::new(io).poll_write(context, only),
@@ -221,8 +221,7 @@ impl<S: Stream> Wire<S> {
         self.flush().await
     }
 
-    /// Writes `bytes` before a [`Farewell::AtOnce`]: if closing needs nothing more, they share a packet with the end of the
-    /// stream.
+    /// Writes `bytes` before a [`Farewell::AtOnce`]. If closing needs no further bytes, they share a packet with the end of the stream.
     pub(crate) async fn write_last(&mut self, bytes: &[u8], limits: PaceLimits) -> Result<(), WireError> {
         if !S::CLOSES_SILENTLY {
             return self.write_all(&[bytes], limits).await;
@@ -235,7 +234,7 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Writes `ahead` and then file contents, without a copy of them. Otherwise like [`Wire::write_all`].
+    /// Writes `ahead` and then file contents without copying them. Otherwise like [`Wire::write_all`].
     pub(crate) async fn send_file(
         &mut self,
         ahead: &[u8],
@@ -253,7 +252,7 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Repeats `step` until it has done `total` bytes. Each call gets the bytes done by the one before.
+    /// Repeats `step` until it has processed `total` bytes. Each call receives the number of bytes processed by the previous one.
     async fn push(
         &mut self,
         total: usize,
@@ -294,7 +293,7 @@ impl<S: Stream> Wire<S> {
         Ok(())
     }
 
-    /// Flushes bytes that a TLS layer may still hold; free on plain TCP.
+    /// Flushes bytes that a TLS layer may still hold; costs nothing on plain TCP.
     async fn flush(&mut self) -> Result<(), WireError> {
         poll_fn(|context| match Pin::new(&mut self.io).poll_flush(context) {
             Poll::Pending => self.poll_deadline(context).map(Err),
@@ -303,7 +302,7 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Reads at least one byte into `arrivals`, and from there into `input`, which needs no room in advance, before the deadline.
+    /// Reads at least one byte into `arrivals` before the deadline, and copies it to `input`, which needs no reserved room.
     pub(crate) fn poll_first_read(
         &mut self,
         context: &mut Context<'_>,
@@ -327,8 +326,8 @@ impl<S: Stream> Wire<S> {
         }
     }
 
-    /// Ends the write direction, then briefly reads and drops what the client still sends: closing with unread input makes the
-    /// kernel send a reset, which can destroy the response on its way (RFC 9112 section 9.6).
+    /// Ends the write direction, then briefly reads and discards further bytes from the client: if a connection is closed with unread
+    /// input, the kernel sends a reset, which can destroy the response in flight (RFC 9112 section 9.6).
     async fn close_gently(&mut self) {
         const LINGER: Duration = Duration::from_secs(2);
         const LINGER_BYTES_MAX: usize = 1 << 20;
@@ -348,13 +347,13 @@ impl<S: Stream> Wire<S> {
     }
 }
 
-/// Size of the input buffer that an idle connection may keep.
+/// Maximum size of the input buffer that an idle connection may keep.
 const IDLE_BYTES_MAX: usize = 2 * 1024;
 
-/// Parts of a write: the head of a response, and a chunk of its body in its framing.
+/// Maximum number of parts of a write: the head of a response, and a chunk of its body with its framing.
 const PARTS_MAX: usize = 5;
 
-/// Bytes received and not yet used. A plain buffer with two marks: no reference count is touched per request.
+/// Bytes received and not yet used. A plain buffer with two positions, without reference counting per request.
 pub(crate) struct Input {
     bytes: Vec<u8>,
     start: usize,
@@ -373,7 +372,7 @@ impl Input {
         self.end = self.bytes.len();
     }
 
-    /// Frees room that only a large message needed.
+    /// Frees memory that only a large message needed.
     pub(crate) fn shrink(&mut self) {
         if self.bytes.capacity() > IDLE_BYTES_MAX && self.is_empty() {
             self.bytes = Vec::new();
@@ -400,8 +399,8 @@ impl Input {
         (self.start, self.end) = (0, 0);
     }
 
-    /// Returns free room at the end, at least one byte: moves or doubles the buffer when it's full. Its owner bounds the growth
-    /// by refusing heads that are too large.
+    /// Returns free room of at least one byte at the end: moves or doubles the buffer if it's full. Its owner limits the growth by
+    /// refusing heads that are too large.
     fn space(&mut self) -> &mut [u8] {
         if self.end == self.bytes.len() && self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -431,7 +430,7 @@ mod tests {
         PaceLimits { stall_max: Duration::from_secs(stall_max_s), rate_min: 1000 }
     }
 
-    /// A client that takes a little now and then makes progress, but not enough.
+    /// A client that reads a few bytes now and then makes progress, but not enough.
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_dribbles_times_out() {
         let (near, mut far) = duplex(3);

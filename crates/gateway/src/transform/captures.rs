@@ -4,24 +4,24 @@ use regex::Regex;
 
 use crate::urls::path_of;
 
-/// The expression of a rule whose captures a text names.
+/// The expression of a rule, for a text that refers to its captures.
 #[derive(Clone, Debug)]
 pub struct Captured {
     /// The expression.
     pub expression: Regex,
-    /// Whether it is compared with path and query, as rules compare one that names a question mark; otherwise with the path alone.
+    /// Whether it is compared with path and query, because it contains a question mark; otherwise, it is compared with the path alone.
     pub with_query: bool,
 }
 
 impl Captured {
-    /// Captures of a request's target; `None` if the expression doesn't match it.
+    /// Returns the captures of a request's target; `None` if the expression doesn't match it.
     pub(super) fn of<'t>(&self, path_and_query: &'t str) -> Option<regex::Captures<'t>> {
         let compared = if self.with_query { path_and_query } else { path_of(path_and_query) };
         self.expression.captures(compared)
     }
 }
 
-/// Checks that an expression has the captures that a text names.
+/// Checks that an expression has the captures to which a text refers.
 pub(super) fn check(text: &str, expression: &Regex) -> Result<(), String> {
     let is_known = |name: &str| match name.parse::<usize>() {
         Ok(number) => number < expression.captures_len(),
@@ -29,13 +29,13 @@ pub(super) fn check(text: &str, expression: &Regex) -> Result<(), String> {
     };
     match named(text).find(|name| !is_known(name)) {
         Some(unknown) => {
-            Err(format!("`regex` has no capture `{unknown}`; write `${{1}}` where a letter follows"))
+            Err(format!("`regex` has no capture `{unknown}`; write `${{1}}` if a letter follows"))
         }
         None => Ok(()),
     }
 }
 
-/// The captures that a text names, as the regex crate reads them.
+/// Returns the names of captures in a text, by the syntax of the regex crate.
 pub(super) fn named(text: &str) -> impl Iterator<Item = &str> {
     let is_of_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
     text.match_indices('$').filter_map(move |(at, _)| {

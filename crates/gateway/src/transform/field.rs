@@ -1,4 +1,4 @@
-//! Fields that actions may read, write or take out.
+//! Fields that actions may read, write or remove.
 
 use caching::hop_by_hop;
 use caching::unkeyed::{self, FieldClass, class_of};
@@ -9,41 +9,41 @@ use super::phase::Phase;
 /// Parses the name of a field.
 ///
 /// # Errors
-/// The problem with the name, for people; also below.
+/// A message with the problem; also below.
 pub fn field_name(text: &str) -> Result<HeaderName, String> {
     HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("`{text}` is not a header field name"))
 }
 
-/// The name of a field whose value may go elsewhere.
+/// Parses the name of a field whose value may be copied.
 pub(super) fn readable(text: &str) -> Result<HeaderName, String> {
     let name = field_name(text)?;
     match hop_by_hop::ends_here(name.as_str()) {
-        true => Err(format!("`{name}` ends at this side of the connection")),
+        true => Err(format!("`{name}` applies to this connection only")),
         false => Ok(name),
     }
 }
 
-/// The name of a field that may get another value.
+/// Parses the name of a field that may be set.
 pub(super) fn writable(text: &str, phase: Phase) -> Result<HeaderName, String> {
     let name = removable(text, phase)?;
     match phase.is_of_responses() && ["etag", "last-modified"].contains(&name.as_str()) {
-        true => Err(format!("`{name}` is the origin's to say: requests are validated by it")),
+        true => Err(format!("only the origin may set `{name}`, because it is used for validation")),
         false => Ok(name),
     }
 }
 
-/// The name of a field that may be taken out for good.
+/// Parses the name of a field that may be removed.
 pub(super) fn deletable(text: &str, phase: Phase) -> Result<HeaderName, String> {
     let name = removable(text, phase)?;
     match phase.is_of_responses() && name == http::header::CONTENT_ENCODING {
         true => Err(format!(
-            "`{name}` says how to decode the body, which stays as it is: remove `accept-encoding` in phase `origin_request` instead"
+            "`{name}` is needed to decode the body, which rules don't change: remove `accept-encoding` in phase `origin_request` instead"
         )),
         false => Ok(name),
     }
 }
 
-/// The name of a field that rules may touch.
+/// Parses the name of a field that rules may change.
 fn removable(text: &str, phase: Phase) -> Result<HeaderName, String> {
     let name = field_name(text)?;
     let own = name.as_str();

@@ -1,28 +1,28 @@
-//! An action in the configuration, and in explanations.
+//! An action in the configuration and in explanations.
 
 use option_table::Opt;
 
 use super::phase::Phase;
 
-/// A key of a rule that stands for an action.
+/// A key of a rule that specifies an action.
 #[derive(Debug)]
 pub struct ActionKey {
     /// Its row in the option table.
     pub option: Opt,
-    /// Phases that it is for.
+    /// Phases in which it is allowed.
     pub phases: Phases,
 }
 
-/// Phases that a key is for.
+/// Phases in which a key is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phases {
-    /// All.
+    /// All phases.
     Any,
     /// Phases of responses.
     OfResponses,
-    /// The request of the client alone.
+    /// Only the request of the client.
     ClientRequest,
-    /// The response of the origin alone.
+    /// Only the response of the origin.
     OriginResponse,
 }
 
@@ -30,7 +30,7 @@ pub enum Phases {
 pub(crate) type Change = (&'static str, String);
 
 impl ActionKey {
-    /// The key as it is written.
+    /// Returns the key as written.
     pub const fn name(&self) -> &'static str {
         self.option.key
     }
@@ -40,7 +40,7 @@ impl Phases {
     /// Checks that a phase is among them.
     ///
     /// # Errors
-    /// The phases that the key is for, for people.
+    /// A message with the phases in which the key is allowed.
     pub fn check(self, phase: Phase) -> Result<(), &'static str> {
         let (is_one, refusal) = match self {
             Self::Any => return Ok(()),
@@ -49,7 +49,7 @@ impl Phases {
             }
             Self::ClientRequest => (phase == Phase::ClientRequest, "only in phase `client_request`"),
             Self::OriginResponse => {
-                (phase == Phase::OriginResponse, "only in phase `origin_response`: it decides what is stored")
+                (phase == Phase::OriginResponse, "only in phase `origin_response`, since it affects storing")
             }
         };
         if is_one { Ok(()) } else { Err(refusal) }

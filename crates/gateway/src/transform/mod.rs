@@ -1,13 +1,13 @@
-//! Actions of transformation rules: what a rule changes in a message.
+//! Actions of transformation rules: the changes that a rule makes to a message.
 //!
-//! Each action is one file in `actions/`, which `set` and `add` share: its key with the text for the reference, its settings and their check,
-//! its effect on a message, and what follows from it for credentials and for `Vary`. `actions/mod.rs` lists them, and says of each where it has
-//! a part; nothing else knows one action from another, but for the binary, which reads their keys. The other files are what actions have in
-//! common. Pure.
+//! Each action has one file in `actions/` (`set` and `add` share one): its key with the text for the reference, its settings and their
+//! checks, its effect on a message, and its consequences for credentials and `Vary`. `actions/mod.rs` lists the actions and dispatches
+//! to them. No other code distinguishes actions, except the binary, which reads their keys. The other files are shared by all actions.
+//! The functions are pure.
 //!
-//! A new action is a file in `actions/`, a line for it in `KEYS` and in `Action`, and an arm in each match that the compiler then asks for; then
-//! the lines that read its key, in `crates/larder/src/config/check/transform.rs`, an example in `config/larder.toml`, and the reference pages,
-//! which `larder reference` writes.
+//! A new action needs a file in `actions/`, a line in `KEYS` and in `Action`, and an arm in each match that the compiler then reports.
+//! It also needs code that reads its key in `crates/larder/src/config/check/transform.rs`, an example in `config/larder.toml`, and the
+//! reference pages, which `larder reference` writes.
 
 pub mod actions;
 pub mod captures;

@@ -1,4 +1,4 @@
-//! Beginnings of URLs and paths that become others.
+//! Replacement of the start of URLs and paths.
 
 use http1::is_field_value;
 use message::fields::PackedFields;
@@ -6,9 +6,9 @@ use option_table::Kind::{List, Table, Text};
 use option_table::{Kind, section};
 
 section! {
-    /// A beginning that becomes another one.
+    /// Replacement of the start of a value.
     PREFIX_CHANGE = "site.transform.prefix";
-    /// The beginning to look for.
+    /// The start to look for.
     from = Text("text, not empty").required(),
     /// The text that replaces it.
     to = Text("text").required(),
@@ -17,7 +17,7 @@ section! {
 /// A list of such changes.
 pub(super) const PREFIX_CHANGES: Kind = List(&Table(&PREFIX_CHANGE));
 
-/// Replacement of the beginning of a text.
+/// Replacement of the start of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixChange {
     pub(super) from: String,
@@ -25,15 +25,15 @@ pub struct PrefixChange {
 }
 
 impl PrefixChange {
-    /// The change from one beginning to another, which [`Self::beginning`] and [`Self::replacement`] have checked.
+    /// Creates a change from one start to another; [`Self::beginning`] and [`Self::replacement`] must have checked them.
     pub fn new(from: String, to: String) -> Self {
         Self { from, to }
     }
 
-    /// Checks the beginning to look for.
+    /// Checks the start to look for.
     ///
     /// # Errors
-    /// The problem with it, for people; also below.
+    /// A message with the problem; also below.
     pub fn beginning(text: &str) -> Result<String, String> {
         match text {
             "" => Err("expected the beginning of a value".to_owned()),
@@ -50,7 +50,7 @@ impl PrefixChange {
     }
 }
 
-/// Replaces the values for which `change` returns another.
+/// Replaces each value for which `change` returns a new one.
 pub(super) fn change_values(
     name: &str,
     fields: &mut PackedFields,
@@ -69,8 +69,8 @@ pub(super) fn change_values(
     *fields = changed;
 }
 
-/// Value with another beginning, by the first of the changes that fits. `None` if the text that followed the old beginning would then
-/// name a server.
+/// Returns the value with a new start, from the first matching change. Returns `None` if the rest of the value would then name a
+/// server.
 pub(super) fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {
     let (change, rest) =
         changes.iter().find_map(|change| Some((change, behind(value, change.from.as_bytes())?)))?;
@@ -80,8 +80,9 @@ pub(super) fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<V
     (names_server(to) || !names_server(&changed)).then_some(changed)
 }
 
-/// Text that follows the beginning of a URL or a path, including the slash if the beginning ends in one. The beginning must end where a
-/// component does, so that it matches no other host and no longer name; scheme and host have no case (RFC 3986 section 6.2.2.1).
+/// Returns the text after the start of a URL or path, including the slash if the start ends with one. The start must end at a component
+/// boundary, so that it doesn't match a different host or a longer name; scheme and host are case-insensitive (RFC 3986 section
+/// 6.2.2.1).
 fn behind<'a>(value: &'a [u8], from: &[u8]) -> Option<&'a [u8]> {
     let (begin, rest) = value.split_at_checked(from.len())?;
     let caseless = authority_end(from);
@@ -96,14 +97,14 @@ fn behind<'a>(value: &'a [u8], from: &[u8]) -> Option<&'a [u8]> {
     (is_same && is_whole).then_some(rest)
 }
 
-/// Whether a URL without a scheme names a server: `//host`. Browsers take `\` for a slash too, and skip tabs.
+/// Returns whether a URL without a scheme names a server: `//host`. Browsers also take `\` for a slash, and skip tabs.
 fn names_server(url: &[u8]) -> bool {
     let mut bytes = url.iter().filter(|byte| **byte != b'\t');
     let mut is_slash = || bytes.next().is_some_and(|byte| b"/\\".contains(byte));
     is_slash() && is_slash()
 }
 
-/// End of scheme and authority in a URL, or in its beginning.
+/// Returns the end of scheme and authority in a URL, or in its start.
 fn authority_end(url: &[u8]) -> usize {
     let is_end = |byte: &u8| b"/?#".contains(byte);
     let scheme_end = url.iter().position(|byte| *byte == b':' || is_end(byte));

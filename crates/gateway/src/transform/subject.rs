@@ -1,7 +1,7 @@
-//! Messages that actions change, and the values that they make of them.
+//! Messages that actions change, and the values of templates for them.
 //!
-//! Nothing that could split a message gets in: the values of variables were parsed as parts of a message, and each value is checked
-//! once more before it is written.
+//! Values can't split a message: the values of variables were parsed as parts of a message, and each value is checked again before it
+//! is written.
 
 use std::net::IpAddr;
 
@@ -16,13 +16,13 @@ use super::phase::Phase;
 use super::template::{Piece, Template, Variable};
 use crate::urls::{address_text, host_of, path_of};
 
-/// The request that a message is, or that it answers.
+/// The request that is changed, or whose response is changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) method: &'a str,
     pub(crate) scheme: &'static str,
     pub(crate) authority: &'a str,
-    /// Path and query, as far as rules may look at them.
+    /// Path and query, as far as rules may read them.
     pub(crate) path_and_query: &'a str,
     pub(crate) fields: &'a [FieldLine<'a>],
     pub(crate) client: IpAddr,
@@ -32,13 +32,13 @@ pub(crate) struct Seen<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub(crate) seen: &'a Seen<'a>,
-    /// Status of a response, and the status that is meant by it.
+    /// Status of a response, and the status that rules are compared with.
     pub(crate) status: Option<(u16, u16)>,
 }
 
 impl<'a> Seen<'a> {
-    /// Request as the rules of a phase see it. The origin's response is stored under the key, which has the path, but may lack
-    /// parameters of the query, and has no fields. A response to HEAD updates the one stored for GET, so it is changed as one to GET.
+    /// Returns the request as seen by the rules of a phase. The origin's response is stored under the key, which has the path, but may
+    /// lack query parameters, and has no fields. A response to HEAD updates the stored response to GET, so the same rules transform it.
     pub(crate) fn of(request: &RequestHead<'a>, client: IpAddr, phase: Phase) -> Self {
         let whole = request.path_and_query;
         let is_shared = phase == Phase::OriginResponse;
@@ -54,8 +54,8 @@ impl<'a> Seen<'a> {
 }
 
 impl Subject<'_> {
-    /// Whether a field is the `Content-Type` that holds the parts of a 206 together: the parts can't be read without its boundary
-    /// (RFC 9110 section 15.3.7.2).
+    /// Returns whether a field is the `Content-Type` of a multipart 206: the parts can't be parsed without its boundary (RFC 9110
+    /// section 15.3.7.2).
     pub(super) fn frames_parts(&self, name: &HeaderName, fields: &PackedFields) -> bool {
         let is_of_parts = |value: &[u8]| {
             value.get(..BYTE_RANGES.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(BYTE_RANGES))
@@ -69,12 +69,12 @@ impl Subject<'_> {
         self.status.is_some_and(|(status, _)| status == 304)
     }
 
-    /// Value of a template; `None` if it isn't a valid field value.
+    /// Returns the value of a template; `None` if it isn't a valid field value.
     pub(super) fn value(&self, template: &Template, fields: &PackedFields) -> Option<Vec<u8>> {
         self.value_with(template, fields, |text, value| value.extend_from_slice(text))
     }
 
-    /// Like [`Self::value`], with captures of an expression in its text. `None` also if the expression doesn't match.
+    /// Like [`Self::value`], with captures of an expression in its text. Also returns `None` if the expression doesn't match.
     pub(super) fn value_captured(
         &self,
         template: &Template,

@@ -1,4 +1,4 @@
-//! Values with variables, such as `{host}`: parsed once, filled in for each message.
+//! Values with variables, such as `{host}`: parsed once, expanded for each message.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use super::terms::Author;
 /// Fields, each with a value that may have variables.
 pub(super) const VALUES: Kind = Map(KeyForm::FieldName, &Text("value, with variables such as `{host}`"));
 
-/// Text with variables in it.
+/// Text with variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     pub(super) pieces: Vec<Piece>,
@@ -30,13 +30,13 @@ pub(super) enum Piece {
 /// A variable in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
-    /// `{authority}`: host and port that the request asks for, as sent.
+    /// `{authority}`: the requested host and port, as sent.
     Authority,
     /// `{client.address}`: the address of the client, as in the access log.
     ClientAddress,
-    /// `{header.NAME}`: the first value of a field of the changed message.
+    /// `{header.NAME}`: the first value of a field of the message that is changed.
     Field(HeaderName),
-    /// `{host}`: the host that the request asks for, without port.
+    /// `{host}`: the requested host, without port.
     Host,
     /// `{path}`: the path as sent.
     Path,
@@ -54,10 +54,12 @@ impl Template {
     /// Parses text; `{{` and `}}` stand for single braces.
     ///
     /// # Errors
-    /// The problem with the text, for people.
+    /// A message with the problem.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if !http1::is_field_value(text.as_bytes()) || text.trim() != text {
-            return Err("expected a field value: no control characters, no space at its ends".to_owned());
+            return Err(
+                "expected a field value without control characters or leading or trailing spaces".to_owned()
+            );
         }
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -71,7 +73,7 @@ impl Template {
                 continue;
             }
             let end = after.find('}').filter(|_| brace == "{");
-            let end = end.ok_or("a brace has no partner; write `{{` or `}}` for the character itself")?;
+            let end = end.ok_or("unmatched brace; write `{{` or `}}` for the character itself")?;
             pieces.extend(piece_of(&mut literal));
             pieces.push(Piece::Variable(Variable::parse(&after[..end])?));
             rest = &after[end + 1..];
@@ -84,7 +86,7 @@ impl Template {
     /// Parses a value in a rule of a phase.
     ///
     /// # Errors
-    /// Likewise; also variables that the phase lacks, and fields whose values must not go elsewhere.
+    /// Likewise; also for variables that the phase lacks, and fields whose values must not be copied.
     pub(super) fn in_phase(text: &str, phase: Phase) -> Result<Self, String> {
         let unknown = |says| format!("{says}; this phase has the variables {}", phase.variables().join(", "));
         let template = Self::parse(text).map_err(unknown)?;
@@ -102,11 +104,11 @@ impl Template {
         Ok(template)
     }
 
-    /// Checks that a URL names the same server for all clients: before its path it may contain only text and the requested host.
-    /// A URL that begins with a path names no server.
+    /// Checks that a URL names the same server for all clients: before its path, it may contain only text and the requested host. A URL
+    /// that begins with a path names no server.
     ///
     /// # Errors
-    /// The problem with the URL, for people.
+    /// A message with the problem.
     pub(super) fn check_server(&self) -> Result<(), String> {
         let Some(Piece::Text(text)) = self.pieces.first() else { return Ok(()) };
         let text = String::from_utf8_lossy(text);
@@ -137,12 +139,12 @@ impl Template {
         check_server(&authority)
     }
 
-    /// Request fields that the value is made of in a phase.
+    /// Returns the request fields that the value uses in a phase.
     pub(super) fn request_fields(&self, phase: Phase) -> impl Iterator<Item = &HeaderName> {
         self.variables().filter_map(move |variable| variable.of_request(phase))
     }
 
-    /// Author of the value in a request to the origin.
+    /// Returns the author of the value in a request to the origin.
     pub(super) fn author(&self) -> Author {
         let is_client_s = |variable: &Variable| {
             matches!(variable, Variable::Field(_) | Variable::ClientAddress | Variable::Query)
@@ -150,12 +152,12 @@ impl Template {
         if self.variables().any(is_client_s) { Author::Client } else { Author::Operator }
     }
 
-    /// Whether it comes to the same for all messages.
+    /// Returns whether the value is the same for all messages.
     pub(super) fn is_fixed(&self) -> bool {
         self.variables().next().is_none()
     }
 
-    /// Field with this value, unless that may be a secret.
+    /// Returns the field with this value as text; hides the value if it may be a secret.
     pub(super) fn described(&self, name: &HeaderName) -> String {
         match sharing::is_credential(name.as_str()) || *name == http::header::SET_COOKIE {
             true => format!("{name}: (hidden)"),
@@ -163,7 +165,7 @@ impl Template {
         }
     }
 
-    /// Variables in the template.
+    /// Returns the variables in the template.
     pub(super) fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(variable) => Some(variable),
@@ -172,7 +174,7 @@ impl Template {
     }
 }
 
-/// As in the configuration, but without doubled braces.
+/// Writes the template as in the configuration, but without doubled braces.
 impl fmt::Display for Template {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pieces.iter().try_for_each(|piece| match piece {
@@ -186,7 +188,7 @@ fn check_server(authority: &str) -> Result<(), String> {
     let parsed = authority.parse::<http::uri::Authority>().ok();
     match parsed.is_some_and(|parsed| !parsed.host().is_empty() && !authority.contains('@')) {
         true => Ok(()),
-        false => Err("expected a host behind `http://` or `https://`, with or without a port".to_owned()),
+        false => Err("expected a host after `http://` or `https://`, with or without a port".to_owned()),
     }
 }
 
@@ -244,8 +246,8 @@ impl fmt::Display for Variable {
 }
 
 impl Phase {
-    /// Whether a variable may be used in this phase. A stored response is for all requests with the same key, so it must not
-    /// contain anything that only one of them says.
+    /// Returns whether a variable may be used in this phase. A stored response is for all requests with the same key, so it must not
+    /// contain data of only one of them.
     fn has(self, variable: &Variable) -> bool {
         match variable {
             Variable::Authority | Variable::Host | Variable::Path | Variable::Scheme | Variable::Field(_) => {
@@ -257,7 +259,7 @@ impl Phase {
         }
     }
 
-    /// Variables that may be used in this phase, as they are written.
+    /// Returns the variables that may be used in this phase, as written.
     fn variables(self) -> Vec<String> {
         let any = HeaderName::from_static("name");
         let all = [
@@ -307,10 +309,10 @@ mod tests {
         check("{hots}", Err("is not a variable"));
         check("{header.a b}", Err("is not a header field name"));
         check("{header.}", Err("is not a header field name"));
-        check("{host", Err("has no partner"));
-        check("host}", Err("has no partner"));
-        check("a\r\nb: c", Err("no control characters"));
-        check(" a", Err("no space at its ends"));
+        check("{host", Err("unmatched brace"));
+        check("host}", Err("unmatched brace"));
+        check("a\r\nb: c", Err("without control characters"));
+        check(" a", Err("leading or trailing spaces"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Fields of a request that rules change, as far as they tell whose it is.
+//! Fields with values from credentials in a request that rules change.
 
 use caching::FieldLine;
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use super::template::{Template, Variable};
 /// Fields whose values depend on certain fields of the client.
 pub(crate) struct Trail<'a> {
     names: SmallVec<[&'a str; 4]>,
-    /// Whether the rule at hand is carried out because of the values of such fields.
+    /// Whether the current rule applies because of the values of such fields.
     pub(crate) is_chosen: bool,
 }
 

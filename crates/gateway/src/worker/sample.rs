@@ -19,7 +19,7 @@ use crate::rewrite::Instance;
 use crate::routing::{LiveSite, Routes};
 use crate::stores::Stores;
 
-/// Worker of a gateway that has this site alone.
+/// Creates the worker of a gateway with this site only.
 pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>) -> Arc<Worker> {
     let telemetry = Telemetry::new(1);
     let upstreams = Arc::new(Upstreams::new(Handle::current()));

@@ -26,7 +26,7 @@ fn placed_byte() -> impl Strategy<Value = (Index, u8)> {
 }
 
 impl Damage {
-    /// Damages these bytes, of which there is at least one.
+    /// Damages these bytes, which must not be empty.
     pub(crate) fn apply(self, bytes: &mut Vec<u8>) {
         for (at, byte) in self.replaced {
             let at = at.index(bytes.len());

@@ -3,7 +3,7 @@
 
 use http1::{BodyDecoder, BodyError, Decoded, EMPTY_LINE, Head, HeadScanner, Limits, RequestError};
 
-/// A result of the codec. Adjacent data is one event, for every split.
+/// A result of the codec. Adjacent data is merged into one event, so that splits make no difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Head(String),

@@ -6,7 +6,7 @@ use http1::{
     ResponseFraming, ResponseHead, ResponseReader, TransferCoding,
 };
 
-/// A result of the codec. Adjacent data is one event, for every split.
+/// A result of the codec. Adjacent data is merged into one event, so that splits make no difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Head(String),
@@ -20,7 +20,7 @@ pub(crate) enum Event {
 }
 
 /// Returns the events of one connection whose bytes arrive in pieces that end at `cuts` (ascending) and at the end,
-/// where it closes. Parses as long as the responses allow reuse of the connection.
+/// where it closes. Parses responses as long as they allow reuse of the connection.
 pub(crate) fn events(bytes: &[u8], cuts: &[usize], asked: Asked, limits: &Limits) -> Vec<Event> {
     let mut client = Client::new(asked, limits);
     for &cut in cuts.iter().filter(|&&cut| cut < bytes.len()) {

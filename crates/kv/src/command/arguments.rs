@@ -27,7 +27,7 @@ impl<'a> Call<'a> {
         let (begin, name) = self.innermost(command);
         let secret = match name {
             "auth" => begin + 1..usize::MAX,
-            // Also for users that can't exist here.
+            // This includes users that can't exist here.
             "acl" if self.is_word(begin + 1, "setuser") => begin + 2..usize::MAX,
             "hello" => {
                 let place = (begin + 1..self.length()).find(|place| self.is_word(*place, "auth"));
@@ -59,7 +59,7 @@ impl<'a> Call<'a> {
         (begin, name)
     }
 
-    /// Whether an argument equals a word, ignoring case.
+    /// Returns whether an argument equals a word, ignoring case.
     pub(super) fn is_word(&self, index: usize, word: &str) -> bool {
         self.argument(index).eq_ignore_ascii_case(word.as_bytes())
     }
@@ -76,7 +76,7 @@ impl<'a> Call<'a> {
 pub(super) fn parse_integer(bytes: &[u8]) -> Result<i64, Refusal> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let has_sign = digits.len() < bytes.len();
-    // Accumulates negatively, because the least integer has no positive counterpart.
+    // Accumulates negatively, because the minimum integer has no positive counterpart.
     let negated = match digits {
         [b'0'] if !has_sign => Some(0),
         [b'1'..=b'9', ..] => digits.iter().try_fold(0_i64, |number, digit| {

@@ -21,7 +21,7 @@ pub(super) fn bitcount(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// The position of a bit: its byte, and the bit from the most significant one on.
+/// The position of a bit: its byte, and its mask. Bits are numbered from the most significant one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BitPlace {
     pub(super) byte: usize,

@@ -14,9 +14,9 @@ struct Increment<'a> {
     by: Option<By<'a>>,
     lower: Option<&'a [u8]>,
     upper: Option<&'a [u8]>,
-    /// A result beyond a bound is clamped to it. Otherwise such a result changes nothing.
+    /// Whether a result beyond a bound is clamped to it. Otherwise such a result changes nothing.
     is_saturated: bool,
-    /// The expiry is set only on a key without one.
+    /// Whether the expiry is set only on a key without one.
     is_for_none: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn increx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Unlike other commands, this one rejects repeated options.
+/// Parses the options. Unlike other commands, INCREX rejects repeated options.
 fn read<'a>(call: &Call<'a>) -> Result<(Increment<'a>, Options<'a>), Refusal> {
     let (mut increment, mut options, mut at) = (Increment::default(), Options::default(), 2);
     while at < call.length() {

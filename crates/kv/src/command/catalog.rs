@@ -130,7 +130,7 @@ fn key_specifications(command: &Command, reply: &mut Reply<'_>) {
 fn key_specification(keys: Keys, flags: KeyFlags, reply: &mut Reply<'_>) {
     let (begin, fields) = match keys {
         Keys::Range(first, last, step) => {
-            // Relative to the first key here, whereas the table counts from the name.
+            // Here, the last key is relative to the first; in the table, it is counted from the name.
             let last = if last < 0 { last } else { last - first };
             (first, [("lastkey", last), ("keystep", step), ("limit", 0)])
         }

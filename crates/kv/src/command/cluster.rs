@@ -37,7 +37,8 @@ impl Call<'_> {
         }
     }
 
-    /// Each command of a transaction was checked when it was queued, and the slot map doesn't change.
+    /// Returns whether a transaction may have keys in several slots. Each of its commands was checked when it
+    /// was queued, and the slot map doesn't change.
     fn may_cross_slots(&self) -> bool {
         self.shared.cluster.as_ref().is_some_and(|cluster| cluster.cross_slot() == CrossSlot::Allowed)
     }
@@ -87,7 +88,7 @@ pub(super) fn slots(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         reply.bulk(node.host.as_bytes());
         reply.integer(i64::from(node.port_for(call.security())));
         reply.bulk(id.as_bytes());
-        // Additional names of the node.
+        // The node has no additional names.
         reply.map(0);
     }
     Ok(())

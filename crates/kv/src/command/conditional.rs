@@ -32,7 +32,7 @@ fn remove_if<'a>(
     condition: impl FnOnce(&Call<'a>) -> Result<Condition<'a>, Refusal>,
 ) -> Outcome {
     let key = call.key(1);
-    // As in Redis, a missing key is not removed, whatever the condition.
+    // As in Redis, the reply for a missing key is 0, whatever the condition.
     if !call.engine().lock(&key).contains(call.now_ms) {
         reply.integer(0);
         return Ok(());

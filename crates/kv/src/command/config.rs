@@ -262,7 +262,7 @@ impl Named {
     }
 }
 
-/// Limit of patterns times settings, which takes some hundredths of a second.
+/// Maximum number of patterns times settings, which takes a few hundredths of a second.
 const COMPARED_MAX: usize = 1 << 22;
 
 const IMMUTABLE: &str = "can't set immutable config";
@@ -270,8 +270,8 @@ const IMMUTABLE: &str = "can't set immutable config";
 /// The only setting whose value can't be read, so it can't be restored after a failed CONFIG SET.
 const PASSWORD: &str = "requirepass";
 
-/// Whether the value of a setting is kept out of logs and MONITOR. Unknown names count as secret, because
-/// they may be misspelled.
+/// Returns whether the value of a setting is kept out of logs and MONITOR. Unknown names count as secret,
+/// because they may be misspelled.
 pub(super) fn is_secret(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     let is_known = Named::all().any(|setting| setting.name().as_bytes() == name);
@@ -318,10 +318,10 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             return Err(failed(*setting, IMMUTABLE));
         }
     }
-    // The sort is stable. The password can't fail, so it comes last.
+    // The sort is stable. Setting the password can't fail, so it comes last.
     found.sort_by_key(|(setting, _)| setting.name() == PASSWORD);
     write_all(call, &found)?;
-    // Other clients notice with their next batch, this one at once.
+    // Other clients notice in their next batch, this one immediately.
     call.session.see(call.shared.interests.flags());
     reply.ok();
     Ok(())

@@ -49,7 +49,7 @@ pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// MONITOR. Like Redis, a repeated MONITOR sends no reply.
+/// MONITOR. As in Redis, a repeated MONITOR gets no reply.
 pub(super) fn monitor(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if std::mem::replace(&mut call.session.is_monitor, true) {
         return Ok(());
@@ -86,7 +86,7 @@ pub(super) fn auth(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 const NO_PASSWORD_SET: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 
-/// Authenticates the one user there is. Without passwords, any password is accepted, as in Redis.
+/// Authenticates the only user. Without passwords, any password is accepted, as in Redis.
 fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
     let passwords = &call.shared.access.read().passwords;
     if user != b"default" || !(passwords.is_empty() || passwords.open_with(password)) {
@@ -188,7 +188,7 @@ fn greet(call: &Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 /// data types that don't exist here.
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 
-/// Limited because CLIENT LIST shows all names to every client that asks.
+/// Maximum length of a name, because CLIENT LIST shows all names to every client that asks.
 const NAME_BYTES_MAX: usize = 1024;
 
 pub(super) fn client_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
@@ -210,11 +210,11 @@ impl Call<'_> {
         reply.version = version;
     }
 
-    /// Sends earlier messages before the reply, because afterwards the client would not take them for
+    /// Sends earlier messages before the reply, because after it the client would not recognise them as
     /// messages.
     pub(super) fn flush_mail(&self, reply: &mut Reply<'_>) {
         let gates = self.session.gates;
-        // A suppressed reply would drop them. In RESP3, messages can't be mistaken for replies.
+        // A suppressed reply would drop the messages. In RESP3, messages can't be mistaken for replies.
         if reply.version == Version::Resp2 && !gates.is_closed(Gates::REPLIES) {
             self.session.client.take_mail(reply.out);
         }

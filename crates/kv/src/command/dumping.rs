@@ -22,7 +22,7 @@ pub(super) fn dump(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             drop(located);
             let bytes = rdb::dumped_bytes(stored.value_bytes());
             let mut room = Room::new(call);
-            // The reply, and the buffers from which it is copied.
+            // This covers the reply, and the buffers from which it is copied.
             room.make(3 * bytes)?;
             call.go_through(bytes)?;
             let dumped = rdb::dump(&stored.plain());
@@ -59,7 +59,7 @@ pub(super) fn restore(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         return Err(Refusal::OutOfMemory);
     }
     call.go_through(payload.len().saturating_add(bytes))?;
-    // Decoded before the value is stored.
+    // The payload is decoded before the value is stored.
     let mut room = Room::new(call);
     room.make(bytes).map_err(|_| Refusal::OutOfMemory)?;
     let value = call.new_value(rdb::restore(payload, bytes_max).map_err(refusal)?)?;
@@ -71,7 +71,7 @@ pub(super) fn restore(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             return Ok(Err(BUSY));
         }
         if expires_at_ms.is_some_and(|at_ms| at_ms <= call.now_ms) {
-            // As if the key had existed and expired.
+            // The effect is the same as if the key had existed and expired.
             if located.remove(call.now_ms) {
                 call.changed(&located, Change::Del);
             }

@@ -15,7 +15,7 @@ use super::{Call, Change, Outcome, Refusal};
 use crate::effort;
 use crate::reply::Reply;
 
-/// The largest value that a command may produce.
+/// Maximum size of a value that a command may produce.
 pub(crate) const VALUE_BYTES_MAX: usize = 512 << 20;
 
 /// After this many attempts the copy is made under the lock, because other clients keep changing the value.
@@ -133,7 +133,7 @@ fn edit(call: &Call<'_>, edit: Edit<'_>) -> Result<usize, Refusal> {
     })?
 }
 
-/// Where a value may be copied.
+/// The place where a value may be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Anywhere,
@@ -189,7 +189,7 @@ fn attempt(
     Ok(Ok(Attempt::Done(length)))
 }
 
-/// Stores the new value if the old one is unchanged. Returns whether it was.
+/// Stores the new value if the old one is unchanged. Returns whether it was unchanged.
 fn store_if_unchanged(
     call: &Call<'_>,
     key: &Key<'_>,
@@ -212,7 +212,7 @@ fn store_if_unchanged(
 }
 
 impl Edit<'_> {
-    /// Whether a bit already has its new value. As in Redis, no notification is sent then.
+    /// Returns whether a bit already has its new value. As in Redis, no notification is sent in that case.
     fn changes_nothing_in(self, value: &[u8]) -> bool {
         let (Some(at), Part::Bit { mask, is_set, was_set }) = (self.at, self.part) else { return false };
         let was = value.get(at).map(|byte| byte & mask != 0);

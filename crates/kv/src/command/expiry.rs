@@ -97,7 +97,7 @@ fn set_expiry(
         if !options.allow(found.expires_at_ms, at_ms) {
             return Ok(false);
         }
-        // An expiry in the past removes the key at once.
+        // An expiry in the past removes the key immediately.
         let (is_set, change) = match expires_at_ms {
             Some(at_ms) => (shard.set_expiry(Expiry::At(at_ms), call.now_ms)?, Change::Expire),
             None => (shard.remove(call.now_ms), Change::Del),
@@ -134,7 +134,8 @@ fn expire_options(call: &Call<'_>) -> Result<ExpireOptions, Refusal> {
 }
 
 impl ExpireOptions {
-    /// A key without expiry counts as one that expires at infinity.
+    /// Returns whether the conditions permit the change. A key without an expiry counts as one that expires
+    /// at infinity.
     fn allow(self, current_ms: Option<u64>, at_ms: i64) -> bool {
         let later = current_ms.is_some_and(|current| at_ms > i64::try_from(current).unwrap_or(i64::MAX));
         let sooner = current_ms.is_none_or(|current| at_ms < i64::try_from(current).unwrap_or(i64::MAX));

@@ -38,7 +38,7 @@ impl<'a> Call<'a> {
     #[inline]
     pub(super) fn run_openly(&mut self, name: &[u8], reply: &mut Reply<'_>) -> Outcome {
         self.run(name, reply).map_err(|refusal| match refusal {
-            // As in Redis, even without a transaction.
+            // As in Redis, EXEC aborts even without a transaction.
             Refusal::Arity(ref command) if command == "exec" => transactions::abort(self, refusal),
             _ => refusal,
         })
@@ -47,7 +47,7 @@ impl<'a> Call<'a> {
     /// Executes a command that has passed all checks.
     pub(super) fn perform(&mut self, command: &'static Command, reply: &mut Reply<'_>) -> Outcome {
         self.session.command = Some(command);
-        // Checked first, because observers are notified when the command executes.
+        // This is checked first, because observers are notified when the command executes.
         if self.await_room() == Err(Refusal::NotNow) {
             return Err(Refusal::NotNow);
         }
@@ -73,7 +73,7 @@ impl<'a> Call<'a> {
         if gates.is_closed(Gates::PASSWORD) && !command.is_for_anybody() {
             return Err(Refusal::NoPassword);
         }
-        // A transaction would be executed incompletely.
+        // Without its script, a transaction would be executed incompletely.
         if command.runs_script() {
             self.rejected(command);
             return Err(scripting::NO_SCRIPTS);
@@ -97,7 +97,7 @@ impl<'a> Call<'a> {
         Ok(command)
     }
 
-    /// Resolves a container command to its subcommand, because only that can be queued.
+    /// Resolves a container command to its subcommand, because only a subcommand can be queued.
     pub(super) fn part(&self, command: &'static Command) -> Result<&'static Command, Refusal> {
         let table = &self.shared.table;
         if self.length() < 2 || table.subcommands(command).is_empty() {
@@ -125,15 +125,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Handles a command that can't be executed. It aborts its transaction.
+    /// Handles a command that can't be executed. The command aborts its transaction.
     fn refused(&mut self, name: &[u8], refusal: Refusal) -> Refusal {
         match &mut self.session.queue {
             _ if refusal == Refusal::NotNow => {
-                // During a pause, other clients that wait for memory must not wait behind this one.
+                // During a pause, other clients that wait for memory must not wait for this one.
                 self.session.leave_line(self.shared);
                 refusal
             }
-            // As in Redis, even without a transaction.
+            // As in Redis, EXEC aborts even without a transaction.
             _ if name.eq_ignore_ascii_case(b"exec") => transactions::abort(self, refusal),
             Some(queue) => {
                 queue.abort();
@@ -172,7 +172,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Tracks the keys before they are read: a client that writes afterwards finds this one in the table.
+    /// Tracks the keys before they are read, so that a client that writes afterwards finds this client in the
+    /// table.
     fn remember(&self, command: &Command) {
         for key in self.keys_of(command) {
             // Expire the key first. Otherwise the client would be notified of the expiration that its read is
@@ -204,7 +205,7 @@ impl<'a> Call<'a> {
         *self.session.missing.get_mut() = missing;
     }
 
-    /// Whether the command reads keys, so that misses are reported as in Redis.
+    /// Returns whether the command reads keys, so that misses are reported as in Redis.
     fn tells_of_missing(&self, command: &Command) -> bool {
         match command.container() {
             "getset" | "getdel" | "getex" | "copy" => true,
@@ -222,7 +223,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Notes a change, when there are observers.
+/// Notes a change if there are observers.
 #[cold]
 pub(super) fn note(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
     note_new(session, shared, key, change);

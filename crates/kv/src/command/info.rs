@@ -15,7 +15,7 @@ use crate::statistics::Sum;
 use crate::subscriptions::Kind;
 use crate::system;
 
-/// The requests that include a section, besides those that name it.
+/// The requests that include a section, in addition to those that name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     ByDefault,
@@ -50,7 +50,7 @@ const SECTIONS: [Section; 13] = [
 
 /// INFO [section ...]
 pub(super) fn info(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    // Only known names are kept, because a request may contain a million.
+    // Only known names are kept, because a request may contain a million names.
     let words = SECTIONS.iter().map(|(name, ..)| *name).chain(["all", "default", "everything"]);
     let known = |given: &[u8]| words.clone().find(|word| word.as_bytes().eq_ignore_ascii_case(given));
     let wanted: BTreeSet<_> = call.from(1).filter_map(known).collect();

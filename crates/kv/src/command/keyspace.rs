@@ -11,9 +11,10 @@ use crate::reply::Reply;
 
 /// Default COUNT of SCAN.
 const COUNT: usize = 10;
-/// Maximum COUNT of SCAN, which takes some milliseconds.
+/// Maximum COUNT of SCAN, which takes a few milliseconds.
 const COUNT_MAX: usize = 16 << 10;
-/// Buckets that SCAN visits per requested key, if they are empty or belong to other databases.
+/// Maximum number of buckets that SCAN visits per requested key if they are empty or belong to other
+/// databases.
 const BUCKETS_PER_KEY: usize = 10;
 
 /// Options of SCAN.

@@ -1,10 +1,10 @@
-//! Numbers of INCRBYFLOAT with a significand of 64 bits: the `long double` of x86-64, which Redis uses there.
-//! `f64` has 53 bits, and would change integers above 2^53 even if only added to.
+//! Numbers of INCRBYFLOAT with a significand of 64 bits: the `long double` of x86-64, which Redis uses on
+//! that architecture. `f64` has 53 bits, and rounds integers above 2^53.
 
 use std::cmp::Ordering;
 
 /// A number `significand * 2^exponent`. The highest bit of the significand is set, unless the exponent is the
-/// least one.
+/// minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LongDouble {
     is_negative: bool,
@@ -23,7 +23,7 @@ const EXPONENT_MIN: i32 = -16_445;
 const EXPONENT_MAX: i32 = 16_320;
 /// Longer texts are not numbers, as in Redis.
 const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
-/// Half of the last place, for the dropped bits aligned to the top of a word.
+/// Half of the last place, if the dropped bits are aligned to the top of a word.
 const HALF: u128 = 1 << 127;
 /// Digits after the decimal point.
 const FRACTION_DIGITS: usize = 17;
@@ -96,7 +96,8 @@ impl LongDouble {
     fn plus(self, other: Self) -> Option<Self> {
         let is_larger = (self.exponent, self.significand) >= (other.exponent, other.significand);
         let (large, small) = if is_larger { (self, other) } else { (other, self) };
-        // One bit for a carry at the top, and enough at the bottom for lost bits to count as a sticky bit.
+        // The shift leaves one bit for a carry at the top, and enough bits at the bottom for lost bits to
+        // count as a sticky bit.
         let distance = (large.exponent - small.exponent).min(127) as u32;
         let (one, other) = (u128::from(large.significand) << 62, u128::from(small.significand) << 62);
         let shifted = other >> distance;
@@ -121,7 +122,7 @@ impl LongDouble {
     fn parts(self) -> (String, u128) {
         const UNIT: u128 = 10_u128.pow(FRACTION_DIGITS as u32);
         let places = self.exponent.unsigned_abs();
-        // Less than half of the last digit.
+        // The number is less than half of the last digit.
         let Some(one) = 1_u128.checked_shl(places).filter(|_| places < 127) else {
             return ("0".to_owned(), 0);
         };
@@ -354,7 +355,7 @@ mod tests {
             prop_assert_eq!(sum(&one.to_string(), &other.to_string()), Some(expected.to_string()));
         }
 
-        /// Every `f64` is such a number, so its text must parse to a neighbour.
+        /// Every `f64` can be represented, so its text must parse to a neighbour.
         #[test]
         fn floats_are_read_as_they_are(number in -1e15..1e15_f64) {
             let text = sum(&number.to_string(), "0").expect("a number");

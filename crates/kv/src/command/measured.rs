@@ -70,10 +70,10 @@ impl Call<'_> {
     }
 }
 
-/// Limits how long other clients wait for a batch: at most one such command.
+/// A command that takes this long ends its batch, so that other clients wait for at most one of them.
 const LONG: Duration = Duration::from_millis(5);
 
-/// Whether the command was not executed yet, and will be retried.
+/// Returns whether the command was not executed yet, and will be retried.
 pub(super) fn is_put_off(outcome: &Outcome) -> bool {
     matches!(outcome, Err(Refusal::NotAlone | Refusal::NotNow | Refusal::NotYet))
 }

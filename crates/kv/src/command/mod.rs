@@ -82,13 +82,13 @@ pub(crate) enum Done {
     NotAlone,
     /// Not executed: it has to wait for the end of a pause.
     NotNow,
-    /// Partly executed: it continues after other clients' turns, behind the reply so far.
+    /// Partly executed: it continues after other clients' turns, and appends to the reply so far.
     NotYet,
 }
 
 /// A command being executed.
 pub(crate) struct Call<'a> {
-    /// Begins with the name.
+    /// The arguments, beginning with the name.
     arguments: Arguments<'a>,
     session: &'a mut Session,
     shared: &'a Shared,
@@ -109,7 +109,7 @@ enum NewValue<'a> {
     Large(Stored),
 }
 
-/// Reasons for refusing a command, with Redis' texts, on which clients match.
+/// Reasons for refusing a command, with Redis' texts, which clients match on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
     #[error("ERR syntax error")]
@@ -120,7 +120,7 @@ pub(crate) enum Refusal {
     Arity(String),
     #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
     Unknown { name: String, arguments: String },
-    /// Another node owns the slot: the slot and the node's address.
+    /// Another node owns the slot. Contains the slot and the node's address.
     #[error("MOVED {0}")]
     Moved(String),
     #[error("CROSSSLOT Keys in request don't hash to the same slot")]
@@ -224,7 +224,7 @@ pub(crate) fn execute(
         return Done::NotYet;
     }
     if let Err(refusal) = outcome {
-        // A partial reply would be taken for the reply.
+        // The client would take a partial reply for the whole reply.
         reply.out.truncate(begin);
         match refusal {
             Refusal::NotAlone => return Done::NotAlone,
@@ -234,7 +234,7 @@ pub(crate) fn execute(
         let text = refusal.to_string();
         shared.errors.add(&text);
         if call.session.is_reply_begun {
-            // An error within an array would be taken for one of its elements.
+            // The client would take an error within an array for one of its elements.
             call.session.is_over = true;
         } else {
             reply.error(&text);
@@ -284,7 +284,8 @@ impl<'a> Call<'a> {
         self.shared.access.read().permits_debug(self.session.client.ends.client)
     }
 
-    /// Called first by commands that must see, or change, all keys at one moment.
+    /// Refuses to run concurrently with other commands. Called first by commands that must see, or change,
+    /// all keys at one moment.
     fn alone(&self) -> Outcome {
         if self.isolation == Isolation::Alone { Ok(()) } else { Err(Refusal::NotAlone) }
     }
@@ -350,8 +351,8 @@ impl<'a> Call<'a> {
         &self.shared.engine
     }
 
-    /// Prepares an argument to be stored. One in its own buffer is not copied, and a large one is compressed.
-    /// Nothing may be locked.
+    /// Prepares an argument to be stored. An argument in its own buffer is not copied, and a large one is
+    /// compressed. Nothing may be locked.
     fn value(&self, index: usize) -> NewValue<'a> {
         let value = self.argument(index);
         if let Some(body) = self.body.filter(|body| std::ptr::eq(body.as_slice(), value)) {
@@ -396,7 +397,7 @@ impl<'a> Call<'a> {
         if self.engine().could_hold(bytes) { Ok(()) } else { Err(Refusal::OutOfMemory) }
     }
 
-    /// Writes; if the key's own shard has nothing to evict, evicts in other shards and retries. Nothing is
+    /// Writes. If the key's own shard has nothing to evict, evicts from other shards and retries. Nothing is
     /// evicted for a value that can't fit at all.
     fn with_room<T>(
         &self,
@@ -464,6 +465,6 @@ fn help(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Limits the name and the arguments in the error for an unknown command. The argument that reaches the limit
-/// is the last.
+/// Limit of the name, and of the arguments, in the error for an unknown command. The argument that reaches
+/// the limit is the last one shown.
 const TOLD_BYTES_MAX: usize = 128;

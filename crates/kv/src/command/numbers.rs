@@ -34,7 +34,7 @@ fn add(call: &Call<'_>, reply: &mut Reply<'_>, more: i64) -> Outcome {
     Ok(())
 }
 
-/// Formats a number as it is stored and replied.
+/// Formats a number as it is stored and sent.
 fn digits(number: i64) -> ArrayVec<u8, INTEGER_BYTES_MAX> {
     itoa::Buffer::new().format(number).bytes().collect()
 }

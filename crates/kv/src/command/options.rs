@@ -82,12 +82,12 @@ impl Command {
 }
 
 impl<'a> Options<'a> {
-    /// Whether an expiry option was given.
+    /// Returns whether an expiry option was given.
     pub(super) fn has_lifetime(&self) -> bool {
         self.lifetime.is_some()
     }
 
-    /// Whether an expiration time was given.
+    /// Returns whether an expiration time was given.
     pub(super) fn is_until(&self) -> bool {
         matches!(self.lifetime, Some(Lifetime::Until(..)))
     }
@@ -183,7 +183,7 @@ impl Lifetime<'_> {
 }
 
 impl Condition<'_> {
-    /// Whether the condition is met. A long value is examined under the lock: see [`Call::lock_if`].
+    /// Returns whether the condition is met. A long value is examined under the lock: see [`Call::lock_if`].
     pub(super) fn is_met<S: DerefMut<Target = Shard>>(
         self,
         located: &mut Located<'_, S>,
@@ -222,7 +222,7 @@ impl Condition<'_> {
         }
     }
 
-    /// Whether the condition is met by an existing value.
+    /// Returns whether the condition is met by an existing value.
     fn is_met_by(self, stored: &Stored) -> Result<bool, Refusal> {
         match self {
             Self::Always | Self::IfThere => Ok(true),
@@ -237,7 +237,7 @@ impl Test {
         TESTS.into_iter().find(|(word, _)| call.is_word(index, word)).map(|(_, test)| test)
     }
 
-    /// Whether the comparison needs the whole value.
+    /// Returns whether the comparison needs the whole value.
     fn needs_all(self, value: Value<'_>, operand: &[u8]) -> bool {
         match self {
             Self::Equal | Self::NotEqual => value.length() == operand.len(),
@@ -245,7 +245,7 @@ impl Test {
         }
     }
 
-    /// Compares a value with these bytes; `None` if they aren't needed.
+    /// Compares a value that has these bytes with the operand. `bytes` is `None` if they aren't needed.
     fn is_met(self, bytes: Option<&[u8]>, operand: &[u8]) -> Result<bool, Refusal> {
         Ok(match self {
             Self::Equal => bytes == Some(operand),
@@ -299,7 +299,7 @@ impl<'a> Call<'a> {
 /// After this many attempts the value is examined under the lock, because other clients keep changing it.
 const ATTEMPTS_UNLOCKED: usize = 4;
 
-/// XXH3 with 64 bits.
+/// The 64-bit XXH3 digest of a value.
 pub(super) fn digest(value: &[u8]) -> u64 {
     XxHash3_64::oneshot(value)
 }

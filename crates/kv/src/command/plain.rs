@@ -14,7 +14,7 @@ use crate::statistics::PLAIN;
 /// A GET or DEL of one key, or a SET without options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain<'a> {
-    /// Length of the request, which is short. Together with the byte for the verb, the struct has 64 bytes.
+    /// Length of the request. It is short, so 32 bits suffice, and with them the struct has 64 bytes.
     bytes: u32,
     verb: Verb,
     pub(crate) key: Key<'a>,
@@ -27,7 +27,7 @@ pub(crate) struct Plain<'a> {
 /// The wire format of requests and replies. The code is monomorphised for each, because a check per request
 /// would cost a tenth of its time.
 pub(crate) trait Form {
-    /// Parses the request at the beginning of `bytes`. `None` only means that the slow path has to look.
+    /// Parses the request at the beginning of `bytes`. `None` only means that the slow path has to try.
     fn short<'a>(&self, bytes: &'a [u8]) -> Option<Short<'a>>;
 
     /// The RESP version in which replies are first written.

@@ -62,8 +62,8 @@ fn next_names<'a>(call: &Call<'a>) -> Vec<&'a [u8]> {
     some_of(call, names, |name| name.len())
 }
 
-/// A part of the names, so that other clients get turns in between and the client reads its confirmations. In
-/// a transaction, all of them. The request is parsed again in each turn.
+/// The names to process in this turn: a part, so that other clients get turns in between and the client reads
+/// its confirmations, or all of them in a transaction. The request is parsed again in each turn.
 fn some_of<T>(call: &Call<'_>, names: impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
     if call.effort.scope() == Scope::Transaction {
         return names.collect();
@@ -77,9 +77,9 @@ fn some_of<T>(call: &Call<'_>, names: impl Iterator<Item = T>, bytes_of: impl Fn
     names.take(4 * NAMES_AT_ONCE).take_while(is_next).collect()
 }
 
-/// Limit of names confirmed at once.
+/// Maximum size of the names confirmed in one turn.
 const NAMES_BYTES_AT_ONCE: usize = 256 << 10;
-/// Size of a confirmation besides the name.
+/// Size of a confirmation without the name.
 const CONFIRMATION_BYTES: usize = 48;
 
 /// Records that `more` of `all` names are done, and continues if any are left.
@@ -113,7 +113,7 @@ fn end(call: &mut Call<'_>, reply: &mut Reply<'_>, kind: Kind, word: &str) -> Ou
     // Earlier messages must precede the confirmation: after it, the client may take them for replies.
     call.flush_mail(reply);
     say(call, reply, &told);
-    // Without arguments, the remaining subscriptions come first again.
+    // Without arguments, the next turn begins with the remaining subscriptions.
     let all = if call.length() == 1 { call.session.names_done + count } else { call.length() - 1 };
     go_on(call, given.len(), all)
 }
@@ -154,7 +154,8 @@ pub(super) fn spublish(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Checks that a long message, which is copied once for all recipients, has room like a reply.
+/// Checks that there is room for a long message, as for a reply. The message is copied once for all
+/// recipients.
 fn check_message(call: &Call<'_>) -> Outcome {
     let bytes = call.argument(1).len().saturating_add(call.argument(2).len());
     let subscriptions = &call.shared.interests.subscriptions;

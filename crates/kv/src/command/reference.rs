@@ -24,7 +24,7 @@ pub fn commands_markdown() -> String {
     page
 }
 
-/// Whether a command only groups subcommands, which have their own rows.
+/// Returns whether a command only groups subcommands, which have their own rows.
 fn is_container(table: &Table, command: &Command) -> bool {
     !table.subcommands(command).is_empty() && command.syntax.is_empty() && command.arity < -1
 }
@@ -67,7 +67,7 @@ const GROUPS: &[(&str, &str)] = &[
 ];
 
 const HEAD: &str =
-    "| command | what it does | time | arguments | flags | since |\n|---|---|---|---|---|---|\n";
+    "| command | description | time | arguments | flags | since |\n|---|---|---|---|---|---|\n";
 
 const PREFACE: &str = "# Commands of `larder kv`
 

@@ -9,7 +9,7 @@ use super::{Call, Outcome, Refusal};
 use crate::repeated;
 use crate::reply::Reply;
 
-/// A longer DEBUG SLEEP would be an outage.
+/// Maximum of DEBUG SLEEP in seconds. A longer one would be an outage.
 const SLEEP_S_MAX: f64 = 60.0;
 
 pub(super) fn role(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -20,7 +20,7 @@ pub(super) fn role(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// WAIT numreplicas timeout: returns 0 at once, because there are no replicas.
+/// WAIT numreplicas timeout: returns 0 immediately, because there are no replicas.
 pub(super) fn wait(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.integer(1)?;
     let timeout =
@@ -113,9 +113,7 @@ pub(super) fn getuser(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 const USER: &[u8] = b"default";
 
-/// ACL LOG [count
-///
-/// RESET]: always empty, because no command is ever denied.
+/// ACL LOG [count | RESET]: always empty, because no command is ever denied.
 pub(super) fn acl_log(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     match call.length() {
         2 => reply.array(0),
@@ -173,7 +171,7 @@ pub(super) fn bgrewriteaof(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outco
 }
 
 /// DEBUG SLEEP seconds: blocks the worker.
-#[expect(clippy::disallowed_methods, reason = "that nothing happens meanwhile is what it is for")]
+#[expect(clippy::disallowed_methods, reason = "its purpose is to block the worker")]
 pub(super) fn sleep(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let text = std::str::from_utf8(call.argument(2)).unwrap_or_default();
     let seconds: f64 = text.parse().unwrap_or_default();

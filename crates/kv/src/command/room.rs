@@ -1,6 +1,6 @@
 //! Memory for replies that are copied: it is charged in advance, and keys are evicted for it.
 //!
-//! Large values are shared with the engine, and need none.
+//! Large values are shared with the engine, and need no such memory.
 
 use super::{Call, Outcome, Refusal};
 use crate::effort::Scope;
@@ -11,8 +11,8 @@ use crate::shared::Shared;
 /// Replies up to this size are always possible. Larger ones are checked in steps of this size.
 const STEP_BYTES: usize = 256 << 10;
 
-/// Memory charged for a command's reply. When the command ends, output that the client doesn't read at once
-/// is charged instead.
+/// Memory charged for a command's reply. When the command ends, output that the client doesn't read
+/// immediately is charged instead.
 #[derive(Debug)]
 pub(super) struct Room<'a> {
     shared: &'a Shared,
@@ -75,7 +75,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Whether the reply may be tried now. A reply that did not fit waits for its turn.
+    /// Checks whether the reply may be tried now. A reply that did not fit waits for its turn.
     pub(super) fn await_room(&mut self) -> Outcome {
         let Some(waits) = self.session.waits.filter(|_| !self.session.is_walking()) else { return Ok(()) };
         if !self.shared.engine.policy().keeps_keys() {
@@ -99,7 +99,7 @@ impl Call<'_> {
     }
 
     /// Handles a reply that did not fit: the command waits if other clients may soon free memory by reading.
-    /// It has had no effect then.
+    /// A command that waits has had no effect.
     pub(super) fn settle_reply(&mut self, outcome: Outcome, reply: &Reply<'_>, used_before: u64) -> Outcome {
         let has_room = outcome != Err(Refusal::ReplyOverLimit) && !reply.out.is_refused();
         if has_room || self.effort.scope() == Scope::Transaction {
@@ -113,7 +113,7 @@ impl Call<'_> {
             return outcome;
         }
         let is_alone = !self.shared.may_have_room_soon(client.buffers_bytes());
-        // Memory freed since the refusal counts as untried room.
+        // Memory freed since the refusal counts as room that hasn't been tried.
         let used_bytes = used_before.max(self.used_by_others());
         let room = (used_bytes, self.shared.terms());
         let Some(waits) = Waits::again(before, room, is_alone, self.now_ms) else { return outcome };

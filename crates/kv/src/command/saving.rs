@@ -85,7 +85,7 @@ pub(super) fn shutdown(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
     if let Some(file) = &call.shared.save_file {
         match wish {
             Wish::NoSave => file.skip_at_stop(),
-            // If saving fails, the client has to learn of it before the server is gone.
+            // If saving fails, the client has to be notified before the server is gone.
             _ => match call.shared.save_for_end(file) {
                 Ok(()) => {}
                 Err(_) if is_forced => file.skip_at_stop(),

@@ -5,13 +5,13 @@ use super::{Call, Command, Outcome, Refusal};
 use crate::repeated;
 use crate::reply::Reply;
 
-/// A permanent error: after `NOSCRIPT`, clients would send the script, and some retry for ever after `unknown
+/// A permanent error: after `NOSCRIPT`, clients would send the script, and some retry forever after `unknown
 /// command`, assuming that the server is not ready yet.
 pub(super) const NO_SCRIPTS: Refusal =
     Refusal::Other("ERR scripts are not supported: this server has no Lua and no functions");
 
 impl Command {
-    /// Whether the command runs or loads a script.
+    /// Returns whether the command runs or loads a script.
     pub(super) fn runs_script(&self) -> bool {
         self.group == "scripting"
             && matches!(

@@ -15,7 +15,7 @@ pub(super) fn flushall(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     call.alone()?;
     let mut cleared = call.shared.clear(call.now_ms);
     call.changed_many();
-    // Without a thread, the memory is freed here, when `cleared` is dropped.
+    // If no thread can be started, the memory is freed here, when `cleared` is dropped.
     let _ = background::spawn("kv-free", move || while cleared.free_some() {});
     reply.ok();
     Ok(())

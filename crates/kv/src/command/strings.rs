@@ -22,7 +22,7 @@ pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         let bytes = copied_bytes(call);
         room.make(bytes)?;
         reply.out.set_counted(bytes);
-        // Reserved at once, because a growing list would temporarily take two or three times as much.
+        // Reserved in one step, because a growing list would temporarily take two or three times as much.
         reply.out.bytes_mut().reserve_exact(bytes);
     }
     reply.array(call.length() - 1);
@@ -51,7 +51,7 @@ fn copied_bytes(call: &Call<'_>) -> usize {
     call.from(1).map(bytes_of).sum::<usize>() + call.length() * BULK_BYTES
 }
 
-/// Size of a bulk string besides its contents.
+/// Overhead of a bulk string beyond its contents.
 const BULK_BYTES: usize = 16;
 
 pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -182,7 +182,7 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     })
 }
 
-/// Changes the expiry, or removes the key if that is in the past. Returns the change, if any.
+/// Changes the expiry, or removes the key if the expiry is in the past. Returns the change, if any.
 fn expire<S: DerefMut<Target = Shard>>(
     located: &mut Located<'_, S>,
     expiry: Expiry,

@@ -1,11 +1,7 @@
 //! Parses the arguments in the command table for `COMMAND DOCS`.
 //!
-//! Example: `key [NX
-//!
-//! XX] [EX seconds
-//!
-//! PERSIST] [key value ...]`. Words in capitals are literal, brackets enclose optional parts, bars separate
-//! alternatives, and dots at the end of a bracket mark repetition.
+//! Example: `key [NX | XX] [EX seconds | PERSIST] [key value ...]`. Words in capitals are literal, brackets
+//! enclose optional parts, bars separate alternatives, and dots at the end of a bracket mark repetition.
 
 use crate::reply::Reply;
 
@@ -75,7 +71,7 @@ fn sequence(words: &mut &[&str]) -> Vec<Argument> {
             break;
         }
         *words = rest;
-        let arguments = alternatives.last_mut().expect("there is one from the begin on");
+        let arguments = alternatives.last_mut().expect("there is always at least one");
         match *word {
             "|" => alternatives.push(Vec::new()),
             "[" => bracket(words, arguments),

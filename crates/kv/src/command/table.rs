@@ -21,7 +21,7 @@ pub(crate) struct Command {
     pub(crate) flags: &'static [&'static str],
     pub(crate) keys: Keys,
     pub(crate) group: &'static str,
-    /// Version of Redis that introduced it.
+    /// Version of Redis that introduced the command.
     pub(crate) since: &'static str,
     pub(crate) summary: &'static str,
     /// Arguments: `[]` for optional parts, `|` between alternatives, capitals for literal words.
@@ -37,14 +37,14 @@ pub(crate) struct Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
     None,
-    /// The first, the last (from the end, if negative), and from one to the next.
+    /// The first key, the last (from the end, if negative), and the step.
     Range(i32, i32, i32),
-    /// Keys after an argument with their number; this position, and the step.
+    /// Keys after an argument with their number: the position of that argument, and the step.
     Numbered(i32, i32),
 }
 
 impl Keys {
-    /// The range for clients that know only ranges.
+    /// The range for clients that support only ranges.
     pub(super) fn range(self) -> (i32, i32, i32) {
         match self {
             Self::Range(first, last, step) => (first, last, step),
@@ -87,12 +87,12 @@ impl Command {
         }
     }
 
-    /// Whether this is a subcommand.
+    /// Returns whether this is a subcommand.
     pub(super) fn is_part(&self) -> bool {
         self.name.contains('|')
     }
 
-    /// Whether this is a subcommand of `container`.
+    /// Returns whether this is a subcommand of `container`.
     pub(super) fn is_part_of(&self, container: &Self) -> bool {
         self.name.strip_prefix(container.name).is_some_and(|rest| rest.starts_with('|'))
     }
@@ -102,22 +102,22 @@ impl Command {
         self.name.split_once('|').map_or(self.name, |(container, _)| container)
     }
 
-    /// Whether it is executed at once within a transaction.
+    /// Returns whether the command is executed immediately within a transaction.
     pub(super) fn goes_before_exec(&self) -> bool {
         matches!(self.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
     }
 
-    /// Whether RESP2 clients with subscriptions may execute it.
+    /// Returns whether RESP2 clients with subscriptions may execute the command.
     pub(super) fn is_for_subscribers(&self) -> bool {
         self.name.ends_with("subscribe") || matches!(self.name, "ping" | "quit" | "reset")
     }
 
-    /// Whether it has to wait while writes are paused.
+    /// Returns whether the command has to wait while writes are paused.
     pub(super) fn may_write(&self) -> bool {
         self.has("write") || self.name.ends_with("publish")
     }
 
-    /// Whether its only effect is its reply.
+    /// Returns whether the command's only effect is its reply.
     pub(super) fn only_tells(&self) -> bool {
         self.has("readonly")
             || matches!(self.container(), "command" | "echo" | "info" | "ping" | "time")
@@ -126,7 +126,7 @@ impl Command {
             || matches!(self.name, "pubsub|shardnumsub" | "slowlog|get")
     }
 
-    /// Whether it needs no authentication.
+    /// Returns whether the command may be executed without authentication.
     pub(super) fn is_for_anybody(&self) -> bool {
         self.flags.contains(&"no_auth")
     }
@@ -151,7 +151,7 @@ pub(crate) struct Table {
     parts: HashMap<&'static [u8], &'static Command, FixedState>,
 }
 
-/// The longest name.
+/// Maximum length of a name.
 const NAME_BYTES_MAX: usize = 32;
 
 impl Table {
@@ -260,7 +260,8 @@ const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 macro_rules! commands {
     ($($name:literal $arity:literal $flags:ident $keys:ident $group:literal $since:literal $run:path, $summary:literal $(, $syntax:literal $(, $complexity:literal $(, $difference:literal)?)?)?;)*) => {
         {
-            // Named so that it exists once: references to its elements are compared by address.
+            // The list is a named static, so that it exists once: references to its elements are compared by
+            // address.
             static LIST: [Command; [$($name),*].len()] = [$(Command {
             name: $name, arity: $arity, flags: $flags, keys: $keys, group: $group, since: $since, summary: $summary,
             syntax: concat!($($syntax)?), complexity: concat!($($($complexity)?)?),
@@ -295,7 +296,7 @@ static COMMANDS: &[Command] = commands! {
     "client|help" 2 SESSION_SLOW NONE "connection" "5.0.0" super::help, "Returns help about the subcommands.";
     "client|id" 2 CLIENT NONE "connection" "5.0.0" client::id, "Returns the ID of the connection.";
     "client|info" 2 CLIENT NONE "connection" "6.2.0" client::info, "Returns information about the connection.";
-    "client|kill" -3 ADMIN NONE "connection" "2.4.0" client::kill, "Closes connections.", "ip:port | [ID client-id] [TYPE NORMAL | MASTER | REPLICA | PUBSUB] [USER username] [ADDR ip:port] [LADDR ip:port] [SKIPME YES | NO] [MAXAGE seconds]", "O(N) for N clients", "Connections of other workers are closed at once, but possibly after the reply.";
+    "client|kill" -3 ADMIN NONE "connection" "2.4.0" client::kill, "Closes connections.", "ip:port | [ID client-id] [TYPE NORMAL | MASTER | REPLICA | PUBSUB] [USER username] [ADDR ip:port] [LADDR ip:port] [SKIPME YES | NO] [MAXAGE seconds]", "O(N) for N clients", "Connections of other workers may be closed shortly after the reply.";
     "client|list" -2 ADMIN NONE "connection" "2.4.0" client::list, "Lists the open connections.", "[TYPE NORMAL | MASTER | REPLICA | PUBSUB] [ID client-id [client-id ...]]", "O(N) for N clients", "Buffer sizes are in qbuf, omem and tot-mem only; fd is 0.";
     "client|no-evict" 3 ADMIN NONE "connection" "7.0.0" client::no_evict, "Sets whether the connection may be closed to free memory.", "ON | OFF";
     "client|no-touch" 3 CLIENT NONE "connection" "7.2.0" client::no_touch, "Accepted for compatibility; no effect.", "ON | OFF", "O(1)", "Reads always count for eviction.";
@@ -402,7 +403,7 @@ static COMMANDS: &[Command] = commands! {
     "memory|malloc-stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_malloc_stats, "Returns statistics of the allocator.";
     "memory|purge" 2 READ_SLOW NONE "server" "4.0.0" object::memory_purge, "Returns freed memory to the system.";
     "memory|stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_stats, "Returns details about memory usage.", "", "", "There are fewer fields.";
-    "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Returns the memory usage of a key in bytes.", "key [SAMPLES count]", "", "It is the memory that Larder uses: less than Redis.";
+    "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Returns the memory usage of a key in bytes.", "key [SAMPLES count]", "", "It is the memory that Larder uses, which is less than in Redis.";
     "mget" -2 READ ALL "string" "1.0.0" strings::mget, "Returns the values of keys.", "key [key ...]";
     "module" -2 ADMIN NONE "server" "4.0.0" super::container, "Module commands; modules are not supported.";
     "module|help" 2 SESSION_SLOW NONE "server" "5.0.0" super::help, "Returns help about the subcommands.";
@@ -415,7 +416,7 @@ static COMMANDS: &[Command] = commands! {
     "multi" 1 TRANSACTION NONE "transactions" "1.2.0" transactions::multi, "Starts a transaction.";
     "object" -2 READ_SLOW NONE "generic" "2.2.3" super::container, "Commands to inspect keys.";
     "object|encoding" 3 READ_SLOW SECOND "generic" "2.2.3" object::encoding, "Returns the encoding that Redis would use for a value.", "key";
-    "object|freq" 3 READ_SLOW SECOND "generic" "4.0.0" object::freq, "Returns the access frequency of a key, as counted for eviction.", "key", "", "It also works with `allkeys-s3fifo`, up to 3.";
+    "object|freq" 3 READ_SLOW SECOND "generic" "4.0.0" object::freq, "Returns the access frequency of a key, as counted for eviction.", "key", "", "It also works with `allkeys-s3fifo`, with frequencies up to 3.";
     "object|help" 2 SESSION_SLOW NONE "generic" "6.2.0" super::help, "Returns help about the subcommands.";
     "object|idletime" 3 READ_SLOW SECOND "generic" "2.2.3" object::idletime, "Returns the time since the last access to a key, in seconds.", "key", "", "It works with every policy, up to 48 days.";
     "object|refcount" 3 READ_SLOW SECOND "generic" "2.2.3" object::refcount, "Returns 1 for every key that exists.", "key", "", "Small numbers are not shared, so they return 1, too.";
@@ -481,7 +482,7 @@ static COMMANDS: &[Command] = commands! {
     "unlink" -2 REMOVE ALL "generic" "4.0.0" keys::del, "Deletes keys.", "key [key ...]";
     "unsubscribe" -1 SUBSCRIBE NONE "pubsub" "2.0.0" pubsub::unsubscribe, "Unsubscribes from channels.", "[channel [channel ...]]";
     "unwatch" 1 TRANSACTION NONE "transactions" "2.2.0" transactions::unwatch, "Unwatches all keys.", "", "O(N) for N watched keys";
-    "wait" 3 SESSION NONE "generic" "3.0.0" roles::wait, "Returns 0 at once, because there are no replicas.", "numreplicas timeout";
+    "wait" 3 SESSION NONE "generic" "3.0.0" roles::wait, "Returns 0 immediately, because there are no replicas.", "numreplicas timeout";
     "watch" -2 TRANSACTION ALL "transactions" "2.2.0" transactions::watch, "Watches keys: EXEC aborts if one of them has changed.", "key [key ...]";
 };
 

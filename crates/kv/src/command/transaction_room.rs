@@ -1,7 +1,7 @@
 //! Memory for transactions: either all commands fit, or none is executed.
 //!
 //! As in Redis, a command that may store data is refused when it is queued if there is no room for it, and
-//! EXEC is refused if there is none left. An admitted transaction is executed completely: during EXEC, the
+//! EXEC is refused if there is no room left. An admitted transaction is executed completely: during EXEC, the
 //! limit is raised by the memory that the commands may need, because it is known only afterwards which
 //! segments they fill.
 
@@ -71,8 +71,8 @@ impl<'a> Call<'a> {
         Ok(Some(engine.stretch(need.writes.max(queue.len()), bytes.saturating_add(moved_bytes))))
     }
 
-    /// Memory that commands need besides their arguments, for existing values or values stored earlier in the
-    /// transaction.
+    /// Memory that commands need in addition to their arguments, for existing values or values stored earlier
+    /// in the transaction.
     fn growth(&self, queue: &Queue) -> Growth {
         if !queue.need().is_growing {
             return Growth::default();
@@ -92,25 +92,24 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Memory that a transaction needs besides its arguments.
+/// Memory that a transaction needs in addition to its arguments.
 #[derive(Clone, Copy, Debug, Default)]
 struct Growth {
     grown_bytes: usize,
-    /// Size of renamed values. They need no room in the end but some temporarily, which later commands must
-    /// not lack.
+    /// Size of renamed values. They need room only temporarily, but later commands must not lack it.
     moved_bytes: usize,
 }
 
 /// Upper bounds of the sizes of values after some commands.
 struct Sizes<'a> {
     call: &'a Call<'a>,
-    /// The mapping and the selected database as they will be then.
+    /// The database mapping and the selected database after these commands.
     databases: Databases,
     chosen: Database,
     known: BTreeMap<(Database, Vec<u8>), usize>,
     /// Memory counted for values that have grown.
     grown: BTreeMap<(Database, Vec<u8>), usize>,
-    /// The most memory that exists twice, while a value replaces another that was counted.
+    /// Maximum memory that is in use twice, while a value replaces another one that was counted.
     replaced_bytes: usize,
     moved_bytes: usize,
 }
@@ -237,7 +236,7 @@ fn copied_to<'a>(arguments: &Arguments<'a>) -> &'a [u8] {
     options.skip_while(|word| !word.eq_ignore_ascii_case(b"db")).nth(1).unwrap_or_default()
 }
 
-/// The end of the bit that SETBIT writes; 0 if the offset is not a number.
+/// The length of a value up to the bit that SETBIT writes; 0 if the offset is not a number.
 fn end_of_bit(offset: &[u8]) -> usize {
     let offset = parse_integer(offset).ok().and_then(|offset| usize::try_from(offset).ok());
     offset.map_or(0, |offset| offset / 8 + 1)

@@ -96,7 +96,7 @@ pub(super) fn abort(call: &mut Call<'_>, refusal: Refusal) -> Refusal {
     Refusal::Told(format!("EXECABORT Transaction discarded because of: {text}"))
 }
 
-/// Whether a watched key has changed or expired.
+/// Returns whether a watched key has changed or expired.
 fn is_touched(call: &Call<'_>) -> bool {
     let Some(watching) = &call.session.watching else { return false };
     for (database, key) in watching.keys() {
@@ -107,7 +107,7 @@ fn is_touched(call: &Call<'_>) -> bool {
     watching.is_touched()
 }
 
-/// Executes the commands. If the replies don't fit before anything was changed, nothing is executed.
+/// Executes the commands. If the replies don't fit and no command has acted yet, the transaction is refused.
 fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) -> Outcome {
     let (mut room, mut is_over, mut has_acted) = (Room::new(call), false, false);
     let begin = reply.out.len();
@@ -130,7 +130,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) -> Outcome
             now_ms: call.now_ms,
         };
         has_acted |= one.perform_queued(reply) == Deed::Acts;
-        // Charged to the room of all replies from now on.
+        // From now on, the reply is charged to the room of all replies.
         reply.out.release();
         is_over = reply.out.take_refusal() || is_over || room.make(reply.out.own_bytes()).is_err();
         reply.out.set_counted(room.bytes());
@@ -150,7 +150,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) -> Outcome
     Ok(())
 }
 
-/// The effect of a command besides its reply.
+/// The effect of a command apart from its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     /// No effect.
@@ -178,8 +178,8 @@ impl Call<'_> {
         if acts { Deed::Acts } else { Deed::Tells }
     }
 
-    /// As in Redis, CLIENT REPLY applies to each part of EXEC's reply. So an array may lack elements, or
-    /// elements their array.
+    /// Leaves out the part of EXEC's reply since `begin` if replies are off. As in Redis, CLIENT REPLY
+    /// applies to each part, so an array may lack elements, or elements their array.
     fn leave_out_if_mute(&self, begin: usize, reply: &mut Reply<'_>) {
         if self.session.gates.is_closed(Gates::REPLIES) && self.session.is_mute() {
             reply.out.truncate(begin);

@@ -1,5 +1,5 @@
-//! Commands that iterate over all keys, in slices, so that no other client waits for the whole. Memory of
-//! their replies is charged as it grows, and released as the client reads.
+//! Commands that iterate over all keys, in slices, so that no other client waits for the whole iteration.
+//! Memory of their replies is charged as it grows, and released as the client reads.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const BULK_BYTES: usize = 16;
 /// Progress of a command.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// The engine's database that was selected when it began.
+    /// The engine's database that was selected when the command began.
     database: Database,
     position: u64,
     matcher: Matcher,
@@ -67,7 +67,7 @@ impl Walk {
         self.told.add(key, shared);
     }
 
-    /// Whether it has found keys, so that the reply will be an array.
+    /// Returns whether the command has found keys, so that the reply will be an array.
     pub(crate) fn tells(&self) -> bool {
         self.told.counted_bytes > 0 || !self.told.pieces.is_empty()
     }
@@ -111,7 +111,7 @@ impl Told {
         resp::append_bulk(&mut self.last, key);
     }
 
-    /// Whether there is room for more. One piece is always possible if keys can be evicted for it.
+    /// Returns whether there is room for more. One piece is always possible if keys can be evicted for it.
     fn has_room(&self, bytes: usize, shared: &Shared) -> bool {
         let all_bytes = self.pieces_bytes.saturating_add(bytes);
         all_bytes <= PIECE_BYTES && !shared.is_reserve_spent()
@@ -139,7 +139,8 @@ impl Drop for Told {
     }
 }
 
-/// Looks at more keys, and returns when all have been seen. A key that exists throughout is seen.
+/// Visits more keys, and returns when all have been visited. A key that exists throughout is certain to be
+/// visited.
 pub(super) fn walk(call: &mut Call<'_>, mut see: impl FnMut(&mut Walk, &[u8])) -> Result<Box<Walk>, Refusal> {
     let mut walk = call.session.walk.take().unwrap_or_else(|| Box::new(Walk::new(call)));
     loop {

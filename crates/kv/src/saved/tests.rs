@@ -88,7 +88,7 @@ fn the_first_change_removes_what_the_server_has_begun_with() {
     assert!(path.exists(), "it is a new one");
 }
 
-/// Such as a backup.
+/// The other file may be a backup.
 #[test]
 fn the_first_change_removes_nothing_that_others_have_put_there() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -107,7 +107,7 @@ fn the_first_change_removes_nothing_that_others_have_put_there() {
     assert!(fs::read(folder.path().join("saved.replaced")).expect("it is kept") == backup);
 }
 
-/// Like a disk with temporary errors.
+/// A disk with temporary errors fails in the same way.
 #[test]
 fn what_can_not_be_read_stays_where_it_is() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -124,7 +124,7 @@ fn what_can_not_be_read_stays_where_it_is() {
 fn what_is_damaged_is_not_saved_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let shared = damaged_later(&folder.path().join("again"));
-    // A save loads every shard, so it meets the damage before the background thread.
+    // A save loads every shard, so it finds the damage before the background thread.
     let error = file(&shared).write(&shared.engine, 0).expect_err("a part is missing");
     assert!(Chain(&error).to_string().contains("the data that was still being loaded is damaged"), "{error}");
 }

@@ -32,7 +32,8 @@ pub(super) fn image() -> Answer {
     Answer::new(StatusCode::OK, "image/svg+xml", Content::of(IMAGE)).cacheable("public, max-age=3600")
 }
 
-/// `GET /items/:id`: always the same. Unsafe methods are acknowledged and change nothing, which is enough to see a gateway invalidate.
+/// `GET /items/:id`: always the same. Unsafe methods are acknowledged and change nothing, which is enough to trigger an invalidation
+/// in a gateway.
 pub(super) fn item(call: &Call<'_>, id: &str) -> Answer {
     let method = &call.head.method;
     if !matches!(*method, Method::GET | Method::HEAD) {
@@ -65,7 +66,7 @@ pub(super) fn bytes(count: &str) -> Answer {
     answer.cacheable("public, max-age=60")
 }
 
-/// Any method on `/echo`: the request as JSON. Names are in lower case: the HTTP library keeps no others.
+/// Any method on `/echo`: the request as JSON. Names are in lower case, because the HTTP library converts them.
 pub(super) fn echo(call: &Call<'_>) -> Answer {
     let head = call.head;
     let headers: Vec<_> = head

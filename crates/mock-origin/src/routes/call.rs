@@ -8,17 +8,18 @@ use tokio::sync::Semaphore;
 
 use crate::{counters::Counters, options::Prefix};
 
-/// State of the whole origin. Its locks are leaves and never held over an await.
+/// State of the whole origin. No other lock is acquired while one of its locks is held, nor is it
+/// held across an await.
 pub(crate) struct State {
     pub(crate) counters: Counters,
     pub(crate) prefix: Prefix,
-    /// Busy work per handler of the products API.
+    /// CPU time for each request to the products API.
     pub(crate) cpu: Duration,
-    /// Slots of requests that wait out their `delay`.
+    /// Slots for requests that wait for their `delay`.
     pub(crate) delay_slots: Semaphore,
 }
 
-/// A request with its body read.
+/// A request with its whole body.
 pub(super) struct Call<'a> {
     pub(super) head: &'a Parts,
     pub(super) body: Bytes,

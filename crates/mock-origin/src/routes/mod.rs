@@ -38,7 +38,7 @@ async fn answer(state: &State, head: &Parts, body: Incoming, route: &Route<'_>) 
         Err(error) => return (Answer::bad_knob(&error), Knobs::default()),
     };
     let Ok(body) = Limited::new(body, REQUEST_BODY_BYTES_MAX).collect().await else {
-        let reason = format!("the request body broke off or has more than {REQUEST_BODY_BYTES_MAX} bytes");
+        let reason = format!("the request body is incomplete or exceeds {REQUEST_BODY_BYTES_MAX} bytes");
         return (Answer::refusal(StatusCode::PAYLOAD_TOO_LARGE, reason), Knobs::default());
     };
     sit_out(state, knobs.delay).await;
@@ -86,7 +86,7 @@ impl<'a> Route<'a> {
 
     fn of(path: &'a str) -> Self {
         let mut segments: Vec<&str> = path.split('/').skip(1).collect();
-        // A slash at the end means the same resource; an empty last segment is never a name.
+        // A final slash makes no difference; an empty last segment is never a name.
         if segments.len() > 1 {
             segments.pop_if(|last| last.is_empty());
         }
@@ -184,7 +184,7 @@ impl<'a> Route<'a> {
 }
 
 fn unknown(state: &State) -> String {
-    format!("no such resource; {}/ lists what there is", state.prefix.as_str())
+    format!("no such resource; {}/ lists the resources", state.prefix.as_str())
 }
 
 const REQUEST_BODY_BYTES_MAX: usize = 64 << 20;

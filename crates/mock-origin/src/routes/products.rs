@@ -1,4 +1,5 @@
-//! The products API: pages that cost CPU, with lifetimes and tags, about 501 products that are made once.
+//! The products API: responses that cost CPU, with lifetimes and tags, about 501 products that are generated
+//! once.
 
 use std::{
     hint,
@@ -85,8 +86,8 @@ fn uncached(call: &Call<'_>, status: StatusCode, value: &Value) -> Answer {
     Answer::json(status, value).with(VARY, "x-some-header")
 }
 
-/// Keeps this thread busy. Measured by the wall clock: the CPU time of a thread cannot be read without unsafe
-/// code, and on a machine that is not overloaded the two agree.
+/// Keeps this thread busy. Measured with the wall clock, because the CPU time of a thread can't be read
+/// without unsafe code; on a machine that is not overloaded, the two agree.
 fn burn(cpu: Duration) {
     let started = Instant::now();
     let mut work = 0;
@@ -105,7 +106,7 @@ struct Product {
 /// The categories; every product has one.
 const CATEGORIES: [&str; 5] = ["books", "clothing", "electronics", "home", "toys"];
 
-/// The product with this number, if the text is one.
+/// Returns the product with the number in this text, if any.
 fn find(id: &str) -> Option<&'static Product> {
     let index = id.parse::<usize>().ok()?.checked_sub(1)?;
     PRODUCTS.get(index)

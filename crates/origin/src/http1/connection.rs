@@ -1,4 +1,4 @@
-//! An origin connection that carries one exchange at a time and is owned by its user: an idle one is never polled.
+//! An origin connection that carries one exchange at a time and is owned by its user. It is never polled while it is idle.
 
 use std::cell::Cell;
 use std::fmt;
@@ -23,23 +23,24 @@ use super::sending::{Sending, Sent};
 
 /// Size of the first read.
 const INPUT_BYTES: usize = 16 * 1024;
-/// Least free room for another read into the same buffer.
+/// Minimum free room for another read into the same buffer.
 const READ_BYTES_MIN: usize = 4 * 1024;
-/// Larger pieces are cut off the buffer. For smaller ones that would cost an allocation too, and the buffer.
+/// Maximum size of a piece that is copied. Larger pieces are split off the buffer; for smaller ones, that would cost an
+/// allocation as well, and the buffer.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
 
-/// Largest buffer that is kept for the next exchange.
+/// Maximum size of a buffer that is kept for the next exchange.
 pub(super) const KEPT_BYTES_MAX: usize = 128 * 1024;
 
 thread_local! {
-    /// Buffer of a thread for all its exchanges: a connection that waits or is idle has none.
+    /// A thread's buffer for all its exchanges: a waiting or idle connection has none.
     static INPUT: Cell<BytesMut> = Cell::default();
 }
 
 /// Returns an empty buffer with this much room.
 fn take_input(room: usize) -> BytesMut {
     let mut input = INPUT.take();
-    // Recovers the memory of pieces that were cut off, unless one of them still exists.
+    // Recovers the memory of pieces that were split off, unless one of them still exists.
     input.reserve(room);
     input
 }
@@ -56,11 +57,11 @@ fn give_input(input: &mut BytesMut) {
 
 pub(crate) struct Http1Connection {
     io: Io,
-    /// Bytes received and not consumed.
+    /// Bytes received but not consumed.
     pub(crate) input: BytesMut,
     /// Room for the next read.
     room: usize,
-    /// Memory charge for more room than [`INPUT_BYTES`].
+    /// Memory charge for a buffer larger than [`INPUT_BYTES`].
     wide: Option<Charge>,
     memory: Option<Arc<Budget>>,
     /// The runtime whose events drive it.
@@ -80,7 +81,7 @@ enum Io {
     Over,
 }
 
-/// The task that writes the rest of a request. It ends with the request body, even if nobody reads the response any more.
+/// The task that writes the rest of a request. It ends with the request body, even if the response is no longer read.
 type Upload = JoinHandle<Option<WriteHalf<Stream>>>;
 
 /// Whether a kept connection can carry the next request.
@@ -112,8 +113,8 @@ impl Http1Connection {
         }
     }
 
-    /// Returns whether it can carry a request, by the events seen so far. Nothing may arrive on an idle connection: bytes after a
-    /// response are not the next one.
+    /// Returns whether it can carry a request, according to the events so far. Nothing may arrive on an idle connection: bytes
+    /// after a response are not the next response.
     //= RFC 9112 section 6.3: bytes after the response are not its
     pub(crate) fn readiness(&mut self) -> Readiness {
         if !self.input.is_empty() {
@@ -134,8 +135,8 @@ impl Http1Connection {
         }
     }
 
-    /// Whether nothing has arrived that no event has reported yet: the runtime of a busy worker does not know of such bytes, and
-    /// a read would not even try.
+    /// Returns whether no bytes have arrived that no event has reported yet: the runtime of a busy worker does not know about
+    /// them, so a read would not even try.
     //= RFC 9112 section 6.3: bytes after the response are not its
     pub(crate) fn is_quiet(&self) -> bool {
         let Io::Whole(stream) = &self.io else { return false };
@@ -163,7 +164,7 @@ impl Http1Connection {
                     if sent == Sent::Whole {
                         return Some(write);
                     }
-                    // The origin must not take a part for the whole request.
+                    // The origin must not mistake a part for the whole request.
                     let _ = write.shutdown().await;
                     None
                 });
@@ -204,13 +205,13 @@ impl Http1Connection {
         }
     }
 
-    /// Reads more; 0 at the end of the stream. While it waits with no bytes at hand it has no buffer.
+    /// Reads more; 0 at the end of the stream. While it waits without unconsumed bytes, it has no buffer.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.is_empty() && self.room == INPUT_BYTES {
             give_input(&mut self.input);
             self.input = take_input(self.room);
         } else if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
-            // In the middle of a large body this is the same memory again, once the piece cut off it has gone out.
+            // In the middle of a large body this reuses the same memory, once the piece split off it has been sent.
             self.input.reserve(self.room);
         }
         let room = self.input.capacity() - self.input.len();

@@ -1,4 +1,4 @@
-//! HTTP/1.1 connections to origin servers, and requests on their way out.
+//! HTTP/1.1 connections to origin servers, and requests that are being sent.
 
 mod connection;
 mod sending;

@@ -17,7 +17,7 @@ use super::super::timing::UploadProgress;
 use super::connection::KEPT_BYTES_MAX;
 
 thread_local! {
-    /// Buffer of a thread for heads: a connection that waits or is idle has none.
+    /// A thread's buffer for heads: a waiting or idle connection has none.
     static OUTPUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -32,11 +32,11 @@ fn give_output(mut output: Vec<u8>) {
 /// Result of sending a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All of it was written.
+    /// The whole request was written.
     Whole,
-    /// The origin doesn't take the rest. It may still answer.
+    /// The origin no longer reads the rest. It may still answer.
     Broken,
-    /// The rest of the request body doesn't arrive. The origin must not take a part for the whole.
+    /// The rest of the request body doesn't arrive. The origin must not mistake a part for the whole.
     Incomplete,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Sending {
     lines_written: usize,
     /// A piece of the body, sent after `lines`.
     data: Bytes,
-    /// Bytes that end the piece, and the body if it is the last one.
+    /// Bytes that end the piece, and also the body after the last piece.
     behind: &'static [u8],
     body: RequestBody,
     coding: Coding,
@@ -66,7 +66,7 @@ enum Coding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The body has more to come.
+    /// The body continues.
     Body,
     /// The whole body is in the queue.
     Last,
@@ -112,18 +112,18 @@ impl Sending {
         }
     }
 
-    /// Whether no byte can have reached the origin.
+    /// Returns whether no byte can have reached the origin.
     pub(crate) fn is_unsent(&self) -> bool {
         self.written_bytes == 0
     }
 
-    /// Returns the body of a request of which nothing was sent.
+    /// Returns the body of a completely unsent request.
     pub(crate) fn into_unsent_body(mut self) -> RequestBody {
         self.body.give_back(std::mem::take(&mut self.data));
         self.body
     }
 
-    /// Writes as much as the origin takes and the body has.
+    /// Writes as much as the origin accepts and the body provides.
     pub(crate) fn poll(&mut self, io: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
             let awaits_body = match self.stage {
@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    /// A writer that takes a few bytes at a time, up to a limit.
+    /// A writer that accepts a few bytes at a time, up to a limit.
     struct Sink {
         taken: Vec<u8>,
         step_bytes: usize,
@@ -292,7 +292,7 @@ mod tests {
 
     const PIECES: [&str; 3] = ["first", "x", "and the last one"];
 
-    /// Returns a body that has arrived completely before it is read.
+    /// Returns a body that arrives completely before it is read.
     async fn pieces(length_bytes: Option<u64>, trailers: Option<HeaderMap>) -> RequestBody {
         let (mut sender, body) = RequestBody::channel(8, length_bytes);
         for piece in PIECES {

@@ -152,7 +152,7 @@ async fn reason_phrases_are_kept() {
         ("413 Payload Too Large", b"Payload Too Large"),
         ("413 Content Too Large", b"Content Too Large"),
         ("299 ", b""),
-        // The tokenizer drops a phrase with such bytes.
+        // The tokenizer discards a phrase with such bytes.
         ("200 Sch\u{f6}n", b""),
     ] {
         let head = format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n");
@@ -254,7 +254,7 @@ async fn request_bodies_are_framed() {
     }
 }
 
-// A truncated upload must not look like a whole one to the origin.
+// A truncated upload must not look complete to the origin.
 #[tokio::test]
 async fn an_incomplete_request_body_breaks_the_forward_off() {
     for (length, arrived) in [(None, 5), (Some(10), 5), (None, 100_000), (Some(200_000), 100_000)] {
@@ -264,7 +264,8 @@ async fn an_incomplete_request_body_breaks_the_forward_off() {
         drop(sender);
         let got = fetch(&origin(&config(server.address)), request(Method::POST, body)).await;
         assert_eq!(got.unwrap_err(), OriginError::RequestBody, "{length:?}");
-        // A small body that breaks off does not reach the origin at all: it is awaited first.
+        // A small body that is cut short does not reach the origin at all: the gateway waits for
+        // the whole body first.
         assert_eq!(server.connections(), usize::from(arrived == 100_000), "{length:?}");
         assert!(server.connections() == 0 || !server.seen(0).contains("\r\n0\r\n"));
     }
@@ -325,7 +326,7 @@ async fn upgrades_give_the_raw_connection() {
     tunnel.io().write_all(b"ping").await.unwrap();
     let mut read = String::from_utf8(std::mem::take(&mut tunnel.early)).unwrap();
     let in_use = || (origin.stats().requests_in_flight, origin.stats().tunnels_open);
-    assert_eq!(in_use(), (0, 1), "a tunnel has a limit of its own");
+    assert_eq!(in_use(), (0, 1), "tunnels have their own limit");
     tunnel.io().read_to_string(&mut read).await.unwrap();
     drop(tunnel);
     assert_eq!((read.as_str(), in_use()), ("firstpong", (0, 0)));

@@ -29,7 +29,8 @@ enum Act {
     Nothing,
 }
 
-/// A server that takes the behaviour of each stream from a list, then answers; concurrent streams are limited.
+/// A server with a list of behaviours, one for each stream; it answers all further streams, and limits
+/// concurrent streams.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -218,7 +219,7 @@ async fn a_request_that_is_always_refused_ends_after_the_time_for_a_connection()
     assert!((2..15).contains(&server.streams.load(Ordering::Relaxed)));
 }
 
-/// Regression: a new connection was filled before its peer had said how many streams it takes.
+/// Regression: a new connection was filled before its peer had announced its limit on streams.
 //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
 #[tokio::test]
 async fn no_stream_is_opened_before_the_peer_has_said_how_many() {
@@ -230,7 +231,7 @@ async fn no_stream_is_opened_before_the_peer_has_said_how_many() {
     assert_eq!((origin.stats().retries, server.streams.load(Ordering::Relaxed)), (0, 20));
 }
 
-/// Starts a server whose first connection ends as scripted; the next one leads to a server that answers.
+/// Starts a server whose first connection ends as scripted; the next connection is answered.
 async fn server_that_goes(going: Vec<Step>) -> OriginConfig {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -46,7 +46,7 @@ async fn each_time_limit_ends_the_exchange() {
 
 #[tokio::test]
 async fn connections_that_are_not_accepted_time_out() {
-    // A listener with a full queue: further connections are left waiting.
+    // A listener with a full queue: further connections wait.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     socket.listen(0).unwrap();
@@ -60,7 +60,7 @@ async fn connections_that_are_not_accepted_time_out() {
     assert_eq!(got.unwrap_err(), OriginError::ConnectTimeout);
 }
 
-// The limit on the first byte is for the origin: a client that uploads slowly doesn't use it up.
+// The limit on the first byte applies to the origin: a slow upload from a client doesn't use it up.
 #[tokio::test]
 async fn the_first_byte_limit_waits_for_slow_uploads() {
     let server = Scripted::start(vec![vec![Step::Until(b"0\r\n\r\n"), write(OK)]]).await;

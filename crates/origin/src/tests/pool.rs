@@ -91,7 +91,7 @@ async fn idle_connections_are_closed_in_time() {
     until("closed again", || origin.stats().connections_open == 0).await;
 }
 
-/// A kept connection that closes when the second request comes.
+/// A kept connection that closes when the second request arrives.
 fn dies_on_second() -> Vec<Step> {
     vec![REQUEST, write(OK), REQUEST]
 }
@@ -123,7 +123,7 @@ async fn a_dead_kept_connection_is_retried_once_where_allowed() {
         (Method::PATCH, full(), answers(&[OK]), closed),
         (Method::PUT, empty(), answers(&[OK]), Ok(200)),
         (Method::PUT, channel(), answers(&[OK]), closed),
-        // The fresh connection dies too: no third attempt.
+        // The new connection closes too: there is no third attempt.
         (Method::GET, RequestBody::Empty, vec![REQUEST], closed),
     ];
     for (method, body, second, expected) in cases {
@@ -137,7 +137,7 @@ async fn a_dead_kept_connection_is_retried_once_where_allowed() {
     }
 }
 
-/// Fields that the policy sets are on each attempt, once.
+/// Each attempt has the fields that the policy sets exactly once.
 #[tokio::test]
 async fn a_second_attempt_says_what_the_first_did() {
     let server = Scripted::start(vec![dies_on_second(), answers(&[OK])]).await;
@@ -186,7 +186,7 @@ async fn equal_configurations_share_connections_and_unused_ones_go() {
     assert_eq!(stats.1.connections_idle, 0);
 }
 
-/// Whether kept connections survive a reload, by its change.
+/// Whether kept connections survive a reload depends on the changed settings.
 #[tokio::test]
 async fn connections_stay_while_their_endpoint_does() {
     type Change = fn(&mut OriginConfig);
@@ -269,7 +269,8 @@ async fn a_change_of_policy_does_not_let_more_in() {
     }
 }
 
-/// Starts a worker: a thread with its own runtime that makes one request, then drives its connection until told to stop.
+/// Starts a worker: a thread with its own runtime that makes one request, then drives its connection until a signal
+/// stops it.
 fn worker_with_kept_connection(origin: Arc<Upstream>) -> (oneshot::Sender<()>, thread::JoinHandle<()>) {
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = mpsc::sync_channel(1);
@@ -288,7 +289,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Starts a server on a thread of its own, with the runtime for name look-ups.
+/// Starts a server on a separate thread, with the runtime for name look-ups.
 fn server(scripts: Vec<Vec<Step>>) -> (Handle, Scripted) {
     let (started, is_started) = mpsc::sync_channel(1);
     thread::spawn(move || {
@@ -300,7 +301,7 @@ fn server(scripts: Vec<Vec<Step>>) -> (Handle, Scripted) {
     is_started.recv().unwrap()
 }
 
-/// Workers spawn their exchanges, so the futures must be `Send`.
+/// Workers spawn their exchanges, so the futures have to be `Send`.
 #[test]
 fn sending_is_send() {
     fn check<T: Send>(_: T) {}
@@ -324,7 +325,7 @@ fn workers_borrow_each_others_idle_connections() {
     worker.join().unwrap();
 }
 
-/// Answers on two connections. On the first, it runs `unasked` when it is told to, and closes the channel after that.
+/// Answers on two connections. On the first, it runs `unasked` after a signal, and then closes the channel.
 fn serve_unasked(listener: UnixListener, told: mpsc::Receiver<()>, unasked: fn(&mut UnixStream)) {
     let answer = |stream: &mut UnixStream| {
         let lines = io::BufReader::new(&mut *stream).lines().map(Result::unwrap);
@@ -341,7 +342,7 @@ fn serve_unasked(listener: UnixListener, told: mpsc::Receiver<()>, unasked: fn(&
     });
 }
 
-/// The worker at home is busy, and no event has reported the bytes that arrived on its connection.
+/// The worker that drives the connection is busy, so no event has reported the bytes that arrived on it.
 //= RFC 9112 section 6.3: bytes after the response are not its
 #[test]
 fn what_comes_unasked_is_noticed_before_an_event_tells_of_it() {

@@ -143,7 +143,8 @@ async fn the_last_known_addresses_go_when_name_servers_say_that_there_are_none()
     }
 }
 
-/// A name is looked up again even if its connections are never idle, and connections to an address that it has lost end.
+/// A name is looked up again even if its connections are never idle, and connections to an address that no longer
+/// belongs to it are closed.
 #[tokio::test]
 async fn kept_connections_follow_a_name() {
     let names = NameServer::start(&[Ipv4Addr::LOCALHOST], 1).await;
@@ -154,7 +155,7 @@ async fn kept_connections_follow_a_name() {
     let began = tokio::time::Instant::now();
     // No server listens at the new address.
     while fetch(&origin, get()).await.is_ok() {
-        assert!(began.elapsed() < Duration::from_secs(5), "it stays with the old address");
+        assert!(began.elapsed() < Duration::from_secs(5), "the old address is still in use");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!((old.connections(), origin.stats().connections_open), (1, 0));

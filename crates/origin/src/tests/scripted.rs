@@ -31,7 +31,7 @@ pub(super) enum Step {
     Reset,
     /// Reads until the client closes.
     Hold,
-    /// Neither reads nor writes any more.
+    /// Stops reading and writing.
     Stall,
 }
 
@@ -48,7 +48,8 @@ pub(super) fn answers(responses: &[&str]) -> Vec<Step> {
 
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A server that runs the next script on each connection, and closes further connections at once.
+/// A server that runs the next script on each connection, and closes further connections
+/// immediately.
 pub(super) struct Scripted {
     pub(super) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,

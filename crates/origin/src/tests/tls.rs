@@ -41,7 +41,7 @@ impl Authority {
     }
 }
 
-/// Whether the server asks for a client certificate.
+/// Whether the server requests a client certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClientCertificate {
     NotAsked,

@@ -1,4 +1,4 @@
-//! Bodies in both directions at once, in pieces of any size, over one HTTP/1.1 connection.
+//! Bodies in both directions at the same time, in pieces of any size, over one HTTP/1.1 connection.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::scripted::*;
 use crate::{BodyFrame, OriginError, RequestBody};
 
-/// Returns bytes that tell their position.
+/// Returns bytes that depend on their position.
 fn pattern(bytes: usize) -> String {
     (0..bytes).map(|at| char::from(b'a' + (at % 23) as u8)).collect()
 }
@@ -76,7 +76,7 @@ async fn an_answer_may_come_before_the_end_of_the_request() {
     let (mut sender, body) = RequestBody::channel(1, None);
     let response = fetch(&origin, request(Method::POST, body)).await.unwrap();
     assert_eq!(response.body, "ok");
-    // The first connection is still busy: this request needs another.
+    // The first connection is still busy, so this request needs a new one.
     assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
     assert_eq!(server.connections(), 2);
     sender.send_data(Bytes::from_static(b"piece")).await.unwrap();
@@ -86,7 +86,7 @@ async fn an_answer_may_come_before_the_end_of_the_request() {
     }
 }
 
-/// Nobody knows whether the origin has read the rest, or takes it for the next request.
+/// The origin may have read the rest, or may parse it as the next request.
 #[tokio::test]
 async fn a_connection_whose_request_ends_after_its_response_is_not_used_again() {
     let first = vec![REQUEST, write(OK), Step::Until(b"0\r\n\r\n"), Step::Hold];
@@ -102,7 +102,7 @@ async fn a_connection_whose_request_ends_after_its_response_is_not_used_again() 
     assert_eq!(server.connections(), 2);
 }
 
-/// A request that breaks off after the answer must not look whole to the origin either.
+/// A request that is cut short after the answer must not look complete to the origin either.
 #[tokio::test]
 async fn a_request_that_breaks_off_after_its_answer_is_cut_off() {
     let server = Scripted::start(vec![vec![REQUEST, write(OK), Step::Until(b"never"), Step::Hold]]).await;
@@ -148,7 +148,7 @@ async fn announced_trailers_go_along() {
     assert!(server.seen(0).ends_with("\r\n\r\n5\r\npiece\r\n0\r\nx-sum: 1\r\n\r\n"), "{}", server.seen(0));
 }
 
-/// After a 101 in the middle of a request, nobody knows where the new protocol begins.
+/// After a 101 in the middle of a request, the start of the new protocol is unknown.
 #[tokio::test]
 async fn an_upgrade_before_the_end_of_the_request_is_refused() {
     let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
@@ -160,7 +160,7 @@ async fn an_upgrade_before_the_end_of_the_request_is_refused() {
     assert_eq!(got.unwrap_err().reason(), "http-protocol-error");
 }
 
-/// Bytes that arrive on an idle connection must not be taken for the answer to the next request.
+/// Bytes that arrive on an idle connection must not be parsed as the answer to the next request.
 //= RFC 9112 section 6.3: bytes after the response are not its
 #[tokio::test]
 async fn an_answer_that_nobody_asked_for_closes_the_connection() {

@@ -1,8 +1,8 @@
-//! Test double of a tier behind memory: it lives in this process, keeps the whole contract, and fails on demand.
+//! Test double of a tier behind memory: it exists in this process, keeps the whole contract, and fails on demand.
 //!
-//! Instances share a [`DoubleServer`]; each has a [`Double`], its connection, with faults of its own that follow from a seed. Time is
-//! tokio's, so a test may pause it; call everything inside a tokio runtime. It has no deadlines: wrap it into [`Guarded`]
-//! like any other tier.
+//! Instances share a [`DoubleServer`]; each has its own connection, a [`Double`], with its own faults, which follow from a seed. Time is
+//! tokio's, so a test may pause it; call everything inside a tokio runtime. A double has no deadlines: wrap it in [`Guarded`] like any
+//! other tier.
 
 mod behaviour;
 mod link;
@@ -39,11 +39,11 @@ use crate::{FillId, Refusal, SegmentId, SegmentPut};
 /// Limits of a double.
 #[derive(Debug, Clone, Copy)]
 pub struct DoubleLimits {
-    /// Bytes of all records and segments; beyond it, entries are evicted.
+    /// Maximum size of all records and segments; beyond it, entries are evicted.
     pub bytes_max: usize,
-    /// Keys that are followed for all instances together.
+    /// Maximum number of followed keys, for all instances together.
     pub tracked_max: usize,
-    /// Time for which a silent connection is relied upon.
+    /// Time for which a silent connection can be relied upon.
     pub verification: Duration,
 }
 
@@ -59,7 +59,7 @@ pub struct DoubleServer {
     shared: Arc<Shared>,
 }
 
-/// State of a server at one time.
+/// State of a server at some point in time.
 pub struct Saved(State);
 
 struct Shared {
@@ -72,7 +72,7 @@ struct Shared {
     begun: Instant,
 }
 
-/// Connection of one instance. Clones share it.
+/// Connection of one instance, shared by all clones.
 #[derive(Clone)]
 pub struct Double {
     shared: Arc<Shared>,
@@ -80,7 +80,7 @@ pub struct Double {
 }
 
 impl DoubleServer {
-    /// Creates an empty server; ids and tokens follow from the seed.
+    /// Creates an empty server. Ids and tokens follow from the seed.
     pub fn new(limits: DoubleLimits, seed: u64) -> Self {
         let mut chance = Rng::new(seed);
         let state = State::new(limits.bytes_max, limits.tracked_max, LogId(chance.id()));
@@ -114,12 +114,12 @@ impl DoubleServer {
         self.shared.act(|state, _| state.lose_log(next));
     }
 
-    /// Returns the current state, for [`Self::set_back`].
+    /// Returns the current state, which [`Self::set_back`] can restore.
     pub fn saved(&self) -> Saved {
         Saved(self.shared.act(|state, _| state.clone()))
     }
 
-    /// Returns to an earlier state, as a fail-over to a replica would: each connection ends, and another one begins.
+    /// Returns to an earlier state, as a fail-over to a replica would: every connection ends, and is replaced by a new one.
     pub fn set_back(&self, saved: &Saved) {
         self.shared.act(|state, _| state.set_back(&saved.0));
         let links: Vec<_> = self.shared.links.lock().iter().filter_map(Weak::upgrade).collect();
@@ -136,36 +136,36 @@ impl DoubleServer {
         self.shared.act(|state, _| state.record(key)).map(|(bytes, _)| bytes)
     }
 
-    /// Evicts a record or a segment; the number selects which.
+    /// Evicts a record or a segment, selected by the number.
     pub fn evict(&self, which: u64) {
         self.shared.act(|state, _| state.evict(which));
     }
 }
 
 impl Double {
-    /// Changes the behaviour from now on. Faults that were drawn before stay.
+    /// Changes the behaviour from now on. Faults that were already drawn still happen.
     pub fn behave(&self, behaviour: Behaviour) {
         *self.link.behaviour.lock() = behaviour;
     }
 
-    /// Returns the same connection behind the default deadlines and a breaker that opens late.
+    /// Returns the same connection behind the default deadlines and a circuit breaker that opens late.
     pub fn guarded(&self) -> Guarded {
         let options = Options { requests_min: 1000, ..Options::default() };
         let settings = Settings::new(options).expect("defaults with one valid change are valid");
         Guarded::new(Box::new(self.clone()), Deadlines::default(), settings)
     }
 
-    /// Returns the number of operations that were asked for.
+    /// Returns the number of requested operations.
     pub fn operations(&self) -> u64 {
         self.link.operations.load(Relaxed)
     }
 
-    /// Breaks the connection, and connects again.
+    /// Breaks the connection, and reconnects.
     pub fn reconnect(&self) {
         reconnect(&self.shared, &self.link);
     }
 
-    /// Runs one operation: latency, fault, effect, latency, answer.
+    /// Runs one operation: latency, fault, effect, latency, reply.
     async fn ask<T>(&self, effect: impl FnOnce(&mut State, u64) -> T) -> Result<T, BackingError> {
         let faults = self.link.faults();
         let half = self.link.behaviour().latency / 2;
@@ -198,7 +198,7 @@ impl Double {
         self.ask(effect).await
     }
 
-    /// Lets a put take effect late, after its caller has stopped waiting.
+    /// Makes a put take effect late, after its caller has stopped waiting.
     async fn put_late(
         &self,
         key: &[u8],
@@ -253,7 +253,8 @@ impl Double {
         PutOutcome::Stored(state.put(key, record))
     }
 
-    /// Returns the result of a wait if it ends now, or how long it may go on. `lease_ends_at_ms`: last known expiry of the lease.
+    /// Returns the result of a wait if it ends now, or else how long it may continue. `lease_ends_at_ms` is the last known expiry of the
+    /// lease.
     fn waited(
         &self,
         key: &[u8],
@@ -282,7 +283,7 @@ impl Double {
         let end = Instant::now() + limit;
         let mut lease_ends_at_ms = u64::MAX;
         loop {
-            // It receives all changes from here on, so none is missed between looking and waiting.
+            // `changed` receives all changes from here on, so none is missed between the check and the wait.
             let changed = self.shared.changed.notified();
             let next = match self.waited(key, seen, &mut lease_ends_at_ms) {
                 Ok(waited) => return waited,
@@ -298,7 +299,7 @@ impl Double {
 }
 
 impl Shared {
-    /// Applies an effect, and announces its changes before the caller gets the answer.
+    /// Applies an effect, and announces its changes before the caller gets the reply.
     fn act<T>(self: &Arc<Self>, effect: impl FnOnce(&mut State, u64) -> T) -> T {
         let (answer, changes) = {
             let mut state = self.state.lock();
@@ -328,7 +329,7 @@ impl Shared {
 }
 
 fn reconnect(shared: &Shared, link: &Link) {
-    // Loads from now on are tracked again, with the new source.
+    // Loads from now on are tracked anew, with the new source.
     shared.state.lock().untrack_all(link.id);
     link.reconnect();
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-/// Reason that a tier gave no answer. The caller counts it and proceeds as after a miss.
+/// Reason why a tier gave no result. The caller counts it and continues as after a miss.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
@@ -16,7 +16,7 @@ pub enum BackingError {
         /// Deadline of the operation.
         after: Duration,
     },
-    /// The answer can't be a stored value. Treat the entry as missing and remove it.
+    /// The reply can't be a stored value. Treat the entry as missing, and remove it.
     #[error("corrupt reply from the tier")]
     Corrupt(#[source] Box<dyn Error + Send + Sync>),
     /// Other changes kept interfering.
@@ -25,10 +25,10 @@ pub enum BackingError {
         /// Number of attempts.
         attempts: u32,
     },
-    /// The tier has no room, for operations that have no other result for it, such as taking a lease.
+    /// The tier has no room. For operations that have no other result for this, such as taking a lease.
     #[error("the tier is full")]
     Full,
-    /// The tier wasn't asked: its circuit breaker is open.
+    /// No request was sent, because the tier's circuit breaker is open.
     #[error("circuit breaker of the tier is open for {} ms", .retry.as_millis())]
     Open {
         /// Time until the next attempt.
@@ -37,7 +37,7 @@ pub enum BackingError {
 }
 
 impl BackingError {
-    /// Whether the tier itself is in trouble, not only this entry or this moment.
+    /// Returns whether the tier itself is in trouble, rather than only this entry or this moment.
     pub fn is_of_tier(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::TimedOut { .. } => true,

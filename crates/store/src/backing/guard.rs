@@ -20,14 +20,14 @@ use crate::{FillId, SegmentId, SegmentPut};
 /// Deadlines of the operations of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Records and leases: 50 ms by default, because after that a miss is better fetched from the origin.
+    /// Records and leases: 50 ms by default, because after that, it is better to fetch from the origin.
     pub record: Duration,
     /// Segments: 500 ms by default, for a megabyte on a slow network.
     pub segment: Duration,
-    /// The log: 500 ms by default, because no response waits for it, and replicas may have to answer too.
+    /// The log: 500 ms by default, because no response waits for it, and replicas may have to reply too.
     pub log: Duration,
-    /// Giving a lease back: 1 s by default, a third of the duration of a lease, because no response of this process waits for it, and
-    /// others wait for the lease.
+    /// Giving a lease back: 1 s by default, a third of the duration of a lease, because no response of this process waits for it, but other
+    /// instances do.
     pub release: Duration,
 }
 
@@ -48,10 +48,10 @@ impl Default for Deadlines {
     }
 }
 
-/// A tier with deadlines that isn't asked for a while after too many failures.
+/// A tier with deadlines, and with a circuit breaker that skips it for a while after too many failures.
 ///
-/// Failures are those of the tier ([`BackingError::is_of_tier`]); a conflict or a corrupt entry is an answer. A source that is verified now
-/// and wasn't when the tier failed is asked at once: the tier is back.
+/// Only failures of the tier count ([`BackingError::is_of_tier`]); a conflict or a corrupt entry is a valid reply. A source that is
+/// verified now, but wasn't when the tier failed, is queried immediately, because the tier has recovered.
 pub struct Guarded {
     inner: Box<dyn Backing>,
     deadlines: Deadlines,
@@ -62,7 +62,7 @@ pub struct Guarded {
 
 struct Circuit {
     breaker: Breaker,
-    /// Source that failed when the breaker opened, if one was verified then.
+    /// Source that was verified when the breaker opened, if any.
     failed: Option<Source>,
     /// Number of times that the breaker has opened.
     opened: u64,
@@ -127,7 +127,7 @@ impl Guarded {
             let answer = within(self.deadlines.of(operation), ask(&*self.inner)).await;
             let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.durations.lock().record(operation, took_ns);
-            // A failure that is later than its deadline was seen while this process was stopped. It says nothing about the tier.
+            // A failure noticed long after its deadline means that this process was stopped. It says nothing about the tier.
             if answer.is_ok() || begun.elapsed() <= self.deadlines.of(operation) + LATE {
                 self.report(permit, &answer);
             }
@@ -136,7 +136,7 @@ impl Guarded {
     }
 }
 
-/// Waits once more if the deadline passed while this process was stopped: the answer may have arrived meanwhile, and be unread.
+/// Waits once more if the deadline passed while this process was stopped: the reply may have arrived meanwhile, unread.
 async fn within<T>(deadline: Duration, mut answer: Pending<'_, T>) -> Result<T, BackingError> {
     let begun = Instant::now();
     match timeout(deadline, answer.as_mut()).await {
@@ -146,7 +146,7 @@ async fn within<T>(deadline: Duration, mut answer: Pending<'_, T>) -> Result<T, 
     .unwrap_or(Err(BackingError::TimedOut { after: deadline }))
 }
 
-/// Delay after which a deadline counts as noticed late. A running process notices it sooner.
+/// Delay after which a deadline counts as noticed late. A running process notices it sooner than that.
 const LATE: Duration = Duration::from_millis(250);
 
 impl Backing for Guarded {
@@ -219,13 +219,13 @@ impl Backing for Guarded {
         self.ask(Operation::Record, move |tier| tier.release_lease(lease, write))
     }
 
-    /// Bypasses the circuit breaker: only holders of a lease give one back, so a failing tier isn't asked too often. The result isn't
-    /// reported to the breaker.
+    /// Bypasses the circuit breaker: only holders of a lease give one back, so a failing tier doesn't get too many of these requests. The
+    /// result isn't reported to the breaker.
     fn give_lease_back<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome> {
         Box::pin(within(self.deadlines.release, self.inner.give_lease_back(lease, write)))
     }
 
-    /// Waits take long by nature, so a wait is no probe of the breaker, and its result isn't reported to it.
+    /// Waits are long by nature, so a wait is not used as a probe of the breaker, and its result isn't reported to it.
     fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, WaitOutcome> {
         Box::pin(async move {
             match self.state() {
@@ -269,7 +269,7 @@ mod tests {
     use super::super::lease::LeaseMode;
     use super::*;
 
-    /// Returns a double to control, and the same behind a guard that opens after four failures.
+    /// Returns a double for control by the test, and the same double behind a guard that opens after four failures.
     fn guarded(behaviour: Behaviour) -> (Double, Guarded) {
         let double = DoubleServer::new(DoubleLimits::default(), 1).connect(behaviour);
         let options =
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// A process that is stopped while it asks says nothing about the tier, however often.
+    /// A process that is stopped during a request says nothing about the tier, however often that happens.
     #[tokio::test(start_paused = true)]
     async fn a_process_that_stands_still_waits_once_more_and_blames_nobody() {
         let (double, tier) = guarded(Behaviour { silent_permille: 1000, ..Behaviour::GOOD });
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!((tier.health().state, tier.health().opened), (State::Closed, 0));
         double.behave(Behaviour { latency: Duration::from_millis(40), ..Behaviour::GOOD });
         let (answer, ()) = tokio::join!(biased; ask(&tier), tokio::time::advance(Duration::from_secs(10)));
-        assert!(answer.is_ok(), "what has come meanwhile is read");
+        assert!(answer.is_ok(), "a reply that arrived meanwhile is read");
     }
 
     async fn timed<T>(operation: impl Future<Output = Result<T, BackingError>>) -> Duration {
@@ -337,13 +337,13 @@ mod tests {
         for _ in 0..4 {
             assert!(matches!(ask(&tier).await, Err(BackingError::Unreachable(_))));
         }
-        let Err(BackingError::Open { retry }) = ask(&tier).await else { panic!("it is asked no more") };
+        let Err(BackingError::Open { retry }) = ask(&tier).await else { panic!("its breaker must be open") };
         assert_eq!(retry, Duration::from_secs(1));
         let health = tier.health();
         assert!(matches!(health.state, State::Open { .. }), "{health:?}");
         assert_eq!(health.opened, 1);
         let waiting = tier.wait(b"key", None, Duration::from_secs(9)).await;
-        assert!(matches!(waiting, Err(BackingError::Open { .. })), "nobody waits for it either");
+        assert!(matches!(waiting, Err(BackingError::Open { .. })), "waits are refused too");
         double.behave(Behaviour::GOOD);
         tokio::time::advance(retry).await;
         assert!(matches!(ask(&tier).await, Ok(false)), "the probe");
@@ -373,7 +373,7 @@ mod tests {
         assert!(matches!(put, Ok(PutOutcome::Stored(_))), "{put:?}");
         double.behave(silent);
         let elapsed = timed(tier.give_lease_back(&lease, write())).await;
-        assert_eq!(elapsed, Duration::from_secs(1), "it is waited for longer than a response is");
+        assert_eq!(elapsed, Duration::from_secs(1), "its deadline is longer than that of a response");
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use breaker::State;
 use telemetry::Histogram;
 
-/// Kind of an operation, by its deadline.
+/// Kind of an operation, which determines its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Records and leases.
@@ -16,7 +16,7 @@ pub enum Operation {
     Log,
 }
 
-/// State of a tier. The default is that of a tier that is always asked and isn't measured.
+/// State of a tier. The default is that of a tier without a circuit breaker or measurements.
 #[derive(Debug, Clone)]
 pub struct Health {
     /// State of the circuit breaker.
@@ -27,9 +27,9 @@ pub struct Health {
     pub is_verified: bool,
     /// Time since the last sign of life of the tier.
     pub silence: Duration,
-    /// How far its clock is ahead of that of this process, if known.
+    /// Lead of its clock over this process's clock, if known.
     pub clock_ahead_ms: Option<i64>,
-    /// Durations of operations, including those that ended without an answer.
+    /// Durations of operations, including those that ended without a reply.
     pub durations: Durations,
 }
 

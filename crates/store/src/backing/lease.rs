@@ -1,12 +1,12 @@
-//! Leases: the right to fetch for all instances, one for each key.
+//! Leases: the right to fetch for all instances, one per key.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Maximum length of the note beside a lease in bytes.
+/// Maximum length of a lease's note in bytes.
 pub const LEASE_NOTE_BYTES_MAX: usize = 256;
 
-/// Identifies one taking of a lease. Drawn by the tier that granted it, and known only to its holder.
+/// Identifies one acquisition of a lease. Drawn by the tier that granted the lease, and known only to the holder.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub [u8; 16]);
 
@@ -16,19 +16,19 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A taken lease. Dropping it doesn't free it: it ends by release, or when it expires.
+/// A lease that was taken. Dropping it doesn't free it: it ends when it is released or expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Key that it is for.
+    /// Key to which it applies.
     pub key: Box<[u8]>,
-    /// Token of this taking.
+    /// Token of this acquisition.
     pub token: Token,
 }
 
 /// Parameters for taking a lease.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseRequest<'a> {
-    /// Duration unless it is renewed. More than zero.
+    /// Duration without renewal; must be positive.
     pub ttl: Duration,
     /// Description of the holder for other instances, cut to [`LEASE_NOTE_BYTES_MAX`].
     pub note: &'a [u8],
@@ -39,9 +39,9 @@ pub struct LeaseRequest<'a> {
 /// Whether a held lease can be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseMode {
-    /// Takes the lease only if nobody holds it.
+    /// Takes the lease only if it is free.
     IfFree,
-    /// Takes the lease in any case, so that older fetches can't publish any more.
+    /// Takes the lease in any case, so that older fetches can no longer publish.
     Overwrite,
 }
 

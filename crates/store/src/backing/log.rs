@@ -1,18 +1,18 @@
-//! Log of a tier: records in one order for all readers.
+//! Log of a tier: records in the same order for all readers.
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::Refusal;
 
-/// Maximum number of bytes in one append and in one read.
+/// Maximum number of bytes in one append or one read.
 pub const LOG_APPEND_BYTES_MAX: usize = 64 << 10;
 
-/// Id of one log. A log that was lost and begun again has another.
+/// Id of one log. A log that was lost and created anew has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogId(pub [u8; 16]);
 
-/// Position in a log. It grows with each record, in steps that only the tier knows.
+/// Position in a log. It increases with each record, in steps that only the tier knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LogOffset(pub u64);
 
@@ -43,7 +43,7 @@ pub enum Continuity {
     Whole,
     /// Some later records are below the floor.
     Trimmed,
-    /// The log is another one, or a part of the records that were read is gone: nothing is known about later ones.
+    /// The log is another one, or part of the records that were read is gone, so nothing is known about later records.
     Lost,
 }
 
@@ -56,7 +56,7 @@ impl LogState {
         if cursor.offset < self.floor { Continuity::Trimmed } else { Continuity::Whole }
     }
 
-    /// Returns the end of the log, to read on from.
+    /// Returns the end of the log, from which reading can continue.
     pub fn cursor(&self) -> LogCursor {
         LogCursor { id: self.id, offset: self.end }
     }
@@ -65,23 +65,23 @@ impl LogState {
 /// Result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendOutcome {
-    /// The records are in the log, and end at its end or before.
+    /// The records are in the log, at or before the end in `state`.
     Taken {
         /// State of the log after the append.
         state: LogState,
-        /// How many nodes have the records.
+        /// Number of nodes that have the records.
         safety: Safety,
     },
     /// The records exceed [`LOG_APPEND_BYTES_MAX`].
     NotStored(Refusal),
 }
 
-/// Whether records outlive the loss of a node.
+/// Whether records survive the loss of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Safety {
     /// As many nodes have them as the operator configured.
     AsConfigured,
-    /// Fewer nodes have them, or not in time.
+    /// Fewer nodes have them, or too late.
     Behind,
 }
 
@@ -97,15 +97,15 @@ pub struct LogRecord {
 /// Some records of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPart {
-    /// State of the log when they were read. There are no records if it isn't the requested log.
+    /// State of the log when they were read. If it isn't the requested log, there are no records.
     pub state: LogState,
-    /// Records in order. If the last one ends before the log does, there are more.
+    /// Records in order. If the last one ends before the log does, more follow.
     pub records: Vec<LogRecord>,
 }
 
 impl LogPart {
     /// Returns the relation of the log to a reader that has read up to `cursor`, if the part was read from the start of the `last` record
-    /// before that. A log that was set back, and has grown again to the same length, has another record there.
+    /// before that. A log that was set back, and has grown to the same length again, has another record there.
     pub fn continues(&self, cursor: &LogCursor, last: &LastRecord) -> Continuity {
         match self.state.continues(cursor) {
             // If it was trimmed up to here, there is nothing to compare.
@@ -120,7 +120,7 @@ impl LogPart {
     }
 }
 
-/// The record of the log that was read last.
+/// The last record of the log that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastRecord {
     /// Start of the record.
@@ -135,7 +135,7 @@ impl LastRecord {
         Self { begins, end: record.end, hash: XxHash3_64::oneshot(&record.bytes) }
     }
 
-    /// Whether `record` is this one.
+    /// Returns whether `record` is this one.
     fn is(&self, record: &LogRecord) -> bool {
         *self == Self::new(self.begins, record)
     }

@@ -15,7 +15,7 @@ pub const RECORD_BYTES_MAX: usize = 64 << 10;
 /// Maximum length of a segment with its frame in bytes; see `docs/internals/record-format.md`.
 pub const SEGMENT_FRAME_BYTES_MAX: usize = SEGMENT_BYTES_MAX + 64;
 
-/// Identifies the bytes of a record among all that were ever under its key. Versions have no order.
+/// Identifies the bytes of a record among all that were ever stored under its key. Versions have no order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version(pub u64);
 
@@ -26,9 +26,9 @@ pub struct Loaded {
     pub bytes: Bytes,
     /// Version of these bytes.
     pub version: Version,
-    /// Source that it was loaded from, by which copies are judged.
+    /// Source from which it was loaded, by which copies are judged.
     pub source: Source,
-    /// Whether the next change will be announced. A tier follows a limited number of keys, and none for the answer to a put.
+    /// Whether the next change will be announced. A tier follows a limited number of keys, and never the record in the reply to a put.
     pub tracking: Tracking,
 }
 
@@ -48,7 +48,7 @@ pub struct Write<'a> {
     pub bytes: Bytes,
     /// Condition on the current record.
     pub expected: Expected<'a>,
-    /// Time to live. More than zero.
+    /// Time to live; must be positive.
     pub ttl: Duration,
     /// Lease that must be held, if any.
     pub lease: Option<&'a Lease>,
@@ -57,11 +57,11 @@ pub struct Write<'a> {
 /// Condition on the current record for a write.
 #[derive(Debug, Clone, Copy)]
 pub enum Expected<'a> {
-    /// None. For records with one writer.
+    /// No condition. For records with only one writer.
     Any,
     /// There is no record.
     Absent,
-    /// The record is this loaded one. Given whole, since some tiers compare bytes.
+    /// The record is this loaded one, which is given whole because some tiers compare bytes.
     Is(&'a Loaded),
 }
 
@@ -70,9 +70,9 @@ pub enum Expected<'a> {
 pub enum PutOutcome {
     /// The record was written.
     Stored(Version),
-    /// The condition doesn't hold; with the current record, if there is one. Decide again.
+    /// The condition wasn't met. Contains the current record, if any, for another decision.
     Conflict(Option<Loaded>),
-    /// The lease wasn't held any more.
+    /// The lease was no longer held.
     LeaseLost,
     /// The record was refused.
     NotStored(Refusal),
@@ -85,8 +85,8 @@ pub enum WaitOutcome {
     Changed(Option<Loaded>),
     /// The server has announced a change. The current record wasn't loaded: the caller loads it anyway, and waits again if it is the same.
     Told,
-    /// The record is the same, and nobody holds the lease: it was freed, perhaps before the wait, with or without a record that is gone
-    /// again.
+    /// The record is the same, and the lease is free: it was freed, perhaps before the wait, without a record or with one that has been
+    /// removed again.
     Free,
     /// The record is the same, and the lease expired during the wait.
     Expired,

@@ -1,7 +1,7 @@
 //! Tests that every tier behind memory must pass.
 //!
 //! They return the first broken promise instead of panicking, and wait for conditions, so they run on paused time, on real time, and
-//! against a server that is in use: all keys are new.
+//! against a server in use: all their keys are new.
 
 mod coherence;
 mod faults;
@@ -25,13 +25,13 @@ use crate::FillId;
 
 pub use self::faults::check_under_faults;
 
-/// Two instances on one tier.
+/// Two instances that share one tier.
 pub struct Bench {
-    /// Instance that most operations use.
+    /// Instance used by most operations.
     pub own: Arc<dyn Backing>,
     /// Another instance.
     pub other: Arc<dyn Backing>,
-    /// Time for which a silent connection is relied upon.
+    /// Time for which a silent connection can be relied upon.
     pub verification: Duration,
 }
 
@@ -50,7 +50,7 @@ pub enum Violation {
 /// Checks the promises on a working tier.
 ///
 /// # Errors
-/// The first broken promise.
+/// Returns the first broken promise.
 pub async fn check(bench: &Bench) -> Result<(), Violation> {
     records::check(bench).await?;
     segments::check(bench).await?;
@@ -61,16 +61,16 @@ pub async fn check(bench: &Bench) -> Result<(), Violation> {
 
 /// Time to live of entries that must not expire during a test.
 const LONG: Duration = Duration::from_secs(60);
-/// Time to live of entries that expire during a test, long enough to be seen.
+/// Time to live of entries that expire during a test, but live long enough to be seen.
 const SHORT: Duration = Duration::from_millis(400);
-/// Time limit for conditions that must come true.
+/// Maximum wait for conditions that must be met eventually.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn ensure(holds: bool, promise: u8, what: &'static str) -> Result<(), Violation> {
     if holds { Ok(()) } else { Err(Violation::BrokenPromise(promise, what)) }
 }
 
-/// Returns an unused key, with bytes that a careless tier might interpret.
+/// Returns an unused key, which contains bytes that a careless tier might interpret.
 fn new_key(name: &str) -> Vec<u8> {
     let FillId { process, sequence } = FillId::next();
     format!("{{suite}} {name}\0\r\n\u{ff} {process:x} {sequence:x}").into_bytes()
@@ -91,9 +91,9 @@ async fn load(tier: &dyn Backing, key: &[u8]) -> Result<Option<Loaded>, Violatio
     Ok(tier.load(&[key], Tracking::Off).await?.pop().flatten())
 }
 
-/// Loads a record that must be there.
+/// Loads a record that must exist.
 async fn found(tier: &dyn Backing, key: &[u8]) -> Result<Loaded, Violation> {
-    load(tier, key).await?.ok_or(Violation::BrokenPromise(1, "what was just put is there"))
+    load(tier, key).await?.ok_or(Violation::BrokenPromise(1, "a record that was just put can be loaded"))
 }
 
 /// Waits until a condition holds.

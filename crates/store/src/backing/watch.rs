@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 pub struct Source {
     /// Number of the node.
     pub node: u32,
-    /// Number that grows with each connection, and with each change of the node's role.
+    /// Number that increases with each connection, and with each change of the node's role.
     pub generation: u32,
 }
 
@@ -18,7 +18,7 @@ pub struct Source {
 pub enum CopyStatus {
     /// All changes were announced, up to the time of verification.
     Verified,
-    /// Changes may have been missed, and the node can be asked: it is connected in a later generation.
+    /// Changes may have been missed, and the node can be queried: it is connected in a later generation.
     Ended,
     /// Changes may have been missed, and the node isn't connected.
     Unverified,
@@ -32,12 +32,12 @@ pub trait Watcher: Send + Sync {
     /// Called when all copies of this source and of its earlier generations may be outdated; `None` for all copies.
     fn all_suspect(&self, source: Option<Source>);
 
-    /// Called when the log has grown, was trimmed or is another one, or may have. A question that is sent after the call is in time for the
-    /// next announcement.
+    /// Called when the log has grown, was trimmed or replaced, or may have been. A request that is sent after the call is early enough for
+    /// the next announcement.
     fn log_changed(&self);
 }
 
-/// Watchers, which keep copies.
+/// Watchers, each of which keeps copies.
 #[derive(Default)]
 pub(crate) struct Watchers(Mutex<Vec<Weak<dyn Watcher>>>);
 
@@ -49,7 +49,7 @@ impl Watchers {
     }
 
     pub(crate) fn tell(&self, what: impl Fn(&dyn Watcher)) {
-        // Watchers may call anything, so no lock is held.
+        // No lock is held, because watchers may call anything.
         let watchers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         watchers.iter().for_each(|watcher| what(&**watcher));
     }

@@ -5,7 +5,7 @@ use twox_hash::XxHash3_64;
 use super::{InstanceId, ListId};
 use crate::backing::{LogCursor, LogId, LogOffset};
 
-/// Maximum number of instances that share a tier: their list fits into a record.
+/// Maximum number of instances that share a tier, whose list must fit into a record.
 pub const MEMBERS_MAX: usize = 1_000;
 /// Maximum length of the name of an instance in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -17,20 +17,20 @@ pub struct Member {
     pub id: InstanceId,
     /// Position up to which it has read the log.
     pub read: LogCursor,
-    /// Name that its operator gave it.
+    /// Name given by its operator.
     pub name: Box<str>,
 }
 
-/// Position of an instance that has ended and isn't waited for: no log is that long.
+/// Position of an instance that has left, so that no other waits for it: no log is that long.
 pub(super) const HAS_LEFT: LogCursor = LogCursor { id: LogId([0; 16]), offset: LogOffset(u64::MAX) };
 
-/// Bytes that aren't a record of a fleet in a version known here.
+/// Error for bytes that aren't a fleet record in a version known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a record of a fleet in this version of Larder")]
+#[error("not a fleet record of this version of Larder")]
 pub struct FormatError;
 
 impl Member {
-    /// Whether it has announced that it ends.
+    /// Returns whether it has announced that it is leaving.
     pub(super) fn has_left(&self) -> bool {
         self.read == HAS_LEFT
     }
@@ -48,7 +48,7 @@ impl Member {
     /// Decodes a record.
     ///
     /// # Errors
-    /// When the bytes are anything else.
+    /// If the bytes are anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let rest = unsealed(bytes)?.strip_prefix(MEMBER).ok_or(FormatError)?;
         let (id, rest) = rest.split_first_chunk().ok_or(FormatError)?;
@@ -95,7 +95,7 @@ pub(crate) fn decode_list(bytes: &[u8]) -> Result<(ListId, Vec<InstanceId>), For
     Ok((id, ids))
 }
 
-/// Appends a checksum: a flipped bit would let an instance claim to have read more than it has.
+/// Appends a checksum, because a flipped bit would let an instance claim to have read further than it has.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = XxHash3_64::oneshot(&bytes);
     bytes.extend_from_slice(&checksum.to_le_bytes());
@@ -124,7 +124,7 @@ mod tests {
             let read = LogCursor { id: LogId(log), offset: LogOffset(offset) };
             let member = Member { id: InstanceId(id), read, name: name(&text) };
             prop_assert_eq!(Member::decode(&member.encode()), Ok(member));
-            // Nothing panics, whatever the input.
+            // Decoding never panics, whatever the input.
             let _ = (Member::decode(&noise), decode_list(&noise));
         }
 

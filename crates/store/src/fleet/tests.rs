@@ -1,4 +1,4 @@
-//! Members, and how far they are known to have read.
+//! Members, and how far each is known to have read.
 
 use super::*;
 use crate::backing::double::{Behaviour, DoubleLimits, DoubleServer};
@@ -40,31 +40,31 @@ async fn all_that_share_a_tier_are_asked() {
     two.beat(cursor(11)).await.unwrap();
     two.enlist().await.unwrap();
     let reached = one.reach(cursor(9), LIMIT).await;
-    assert_eq!(names(&reached), [("cache-1", true), ("cache-3", true)], "it has said that it ends");
+    assert_eq!(names(&reached), [("cache-1", true), ("cache-3", true)], "it has announced its end");
     assert!(reached.is_complete);
     one.enlist().await.unwrap();
     assert!(!one.list().await.unwrap().ids.contains(&two.me));
     tokio::time::sleep(Duration::from_secs(7)).await;
     one.beat(cursor(10)).await.unwrap();
     one.enlist().await.unwrap();
-    assert_eq!(names(&one.reach(cursor(10), LIMIT).await), [("cache-1", true)], "the others have ended");
+    assert_eq!(names(&one.reach(cursor(10), LIMIT).await), [("cache-1", true)], "the others have left");
 }
 
-/// A full server takes no signs of life. Others don't wait for an instance whose record has expired, so it must know.
+/// A full server accepts no heartbeats. Others don't wait for an instance whose record has expired, so that instance must know.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_refused_is_an_error() {
     let server = DoubleServer::new(DoubleLimits::default(), 1);
     let mut one = fleet(&server, 1);
     one.name = "n".repeat(RECORD_BYTES_MAX).into();
     assert!(matches!(one.beat(cursor(1)).await, Err(BackingError::Full)));
-    // The record of another one is there, and the list of which this one is no member any more.
+    // The server has another instance's record, and a list that no longer includes this one.
     let _two = joined(&server, 2, 1).await;
     one.read_members().await.unwrap();
     tokio::time::sleep(one.verification).await;
     assert!(!one.reach(cursor(1), LIMIT).await.is_complete);
 }
 
-/// Each of them has read the list before the others entered it.
+/// Each of them has read the list before the others were added to it.
 #[tokio::test(start_paused = true)]
 async fn those_that_start_together_are_all_listed() {
     let server = DoubleServer::new(DoubleLimits::default(), 1);
@@ -80,7 +80,7 @@ async fn those_that_start_together_are_all_listed() {
     assert_eq!(one.list().await.unwrap().ids.len(), 4);
 }
 
-/// A purge waits for these answers, and the tier may be far away.
+/// A purge waits for these replies, and the tier may be far away.
 #[tokio::test(start_paused = true)]
 async fn those_that_are_known_are_asked_with_the_list() {
     let latency = Duration::from_millis(20);
@@ -104,7 +104,7 @@ async fn another_log_is_not_reached() {
     assert_eq!(names(&one.reach(place, LIMIT).await), [("cache-1", false)]);
 }
 
-/// A live instance is asked, whatever the tier forgets.
+/// A live instance counts, whatever the tier forgets.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_was_lost_hides_nobody_who_was_seen() {
     for seed in 0..200 {
@@ -115,7 +115,7 @@ async fn a_list_that_was_lost_hides_nobody_who_was_seen() {
         (0..3).for_each(|which| server.evict(seed * 31 + which));
         let reached = one.reach(cursor(6), LIMIT).await;
         assert!(names(&reached).contains(&("cache-2", false)), "{seed}: {reached:?}");
-        // Nobody else has returned to the list yet, so a new instance knows too little.
+        // No other instance has returned to the list yet, so a new instance knows too little.
         let late = joined(&server, 3, 10).await;
         assert!(!late.reach(cursor(6), Duration::from_secs(1)).await.is_complete);
     }

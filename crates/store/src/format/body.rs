@@ -4,7 +4,7 @@ use super::bytes::{Reader, Writer};
 use super::error::FormatError;
 use crate::{FillId, SEGMENT_BYTES_MAX};
 
-/// Largest body inside its record, in bytes.
+/// Maximum size of a body inside its record, in bytes.
 pub const INLINE_BYTES_MAX: usize = 4 << 10;
 
 /// The body of a stored response.
@@ -32,7 +32,7 @@ pub enum BodyState {
 pub enum Content<'a> {
     /// The whole body, inside the record.
     Inline(&'a [u8]),
-    /// Segments outside of the record.
+    /// Segments outside the record.
     Segments(Layout),
 }
 
@@ -45,7 +45,7 @@ pub struct Layout {
     pub cell_bytes: u32,
     /// Runs of whole cells, in order and not adjacent.
     pub runs: Vec<Run>,
-    /// Parts of cells that aren't stored whole, in order.
+    /// Parts of cells that aren't stored as a whole, in order.
     pub fragments: Vec<Fragment>,
 }
 
@@ -150,7 +150,7 @@ impl Layout {
         Ok(Self { fill, cell_bytes, runs, fragments })
     }
 
-    /// Writes the layout, which was checked: the counts fit.
+    /// Writes the layout. It was checked before, so the counts fit.
     fn write(&self, writer: &mut Writer<'_>) {
         writer.fill(self.fill);
         writer.u32(self.cell_bytes);
@@ -174,7 +174,7 @@ impl Layout {
         if self.cell_bytes == 0 || self.cell_bytes as usize > SEGMENT_BYTES_MAX {
             return Err(FormatError::Invalid("the size of a cell is out of range"));
         }
-        // A run begins after the one before and at least one cell apart from it.
+        // A run begins at least one cell after the end of the previous one.
         let mut free = 0;
         for run in &self.runs {
             let end = run.first.checked_add(run.count).filter(|end| *end <= CELLS_MAX);
@@ -187,7 +187,7 @@ impl Layout {
     /// Returns the number of stored bytes, which equals `complete_bytes` if nothing is missing.
     ///
     /// # Errors
-    /// When a piece is out of place, or there are too many.
+    /// If a piece is out of place, or there are too many.
     pub fn held_bytes(&self, complete_bytes: Option<u64>) -> Result<u64, FormatError> {
         self.check()?;
         let cell_bytes = u64::from(self.cell_bytes);
@@ -196,7 +196,7 @@ impl Layout {
         for run in &self.runs {
             let last_begins = u64::from(run.first + run.count - 1) * cell_bytes;
             if last_begins >= complete_bytes {
-                return Err(FormatError::Invalid("a cell lies behind the end"));
+                return Err(FormatError::Invalid("a cell is past the end"));
             }
             let end = (last_begins + cell_bytes).min(complete_bytes);
             held += end - u64::from(run.first) * cell_bytes;
@@ -223,7 +223,7 @@ impl Layout {
     }
 }
 
-/// State of a body in progress, written by versions that shared bodies while they arrived.
+/// State of a body in progress, written by versions that shared bodies while they were arriving.
 const RESERVED_STATE: u8 = 3;
 /// Limit on the index of a segment.
 pub(super) const CELLS_MAX: u32 = 1 << 16;

@@ -1,4 +1,4 @@
-//! Reading and writing of numbers and texts.
+//! Reading and writing of numbers and text.
 
 use super::error::FormatError;
 use crate::FillId;
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a number whose greatest value means `None`.
+    /// Reads a number whose highest value means `None`.
     pub(super) fn some_u64(&mut self) -> Result<Option<u64>, FormatError> {
         self.u64().map(|number| (number != NONE).then_some(number))
     }
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         self.text_or_null()?.ok_or(FormatError::Invalid("a required text is null"))
     }
 
-    /// Reads a list of `count` items of at least `item_bytes_min` bytes each. Allocates only for items that can be there.
+    /// Reads a list of `count` items of at least `item_bytes_min` bytes each. Allocates only for items for which enough bytes remain.
     pub(super) fn list<T>(
         &mut self,
         count: usize,
@@ -140,6 +140,6 @@ impl Writer<'_> {
 }
 
 const ENDS_EARLY: FormatError = FormatError::Invalid("the input ends early");
-/// Length that stands for a missing text.
+/// Length that represents a missing text.
 const NULL: u16 = u16::MAX;
 const NONE: u64 = u64::MAX;

@@ -1,6 +1,6 @@
 //! Errors of decoding and encoding.
 
-/// Reason that bytes aren't the requested record or segment, or that one can't be encoded.
+/// Reason why bytes aren't the requested record or segment, or why one can't be encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -27,7 +27,7 @@ pub enum FormatError {
     /// The tag is missing, or was made without the secret.
     #[error("the authentication tag is missing or wrong")]
     Unauthenticated,
-    /// The form is reserved: older versions of Larder wrote it.
+    /// The form is reserved, because older versions of Larder wrote it.
     #[error("obsolete form")]
     Reserved,
     /// The key, fill, index or kind differs from the requested one.
@@ -41,9 +41,9 @@ pub enum FormatError {
 /// Action to take for bytes that aren't the requested ones. They count as a miss in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// None: another instance can use them.
+    /// Nothing, because another instance can use them.
     Leave,
-    /// Replace them; nothing is wrong.
+    /// Replace them; this isn't an error.
     Replace,
     /// Count them as corrupt and remove them.
     Corrupt,

@@ -9,7 +9,7 @@ use super::bytes::{Reader, Writer};
 use super::error::FormatError;
 use crate::backing::{RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX};
 
-/// Length of the header, which declares kind and length of a frame.
+/// Length of the header, which declares the kind and length of a frame.
 pub const HEADER_BYTES: usize = 12;
 
 /// Kind of the content of a frame, with its number in the header.
@@ -17,13 +17,13 @@ pub const HEADER_BYTES: usize = 12;
 pub enum Kind {
     /// Primary record, under a cache key.
     Primary = 1,
-    /// Response outside of its primary record.
+    /// Response outside its primary record.
     Response = 2,
     /// Segment of a body.
     Segment = 3,
 }
 
-/// Content of a header. Nothing in it is verified.
+/// Content of a header, not verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Declared {
     /// Kind of the content.
@@ -33,14 +33,14 @@ pub struct Declared {
     has_tag: bool,
 }
 
-/// Secrets of the authentication tag.
+/// Secrets for the authentication tag.
 pub struct TagKeys {
     current: hmac::Key,
     previous: Option<hmac::Key>,
 }
 
 impl TagKeys {
-    /// Creates keys. Tags are written with `current`; tags of `previous` are accepted too, while not all instances have the new secret.
+    /// Creates keys. Tags are written with `current`; tags made with `previous` are also accepted, until all instances have the new secret.
     pub fn new(current: &[u8], previous: Option<&[u8]>) -> Self {
         let key = |secret| hmac::Key::new(hmac::HMAC_SHA256, secret);
         Self { current: key(current), previous: previous.map(key) }
@@ -68,7 +68,7 @@ fn truncated(tag: &hmac::Tag) -> [u8; TAG_BYTES] {
     short
 }
 
-/// Compares in constant time.
+/// Compares two tags in constant time.
 fn is_equal(one: &[u8; TAG_BYTES], other: &[u8]) -> bool {
     let difference = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && std::hint::black_box(difference) == 0
@@ -86,7 +86,7 @@ impl Kind {
 /// Reads the first [`HEADER_BYTES`], so that room can be reserved before the rest is fetched.
 ///
 /// # Errors
-/// When the rest isn't worth fetching.
+/// If the rest isn't worth fetching.
 pub fn declared(bytes: &[u8]) -> Result<Declared, FormatError> {
     let (header, _) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(FormatError::Length)?;
     let [m, a, r, version, kind, flags, zeros @ .., l0, l1, l2, l3] = *header;
@@ -138,7 +138,7 @@ pub(super) fn open<'a>(
     tagged.get(HEADER_BYTES..).map(Reader::new).ok_or(FormatError::Length)
 }
 
-/// Appends a frame around the bytes that `content` writes. On an error, `out` is unchanged.
+/// Appends a frame around the bytes that `content` writes. If that fails, `out` is unchanged.
 pub(super) fn seal(
     out: &mut Vec<u8>,
     kind: Kind,
@@ -180,7 +180,7 @@ fn write_frame(
 
 const MARK: [u8; 3] = *b"LAR";
 const VERSION: u8 = 1;
-/// Kind for the progress of a body, written by versions that shared bodies while they arrived.
+/// Kind for the progress of a body, written by versions that shared bodies while they were arriving.
 const RESERVED_KIND: u8 = 4;
 const HAS_TAG: u8 = 1;
 const TAG_BYTES: usize = 16;

@@ -1,4 +1,4 @@
-//! Encoding of a primary record, and of a response outside of it.
+//! Encoding of a primary record, and of a response that is stored apart from it.
 
 use super::body::Body;
 use super::bytes::{Reader, Writer};
@@ -33,16 +33,16 @@ pub enum RecordKind {
     Response,
 }
 
-/// Outcome of a fetch that brought nothing to share.
+/// Outcome of a fetch that produced nothing to share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note<'a> {
     /// Kind of the outcome.
     pub kind: NoteKind,
-    /// Requests that it applies to, as a number of the gateway.
+    /// Requests to which it applies, as a number defined by the gateway.
     pub scope: u8,
     /// Expiry time.
     pub until_ms: u64,
-    /// Reason code, of 64 bytes at most.
+    /// Reason code, at most 64 bytes.
     pub because: &'a [u8],
 }
 
@@ -51,18 +51,18 @@ pub struct Note<'a> {
 pub enum NoteKind {
     /// Responses for this key are not shared.
     NotShared = 1,
-    /// The instance that fetched gave up. The reason is meaningless: older versions wrote one.
+    /// The fetching instance gave up. The reason has no meaning, although older versions wrote one.
     GaveUp = 2,
 }
 
 /// One response under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variant<'a> {
-    /// Fields that `Vary` nominates, with their values in the request; null for a missing field.
+    /// Fields nominated by `Vary`, with their values in the request; null for a missing field.
     pub nominated: Vec<NamedValue<'a>>,
     /// Id of the response.
     pub id: FillId,
-    /// The response; `None` if it is stored separately, under its id.
+    /// The response; `None` if it is stored apart, under its id.
     pub response: Option<Box<Response<'a>>>,
 }
 
@@ -79,7 +79,7 @@ pub struct Response<'a> {
     pub response_time_ms: u64,
     /// Time at which the record was written.
     pub store_time_ms: u64,
-    /// Time from which it is stale, whatever its fields say.
+    /// Time since which it is stale, whatever its fields say.
     pub stale_since_ms: Option<u64>,
     /// End of the purge log when the fetch began.
     pub log: Option<LogCursor>,
@@ -91,7 +91,7 @@ pub struct Response<'a> {
     pub reason: Option<&'a [u8]>,
     /// Fields as delivered.
     pub head: Vec<FieldLine<'a>>,
-    /// Fields as received that caching decisions depend on and that aren't in the head.
+    /// Fields as received, if caching decisions depend on them and they aren't in the head.
     pub judged: Vec<FieldLine<'a>>,
     /// Fields of the request; null for values that must stay private.
     pub request: Vec<NamedValue<'a>>,
@@ -111,7 +111,7 @@ pub struct RequestMarks {
 /// Encodes a record and appends it.
 ///
 /// # Errors
-/// When it exceeds a limit or breaks a rule of the format; nothing is appended then.
+/// If it exceeds a limit or breaks a rule of the format; nothing is appended in that case.
 pub fn encode_record(
     record: &Record<'_>,
     kind: RecordKind,
@@ -125,7 +125,7 @@ pub fn encode_record(
 /// Decodes the requested record.
 ///
 /// # Errors
-/// When the bytes are anything else; [`FormatError::meaning`] says what to do.
+/// If the bytes are anything else; [`FormatError::meaning`] says what to do.
 pub fn decode_record<'a>(
     bytes: &'a [u8],
     kind: RecordKind,
@@ -188,7 +188,7 @@ impl<'a> Record<'a> {
             (RecordKind::Response, [only]) => only.response.is_some() && self.note.is_none(),
             (RecordKind::Response, _) => false,
         };
-        if is_of_kind { Ok(()) } else { Err(FormatError::Invalid("a response is one variant, and inside")) }
+        if is_of_kind { Ok(()) } else { Err(FormatError::Invalid("expected one variant, stored inside")) }
     }
 }
 
@@ -313,20 +313,20 @@ fn read_log(reader: &mut Reader<'_>) -> Result<Option<LogCursor>, FormatError> {
     match (id == NO_LOG, offset.0) {
         (false, _) => Ok(Some(LogCursor { id, offset })),
         (true, 0) => Ok(None),
-        (true, _) => Err(FormatError::Invalid("there is a place in no log")),
+        (true, _) => Err(FormatError::Invalid("there is a position without a log")),
     }
 }
 
 fn write_log(writer: &mut Writer<'_>, log: Option<LogCursor>) -> Result<(), FormatError> {
     if log.is_some_and(|log| log.id == NO_LOG) {
-        return Err(FormatError::Invalid("there is a place in no log"));
+        return Err(FormatError::Invalid("there is a position without a log"));
     }
     writer.bytes(&log.map_or(NO_LOG, |log| log.id).0);
     writer.u64(log.map_or(0, |log| log.offset.0));
     Ok(())
 }
 
-/// Reads lines, and subtracts their number from those that the record may still have.
+/// Reads lines, and subtracts their number from the number that the record may still have.
 fn lines<'a, V>(
     reader: &mut Reader<'a>,
     lines_left: &mut usize,
@@ -337,7 +337,7 @@ fn lines<'a, V>(
     reader.list(count, LINE_BYTES_MIN, |reader| Ok((reader.text()?, value(reader)?)))
 }
 
-/// Writes lines, which were checked: their number fits.
+/// Writes lines. Their number was checked before, so it fits.
 fn write_lines<'a, V>(writer: &mut Writer<'_>, lines: &[(&'a [u8], V)]) -> Result<(), FormatError>
 where
     V: Copy + Into<Option<&'a [u8]>>,
@@ -350,9 +350,9 @@ where
 }
 
 const VARIANTS_MAX: usize = 32;
-/// Smallest variant: no nominated fields, an id and the location.
+/// Minimum size of a variant: no nominated fields, an id and the location.
 const VARIANT_BYTES_MIN: usize = 19;
-/// Limit on the lines of all lists of a record together.
+/// Maximum total number of lines in all lists of a record.
 const LINES_MAX: usize = 1024;
 const LINE_BYTES_MIN: usize = 4;
 const BECAUSE_BYTES_MAX: usize = 64;

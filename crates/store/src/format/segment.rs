@@ -9,7 +9,7 @@ use crate::{SEGMENT_BYTES_MAX, SegmentId};
 pub struct SegmentFrame<'a> {
     /// Fill and index.
     pub id: SegmentId,
-    /// Size of a cell in the tier that wrote it; a tier with smaller cells splits it.
+    /// Size of a cell in the tier that wrote it; a tier with smaller cells splits the segment.
     pub cell_bytes: u32,
     /// Data; at least one byte and at most a cell.
     pub data: &'a [u8],
@@ -18,7 +18,7 @@ pub struct SegmentFrame<'a> {
 /// Encodes a segment and appends it.
 ///
 /// # Errors
-/// When it exceeds a limit; nothing is appended then.
+/// If it exceeds a limit; nothing is appended in that case.
 pub fn encode_segment(
     segment: &SegmentFrame<'_>,
     keys: Option<&TagKeys>,
@@ -39,7 +39,7 @@ pub fn encode_segment(
 /// Decodes the requested segment.
 ///
 /// # Errors
-/// When the bytes are anything else; [`FormatError::meaning`] says what to do.
+/// If the bytes are anything else; [`FormatError::meaning`] says what to do.
 pub fn decode_segment<'a>(
     bytes: &'a [u8],
     id: SegmentId,
@@ -73,5 +73,5 @@ impl SegmentFrame<'_> {
     }
 }
 
-/// Upper bound on the bytes of a frame beside the data.
+/// Upper bound on the bytes of a frame in addition to the data.
 const FRAME_BYTES: usize = 64;

@@ -1,4 +1,4 @@
-//! Encoded values are decoded, and nothing else is accepted.
+//! Encoded values can be decoded, and all other input is rejected.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -15,7 +15,7 @@ fn keys() -> TagKeys {
     TagKeys::new(b"new", Some(b"old"))
 }
 
-/// An owned record, for a [`Record`] to borrow from.
+/// An owned record, from which a [`Record`] borrows.
 #[derive(Debug, Clone)]
 struct Sample {
     texts: Vec<Vec<u8>>,
@@ -64,7 +64,7 @@ impl SampleBody {
     }
 }
 
-/// Returns runs of the cells that are held, and a fragment in each of the others.
+/// Returns runs of the held cells, and a fragment in each of the other cells.
 fn layout(cell_bytes: u32, cells: &[bool], fragment_bytes: u32) -> Layout {
     let mut layout = Layout { fill: FILL, cell_bytes, runs: Vec::new(), fragments: Vec::new() };
     for (cell, held) in (0..).zip(cells) {
@@ -137,13 +137,13 @@ fn decoded<'a>(bytes: &'a [u8], key: &[u8], keys: Option<&TagKeys>) -> Result<Re
     decode_record(bytes, RecordKind::Primary, key, keys)
 }
 
-/// Returns the bytes with a correct checksum.
+/// Returns the bytes with a corrected checksum.
 fn resealed(bytes: &[u8]) -> Vec<u8> {
     let content = &bytes[..bytes.len() - 8];
     [content, &XxHash3_64::oneshot(content).to_le_bytes()].concat()
 }
 
-/// Returns the memory of the lists of a record.
+/// Returns the memory of the lists in a record.
 fn allocated_bytes(record: &Record<'_>) -> usize {
     fn bytes<T>(list: &Vec<T>) -> usize {
         list.capacity() * size_of::<T>()
@@ -179,7 +179,7 @@ proptest! {
         prop_assert_eq!(decoded(&apart, alone.key, None), Err(FormatError::Other), "another kind");
     }
 
-    /// Damaged bytes are an error. With a correct checksum they are an error or other values, never a panic.
+    /// Damaged bytes are an error. With a corrected checksum, they are an error or other values, never a panic.
     #[test]
     fn what_was_changed_is_an_error(sample in sample(), at in any::<prop::sample::Index>(), flip in 1..=255u8) {
         let record = sample.record();
@@ -190,12 +190,12 @@ proptest! {
         prop_assert!(decoded(&bytes, record.key, None).is_err(), "changed at {}", at);
         let bytes = resealed(&bytes);
         if let Ok(other) = decoded(&bytes, record.key, None) {
-            prop_assert_eq!(encoded(&other, None), bytes, "all that is read means something");
+            prop_assert_eq!(encoded(&other, None), bytes, "every byte that was read matters");
         }
     }
 }
 
-/// Returns a small record with something in every part.
+/// Returns a small record in which no part is empty.
 fn small(numbers: [u64; 6]) -> Sample {
     Sample {
         texts: [b"name".as_slice(), b"GET", b"http://a/", b"key"].map(<[u8]>::to_vec).to_vec(),
@@ -209,7 +209,7 @@ fn small(numbers: [u64; 6]) -> Sample {
 
 #[test]
 fn every_truncation_and_every_changed_byte_is_an_error() {
-    // With a position in a log, and without.
+    // With and without a position in a log.
     for numbers in [[1, 2, 3, 4, 5, 6], [1, 2, 3, 5, 0, 0]] {
         let sample = small(numbers);
         let (record, keys) = (sample.record(), keys());
@@ -224,7 +224,7 @@ fn every_truncation_and_every_changed_byte_is_an_error() {
     }
 }
 
-/// A changed byte is an error. With a correct checksum it is forged, or means something that is encoded alike.
+/// A changed byte is an error. With a corrected checksum, it is forged, or means something that encodes to the same bytes.
 fn check_change(bytes: &[u8], at: usize, flip: u8, key: &[u8], keys: Option<&TagKeys>) {
     let mut changed = bytes.to_vec();
     changed[at] ^= flip;
@@ -317,7 +317,7 @@ fn what_is_found_has_a_meaning() {
 }
 
 fn check_body(expected: bool, change: impl FnOnce(&mut Body<'_>, &mut Layout)) {
-    // Five cells of ten bytes, of which the last is short: 0, 1 and 3 are stored whole, 2 and 4 in part.
+    // Five cells of ten bytes, the last of them shorter: 0, 1 and 3 are stored whole, 2 and 4 in part.
     let mut layout = layout(10, &[true, true, false, true, false], 4);
     layout.fragments[1].bytes = 6;
     let content = Content::Inline(b"");
@@ -388,7 +388,7 @@ fn what_is_beyond_a_limit_is_not_written() {
     assert!(encode_record(&at_limit, RecordKind::Response, None, &mut out).is_err());
 }
 
-/// The longest lists that fit: nothing is allocated for items that are declared and can't be there.
+/// The longest lists that fit: nothing is allocated for declared items for which there are no bytes.
 #[test]
 fn reading_allocates_little() {
     let response = |runs: u32| {

@@ -1,6 +1,6 @@
 //! Ownership of the segments of one fill.
 //!
-//! A fill that is named in records of other tiers has one group here, as long as it is held: two would remove each other's segments.
+//! A fill that records of other tiers refer to has only one group here while it is held: two would remove each other's segments.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use crate::{FillId, Segment, SegmentId, SegmentPut};
 
-/// Segments of one fill. Every record version, reader and fill that may still need them holds the group behind one `Arc`; the last to drop
-/// it removes the segments that eviction has left. So the segments of a replaced record serve the readers in progress, and no segment
-/// outlives its use.
+/// Segments of one fill. Every record version, reader and fill that may still need them holds the group behind one `Arc`; the last one to
+/// drop it removes the segments that eviction has left. The segments of a replaced record therefore still serve the readers in progress,
+/// and no segment outlives its use.
 #[derive(Debug)]
 pub struct SegmentGroup {
     fill: FillId,
@@ -27,18 +27,18 @@ pub struct SegmentGroup {
 pub(super) trait SegmentHome: Send + Sync {
     fn segment(&self, id: SegmentId) -> Option<Segment>;
     fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut;
-    /// Returns how many there were.
+    /// Returns the number of segments removed.
     fn remove_segments(&self, fill: FillId, indexes: Range<u32>) -> usize;
     fn groups(&self) -> &Groups;
 }
 
 impl SegmentGroup {
-    /// Creates the group of a new fill, which nobody else knows yet.
+    /// Creates the group of a new fill, which is known only to the caller.
     pub(super) fn new(home: Weak<dyn SegmentHome>) -> Self {
         Self { fill: FillId::next(), count: AtomicU32::new(0), is_listed: AtomicBool::new(false), home }
     }
 
-    /// Creates the group of a fill that was read from a record. It is listed already.
+    /// Creates the group of a fill that was read from a record. It is already listed.
     pub(super) fn listed(fill: FillId, home: Weak<dyn SegmentHome>) -> Self {
         Self { fill, count: AtomicU32::new(0), is_listed: AtomicBool::new(true), home }
     }
@@ -48,7 +48,7 @@ impl SegmentGroup {
         self.fill
     }
 
-    /// Lists the group and returns its fill id, to be published in a record. Readers of the record get this group as long as it is held.
+    /// Lists the group and returns its fill id, for use in a record. Readers of the record get this group as long as it is held.
     pub fn announced(self: &Arc<Self>) -> FillId {
         if !self.is_listed.load(Relaxed)
             && let Some(home) = self.home.upgrade()
@@ -69,7 +69,7 @@ impl SegmentGroup {
         self.home.upgrade()?.segment(SegmentId { fill: self.fill, index })
     }
 
-    /// Stores the segment at `index`. The first one stays.
+    /// Stores the segment at `index`. The first segment at an index stays.
     pub fn put(&self, index: u32, segment: Segment) -> SegmentPut {
         let Some(home) = self.home.upgrade() else {
             return SegmentPut::NotStored(crate::Refusal::OverBudget);
@@ -96,13 +96,13 @@ impl Drop for SegmentGroup {
     }
 }
 
-/// Held groups by fill, without those whose fill no other process knows.
+/// Held groups by fill, except for fills that no other process knows.
 #[derive(Default)]
 pub(super) struct Groups {
     listed: Mutex<HashMap<FillId, Weak<SegmentGroup>>>,
 }
 
-/// Segments removed under one lock of the list. Most bodies have fewer.
+/// Number of segments removed per lock of the list. Most bodies have fewer.
 const STEP: u32 = 64;
 
 impl Groups {
@@ -122,8 +122,8 @@ impl Groups {
         self.listed.lock().entry(group.fill()).or_insert_with(|| Arc::downgrade(group));
     }
 
-    /// Removes the segments 0 to `count` of a group that nobody holds any more. If the fill is asked for meanwhile, the new group takes
-    /// over the segments that are left. `remove` is called under the lock, so that it never removes what the new group has put.
+    /// Removes the segments 0 to `count` of a group that is no longer held. If the fill is requested meanwhile, the new group takes over
+    /// the remaining segments. `remove` is called under the lock, so that it never removes what the new group has put.
     pub(super) fn leave(&self, group: &SegmentGroup, count: u32, remove: impl Fn(Range<u32>)) {
         let mut left = count;
         while let Some(begin) = self.step(group, left, &remove) {
@@ -131,12 +131,12 @@ impl Groups {
         }
     }
 
-    /// Removes one step of segments. Returns how many are left; `None` if none of them belongs to this group any more.
+    /// Removes one step of segments. Returns the number of remaining ones; `None` if none belongs to this group any more.
     fn step(&self, group: &SegmentGroup, left: u32, remove: impl Fn(Range<u32>)) -> Option<u32> {
         let mut listed = self.listed.lock();
         let found = listed.get(&group.fill());
         let is_own = found.is_some_and(|found| std::ptr::eq(found.as_ptr(), group));
-        // Not dropped under the lock: this may be its last reference by then.
+        // Not dropped under the lock, because this may be its last reference by then.
         let successor = found.filter(|_| !is_own).and_then(Weak::upgrade);
         if let Some(successor) = successor {
             drop(listed);

@@ -1,8 +1,8 @@
-//! Ballast: how stored bytes make room for bytes outside of the table.
+//! Ballast: how stored bytes make room for bytes outside the table.
 //!
-//! The table knows only its own entries. One ballast entry per shard, never evicted, weighs as much as the shard's share of all bytes that
-//! are live outside of the table, so the table's own policy evicts what no longer fits. Lowering the table's capacity instead would also
-//! work, but each change of it rounds down the number of evicted keys that the policy remembers, until it remembers none.
+//! The table knows only its own entries. One ballast entry per shard, never evicted, weighs as much as the shard's share of all live bytes
+//! outside the table, so the table's own policy evicts entries that no longer fit. Lowering the table's capacity instead would also work,
+//! but each change of it rounds down the number of evicted keys that the policy remembers, until it remembers none.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ use super::table::{Departed, EntryKey, Lookup, Table, Value};
 use crate::Record;
 
 pub(super) struct Ballast {
-    /// One key for each shard.
+    /// One key per shard.
     keys: Box<[EntryKey]>,
     /// Weight of all ballast entries together.
     pub(super) bytes: AtomicU64,

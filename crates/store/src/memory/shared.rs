@@ -1,4 +1,4 @@
-//! State that all handles of a memory tier share, and the paths in and out of its table.
+//! State that all handles of a memory tier share, and the paths into and out of its table.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub(super) struct Shared<R: Record> {
     pub(super) table: Table<R>,
     pub(super) budget: Arc<Budget>,
     pub(super) hasher: RandomState,
-    /// Locks of keys, by the hash of the key: one update of a key runs at a time.
+    /// Locks for keys, by the hash of the key: updates of one key run one at a time.
     pub(super) key_locks: Box<[Mutex<()>]>,
     pub(super) groups: Groups,
     pub(super) ballast: Ballast,
@@ -50,7 +50,7 @@ impl Counts {
         }
     }
 
-    /// Returns the counters of a value, and by how much each changes.
+    /// Returns the counters for a value, and the amount by which each changes.
     fn of<R: Record>(&self, value: &Value<R>) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let counted = match value {
             Value::Record(record) => {
@@ -71,7 +71,7 @@ impl<R: Record> Shared<R> {
         self.key_locks[index].lock()
     }
 
-    /// Returns the limit for one entry: an eighth of a shard, so that a shard always chooses among several.
+    /// Returns the limit for one entry: an eighth of a shard, so that a shard always has several entries to choose from.
     pub(super) fn entry_bytes_max(&self) -> u64 {
         self.budget.bytes_max() / self.table.num_shards() as u64 / 8
     }
@@ -87,7 +87,7 @@ impl<R: Record> Shared<R> {
         }
     }
 
-    /// Inserts under the lock of the key, which is returned if the value is refused.
+    /// Inserts under the lock of the key. Returns the lock if the value is refused.
     fn insert<'t>(
         &self,
         lookup: Lookup<'_>,
@@ -119,8 +119,8 @@ impl<R: Record> Shared<R> {
         Ok(())
     }
 
-    /// Accounts for the entries that left during an insertion. The entry that `inserted` replaced wasn't evicted, all others were;
-    /// `inserted` itself may be among them.
+    /// Accounts for the entries that left during an insertion. The entry that `inserted` replaced doesn't count as evicted, but all others
+    /// do; `inserted` itself may be among them.
     fn settle_insertion(&self, lookup: Lookup<'_>, inserted: &Value<R>, departed: &Departed<R>) {
         let evicted =
             departed.iter().filter(|(key, value)| key.lookup() != lookup || value.is_same(inserted));
@@ -128,7 +128,7 @@ impl<R: Record> Shared<R> {
         departed.iter().for_each(|(key, value)| self.leave(key, value));
     }
 
-    /// Counts an eviction. A response with a hole is still a stored response.
+    /// Counts an eviction. A response with a hole still counts as stored.
     fn count_eviction(&self, value: &Value<R>) {
         match value {
             Value::Record(record) => self.counts.evictions.fetch_add(record.responses(), Relaxed),
@@ -139,7 +139,7 @@ impl<R: Record> Shared<R> {
         };
     }
 
-    /// Accounts for a value that left the table. It counts as pinned until it is dropped.
+    /// Accounts for a value that has left the table. It counts as pinned until it is dropped.
     fn leave(&self, key: &EntryKey, value: &Value<R>) {
         let Some(charge) = value.charge() else { return };
         self.counts.left(value);
@@ -164,7 +164,7 @@ impl<R: Record> Shared<R> {
         true
     }
 
-    /// Lowers the ballast when fills and readers hold less than it stands for.
+    /// Lowers the ballast if fills and readers hold less than it represents.
     fn relax_ballast(&self) {
         let Ballast { bytes, step_bytes, .. } = &self.ballast;
         if bytes.load(Relaxed) > self.budget.held_bytes() + 3 * step_bytes {
@@ -172,7 +172,7 @@ impl<R: Record> Shared<R> {
         }
     }
 
-    /// Counts table memory that was grown for more entries than there are now.
+    /// Counts table memory that was allocated for more entries than there are now.
     pub(super) fn count_slack(&self) {
         let paid_bytes = self.table.len() as u64 * ENTRY_OVERHEAD_BYTES;
         let table_bytes = self.table.memory_used().total() as u64;
@@ -241,5 +241,5 @@ pub(super) fn is_expired<R: Record>(value: &Value<R>, now_ms: u64) -> bool {
     record.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= now_ms)
 }
 
-/// Enough that two cores rarely wait for each other's keys.
+/// Enough that two cores rarely wait for each other.
 pub(super) const KEY_LOCKS: usize = 64;

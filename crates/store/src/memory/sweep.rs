@@ -1,4 +1,4 @@
-//! Walks over the table, a few entries at a time: background expiry, and visits to stored records.
+//! Walks over the table, a few entries at a time, for background expiry and for visits to stored records.
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::Record;
 
 type Entries<'m, R> = Iter<'m, EntryKey, Value<R>, Weights, RandomState, Departures<R>>;
 
-/// A walk over the table that removes expired records. It takes a short shared lock for each entry, and sees every entry that was there
+/// A walk over the table that removes expired records. It takes a short shared lock for each entry, and reaches every entry that existed
 /// when the walk began.
 pub struct Sweep<'m, R: Record> {
     shared: &'m Shared<R>,
@@ -47,8 +47,8 @@ impl<'m, R: Record> Sweep<'m, R> {
     }
 }
 
-/// A walk over the records. It takes a short shared lock for each entry, and sees every one that was there when the walk began and still
-/// is.
+/// A walk over the records. It takes a short shared lock for each entry, and reaches every record that existed when the walk began and
+/// still exists.
 pub struct Walk<'m, R: Record> {
     entries: Entries<'m, R>,
 }

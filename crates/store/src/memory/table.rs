@@ -9,19 +9,19 @@ use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter};
 
 use crate::{Charge, FillId, Record, Segment, SegmentId, allocated_bytes};
 
-/// Table of records and segments: they share one, so that one policy weighs them against each other.
+/// Table of records and segments. They share one, so that one policy weighs them against each other.
 pub(super) type Table<R> = Cache<EntryKey, Value<R>, Weights, RandomState, Departures<R>>;
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum EntryKey {
     Record(Box<[u8]>),
-    /// A [`SegmentId`], taken apart to leave room for the tag: every entry of the table is as large as the largest.
+    /// A [`SegmentId`], split up to leave room for the tag: every entry of the table is as large as the largest variant.
     Segment {
         process: u64,
         sequence: u64,
         index: u32,
     },
-    /// Stands for bytes that live outside of the table; never evicted.
+    /// Represents bytes outside the table; never evicted.
     Ballast(u64),
 }
 
@@ -39,9 +39,9 @@ pub(super) enum Value<R> {
     Ballast(u64),
 }
 
-/// Bytes that an entry costs in the table beside key and value: its slot in the slab (56), its slot in the index (6 to 11), and half of
-/// another slot for growth and the remembered keys of evicted entries. If the table is larger than its entries are charged for, the rest is
-/// counted as slack.
+/// Bytes that an entry uses in the table in addition to its key and value: its slot in the slab (56), its slot in the index (6 to 11), and
+/// half of another slot for growth and the remembered keys of evicted entries. Table memory beyond what entries are charged for counts as
+/// slack.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 96;
 
 impl EntryKey {
@@ -68,7 +68,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// Returns the bytes that the entry costs beside its value.
+    /// Returns the number of bytes that the entry uses in addition to its value.
     pub(super) fn overhead_bytes(&self) -> u64 {
         match self {
             Self::Record(key) => allocated_bytes(key.len()) as u64 + ENTRY_OVERHEAD_BYTES,
@@ -135,7 +135,7 @@ pub(super) struct Weights;
 impl<R: Record> Weighter<EntryKey, Value<R>> for Weights {
     fn weight(&self, key: &EntryKey, value: &Value<R>) -> u64 {
         match value {
-            // The table treats entries without weight differently.
+            // The table treats weightless entries differently.
             Value::Ballast(bytes) => (*bytes).max(1),
             Value::Record(record) => key.lookup().overhead_bytes() + record.charge().bytes() as u64,
             Value::Segment(segment) => key.lookup().overhead_bytes() + segment.charge().bytes() as u64,
@@ -143,8 +143,8 @@ impl<R: Record> Weighter<EntryKey, Value<R>> for Weights {
     }
 }
 
-/// Collects the entries that leave the table during one insertion, to be accounted for and dropped outside of its locks. The table reports
-/// replaced entries here too, but returns removed ones.
+/// Collects the entries that leave the table during one insertion, so that they are accounted for and dropped outside the table's locks.
+/// The table also reports replaced entries here, but returns removed ones.
 pub(super) struct Departures<R>(PhantomData<fn() -> R>);
 
 impl<R> Clone for Departures<R> {
@@ -153,7 +153,7 @@ impl<R> Clone for Departures<R> {
     }
 }
 
-/// Entries that left the table.
+/// Entries that have left the table.
 pub(super) type Departed<R> = Vec<(EntryKey, Value<R>)>;
 
 impl<R> Lifecycle<EntryKey, Value<R>> for Departures<R> {
@@ -168,8 +168,8 @@ impl<R> Lifecycle<EntryKey, Value<R>> for Departures<R> {
     }
 }
 
-/// Builds a table for `bytes_max`. Shards are few and large: one must hold many of the largest entries, and cores contend for one hot entry
-/// rather than for many writes.
+/// Builds a table for `bytes_max`. There are few, large shards: each must hold many of the largest entries, and cores contend for single
+/// hot entries rather than for many writes.
 pub(super) fn build<R: Record>(bytes_max: u64, entries_expected: u64, hasher: RandomState) -> Table<R> {
     let shards = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
     let options = OptionsBuilder::new()
@@ -182,7 +182,7 @@ pub(super) fn build<R: Record>(bytes_max: u64, entries_expected: u64, hasher: Ra
     Table::with_options(options, Weights, hasher, Departures(PhantomData))
 }
 
-/// Share of the hot entries. The rest is on probation, where a new body must survive until it is asked for again; see `benches/README.md`.
+/// Share of hot entries. The rest is on probation, where a new body must survive until its next request; see `benches/README.md`.
 const HOT_SHARE: f64 = 0.9;
 const SHARD_BYTES_MIN: u64 = 64 << 20;
 const SHARDS_MAX: u64 = 16;

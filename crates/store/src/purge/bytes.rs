@@ -5,10 +5,10 @@ use super::record::{
     TagsMatch, UrlScheme,
 };
 
-/// Upper bound on the longest record: all tags with their lengths, and the rest.
+/// Upper bound on the length of a record: all tags with their lengths, plus the rest.
 pub const PURGE_RECORD_BYTES_MAX: usize = TAGS_MAX * (TAG_BYTES_MAX + 2) + (16 << 10);
 
-/// Reason that bytes can't be read as a purge by this version.
+/// Reason why bytes can't be read as a purge by this version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PurgeBytesError {
@@ -51,7 +51,7 @@ impl PurgeRecord {
     /// Encodes the record.
     ///
     /// # Errors
-    /// When it exceeds a limit.
+    /// If it exceeds a limit.
     pub fn encode(&self) -> Result<Vec<u8>, PurgeInvalid> {
         self.what.check()?;
         let (form, flags) = match &self.what {
@@ -74,7 +74,7 @@ impl PurgeRecord {
     /// Decodes a record.
     ///
     /// # Errors
-    /// When the bytes aren't what [`Self::encode`] writes.
+    /// If the bytes can't have been written by [`Self::encode`].
     pub fn decode(bytes: &[u8]) -> Result<Self, PurgeBytesError> {
         let mut rest = bytes;
         let [version] = take(&mut rest)?;
@@ -113,7 +113,7 @@ fn flags(selection: &Selection) -> u8 {
 }
 
 fn write_selection(selection: &Selection, out: &mut Vec<u8>) {
-    // Checked before: the number of tags fits into a byte.
+    // Checked before, so the number of tags fits into a byte.
     out.push(selection.tags.len() as u8);
     let Selection { tags, site, host, prefix, .. } = selection;
     tags.iter().chain(site).chain(host).chain(prefix).for_each(|text| write_text(text, out));
@@ -149,7 +149,7 @@ fn read_mode(value: u8) -> Result<PurgeMode, PurgeBytesError> {
     PurgeMode::ALL.into_iter().find(|mode| *mode as u8 == value).ok_or(unknown)
 }
 
-/// Writes a text. Checked before: its length fits into two bytes.
+/// Writes a text. Its length was checked before, so it fits into two bytes.
 fn write_text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&(text.len() as u16).to_le_bytes());
     out.extend_from_slice(text.as_bytes());

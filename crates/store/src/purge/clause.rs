@@ -3,14 +3,14 @@
 use super::names::Name;
 use super::record::UrlScheme;
 
-/// Site and URL of a stored response, by its cache key.
+/// Site and URL of a stored response, from its cache key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResponseUrl<'a> {
     /// Name of the site.
     pub site: &'a [u8],
     /// `http` or `https`.
     pub scheme: &'a [u8],
-    /// Host in lower case, and port unless it is the default of the scheme.
+    /// Host in lower case, with the port unless it is the scheme's default.
     pub authority: &'a [u8],
     /// Path as requested.
     pub path: &'a [u8],
@@ -19,7 +19,7 @@ pub struct ResponseUrl<'a> {
 }
 
 impl<'a> ResponseUrl<'a> {
-    /// Whether both have the same URL, apart from scheme, port and query.
+    /// Returns whether both have the same URL, apart from scheme, port and query.
     pub fn is_same_url(&self, other: &Self) -> bool {
         (self.host(), self.path) == (other.host(), other.path)
     }
@@ -30,21 +30,21 @@ impl<'a> ResponseUrl<'a> {
     }
 }
 
-/// Conditions on site and URL. A response must meet each that is given.
+/// Conditions on site and URL. A response must meet every given condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UrlConditions {
     /// Name of the site.
     pub site: Option<Box<str>>,
     /// Scheme of the URL.
     pub scheme: Option<UrlScheme>,
-    /// Host of the URL; with a port, or with a scheme and its port, only that port.
+    /// Host of the URL. A port, or a scheme with its port, restricts it to that port.
     pub host: Option<Box<str>>,
     /// Prefix of the path.
     pub prefix: Option<Box<str>>,
 }
 
 impl UrlConditions {
-    /// Whether a site and URL meet all conditions.
+    /// Returns whether a site and URL meet all conditions.
     pub fn fit(&self, place: &ResponseUrl<'_>) -> bool {
         let is_site = self.site.as_deref().is_none_or(|site| site.as_bytes() == place.site);
         let is_scheme = self.scheme.is_none_or(|scheme| scheme.as_str().as_bytes() == place.scheme);
@@ -79,7 +79,7 @@ impl UrlConditions {
     }
 }
 
-/// A set of responses: those with all of the tags that meet the limits.
+/// A set of responses: those that have all of the tags and meet the limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clause {
     /// Tags that a response must have.
@@ -89,13 +89,13 @@ pub struct Clause {
 }
 
 impl Clause {
-    /// Whether the clause matches a response with this URL and these tags; `None` if it has too many tags to tell apart.
+    /// Returns whether the clause matches a response with this URL and these tags; `None` for a response with too many tags to list.
     pub fn takes(&self, place: &ResponseUrl<'_>, tags: Option<&[Name]>) -> bool {
         let has_tags = tags.is_none_or(|tags| self.tags.iter().all(|tag| tags.contains(tag)));
         has_tags && self.limits.fit(place)
     }
 
-    /// Returns a clause that matches whatever this or `other` matches.
+    /// Returns a clause that matches everything that this clause or `other` matches.
     fn joined(&self, other: &Self) -> Self {
         let tags = self.tags.iter().filter(|tag| other.tags.contains(tag)).copied().collect();
         Self { tags, limits: self.limits.joined(&other.limits) }
@@ -113,7 +113,7 @@ pub const CLAUSES_MAX: usize = 128;
 /// Clauses with the numbers of their last purges.
 #[derive(Debug)]
 pub(super) struct Clauses {
-    /// Ordered by number, the greatest first.
+    /// Ordered by number, highest first.
     list: Vec<NumberedClause>,
     max: usize,
 }
@@ -132,7 +132,7 @@ impl Clauses {
         Self { list: Vec::new(), max: max.max(1) }
     }
 
-    /// Records a purge with a number greater than all before; `hard` is the same number, or 0.
+    /// Records a purge with a higher number than all earlier ones; `hard` is the same number, or 0.
     pub(super) fn add(&mut self, clause: Clause, last: u64, hard: u64) {
         let known = self.list.iter().position(|numbered| numbered.clause == clause);
         let before = known.map(|index| self.list.remove(index).hard).unwrap_or_default();
@@ -142,15 +142,15 @@ impl Clauses {
         }
     }
 
-    /// Joins the oldest clause with the one most like it.
+    /// Joins the oldest clause with the one most similar to it.
     fn join_two(&mut self) {
         let Some(oldest) = self.list.pop() else { return };
         let alike = |index: &usize| oldest.clause.likeness(&self.list[*index].clause);
-        // On a tie the last, which is the oldest.
+        // On a tie, this picks the last, which is the oldest.
         let Some(index) = (0..self.list.len()).max_by_key(alike) else { return };
         let other = &mut self.list[index];
         other.clause = other.clause.joined(&oldest.clause);
-        // The list is ordered by the greater number, which is the other's.
+        // The list is ordered by the higher number, which is that of the other clause.
         other.hard = other.hard.max(oldest.hard);
     }
 
@@ -179,6 +179,6 @@ fn common_prefix<'a>(one: &'a str, other: &str) -> &'a str {
 /// Returns an authority without its port; an IPv6 address keeps its brackets.
 fn host_of(authority: &[u8]) -> &[u8] {
     let Some(colon) = authority.iter().rposition(|byte| *byte == b':') else { return authority };
-    // The last colon of an IPv6 address is followed by a bracket, which is no digit.
+    // The last colon of an IPv6 address is followed by a bracket, which isn't a digit.
     if authority[colon + 1..].iter().all(u8::is_ascii_digit) { &authority[..colon] } else { authority }
 }

@@ -1,4 +1,4 @@
-//! Index of purges: was this response, fetched at offset N of the log, purged since?
+//! Index of purges: has this response, fetched at offset N of the log, been purged since?
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +9,19 @@ use super::clause::{CLAUSES_MAX, Clause, Clauses, ResponseUrl, UrlConditions};
 use super::names::{Name, NameTable, SETS};
 use super::record::{PurgeTarget, Selection, TagsMatch};
 
-/// The purges that one process knows.
+/// The purges known to one process.
 ///
-/// Purges have increasing numbers: the offsets of their records in the log. A purge by one tag of a site or of a host, or of a cache key,
-/// takes an entry in a table of 32,768; any other takes one of [`CLAUSES_MAX`] clauses.
+/// Purges have increasing numbers: the offsets of their records in the log. A purge of a cache key, or by one tag within a site or a host,
+/// takes an entry in a table of 32,768; any other purge takes one of [`CLAUSES_MAX`] clauses.
 #[derive(Debug)]
 pub struct PurgeIndex {
     names: NameTable,
     /// Names that were purged hard.
     hard_names: NameTable,
     clauses: RwLock<Clauses>,
-    /// Greatest number of a clause: most look-ups need no lock.
+    /// Highest number of a clause, so that most look-ups need no lock.
     last_clause: AtomicU64,
-    /// Number of the last purge of a URL in any site and with any query.
+    /// Number of the last purge of a URL in all sites and with any query.
     last_url: AtomicU64,
     hasher: RandomState,
 }
@@ -35,23 +35,23 @@ pub enum PurgeEffect {
     Soft,
 }
 
-/// The properties of a stored response that purges match.
+/// The properties of a stored response against which purges match.
 #[derive(Debug, Clone, Copy)]
 pub struct PurgeSubject<'a> {
     /// Site and URL of the response.
     pub place: ResponseUrl<'a>,
-    /// Its tags, by [`PurgeIndex::tag`]; `None` if there are too many to tell apart.
+    /// Its tags, by [`PurgeIndex::tag`]; `None` if there are too many to list.
     pub tags: Option<&'a [Name]>,
-    /// Its name by [`PurgeIndex::key`], if it is purged with another cache key than its own.
+    /// Its name by [`PurgeIndex::key`], if it is also purged by a cache key other than its own.
     pub key: Option<Name>,
 }
 
-/// Numbers of the last purges that match a response; 0 for none.
+/// Numbers of the last purges that match a response; 0 if there are none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LastPurges {
-    /// Number of the last purge, or a greater one.
+    /// Number of the last purge, or a higher one.
     pub last: u64,
-    /// Number of the last hard purge, or a greater one.
+    /// Number of the last hard purge, or a higher one.
     pub hard: u64,
 }
 
@@ -62,7 +62,7 @@ impl Default for PurgeIndex {
 }
 
 impl PurgeIndex {
-    /// Creates an index with other limits than the default ones.
+    /// Creates an index with limits other than the defaults.
     pub fn with_limits(sets: usize, clauses_max: usize) -> Self {
         Self {
             names: NameTable::with_sets(sets),
@@ -79,31 +79,31 @@ impl PurgeIndex {
         Name(self.hasher.hash_one(text.as_bytes()))
     }
 
-    /// Returns the name of a cache key, which keys that differ only in scheme and port share: proxies in front and clients inside ask for
-    /// one URL in several ways.
+    /// Returns the name of a cache key. Keys that differ only in scheme and port share it, because proxies in front and internal clients
+    /// request the same URL in several ways.
     pub fn key(&self, place: &ResponseUrl<'_>) -> Name {
         let (site, host) = (place.site, place.host());
         let mut hasher = self.hasher.build_hasher();
-        // Each look-up of a key that isn't stored comes here: hashing one number for all lengths takes half the time of hashing one for
-        // each.
+        // Every look-up of a key that isn't stored reaches this code. Hashing one number for all lengths takes half the time of hashing one
+        // for each.
         hasher.write_usize(site.len() << 48 ^ host.len() << 32 ^ place.path.len());
         [site, host, place.path, place.rest].iter().for_each(|part| hasher.write(part));
         Name(hasher.finish())
     }
 
-    /// Records a purge of all responses that have a cache key as a part of their own.
+    /// Records a purge of all responses whose keys contain this cache key.
     pub fn mark_key(&self, key: Name, force: PurgeEffect, number: u64) {
         self.mark(key, force, number);
     }
 
-    /// Records a purge of a URL whose site isn't known or has changed. It matches all responses stored for the URL in any site, with any
+    /// Records a purge of a URL whose site is unknown or has changed. It matches all responses stored for the URL in any site, with any
     /// scheme, port and query.
     pub fn mark_url(&self, place: &ResponseUrl<'_>, force: PurgeEffect, number: u64) {
         self.mark(self.url(place), force, number);
         self.last_url.store(number, Ordering::Release);
     }
 
-    /// Returns the clauses of a purge, which matches what any of them matches; none for a purge of one URL.
+    /// Returns the clauses of a purge, which matches the responses that any of them matches. Empty for a purge of one URL.
     pub fn clauses(&self, what: &PurgeTarget) -> Vec<Clause> {
         let Selection { tags, tags_match, site, host, scheme, prefix } = match what {
             PurgeTarget::Url(_) => return Vec::new(),
@@ -129,7 +129,7 @@ impl PurgeIndex {
         LastPurges { last: self.names.last(key).max(hard), hard }
     }
 
-    /// Records a purge. Numbers never fall.
+    /// Records a purge. Numbers never decrease.
     pub fn add(&self, clause: Clause, force: PurgeEffect, number: u64) {
         if let Some(names) = self.as_names(&clause) {
             return names.into_iter().for_each(|name| self.mark(name, force, number));
@@ -139,7 +139,7 @@ impl PurgeIndex {
         self.last_clause.store(number, Ordering::Release);
     }
 
-    /// Returns the purges after `since` that match a response. Allocates nothing.
+    /// Returns the purges after `since` that match a response. Doesn't allocate.
     pub fn judge(&self, subject: &PurgeSubject<'_>, since: u64) -> LastPurges {
         let mut judged = LastPurges::default();
         if self.last_clause.load(Ordering::Acquire) > since {
@@ -162,8 +162,8 @@ impl PurgeIndex {
         }
     }
 
-    /// Returns the names that stand for a clause of one tag with a site or a host, if it is one. The second name is for responses with more
-    /// tags than are told apart.
+    /// Returns the names that represent a clause, if it has one tag with a site or a host. The second name is for responses with too many
+    /// tags to list.
     fn as_names(&self, clause: &Clause) -> Option<[Name; 2]> {
         let [tag] = clause.tags[..] else { return None };
         let scope = match &clause.limits {
@@ -217,5 +217,5 @@ impl Scope {
     }
 }
 
-/// Stands for any tag. It is no more likely than any other value to be the hash of a tag.
+/// Represents any tag. It is no more likely than any other value to be the hash of a tag.
 const ANY_TAG: Name = Name(0);

@@ -1,8 +1,8 @@
-//! Purges: records in a log that take responses out of use, and the index that says which responses they match.
+//! Purges: records in a log that put responses out of use, and the index that determines which responses they match.
 //!
-//! A [`PurgeRecord`] means the same to every process that reads it: `docs/internals/purge-log.md` specifies its bytes. A [`PurgeIndex`] holds
-//! the records that one process has read. It has a fixed size; when full, it takes too many responses out of use and never too few. Nothing
-//! here waits or reads a clock.
+//! A [`PurgeRecord`] means the same to every process that reads it: `docs/internals/purge-log.md` specifies its bytes. A [`PurgeIndex`]
+//! holds the records that one process has read. It has a fixed size; when full, it may put too many responses out of use, but never too
+//! few. Nothing here waits or reads a clock.
 
 mod bytes;
 mod clause;

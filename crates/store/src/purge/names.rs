@@ -1,14 +1,14 @@
-//! When names were last invalidated, without a list of their holders.
+//! Last invalidations of names, without a list of the responses that have them.
 //!
-//! The table has a fixed size: the longest unmentioned name of a set makes room for a new one, and from then on everything older than its
-//! invalidation is outdated in that set, whatever its names. A table takes 0.6 MiB, allocated with the first name.
+//! The table has a fixed size: in a full set, the name that was invalidated longest ago makes room for a new one. From then on, that set
+//! treats everything older than that invalidation as outdated, whatever its names. A table takes 0.6 MiB, allocated with the first name.
 
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
-/// A name by its 64-bit hash, which is unpredictable (SipHash, keyed per process). Among a million names in use, two share a hash with a
-/// probability of less than one in ten million; they are then invalidated together.
+/// A name, as its 64-bit hash, which is unpredictable (SipHash, keyed per process). Among a million names in use, the probability that two
+/// share a hash is less than one in ten million; those two are then invalidated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name(pub u64);
 
@@ -24,7 +24,7 @@ const WAYS: usize = 8;
 
 #[derive(Debug, Default)]
 struct Set {
-    /// Greatest number of a name that made room for another.
+    /// Highest number of a name that has made room for another one.
     forgotten: u64,
     /// Names with their numbers; 0 marks a free entry.
     names: [(u64, u64); WAYS],
@@ -37,12 +37,12 @@ impl Default for NameTable {
 }
 
 impl NameTable {
-    /// Creates a table of at least one set, with room for eight names in each.
+    /// Creates a table of at least one set, with room for eight names in each set.
     pub fn with_sets(sets: usize) -> Self {
         Self { sets: OnceLock::new(), sets_count: sets.max(1) }
     }
 
-    /// Returns the number of the last invalidation of the name, or a greater one; 0 if there was none.
+    /// Returns the number of the last invalidation of the name, or a higher one; 0 if there was none.
     pub fn last(&self, name: Name) -> u64 {
         let Some(sets) = self.sets.get() else { return 0 };
         let set = set_of(sets, name).lock();

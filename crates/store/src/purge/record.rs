@@ -1,4 +1,4 @@
-//! One purge, as written to a log.
+//! A single purge, as written to a log.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl PurgeMode {
     /// All modes.
     pub const ALL: [Self; 3] = [Self::Hard, Self::Soft, Self::Refresh];
 
-    /// Returns the word in the API and in the label of the metric.
+    /// Returns the word used in the API and in the metric's label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hard => "hard",
@@ -37,7 +37,7 @@ impl PurgeMode {
         }
     }
 
-    /// Returns the mode for a word of the API.
+    /// Returns the mode for a word used in the API.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == word)
     }
@@ -62,7 +62,7 @@ impl UrlScheme {
     }
 }
 
-/// Number of the given tags that a response must have.
+/// How many of the given tags a response must have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TagsMatch {
     /// At least one.
@@ -72,27 +72,27 @@ pub enum TagsMatch {
     All,
 }
 
-/// Conditions of a purge. A response must meet each that is given.
+/// Conditions of a purge. A response must meet every given condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Tags; empty for any tags.
+    /// Tags; empty for no condition on tags.
     pub tags: Vec<String>,
     /// How many of the tags must match; [`TagsMatch::Any`] for fewer than two.
     pub tags_match: TagsMatch,
     /// Name of the site.
     pub site: Option<String>,
-    /// Host in lower case. With a port, or with a scheme, only that port.
+    /// Host in lower case. A port, or the port of a given scheme, restricts the match to that port.
     pub host: Option<String>,
     /// Scheme; only with a host.
     pub scheme: Option<UrlScheme>,
-    /// Prefix of the path, byte for byte.
+    /// Prefix of the path, compared byte for byte.
     pub prefix: Option<String>,
 }
 
 /// Target of a purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PurgeTarget {
-    /// One absolute URL, with all responses that are stored for it.
+    /// One absolute URL, with all responses stored for it.
     Url(String),
     /// Responses that meet these conditions.
     Selected(Selection),
@@ -101,7 +101,7 @@ pub enum PurgeTarget {
 }
 
 impl PurgeTarget {
-    /// Returns the kind of target by its most specific part, for the label of the metric.
+    /// Returns the kind of target, by its most specific part, for the metric's label.
     pub fn form(&self) -> &'static str {
         match self {
             Self::Url(_) => "url",
@@ -160,7 +160,7 @@ pub struct PurgeRecord {
 pub const URL_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of tags in a purge.
 pub const TAGS_MAX: usize = 30;
-/// Maximum length of a tag in bytes: as much as the largest CDNs accept.
+/// Maximum length of a tag in bytes, which is the limit of the largest CDNs.
 pub const TAG_BYTES_MAX: usize = 1024;
 /// Maximum length of the name of a site in bytes.
 pub const SITE_BYTES_MAX: usize = 255;
@@ -169,7 +169,7 @@ pub const HOST_BYTES_MAX: usize = 261;
 /// Maximum length of a path prefix in bytes.
 pub const PREFIX_BYTES_MAX: usize = 8 << 10;
 
-/// Reason that a purge is invalid.
+/// Reason why a purge is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PurgeInvalid {
@@ -192,7 +192,7 @@ pub enum PurgeInvalid {
         must: &'static str,
     },
     /// Too many tags.
-    #[error("{count} tags: a purge has up to {TAGS_MAX}; make several")]
+    #[error("{count} tags; expected at most {TAGS_MAX}: split them between several purges")]
     TagsTooMany {
         /// Number of tags.
         count: usize,
@@ -209,7 +209,7 @@ impl PurgeTarget {
     /// Checks the limits and the form of all parts.
     ///
     /// # Errors
-    /// When a part is invalid.
+    /// If a part is invalid.
     pub fn check(&self) -> Result<(), PurgeInvalid> {
         match self {
             Self::Url(url) => check_url(url),
@@ -228,10 +228,10 @@ impl Selection {
             return Err(PurgeInvalid::TagsTooMany { count: self.tags.len() });
         }
         if self.tags_match == TagsMatch::All && self.tags.len() < 2 {
-            return Err(PurgeInvalid::Combination("`all` is for two tags or more"));
+            return Err(PurgeInvalid::Combination("`all` needs at least two tags"));
         }
         if self.scheme.is_some() && self.host.is_none() {
-            return Err(PurgeInvalid::Combination("a scheme is for a host"));
+            return Err(PurgeInvalid::Combination("a scheme needs a host"));
         }
         self.tags.iter().try_for_each(|tag| check_tag(tag))?;
         self.site.iter().try_for_each(|site| length("the site", site, SITE_BYTES_MAX))?;

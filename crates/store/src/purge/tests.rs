@@ -1,4 +1,4 @@
-//! A purged response is never taken for current, and encoded purges are decoded.
+//! A purged response is never treated as current, and encoded purges can be decoded.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A purge of the model. The value ranges are small, so that purges and responses meet.
+/// A purge of the model. The value ranges are small, so that purges often match responses.
 #[derive(Debug, Clone)]
 struct Purge {
     tags: Vec<u8>,
@@ -67,7 +67,7 @@ fn of_key(key: &[u8]) -> ResponseUrl<'_> {
 }
 
 impl Purge {
-    /// Whether the purge matches, by its definition and without any of the code under test.
+    /// Returns whether the purge matches, by its definition and without any of the code under test.
     fn takes(&self, response: &Response) -> bool {
         if let Some(key) = self.key {
             return response.key == Some(key);
@@ -116,7 +116,7 @@ impl Response {
     }
 }
 
-/// Returns the numbers of the last purge and the last hard purge from an exact list.
+/// Returns the numbers of the last purge and of the last hard purge, from an exact list.
 fn exactly(purges: &[Purge], response: &Response, since: u64) -> LastPurges {
     let taking = || (1_u64..).zip(purges).filter(|(number, purge)| *number > since && purge.takes(response));
     let last = taking().last().map_or(0, |(number, _)| number);
@@ -134,7 +134,7 @@ proptest! {
         }
     }
 
-    /// More names and clauses than there is room for, compared with an exact list.
+    /// More names and clauses than fit, compared with an exact list.
     #[test]
     fn a_full_index_takes_too_much_and_never_too_little(
         purges in vec(purge(), 0..100),
@@ -219,7 +219,7 @@ fn the_longest_record_goes_into_a_log() {
     assert!(PurgeRecord { what: url, ..longest() }.encode().unwrap().len() <= PURGE_RECORD_BYTES_MAX);
 }
 
-/// The example on the page about the format.
+/// The example in the documentation of the format.
 #[test]
 fn the_example_of_the_page_is_read() {
     let selection =
@@ -263,7 +263,7 @@ fn bytes_that_are_no_purge_are_refused_with_a_reason() {
     refused(&head(2, 1, 24, b"\0"), "flag 24");
     refused(&head(2, 1, 0, b"\0"), "nothing selected");
     refused(&head(2, 1, 1, b"\x01\x01\0x"), "two tags");
-    refused(&head(2, 1, 8, b"\x01\x01\0x"), "a scheme is for a host");
+    refused(&head(2, 1, 8, b"\x01\x01\0x"), "a scheme needs a host");
     refused(&head(2, 1, 0, b"\x01\x01\0\xff"), "not text");
     refused(&head(2, 1, 0, b"\x01\0\0"), "a tag has 0 bytes");
     refused(&head(2, 1, 0, b"\x01\x01\0\n"), "control");
@@ -304,7 +304,7 @@ fn a_record_says_what_it_takes() {
     );
 }
 
-/// Random invalidations of more names than the table has room for, compared with an exact list.
+/// Random invalidations of more names than fit in the table, compared with an exact list.
 #[test]
 fn no_name_is_taken_for_older_than_it_is() {
     let table = NameTable::with_sets(2);

@@ -1,5 +1,5 @@
-//! Connection with a limit on the length of replies. A reply that is announced as longer than any that was asked for closes the connection
-//! before it is read, and before memory is allocated for it.
+//! Connection with a limit on the length of replies. If a reply is announced as longer than any requested value, the connection is closed
+//! before the reply is read and before memory is allocated for it.
 
 use std::io;
 use std::pin::Pin;
@@ -20,20 +20,20 @@ pub(super) struct TooLong {
     limit_bytes: usize,
 }
 
-/// Parses replies as far as needed to find where each ends. Malformed replies are left to the parser.
+/// Parses replies as far as needed to find the end of each. Malformed replies are left to the parser.
 #[derive(Debug)]
 struct Meter {
     limit_bytes: usize,
     /// Bytes of the current reply.
     bytes: usize,
-    /// Values that the current reply still needs, nested ones included.
+    /// Number of values that the current reply still needs, including nested ones.
     values: usize,
     position: Position,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Position {
-    /// Before the byte of the type.
+    /// Before the byte for the type.
     Type,
     /// In the line after the type.
     Line { kind: u8, number: usize, is_null: bool },
@@ -99,7 +99,7 @@ impl Meter {
                 let each = if matches!(kind, b'%' | b'|') { 2 } else { 1 };
                 let count = count.saturating_mul(each);
                 self.fits(count.saturating_mul(VALUE_BYTES_MIN))?;
-                // Attributes precede the value that they belong to.
+                // Attributes precede the value to which they belong.
                 self.values += if kind == b'|' { count + 1 } else { count };
                 self.value_ends();
             }
@@ -163,7 +163,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
 }
 
 const LINE_END: usize = 2;
-/// Smallest value: a type and a line end.
+/// Minimum size of a value: a type and a line end.
 const VALUE_BYTES_MIN: usize = 3;
 
 #[cfg(test)]
@@ -219,7 +219,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing panics, whatever the input.
+        /// Measuring never panics, whatever the input.
         #[test]
         fn any_bytes_are_measured(pieces in prop::collection::vec("[-+:$*%|>0-9a\r\n]{0,12}", 0..20)) {
             let mut meter = Bounded::new((), LIMIT).meter;

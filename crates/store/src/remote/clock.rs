@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A reading of the server's clock by TIME.
+/// A reading of the server's clock, by TIME.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClockReading {
     /// Microseconds since the Unix epoch.
     pub(super) clock_us: u64,
-    /// Time of the question, by the clock of this process.
+    /// Time of the request, by this process's clock.
     pub(super) asked: SystemTime,
     pub(super) round_trip: Duration,
 }
 
 impl ClockReading {
-    /// Returns how far the server's clock is ahead, if it was read half-way between question and answer.
+    /// Returns the lead of the server's clock, if it was read halfway between request and reply.
     pub(super) fn ahead_us(self) -> i64 {
         let ours = self.asked.duration_since(UNIX_EPOCH).unwrap_or_default() + self.round_trip / 2;
         let ahead_us = i128::from(self.clock_us) - i128::try_from(ours.as_micros()).unwrap_or(i128::MAX);
@@ -21,9 +21,9 @@ impl ClockReading {
     }
 }
 
-/// Estimate of how far the server's clock is ahead, by the best of its answers. An answer can be wrong by half a round trip at most, so the
-/// shortest one counts (RFC 5905 section 10), until clocks may have drifted further than that: on a busy machine the last answer may be
-/// wrong by hundreds of milliseconds.
+/// Estimate of the lead of the server's clock, from the best of its replies. A reply can be wrong by at most half a round trip, so the one
+/// with the shortest round trip counts (RFC 5905 section 10), until clocks may have drifted by more than that: on a busy machine, the last
+/// reply may be wrong by hundreds of milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct ServerClock {
     best: Option<Estimate>,
@@ -32,12 +32,12 @@ pub(super) struct ServerClock {
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     ahead_us: i64,
-    /// Maximum error in either direction, when it was made.
+    /// Maximum error in either direction, at the time of the estimate.
     doubt: Duration,
     made: Instant,
 }
 
-/// Maximum drift: one part in 2,000, because no clock that is kept by NTP is slewed faster.
+/// Maximum drift: one part in 2,000, because no clock kept by NTP is slewed faster.
 const DRIFT_PARTS: u32 = 2_000;
 
 impl Estimate {
@@ -48,12 +48,12 @@ impl Estimate {
 }
 
 impl ServerClock {
-    /// Adds a reading, and returns how far the clock is ahead in milliseconds.
+    /// Adds a reading, and returns the lead of the clock in milliseconds.
     pub(super) fn add(&mut self, reading: ClockReading, now: Instant) -> i64 {
         let new = Estimate { ahead_us: reading.ahead_us(), doubt: reading.round_trip / 2, made: now };
         let better = self.best.filter(|best| {
             let (doubt_us, new_doubt_us) = (best.doubt_us(now), new.doubt_us(now));
-            // If both can't be right, a clock was set.
+            // If the two can't both be right, a clock was set.
             let agree =
                 best.ahead_us.abs_diff(new.ahead_us) <= doubt_us.saturating_add(new_doubt_us).unsigned_abs();
             agree && doubt_us < new_doubt_us
@@ -68,7 +68,7 @@ impl ServerClock {
 mod tests {
     use super::*;
 
-    /// Returns the reading of a clock that is ahead by so much, if read half-way.
+    /// Returns the reading of a clock with this lead, if read halfway.
     fn reading(ahead_ms: i64, round_trip_ms: u64) -> ClockReading {
         let round_trip = Duration::from_millis(round_trip_ms);
         let clock_ms = 1_000_000 + ahead_ms + i64::try_from(round_trip_ms / 2).unwrap();
@@ -91,7 +91,7 @@ mod tests {
     fn the_shortest_round_trip_counts_while_answers_agree() {
         let begun = Instant::now();
         let mut clock = ServerClock::default();
-        // Time in milliseconds, reading (ahead by, round trip), and the expected estimate.
+        // Time in milliseconds, reading (lead, round trip), and the expected estimate.
         let cases = [
             (0, reading(90, 200), 90),
             (500, reading(2, 10), 2),
@@ -100,7 +100,7 @@ mod tests {
             // A clock was set: the readings contradict each other.
             (2_000, reading(60_000, 400), 60_000),
             (2_500, reading(60_150, 2), 60_150),
-            // An hour of drift leaves more doubt than a long round trip.
+            // An hour of drift adds more uncertainty than a long round trip.
             (3_600_000, reading(60_300, 1_000), 60_300),
         ];
         for (after_ms, reading, expected) in cases {

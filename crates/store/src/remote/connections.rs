@@ -17,8 +17,8 @@ use super::reply;
 use super::wire::{Connector, OpenError, Wire};
 use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX, Source};
 
-/// Records, leases and the log use *control*, which receives invalidations. Segments use *bulk*, so that no invalidation waits behind a
-/// megabyte. Commands that need WATCH use an *exclusive* connection, which one caller borrows at a time.
+/// Records, leases and the log use *control*, which receives invalidations. Segments use *bulk*, so that no invalidation waits for a
+/// megabyte of data. Commands that need WATCH use an *exclusive* connection, which is borrowed by one caller at a time.
 pub(super) struct Connections {
     pub(super) source: Source,
     pub(super) names: Names,
@@ -42,7 +42,7 @@ pub(super) struct Opened {
     pub(super) beat: Beat,
 }
 
-/// Whether the server can compare a value while it replaces it.
+/// How a value is compared before it is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
     /// `SET ... IFEQ`: Valkey 8.1, Redis 8.4, `larder kv`.
@@ -51,10 +51,10 @@ pub(super) enum Comparison {
     ByUs,
 }
 
-/// Pool of connections for WATCH. They are opened on demand, and kept even if the caller has given up waiting: otherwise a distant server
+/// Pool of connections for WATCH. They are opened on demand, and kept even if the caller has stopped waiting. Otherwise, a distant server
 /// would be dialed again and again.
 struct ExclusivePool {
-    /// One permit for each connection that is being opened, is lent, or has unanswered questions.
+    /// One permit per connection that is being opened, is lent, or has unanswered requests.
     permits: Arc<Semaphore>,
     shared: Arc<IdleWires>,
     runtime: Handle,
@@ -63,9 +63,9 @@ struct ExclusivePool {
 
 #[derive(Default)]
 struct IdleWires {
-    /// Idle connections, with the times since when they are.
+    /// Idle connections, with the time since which each is idle.
     wires: Mutex<Vec<(Instant, Wire)>>,
-    /// Handles of all open connections, so that the end of the generation closes the lent ones too.
+    /// Handles of all open connections, so that the end of the generation also closes the lent ones.
     closers: Mutex<Closers>,
 }
 
@@ -82,8 +82,8 @@ pub(super) struct Borrowed<'a> {
 }
 
 impl Connections {
-    /// Opens *control*, which is ready to follow keys, and *bulk*. A server may be far away, so nothing waits for an answer that it doesn't
-    /// depend on: opening takes three round trips, one of them for TCP, plus those of TLS.
+    /// Opens *control*, ready to follow keys, and *bulk*. A server may be far away, so no step waits for a reply on which it doesn't
+    /// depend: opening takes three round trips, one of them for TCP, plus those of TLS.
     pub(super) async fn open(
         connector: &Connector,
         dispatcher: Arc<PushDispatcher>,
@@ -120,7 +120,7 @@ impl Connections {
         Ok(Opened { connections: Arc::new(connections), control: controlling, bulk: bulking, beat })
     }
 
-    /// Reopens *bulk*. The returned task ends with it.
+    /// Reopens *bulk*. The returned task ends when the connection does.
     pub(super) async fn reopen_bulk(&self) -> Result<JoinHandle<()>, OpenError> {
         let (wire, driving) =
             self.connector.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&self.demotion)).await?;
@@ -133,19 +133,19 @@ impl Connections {
         bulk.ok_or_else(|| BackingError::Unreachable("the connection for segments is reconnecting".into()))
     }
 
-    /// Pings *bulk* once in a while. Returns if there is no answer within `patience`.
+    /// Pings *bulk* from time to time. Returns if no reply arrives within `patience`.
     pub(super) async fn bulk_is_silent(&self, pause: Duration, patience: Duration) {
         loop {
             sleep(pause).await;
             let Ok(bulk) = self.bulk() else { return };
-            // A refusal is a sign of life, too.
+            // A refusal is also a sign of life.
             if timeout(patience, bulk.ask_one(&cmd("PING"))).await.is_err() {
                 return bulk.closer().abort();
             }
         }
     }
 
-    /// Waits for an answer that says that the server is no longer the master.
+    /// Waits for a reply that shows that the server is no longer the master.
     pub(super) async fn demoted(&self) {
         self.demotion.notified().await;
     }
@@ -154,7 +154,7 @@ impl Connections {
         self.exclusive.borrow(&self.connector, &self.demotion).await
     }
 
-    /// Closes all connections, including lent ones: pending questions fail.
+    /// Closes all connections, including lent ones, so that pending requests fail.
     pub(super) fn close(&self) {
         self.control.closer().abort();
         if let Some(bulk) = self.bulk.write().take() {
@@ -186,7 +186,7 @@ impl ExclusivePool {
         Ok(Borrowed { lent: Some(lent), exclusive: self })
     }
 
-    /// Opens a connection in a task, so that the next caller gets it if this one gives up waiting.
+    /// Opens a connection in a task of its own: if this caller stops waiting, the next one gets the connection.
     async fn open(
         &self,
         permit: OwnedSemaphorePermit,
@@ -211,7 +211,7 @@ impl ExclusivePool {
         }
     }
 
-    /// Returns a connection to the pool once it has answered all questions. One that doesn't in time is closed.
+    /// Returns a connection to the pool once all its requests have been answered. If that takes too long, it is closed.
     fn return_when_drained(&self, wire: Wire, permit: OwnedSemaphorePermit) {
         let (idle, patience) = (Arc::clone(&self.shared), self.patience);
         self.runtime.spawn(async move {
@@ -278,7 +278,7 @@ async fn track(wire: &Wire) -> Result<(), BackingError> {
     reply::done(wire.ask_one(cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN")).await?)
 }
 
-/// Probes for IFEQ. Writes nothing, because the probed key never exists.
+/// Tests whether the server supports IFEQ. Writes nothing, because the tested key never exists.
 async fn comparison(wire: &Wire, names: &Names) -> Result<Comparison, BackingError> {
     let answer =
         wire.ask_one(cmd("SET").arg(names.probe()).arg("x").arg("IFEQ").arg("y").arg("PX").arg(1)).await?;
@@ -289,15 +289,15 @@ fn ignore(_: PushInfo) -> Result<(), ()> {
     Ok(())
 }
 
-/// Callers that may compare and set at the same time; others wait.
+/// Maximum number of callers that compare and set concurrently; others wait.
 const EXCLUSIVE_MAX: usize = 4;
-/// Idle time after which a connection isn't reused: the server or a middlebox may have dropped it by then. No usual timeout is shorter.
+/// Idle time after which a connection isn't reused, because the server or a middlebox may have dropped it. Usual timeouts aren't shorter.
 const EXCLUSIVE_IDLE_MAX: Duration = Duration::from_secs(30);
 /// A record, or one read of the log, with overhead: four times as much.
 const CONTROL_REPLY_BYTES_MAX: usize = 256 << 10;
 /// A segment, with overhead.
 const BULK_REPLY_BYTES_MAX: usize = SEGMENT_FRAME_BYTES_MAX + (4 << 10);
-/// The rest of a log that is trimmed: half a megabyte, and the records written meanwhile.
+/// The rest of a log that is trimmed: half a megabyte, plus the records written meanwhile.
 const EXCLUSIVE_REPLY_BYTES_MAX: usize = 2 << 20;
-/// Maximum size of segments in flight to and from the server, in KiB.
+/// Maximum total size of segments in flight to and from the server, in KiB.
 pub(super) const BULK_ROOM_KIB: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! Dispatch of the invalidations of one connection to watchers and waiters.
+//! Dispatch of one connection's invalidations to watchers and waiters.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,8 +13,8 @@ use super::follow_table::{FollowOutcome, FollowTable};
 use super::names::{Digest, Named, Names};
 use crate::backing::{Source, Watchers};
 
-/// Dispatcher of one connection's invalidations. The next connection begins without followed keys: a late message of the last one would be
-/// mistaken for its own.
+/// Dispatcher of one connection's invalidations. The next connection begins without followed keys; otherwise, a late message of the
+/// previous connection would be mistaken for one of its own.
 pub(super) struct PushDispatcher {
     source: Source,
     names: Names,
@@ -33,7 +33,7 @@ struct Waiters {
 #[derive(Default)]
 pub(super) struct ChangeSignal {
     pub(super) changed: Notify,
-    /// Number of changes of just this record that the server has reported.
+    /// Number of changes to exactly this record that the server has reported.
     changes: AtomicU64,
 }
 
@@ -76,7 +76,7 @@ impl PushDispatcher {
         Some(Loading { dispatcher: self, digest })
     }
 
-    /// Registers a waiter, before the record is looked at.
+    /// Registers a waiter, before the record is read.
     pub(super) fn wait(&self, digest: Digest) -> Waiter<'_> {
         let mut waiting = self.waiting.lock();
         let waiting = waiting.entry(digest).or_insert_with(|| Waiters { signal: Arc::default(), waiters: 0 });
@@ -88,7 +88,7 @@ impl PushDispatcher {
         self.log_changed.notified().await;
     }
 
-    /// Handles a message of the server, in the order of arrival.
+    /// Handles a message from the server, in the order of arrival.
     pub(super) fn dispatch(&self, push: PushInfo) {
         if push.kind != PushKind::Invalidate {
             return;

@@ -1,4 +1,4 @@
-//! Examination of a server before anything depends on it.
+//! Examination of a server before Larder depends on it.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use super::settings::RemoteSettings;
 use super::wire::{Connector, Wire};
 use crate::backing::BackingError;
 
-/// Properties of a server. Those that it doesn't report, as some services don't, are absent.
+/// Properties of a server. Properties that it doesn't report, as some services don't, are absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examined {
     /// Name and version, such as `redis 7.0.15`.
     pub version: Option<String>,
     /// Whether it is a master, not a replica.
     pub is_master: Option<bool>,
-    /// Median round trip of several pings.
+    /// Median round trip time of several pings.
     pub round_trip: Duration,
-    /// How far its clock is ahead of that of this process.
+    /// Lead of its clock over this process's clock.
     pub clock_ahead_ms: Option<i64>,
-    /// Memory limit in bytes; 0 for none.
+    /// Memory limit in bytes; 0 for no limit.
     pub memory_bytes_max: Option<u64>,
     /// Eviction policy.
     pub eviction_policy: Option<String>,
-    /// Maximum number of keys that it follows for all clients together; 0 for no limit.
+    /// Maximum number of keys that it follows for all clients in total; 0 for no limit.
     pub tracked_keys_max: Option<u64>,
     /// Whether it announces changes to its clients.
     pub tracks: bool,
-    /// Needed commands that this user may not use, or that the server doesn't know.
+    /// Required commands that this user may not use, or that the server doesn't know.
     pub refused: Vec<&'static str>,
 }
 
@@ -42,10 +42,10 @@ pub struct Examined {
 #[error(transparent)]
 pub struct ExamineError(Box<dyn Error + Send + Sync>);
 
-/// Connects as an instance would, and queries the server. Writes only one key, which it removes. Call it inside a tokio runtime.
+/// Connects as an instance would, and queries the server. Writes only one key, which it removes again. Call it inside a tokio runtime.
 ///
 /// # Errors
-/// When the connection can't be opened, or breaks.
+/// If the connection can't be opened, or breaks.
 pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError> {
     let connector = Connector::new(settings);
     let ignore = |_| Ok::<(), ()>(());
@@ -84,7 +84,7 @@ fn settings() -> Pipeline {
     question
 }
 
-/// Tries each command that is needed, on a key of its own, and returns the refused ones.
+/// Tries each required command, on an unused key, and returns the refused ones.
 async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, BackingError> {
     let probe = &*names.probe();
     let commands: [(&'static str, &[&str]); 18] = [
@@ -140,7 +140,7 @@ fn text(value: Value) -> Option<String> {
     }
 }
 
-/// Returns the value in an answer to CONFIG GET.
+/// Returns the value in a reply to CONFIG GET.
 fn setting(value: Value) -> Option<String> {
     let value = match reply::of(value).ok()? {
         Value::Map(pairs) => pairs.into_iter().next()?.1,
@@ -153,14 +153,14 @@ fn setting(value: Value) -> Option<String> {
 fn version(info: &str) -> Option<String> {
     let of = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
     let name = of("server_name").unwrap_or("redis");
-    // The others also report a version of Redis, for clients that choose commands by it.
+    // Other servers also report a version of Redis, for clients that choose commands by it.
     let version = of("larder_version").or_else(|| of("valkey_version")).or_else(|| of("redis_version"))?;
     Some(format!("{name} {version}"))
 }
 
 const PINGS: usize = 21;
 
-/// Limit on replies, which are short: the longest is one section of INFO.
+/// Maximum size of replies, which are short: the longest is one section of INFO.
 const REPLY_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]

@@ -1,32 +1,32 @@
-//! Keys that the server follows for this process. The server reports names, watchers want keys.
+//! Keys that the server follows for this process. The server reports names, but watchers need keys.
 
 use indexmap::IndexMap;
 use indexmap::map::Entry;
 
 use super::names::Digest;
 
-/// A table of followed keys, without clock and connection. Keys are dropped if there is no room; the caller announces dropped and removed
-/// keys.
+/// A table of followed keys, independent of clock and connection. Keys are dropped if there is no room; the caller announces dropped and
+/// removed keys.
 #[derive(Debug)]
 pub(super) struct FollowTable {
     keys: IndexMap<Digest, FollowedKey>,
     bytes: usize,
     bytes_max: usize,
-    /// Index of the next key to drop. Cycles through all.
+    /// Index of the next key to drop; cycles through all keys.
     next_dropped: usize,
 }
 
 #[derive(Debug)]
 struct FollowedKey {
     key: Box<[u8]>,
-    /// Loads in flight. While there are any, an announced change may precede theirs, so another announcement may follow.
+    /// Number of loads in flight. Until they have finished, an announced change may precede them, so another announcement may follow.
     loading: u32,
 }
 
 /// Result of following a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FollowOutcome {
-    /// The key is followed. These keys no longer are.
+    /// The key is followed. The keys in `given_up` no longer are.
     Followed { given_up: Vec<Box<[u8]>> },
     /// The key isn't followed: it is too long, or has the digest of another key.
     Refused,
@@ -54,7 +54,7 @@ impl FollowTable {
         self.bytes += weight;
         let mut given_up = Vec::new();
         while self.bytes > self.bytes_max {
-            // Cycles, and hardly ever drops the newest key, which would be correct, too.
+            // Cycles, and hardly ever drops the newest key, which would also be correct.
             self.next_dropped = (self.next_dropped + 1) % (self.keys.len() - 1).max(1);
             let Some((_, one)) = self.keys.swap_remove_index(self.next_dropped) else { break };
             self.bytes -= self::weight(&one.key);
@@ -63,14 +63,14 @@ impl FollowTable {
         FollowOutcome::Followed { given_up }
     }
 
-    /// Notes the end of a load: it has answered, failed or been dropped.
+    /// Notes that a load has been answered, has failed or was dropped.
     pub(super) fn end(&mut self, digest: Digest) {
         if let Some(followed) = self.keys.get_mut(&digest) {
             followed.loading = followed.loading.saturating_sub(1);
         }
     }
 
-    /// Handles a change that the server reports. Returns the key if it is followed.
+    /// Handles a reported change. Returns the key if it is followed.
     pub(super) fn changed(&mut self, digest: Digest) -> Option<Box<[u8]>> {
         let followed = self.keys.get(&digest)?;
         if followed.loading > 0 {
@@ -88,7 +88,7 @@ impl FollowTable {
     }
 }
 
-/// Returns the weight of an entry: its key, and its table entry twice, because a table may be half empty.
+/// Returns the weight of an entry: its key, plus its table entry twice, because a table may be half empty.
 fn weight(key: &[u8]) -> usize {
     key.len() + ENTRY_BYTES
 }

@@ -9,7 +9,7 @@ use super::reply::{self, Refused};
 use super::wire::Wire;
 use crate::backing::BackingError;
 
-/// Answer to a heartbeat, and when it was sent.
+/// Reply to a heartbeat, and the time when it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beat {
     pub(super) role: Role,
@@ -27,18 +27,18 @@ impl Beat {
     }
 }
 
-/// Asks for the role, which a fail-over changes silently, and for the time.
+/// Returns the request for the role, which a fail-over changes without notice, and for the time.
 fn question() -> Pipeline {
     let mut pipeline = pipe();
     pipeline.cmd("ROLE").cmd("TIME");
     pipeline
 }
 
-/// Parsed answer.
+/// Parsed reply.
 #[derive(Debug, PartialEq, Eq)]
 struct Pulse {
     role: Role,
-    /// Microseconds since the Unix epoch; `None` if the server doesn't say.
+    /// Microseconds since the Unix epoch; `None` if the server doesn't report the time.
     clock_us: Option<u64>,
 }
 
@@ -47,11 +47,11 @@ pub(super) enum Role {
     Master,
     /// A replica or a sentinel.
     Other,
-    /// Not reported: some services forbid the command.
+    /// Not reported, because some services forbid the command.
     Unknown,
 }
 
-/// Parses the answer.
+/// Parses the reply.
 fn pulse(values: Vec<Value>) -> Result<Pulse, BackingError> {
     let [role, time] = reply::exactly(values)?;
     Ok(Pulse { role: self::role(role)?, clock_us: clock_us(time)? })

@@ -19,8 +19,8 @@ use crate::backing::{
     TakeOutcome, Token, Tracking, Version, WaitOutcome,
 };
 
-/// An attempt to take a lease. If it is dropped before the answer is known, the lease is given back in the background, so that nobody waits
-/// for it.
+/// An attempt to take a lease. If it is dropped before the reply arrives, the lease is given back in the background, so that no instance
+/// waits for it.
 pub(super) struct LeaseAttempt {
     link: Weak<Link>,
     runtime: Handle,
@@ -63,9 +63,9 @@ impl LeaseAttempt {
                     let note = reply::part(note, LEASE_NOTE_BYTES_MAX)?.unwrap_or_default();
                     return Ok(TakeOutcome::Held { note: note[..].into(), left });
                 }
-                // The lease ended in between.
+                // The lease expired between the two commands.
                 (_, Remaining::Free) => {}
-                // Leases always expire, so this is none.
+                // Leases always expire, so this value isn't one.
                 (_, Remaining::Endless) => return self.overwrite(connections, &name, &value).await,
             }
         }
@@ -107,13 +107,13 @@ impl Drop for LeaseAttempt {
         if let Ok(place) = Arc::clone(&link.releases).try_acquire_owned() {
             let (lease, ttl) = (self.lease.clone(), self.ttl);
             let release = release_unanswered(self.link.clone(), lease, place);
-            // The timer belongs to that runtime: the one that drops this may be about to end.
+            // The timer must run on that runtime, because the runtime that drops this may be about to end.
             drop(self.runtime.spawn(async move { timeout(ttl, release).await }));
         }
     }
 }
 
-/// Frees a lease that may have been granted, as soon as the server can be asked. The caller stops it when the lease has expired.
+/// Frees a lease that may have been granted, as soon as the server is reachable. The caller stops it when the lease has expired.
 async fn release_unanswered(link: Weak<Link>, lease: Lease, _place: OwnedSemaphorePermit) {
     loop {
         let Some(link) = link.upgrade() else { return };
@@ -127,8 +127,8 @@ async fn release_unanswered(link: Weak<Link>, lease: Lease, _place: OwnedSemapho
     }
 }
 
-/// Frees a lease if it is held, keeps the record under its key, and wakes those who wait for that. On the same connection, it is processed
-/// after the question that took the lease.
+/// Frees a lease if it is held, keeps the record under its key, and wakes its waiters. On the same connection, it is processed after the
+/// command that took the lease.
 async fn free(connections: &Connections, lease: &Lease) -> Result<(), BackingError> {
     let digest = Digest::of(&lease.key);
     let (name, lease_name) = (connections.names.record(digest), connections.names.lease(digest));
@@ -192,10 +192,10 @@ pub(super) async fn wait(
     let waiter = connections.dispatcher.wait(digest);
     let mut lease_ends = None;
     loop {
-        // It receives all changes from here on, so none is missed between looking and waiting.
+        // `changed` receives all changes from here on, so none is missed between the check and the wait.
         let changed = waiter.signal.changed.notified();
         let (found, held) = look(connections, digest).await?;
-        // Changes that were reported before the answer are included in it.
+        // Changes that were reported before the reply are included in it.
         let changes = waiter.signal.changes();
         if found.as_ref().map(|found| found.version) != seen {
             return Ok(WaitOutcome::Changed(found));
@@ -217,10 +217,10 @@ pub(super) async fn wait(
     }
 }
 
-/// A lease that is held.
+/// A lease that is being held.
 struct ActiveLease {
     lease_left: Duration,
-    /// Time after which to look again without an announcement: the lease or the record has expired by then.
+    /// Time after which to check again even without an announcement: by then, the lease or the record has expired.
     quiet: Duration,
 }
 
@@ -251,7 +251,7 @@ async fn look(
     Ok((found, held))
 }
 
-/// Reads the answer to SET. Without memory it is an error: callers that can't get a lease collapse requests within the process.
+/// Parses the reply to SET. Lack of memory is an error: callers that can't get a lease collapse requests within the process.
 fn written(answer: Value) -> Result<Written, BackingError> {
     match reply::written(answer)? {
         Written::NoRoom => Err(BackingError::Full),
@@ -278,7 +278,7 @@ fn remaining(pttl: Value) -> Result<Remaining, BackingError> {
     }
 }
 
-/// Pause between attempts: a connection is usually back soon, or not for long.
+/// Pause between attempts. A connection is usually restored soon, or not for a long time.
 const RELEASE_RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// Resolution of the servers' time to live.
+/// Resolution of the times to live on servers.
 const TICK: Duration = Duration::from_millis(1);

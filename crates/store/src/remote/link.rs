@@ -1,4 +1,4 @@
-//! Life cycle of the connections: opened, used, closed, reopened.
+//! Life cycle of the connections: they are opened, used, closed and reopened.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -27,7 +27,7 @@ pub(super) struct Link {
     pub(super) names: Names,
     pub(super) status: SourceStatus,
     pub(super) watchers: Arc<Watchers>,
-    /// Limits how many possibly granted leases are given back at a time.
+    /// Limits the number of possibly granted leases that are being given back.
     pub(super) releases: Arc<Semaphore>,
     address: Address,
     connector: Connector,
@@ -38,11 +38,11 @@ pub(super) struct Link {
 
 enum State {
     Up(Arc<Connections>),
-    /// Reason.
+    /// Not connected, with the reason.
     Down(Arc<str>),
 }
 
-/// Reason that a generation has ended.
+/// Reason for the end of a generation.
 #[derive(Debug, thiserror::Error)]
 enum DisconnectReason {
     #[error("the connection was closed")]
@@ -71,7 +71,7 @@ impl Link {
         }
     }
 
-    /// Returns the current connections; fails at once if there are none.
+    /// Returns the current connections; fails immediately if there are none.
     pub(super) fn connections(&self) -> Result<Arc<Connections>, BackingError> {
         match &*self.state.read() {
             State::Up(connections) => Ok(Arc::clone(connections)),
@@ -79,7 +79,7 @@ impl Link {
         }
     }
 
-    /// Returns why there are no connections, if there are none.
+    /// Returns the reason if there are no connections.
     pub(super) fn trouble(&self) -> Option<Arc<str>> {
         match &*self.state.read() {
             State::Up(_) => None,
@@ -98,7 +98,7 @@ impl Link {
                     let (begun, connections) = (Instant::now(), Arc::clone(&opened.connections));
                     let ending = self.run_generation(opened, clock).await;
                     self.end(&connections, &ending);
-                    // A short-lived connection counts as a failure, too.
+                    // A short-lived connection also counts as a failure.
                     failures = if begun.elapsed() > self.verification { 0 } else { failures };
                 }
                 Err(error) => self.set_down(&with_causes(&error)),
@@ -122,7 +122,7 @@ impl Link {
         Ok((opened, clock))
     }
 
-    /// Records that there are no connections. Logs each reason once, however many attempts fail.
+    /// Records that there are no connections. Logs each reason only once, however many attempts fail.
     fn set_down(&self, why: &Arc<str>) {
         let before = std::mem::replace(&mut *self.state.write(), State::Down(Arc::clone(why)));
         if !matches!(before, State::Down(known) if known == *why) {
@@ -161,7 +161,7 @@ impl Link {
         }
     }
 
-    /// Processes an answer to a heartbeat. Watchers have received everything that was announced before it.
+    /// Processes the reply to a heartbeat. Watchers have received everything that was announced before it.
     fn process_beat(&self, beat: Beat, clock: &mut ServerClock) -> Role {
         if beat.role != Role::Other {
             if let Some(reading) = beat.clock {
@@ -180,7 +180,7 @@ impl Link {
         let differed = before_ms.is_some_and(differs);
         match differs(ahead_ms) {
             true if !differed => tracing::warn!(
-                address = %self.address, ahead_ms, "clocks of the shared store and this machine differ: synchronize both by NTP"
+                address = %self.address, ahead_ms, "clocks of the shared store and this machine differ: synchronize both with NTP"
             ),
             false if differed => {
                 tracing::info!(address = %self.address, ahead_ms, "clocks of the shared store and this machine agree again");
@@ -189,8 +189,8 @@ impl Link {
         }
     }
 
-    /// Announces changes of the log: at first, because it may have changed while there was no connection, and then each change. A watcher
-    /// may read at once: on one connection its question follows the one that tracks the log, so nothing can come in between.
+    /// Announces changes of the log: first once, because it may have changed while there was no connection, then each change. A watcher may
+    /// read immediately: its request follows the one that tracks the log on the same connection, so no change is missed in between.
     async fn follow_log(&self, connections: &Connections) -> Infallible {
         loop {
             let (followed, ()) = tokio::join! {
@@ -205,7 +205,7 @@ impl Link {
         }
     }
 
-    /// Reopens *bulk* whenever it has ended (a server may close idle connections) or is silent.
+    /// Reopens *bulk* whenever it has ended (a server may close idle connections) or stays silent.
     async fn keep_bulk(&self, connections: &Connections, mut bulk: JoinHandle<()>) -> Infallible {
         loop {
             let silent = connections.bulk_is_silent(self.verification, self.verification * BULK_PATIENCE);
@@ -237,7 +237,7 @@ async fn reopen_bulk(connections: &Connections) -> JoinHandle<()> {
     }
 }
 
-/// Returns an error with its causes on one line: parsers of replies explain themselves on several.
+/// Returns an error with its causes on one line, because parsers of replies use several lines.
 fn with_causes(error: &dyn Error) -> Arc<str> {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -248,30 +248,30 @@ fn with_causes(error: &dyn Error) -> Arc<str> {
     text.lines().map(str::trim).collect::<Vec<_>>().join("; ").into()
 }
 
-/// Patience with *bulk*, in times of verification: earlier transfers may be megabytes on a slow network.
+/// Patience with *bulk*, as a multiple of the verification time: earlier transfers may take megabytes over a slow network.
 const BULK_PATIENCE: u32 = 5;
-/// Heartbeats in each time of verification: one may be late without consequences.
+/// Number of heartbeats per verification time, so that one may be late without consequences.
 const BEATS: u32 = 4;
-/// Limit on leases that are given back at a time. Each takes two or three questions, on connections with more urgent work; others are left
-/// to expire.
+/// Maximum number of leases that are being given back. Each needs two or three requests, on connections with more urgent work; others are
+/// left to expire.
 const RELEASES_MAX: usize = 64;
 
-/// Whether two clocks are farther apart than they should be.
+/// Returns whether two clocks differ by more than they should.
 fn differs(ahead_ms: i64) -> bool {
     ahead_ms.unsigned_abs() > CLOCKS_DIFFER_MS
 }
 
 const CLOCKS_DIFFER_MS: u64 = 1_000;
 
-/// Returns the pause before the next attempt to connect, after so many failures in a row: drawn from an interval that doubles with each, so
-/// that the instances of a fleet don't connect all at once.
+/// Returns the pause before the next attempt to connect, after this many failures in a row. It is drawn from an interval that doubles with
+/// each failure, so that the instances of a fleet don't connect simultaneously.
 fn pause(failures: u32, chance: u32) -> Duration {
     let longest_ms = (FIRST_MS << failures.min(16)).min(LONGEST_MS);
     Duration::from_millis((u64::from(chance) * longest_ms) >> 32)
 }
 
 const FIRST_MS: u64 = 50;
-/// A server that is back is used within this time.
+/// Maximum pause, within which a server is used after its return.
 const LONGEST_MS: u64 = 1000;
 
 fn chance() -> u32 {

@@ -1,4 +1,4 @@
-//! The log: one string that grows at its end.
+//! The log: one string to which records are appended.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::backing::{
     LogState, Safety,
 };
 
-/// Last known start of the log. A guess, so that reading takes one question.
+/// Last known start of the log. A guess that usually saves a request when reading.
 #[derive(Debug, Default)]
 pub(super) struct LastSeen(Mutex<Option<Header>>);
 
@@ -31,17 +31,17 @@ impl LastSeen {
     }
 }
 
-/// Follows the log, so that the next change is announced.
+/// Makes the server follow the log, so that the next change is announced.
 pub(super) async fn follow(connections: &Connections) -> Result<(), BackingError> {
     let mut following = pipe();
     following.cmd("CLIENT").arg("CACHING").arg("YES");
-    // This holds even if there is no log: creating it is a change, too.
+    // This holds even if there is no log, because creating it is also a change.
     following.cmd("STRLEN").arg(connections.names.log());
     let [caching, _] = connections.control.ask_for(&following).await?;
     reply::done(caching)
 }
 
-/// Returns the extent of the log. Creates one if there is none.
+/// Returns the extent of the log, which is created if missing.
 pub(super) async fn state(connections: &Connections) -> Result<LogState, BackingError> {
     for _ in 0..ATTEMPTS {
         let mut question = pipe();
@@ -157,15 +157,15 @@ pub(super) async fn read(
 
 /// Decodes the records after a position.
 fn readable(state: LogState, from: LogCursor, read: &Bytes) -> Result<Vec<LogRecord>, LogError> {
-    // A log that was set back gets another id from a reader that has read more of it.
+    // A log that was set back gets another id from a reader that had read further.
     if state.end < from.offset {
         return Ok(Vec::new());
     }
     log_bytes::decode(read, from.offset.max(state.floor), LOG_APPEND_BYTES_MAX)
 }
 
-/// Replaces a log that can't be read from a position on. The loss is unknown, so the new log gets a new id, which tells all readers. It is
-/// read once more first, so that only the current value counts, and only one of many readers replaces it.
+/// Replaces a log that can't be read from a position on. The extent of the loss is unknown, so the new log gets a new id, by which all
+/// readers notice it. The log is read once more first, so that only its current value counts, and only one of many readers replaces it.
 async fn replace_damaged(
     connections: &Connections,
     from: LogCursor,
@@ -181,13 +181,13 @@ async fn replace_damaged(
             return Ok(there);
         }
         if readable(there, from, &read).is_ok() {
-            // The damaged value may have been replaced by another reader's new log.
+            // Another reader's new log may have replaced the damaged value.
             return state(connections).await;
         }
         let header = Header::new(random_id());
         match replace(&wire, &connections.names, &header.encode()).await? {
             Executed::Done(_) => {
-                tracing::warn!(%damage, "damaged purge log replaced: older responses are validated before their next use");
+                tracing::warn!(%damage, "damaged purge log replaced: older responses will be validated before their next use");
                 return Ok(header.state(HEADER_BYTES as u64));
             }
             Executed::NoRoom => return Err(BackingError::Full),
@@ -216,8 +216,8 @@ pub(super) async fn rename(connections: &Connections, read: LogCursor) -> Result
     if has_lost(state) { Err(BackingError::Full) } else { Ok(state) }
 }
 
-/// Replaces the header of the log, if `decide` returns one, and removes the records below its floor. Returns the extent of the log, changed
-/// or not.
+/// Replaces the header of the log, if `decide` returns one, and removes the records below its floor. Returns the resulting extent of the
+/// log.
 async fn rewrite(
     connections: &Connections,
     decide: impl Fn(LogState) -> Option<Header>,
@@ -248,7 +248,7 @@ async fn rewrite(
     Err(contended())
 }
 
-/// Returns the end of the last record that ends at or before `upto`: a record must begin at the floor.
+/// Returns the end of the last record that ends at or before `upto`, because a record must begin at the floor.
 async fn boundary(
     wire: &Wire,
     names: &Names,
@@ -270,7 +270,7 @@ async fn boundary(
     }
 }
 
-/// Replaces a value that isn't a log by a new log with these records; [`WriteAttempt::Conflict`] if the value has changed meanwhile.
+/// Replaces a value that isn't a log with a new log that has these records; [`WriteAttempt::Conflict`] if the value has changed meanwhile.
 async fn replace_foreign(connections: &Connections, frames: &[u8]) -> Result<WriteAttempt, BackingError> {
     let wire = connections.exclusive().await?;
     let Some(Found::NoLog) = watch(&wire, &connections.names).await? else {
@@ -301,13 +301,13 @@ async fn replace(wire: &Wire, names: &Names, value: &[u8]) -> Result<Executed, B
     reply::executed(wire.ask(&replacing).await?)
 }
 
-/// Bytes that are read at a time to find record boundaries: several of the longest records.
+/// Number of bytes per read when searching for record boundaries: several of the longest records.
 const WALKED_BYTES: usize = 4 * READ_BYTES;
 
 /// Value under the name of the log.
 enum Found {
     Log(LogState),
-    /// Nothing, or something that isn't a log.
+    /// No value, or a value that isn't a log.
     NoLog,
 }
 
@@ -315,11 +315,11 @@ enum Found {
 enum WriteAttempt {
     Done(LogState),
     NoRoom,
-    /// The value wasn't the one that the write depends on.
+    /// The value differed from the one on which the write depends.
     Conflict,
 }
 
-/// Asks for the header, the length, and the header again.
+/// Requests the header, the length, and the header again.
 fn look(pipeline: &mut Pipeline, names: &Names) {
     ask_for_header(pipeline, names);
     pipeline.cmd("STRLEN").arg(names.log());
@@ -336,8 +336,8 @@ fn range(names: &Names, first: u64, bytes: usize) -> Cmd {
     range
 }
 
-/// Parses answers that came between two questions for the header. They belong together if both headers are the same: floors only rise, and
-/// no id comes twice. (A transaction would do, too; but a server without memory refuses to queue even reads.) `None` if the headers differ.
+/// Parses replies between two reads of the header. They are consistent if both headers are equal, because floors only rise and no id is
+/// used twice. (A transaction would also work, but a server without memory refuses to queue even reads.) `None` if the headers differ.
 fn found_twice(header: Value, length: Value, again: &Value) -> Result<Option<Found>, BackingError> {
     if header == *again { found(header, length).map(Some) } else { Ok(None) }
 }

@@ -9,7 +9,7 @@ use crate::backing::{LOG_APPEND_BYTES_MAX, LogId, LogOffset, LogRecord, LogState
 pub(crate) const HEADER_BYTES: usize = 32;
 /// Length of the header of each record in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 8;
-/// Bytes that are read at a time: the longest record as a whole.
+/// Number of bytes per read, enough for the longest record.
 pub(super) const READ_BYTES: usize = LOG_APPEND_BYTES_MAX + RECORD_HEADER_BYTES;
 
 /// Header of the log.
@@ -20,7 +20,7 @@ pub(crate) struct Header {
     pub(crate) floor: LogOffset,
 }
 
-/// Damage to a log.
+/// Damage in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LogError {
     #[error("wrong checksum of a log record")]
@@ -56,7 +56,7 @@ impl Header {
         LogState { id: self.id, floor: self.floor, end: LogOffset(self.floor.0.saturating_add(behind)) }
     }
 
-    /// Returns the position in the value of this offset, or of the floor if that is higher.
+    /// Returns the position of this offset in the value, or that of the floor if that is higher.
     pub(super) fn place(self, offset: LogOffset) -> u64 {
         HEADER_BYTES as u64 + offset.0.saturating_sub(self.floor.0)
     }
@@ -79,7 +79,7 @@ pub(crate) fn encode(records: &[Bytes]) -> Option<Vec<u8>> {
     Some(frames)
 }
 
-/// Decodes the whole records in `read`, which begin at `start`, up to `limit` bytes of them.
+/// Decodes the complete records in `read`, which begins at `start`, up to a total of `limit` bytes.
 pub(crate) fn decode(read: &Bytes, start: LogOffset, limit: usize) -> Result<Vec<LogRecord>, LogError> {
     let mut records = Vec::new();
     let (mut at, mut content) = (0, 0);
@@ -100,12 +100,12 @@ pub(crate) fn decode(read: &Bytes, start: LogOffset, limit: usize) -> Result<Vec
         (at, content) = (end, content + length);
         records.push(LogRecord { bytes, end: LogOffset(start.0.saturating_add(end as u64)) });
     }
-    // The longest record would fit into a full read, so the log ends within this one.
+    // The longest record would fit into a full read, so the log must end within this record.
     let is_torn = records.is_empty() && !read.is_empty() && read.len() < READ_BYTES;
     if is_torn { Err(LogError::Length) } else { Ok(records) }
 }
 
-/// Returns the end of the last whole record in `read`, which begins at `start`, that ends at or before `upto`.
+/// Returns the end of the last complete record in `read`, which begins at `start`, that ends at or before `upto`.
 pub(super) fn last_boundary(read: &[u8], start: LogOffset, upto: LogOffset) -> Result<LogOffset, LogError> {
     let mut at = start;
     let mut rest = read;
@@ -127,14 +127,14 @@ fn number(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
-/// Returns the checksum of a record. It includes the length, so that zeros are no records.
+/// Returns the checksum of a record. It covers the length, so that zeros aren't a valid record.
 fn checksum(bytes: &[u8]) -> u32 {
     XxHash3_64::oneshot_with_seed(bytes.len() as u64, bytes) as u32
 }
 
 /// First bytes of a log: "LAR", version 1, kind L.
 const MARK: [u8; 8] = *b"LAR\x01L\0\0\0";
-/// Limit on one append with its headers: at least 8,192 empty records.
+/// Maximum length of an append with its headers: at least 8,192 empty records.
 const APPEND_BYTES_MAX: usize = 2 * LOG_APPEND_BYTES_MAX;
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::settings::Word;
 use crate::backing::Version;
 use crate::{FillId, SegmentId};
 
-/// Digest of a key: the first half of its SHA-256. A collision takes 2^64 attempts, and only causes misses: the record has the full key.
+/// Digest of a key: the first half of its SHA-256. A collision takes 2^64 attempts, and only causes misses, because the record has the full
+/// key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Digest([u8; 16]);
 
@@ -24,7 +25,7 @@ pub(super) struct Names {
 pub(super) enum Named {
     Record(Digest),
     Log,
-    /// Nothing that is followed.
+    /// A name that isn't followed.
     Other,
 }
 
@@ -60,8 +61,8 @@ pub(super) fn random_id() -> [u8; 16] {
     id
 }
 
-/// Returns the version of a record: the first eight bytes of its SHA-256. Two records under one key share a version in one of 2^64 pairs by
-/// chance. An attacker needs 2^32 attempts for a pair, and has to know the times and ids that the storing instance will write into them.
+/// Returns the version of a record: the first eight bytes of its SHA-256. By chance, two records under one key share a version in one of
+/// 2^64 pairs. An attacker needs 2^32 attempts for a pair, and must know the times and ids that the storing instance will write into them.
 pub(super) fn version_of(bytes: &[u8]) -> Version {
     let whole = digest(&SHA256, bytes);
     Version(u64::from_be_bytes(*whole.as_ref().first_chunk().expect("SHA-256 has 32 bytes")))
@@ -93,7 +94,7 @@ impl Names {
         format!("{}log", self.prefix.as_str())
     }
 
-    /// Returns a name that nothing is ever stored under.
+    /// Returns a name under which nothing is ever stored.
     pub(super) fn probe(&self) -> String {
         format!("{}probe", self.prefix.as_str())
     }

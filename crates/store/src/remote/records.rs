@@ -86,7 +86,7 @@ pub(super) async fn put(
         }
     };
     match put_at_once(connections, &name, write, condition).await? {
-        // The value isn't a record, but blocks the put.
+        // The value isn't a record, but prevents the put.
         PutOutcome::Conflict(None) if matches!(write.expected, Expected::Absent) => {
             put_watching(connections, &name, None, write, LeaseEffect::Keep).await
         }
@@ -100,7 +100,7 @@ pub(super) async fn remove(connections: &Connections, key: &[u8]) -> Result<bool
     Ok(reply::integer(connections.control.ask_one(cmd("UNLINK").arg(name)).await?)? > 0)
 }
 
-/// Asks for the record under a name, and for one byte more than it can have.
+/// Requests the record under a name, with one byte more than a record can have.
 pub(super) fn look(question: &mut Pipeline, name: &str) {
     question.cmd("GETRANGE").arg(name).arg(0).arg(RECORD_BYTES_MAX);
 }
@@ -109,12 +109,12 @@ pub(super) fn loaded(bytes: bytes::Bytes, source: Source, tracking: Tracking) ->
     Loaded { version: version_of(&bytes), bytes, source, tracking }
 }
 
-/// Returns a time to live in milliseconds: at least one, and no more than servers can add to their clock.
+/// Returns a time to live in milliseconds: at least one, and at most what servers can add to their clock.
 pub(super) fn ttl_ms(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).clamp(1, TTL_MS_MAX)
 }
 
-/// Sets, and asks at once for the current record in case a condition doesn't hold.
+/// Sets the record, and requests the current one in the same pipeline if there is a condition that may not be met.
 async fn put_at_once(
     connections: &Connections,
     name: &str,
@@ -177,10 +177,10 @@ async fn put_watching(
     }
 }
 
-/// Frees a lease and removes the record, if the server has no memory for a new one. Waiters follow the record, and removing it wakes nobody
-/// if it doesn't exist: so the lease is renamed to the record first, which takes no memory. A server without memory queues nothing after
-/// `MULTI`, so nothing is watched. Instead the lease must last for longer than the command takes to arrive: until then nobody else can take
-/// it. A lease that ends sooner is left to expire.
+/// Frees a lease and removes the record if the server has no memory for a new one. Waiters follow the record, and removing a missing record
+/// would wake none of them. So the lease is renamed to the record first, which takes no memory. A server without memory queues no commands
+/// after `MULTI`, so WATCH can't be used. Instead, the lease must last longer than the command takes to arrive, because no other instance
+/// can take it until then. A lease that expires sooner is left to expire.
 pub(super) async fn free_without_room(
     connections: &Connections,
     name: &str,
@@ -218,7 +218,7 @@ fn set(name: &str, write: &Write<'_>) -> Cmd {
     set
 }
 
-/// Far more than a command takes that follows an answer, and less than leases last.
+/// Far more than the time that a command sent after a reply takes to arrive, and less than the duration of leases.
 const ON_ITS_WAY_MS: i64 = 250;
 /// A hundred years.
 const TTL_MS_MAX: u64 = 100 * 366 * 24 * 60 * 60 * 1000;

@@ -7,7 +7,7 @@ use redis::{ServerError, Value};
 
 use crate::backing::BackingError;
 
-/// Reason that the server refused a command.
+/// Reason why the server refused a command.
 #[derive(Debug)]
 pub(super) enum Refused {
     /// The value isn't a string.
@@ -18,7 +18,7 @@ pub(super) enum Refused {
     Forbidden(ServerError),
     /// The server doesn't know the command.
     Unknown(ServerError),
-    /// The server isn't the master of the key, or no longer.
+    /// The server isn't, or is no longer, the master of the key.
     NotMaster(ServerError),
     /// Any other error.
     Otherwise(ServerError),
@@ -28,7 +28,7 @@ pub(super) enum Refused {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
     Yes,
-    /// The condition didn't hold.
+    /// The condition wasn't met.
     No,
     NoRoom,
 }
@@ -36,7 +36,7 @@ pub(super) enum Written {
 /// Result of a transaction.
 #[derive(Debug, PartialEq)]
 pub(super) enum Executed {
-    /// Executed. The answers are in order; some may be refusals.
+    /// Executed. The replies are in order; some may be refusals.
     Done(Vec<Value>),
     /// Aborted: a watched value has changed.
     Overtaken,
@@ -49,7 +49,7 @@ pub(super) enum Executed {
 #[error("unexpected reply: {0}")]
 struct Unexpected(&'static str);
 
-/// Separates refusals from answers.
+/// Separates refusals from other replies.
 pub(super) fn of(value: Value) -> Result<Value, Refused> {
     match value {
         Value::ServerError(error) => Err(Refused::of(error)),
@@ -57,13 +57,13 @@ pub(super) fn of(value: Value) -> Result<Value, Refused> {
     }
 }
 
-/// Returns the answers if there are as many as questions.
+/// Returns the replies if their number equals that of the commands.
 pub(super) fn exactly<const N: usize>(values: Vec<Value>) -> Result<[Value; N], BackingError> {
     values.try_into().map_err(|values: Vec<Value>| unexpected(&Value::Array(values)))
 }
 
-/// Returns a part of a string, of which one byte more than `bytes_max` was asked for. A value that is longer, empty or no string wasn't
-/// written by Larder and counts as missing.
+/// Returns a part of a string that was requested with one byte more than `bytes_max`. A value that is longer, empty or not a string wasn't
+/// written by Larder, and counts as missing.
 pub(super) fn part(value: Value, bytes_max: usize) -> Result<Option<Bytes>, BackingError> {
     match of(value) {
         Ok(Value::BulkString(bytes)) if bytes.is_empty() || bytes.len() > bytes_max => Ok(None),
@@ -77,7 +77,7 @@ pub(super) fn part(value: Value, bytes_max: usize) -> Result<Option<Bytes>, Back
 pub(super) fn written(value: Value) -> Result<Written, BackingError> {
     match of(value) {
         Ok(Value::Okay) => Ok(Written::Yes),
-        // The value isn't a string, so it isn't the expected one.
+        // A value that isn't a string can't be the expected one.
         Ok(Value::Nil) | Err(Refused::WrongType) => Ok(Written::No),
         Ok(other) => Err(unexpected(&other)),
         Err(Refused::NoRoom(_)) => Ok(Written::NoRoom),
@@ -98,7 +98,7 @@ pub(super) fn done(value: Value) -> Result<(), BackingError> {
     Ok(())
 }
 
-/// Parses the answers to MULTI, to the queued commands, and to EXEC.
+/// Parses the replies to MULTI, to the queued commands, and to EXEC.
 pub(super) fn executed(mut values: Vec<Value>) -> Result<Executed, BackingError> {
     let last = values.pop().unwrap_or_default();
     for queued in values {
@@ -135,7 +135,7 @@ impl Refused {
             "WRONGTYPE" => Self::WrongType,
             "OOM" => Self::NoRoom(error),
             "NOPERM" => Self::Forbidden(error),
-            // EXEC itself is forbidden: the server discards the transaction, and says why.
+            // The transaction contains a forbidden command: the server discards it and reports the reason.
             "EXECABORT" if error.details().is_some_and(|details| details.contains("NOPERM")) => {
                 Self::Forbidden(error)
             }
@@ -172,13 +172,13 @@ impl From<Refused> for BackingError {
     }
 }
 
-/// Returns the text as one line without control characters and without the arguments of a command, which may be secret.
+/// Returns the text as one line, without control characters and without a command's arguments, which may be secret.
 pub(super) fn sanitize(text: &str) -> String {
     let text = text.split(ARGUMENTS).next().unwrap_or_default();
     text.chars().take(CHARACTERS_MAX).map(|one| if one.is_control() { '\u{fffd}' } else { one }).collect()
 }
 
-/// Like [`sanitize`], but also masks a password that the server may repeat.
+/// Like [`sanitize`], but also masks a password that the server may echo.
 pub(super) fn sanitize_without(password: Option<&str>, text: &str) -> String {
     match password.filter(|password| !password.is_empty()) {
         Some(password) => sanitize(&text.replace(password, "***")),
@@ -196,7 +196,7 @@ const ARGUMENTS: &str = ", with args beginning with";
 mod tests {
     use super::*;
 
-    /// Parses an answer in the wire format.
+    /// Parses a reply in the wire format.
     fn answer(line: &str) -> Value {
         redis::parse_redis_value(line.as_bytes()).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Segments, on a connection of their own.
+//! Segments, on their own connection.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(super) async fn put(
     }
 }
 
-/// Extends segments. Returns how many there are.
+/// Extends the lifetime of segments. Returns the number of segments found.
 pub(super) async fn extend(
     connections: &Connections,
     fill: FillId,
@@ -90,7 +90,7 @@ pub(super) async fn remove(
     reply::done(connections.bulk()?.ask_one(&question).await?)
 }
 
-/// Waits until there is room for bytes in flight. More than the whole limit goes alone.
+/// Waits until there is room for bytes in flight. A request larger than the whole limit is sent alone.
 async fn room(connections: &Connections, bytes: usize) -> Result<SemaphorePermit<'_>, BackingError> {
     let kib = bytes.div_ceil(1 << 10).min(BULK_ROOM_KIB);
     let permits = u32::try_from(kib).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! Settings of a server.
+//! Settings for a server.
 
 use std::fmt;
 use std::path::Path;
@@ -9,28 +9,28 @@ use rustls::ClientConfig;
 
 use super::url::{self, UrlError};
 
-/// How to reach and use a server of the Redis protocol.
+/// How to connect to and use a Redis-compatible server.
 #[derive(Clone, Debug)]
 pub struct RemoteSettings {
     /// Address of the server.
     pub address: Address,
-    /// User name; `None` for the default user of the server.
+    /// User name; `None` for the server's default user.
     pub username: Option<Box<str>>,
     /// Password.
     pub password: Option<Secret>,
     /// Number of the database.
     pub database: u32,
-    /// Name of the connections in the lists of the server.
+    /// Name of the connections in the server's client list.
     pub client_name: Word,
-    /// Prefix of all key names. Instances that share a tier have the same.
+    /// Prefix of all key names. Instances that share a tier have the same prefix.
     pub prefix: Word,
-    /// How long copies are relied upon after the last answered heartbeat was sent; four heartbeats are sent in this time.
+    /// Time for which copies can be relied upon after the last answered heartbeat was sent; four heartbeats are sent in this time.
     pub verification: Duration,
     /// Timeout for opening a connection, including handshakes.
     pub connect_timeout: Duration,
-    /// Memory for the table of followed keys, in bytes; beyond it, keys are dropped.
+    /// Maximum memory for the table of followed keys, in bytes; beyond it, keys are dropped.
     pub followed_bytes_max: usize,
-    /// Certificate verification for a TLS address; `None` for the root certificates of the system.
+    /// Certificate verification for a TLS address; `None` for the system's root certificates.
     pub tls: Option<Arc<ClientConfig>>,
 }
 
@@ -54,11 +54,11 @@ pub struct Host {
     pub port: u16,
 }
 
-/// A password. Shown only to the server.
+/// A password. Revealed only to the server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 
-/// A short text without spaces, control characters and braces, which would choose the slot in a cluster.
+/// A short text without spaces, control characters and braces; braces would select the slot in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word(Box<str>);
 
@@ -85,10 +85,11 @@ impl RemoteSettings {
     }
 
     /// Parses `redis://[user[:password]@]host[:port][/database]`, the same with `rediss` for TLS, or
-    /// `unix://[user[:password]@]/path[?db=database]`. User and password may have percent escapes. The other settings are the defaults.
+    /// `unix://[user[:password]@]/path[?db=database]`. User and password may contain percent escapes. All other settings have their
+    /// defaults.
     ///
     /// # Errors
-    /// When the URL is invalid. The error contains no part of the URL, because a password may be in an unexpected place.
+    /// If the URL is invalid. The error contains no part of the URL, because a password may be in an unexpected place.
     pub fn from_url(text: &str) -> Result<Self, UrlError> {
         let url = url::parse(text)?;
         Ok(Self {
@@ -124,7 +125,7 @@ impl Word {
     /// Checks a text.
     ///
     /// # Errors
-    /// When it is too long, or contains other characters.
+    /// If it is too long, or contains other characters.
     pub fn new(text: &str) -> Result<Self, InvalidWord> {
         let is_good = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
         let fits = text.len() <= Self::BYTES_MAX && text.bytes().all(is_good);

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::backing::{CopyStatus, Source};
 
-/// State of the connection and of the server's clock. A question takes two loads.
+/// State of the connection and of the server's clock. Reading it takes two loads.
 ///
-/// Readers load the time first and the generation second; writers end the time first. So the time of one generation is never mistaken for
-/// that of another.
+/// Readers load the time first and the generation second; writers end the time first. The time of one generation is therefore never
+/// mistaken for that of another.
 #[derive(Debug)]
 pub(super) struct SourceStatus {
     begun: Instant,
@@ -42,20 +42,20 @@ impl SourceStatus {
         source(self.generation.fetch_add(1, SeqCst).wrapping_add(1))
     }
 
-    /// Ends the generation: the connection was lost, or is silent.
+    /// Ends the generation, because the connection was lost or is silent.
     pub(super) fn end(&self) {
         self.until_ms.store(0, SeqCst);
     }
 
-    /// Notes the answer to a heartbeat that was sent at `sent`: copies can be relied upon until `verification` later. Call it only between
-    /// [`SourceStatus::begin`] and [`SourceStatus::end`].
+    /// Notes the reply to a heartbeat that was sent at `sent`: copies can be relied upon for `verification` after that. Call it only
+    /// between [`SourceStatus::begin`] and [`SourceStatus::end`].
     pub(super) fn verify(&self, sent: Instant, verification: Duration) {
         let answered = sent.saturating_duration_since(self.begun);
         self.answered_ms.store(millis(answered), SeqCst);
         self.until_ms.store(millis(answered + verification), SeqCst);
     }
 
-    /// Returns the time since the last answered heartbeat was sent; since the start if there was none.
+    /// Returns the time since the last answered heartbeat was sent, or since the start if there was none.
     pub(super) fn silence(&self, now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.begun);
         elapsed.saturating_sub(Duration::from_millis(self.answered_ms.load(SeqCst)))

@@ -7,14 +7,14 @@ use super::connections::Connections;
 use super::reply::{self, Executed};
 use crate::backing::{BackingError, RECORD_BYTES_MAX, Token};
 
-/// Attempts at a change.
+/// Maximum number of attempts at a change.
 pub(super) const ATTEMPTS: u32 = 3;
 
 pub(super) fn contended() -> BackingError {
     BackingError::Contended { attempts: ATTEMPTS }
 }
 
-/// Keys that a change depends on.
+/// Keys on which a change depends.
 pub(super) struct Watched<'a> {
     pub(super) record: Option<&'a str>,
     pub(super) lease: Option<&'a str>,
@@ -26,11 +26,11 @@ pub(super) struct Observed {
     pub(super) holder: Option<Token>,
 }
 
-/// Decision after reading.
+/// Decision after the values were read.
 pub(super) enum Decision<T> {
     /// Execute these commands.
     Do(Pipeline),
-    /// Execute nothing, and return this.
+    /// Execute nothing, and return this value.
     End(T),
 }
 
@@ -42,7 +42,8 @@ pub(super) enum Outcome<T> {
     Ended(T),
 }
 
-/// Reads, decides and writes; again if a value has changed, [`ATTEMPTS`] times in all. Two round trips each.
+/// Reads, decides and writes, and starts over if a value has changed, up to [`ATTEMPTS`] times in total. Each attempt takes two round
+/// trips.
 pub(super) async fn transact<T>(
     connections: &Connections,
     watched: Watched<'_>,
@@ -74,7 +75,7 @@ pub(super) async fn transact<T>(
 }
 
 impl Watched<'_> {
-    /// Begins with UNWATCH, because the previous user of the connection may have left without EXEC.
+    /// Begins with UNWATCH, because the previous user of the connection may have left it without EXEC.
     fn question(&self) -> Pipeline {
         let mut question = pipe();
         question.cmd("UNWATCH").cmd("WATCH");

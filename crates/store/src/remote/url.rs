@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::settings::{Address, Host};
 
-/// Error in the URL of a server. Contains no part of the URL.
+/// Error in the URL of a server. Never contains a part of the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
@@ -14,7 +14,7 @@ pub enum UrlError {
     #[error("must begin with redis://, rediss:// or unix://")]
     Scheme,
     /// The host is missing.
-    #[error("names no host")]
+    #[error("has no host")]
     Host,
     /// The host is invalid.
     #[error(
@@ -25,7 +25,7 @@ pub enum UrlError {
     #[error("has a port that is not a number from 1 to 65535")]
     Port,
     /// The path of the socket is missing, relative or invalid.
-    #[error("has no absolute path of a socket with at most 107 bytes and without control characters")]
+    #[error("must have an absolute socket path of at most 107 bytes without control characters")]
     Path,
     /// The database is invalid.
     #[error(
@@ -133,7 +133,7 @@ fn host(text: &str) -> Result<Host, UrlError> {
     Ok(Host { name: name.into(), port })
 }
 
-/// The resolver would take a name that ends in a number for an address with a part left out.
+/// The resolver would treat a name that ends in a number as an abbreviated address.
 fn host_name(name: &str) -> Result<&str, UrlError> {
     if name.is_empty() {
         return Err(UrlError::Host);
@@ -158,7 +158,7 @@ fn database(text: &str) -> Result<u32, UrlError> {
     if text.is_empty() { Ok(0) } else { number(text).ok_or(UrlError::Database) }
 }
 
-/// Parses a number of digits only: `parse` accepts a sign as well.
+/// Parses a number of digits only, because `parse` also accepts a sign.
 fn number<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -295,7 +295,7 @@ mod tests {
             let escaped: String = password.bytes().map(|byte| format!("%{byte:02x}")).collect();
             let read = parse(&format!("redis://:{escaped}@host")).unwrap();
             prop_assert_eq!(read.password.as_deref(), Some(&*password));
-            // Nothing panics, whatever the input.
+            // Parsing never panics, whatever the input.
             let _ = (parse(&text), parse(&format!("redis://{text}")), parse(&format!("unix://{text}")));
         }
     }

@@ -1,4 +1,4 @@
-//! One connection to a server: questions out, answers in, in order.
+//! One connection to a server: commands out, replies in, in order.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -29,19 +29,19 @@ pub(super) struct Connector {
     refusals: Arc<Refusals>,
 }
 
-/// Commands that the server has refused this user, by its error texts. Each is logged once.
+/// Commands that the server has refused to this user, by its error texts. Each is logged once.
 #[derive(Default)]
 struct Refusals(Mutex<BTreeSet<String>>);
 
-/// Reason that a connection couldn't be opened.
+/// Reason why a connection couldn't be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     #[error("no connection within {} ms", .0.as_millis())]
     TimedOut(Duration),
     #[error("no connection")]
     Dial(#[from] io::Error),
-    /// The text of the server, without the password, which it may repeat. So the error itself isn't the source.
-    #[error("the server refused to begin: {0}")]
+    /// The server's text, without the password, which the server may echo. For that reason, the original error isn't the source.
+    #[error("the server refused the handshake: {0}")]
     Begin(String),
     #[error("the server does not support CLIENT TRACKING")]
     Tracking(#[source] BackingError),
@@ -51,13 +51,13 @@ pub(super) enum OpenError {
     SetUp(#[source] BackingError),
 }
 
-/// A connection that many callers use at once. Dropping it closes it.
+/// A connection that many callers use concurrently. Dropping it closes it.
 pub(super) struct Wire {
     connection: MultiplexedConnection,
     driver: AbortHandle,
     demotion: Arc<Notify>,
     refusals: Arc<Refusals>,
-    /// Questions without an answer, including those that nobody waits for any more.
+    /// Number of unanswered commands, including those whose callers have stopped waiting.
     unanswered: AtomicUsize,
 }
 
@@ -82,20 +82,20 @@ impl Connector {
         }
     }
 
-    /// Returns the timeout for opening.
+    /// Returns the timeout for opening a connection.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Opens a connection on which no reply is longer than `reply_bytes_max`; its task runs on the current runtime, and ends with the
-    /// connection. `demotion` is notified when an answer says that the server is no longer the master.
+    /// Opens a connection on which no reply may be longer than `reply_bytes_max`; its task runs on the current runtime, and ends with the
+    /// connection. `demotion` is notified when a reply shows that the server is no longer the master.
     pub(super) async fn open(
         &self,
         reply_bytes_max: usize,
         pushes: impl AsyncPushSender,
         demotion: Arc<Notify>,
     ) -> Result<(Wire, JoinHandle<()>), OpenError> {
-        // Callers have deadlines of their own.
+        // Callers have their own deadlines.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUED_MAX)
@@ -141,7 +141,7 @@ impl Refusals {
 }
 
 impl Wire {
-    /// Sends commands in one write, and waits for an answer to each. If the future is dropped, they may be executed, and the connection
+    /// Sends commands in one write, and waits for a reply to each. If the future is dropped, they may still be executed, and the connection
     /// stays usable.
     pub(super) async fn ask(&self, commands: &Pipeline) -> Result<Vec<Value>, BackingError> {
         self.unanswered.fetch_add(1, Relaxed);
@@ -159,7 +159,7 @@ impl Wire {
         Ok(values)
     }
 
-    /// Sets the name in the lists of the server, without waiting for the answer: the command may be forbidden, and nothing depends on it.
+    /// Sets the name in the server's client list, without waiting for the reply: the command may be forbidden, and nothing depends on it.
     fn set_name(&self, name: &str) {
         if name.is_empty() {
             return;
@@ -187,14 +187,14 @@ impl Wire {
         Ok(answer)
     }
 
-    /// Whether questions are unanswered; meaningful when nobody waits for an answer.
+    /// Returns whether commands are unanswered; meaningful only if no caller waits for a reply.
     pub(super) fn has_unanswered(&self) -> bool {
         self.unanswered.load(Relaxed) > 0
     }
 
-    /// Waits for the answers to all earlier questions. Call it only as the sole user of the connection.
+    /// Waits for the replies to all earlier commands. Call it only as the sole user of the connection.
     pub(super) async fn drain_replies(&self) -> Result<(), BackingError> {
-        // Answers come in order. A refusal is one, too.
+        // Replies arrive in order. A refusal is also a reply.
         self.ask_one(&redis::cmd("PING")).await?;
         self.unanswered.store(0, Relaxed);
         Ok(())
@@ -204,7 +204,7 @@ impl Wire {
         self.driver.is_finished()
     }
 
-    /// Returns a handle that closes the connection: pending questions fail.
+    /// Returns a handle that closes the connection, so that pending commands fail.
     pub(super) fn closer(&self) -> AbortHandle {
         self.driver.clone()
     }
@@ -216,10 +216,10 @@ impl Drop for Wire {
     }
 }
 
-/// Commands that wait to be written; beyond it, callers wait.
+/// Maximum number of commands that wait to be written; beyond it, callers wait.
 const QUEUED_MAX: usize = 32;
 
-/// Commands without which some things stay unknown and everything works.
+/// Commands that may be refused: some information is then missing, but everything else works.
 const OPTIONAL: [&str; 3] = ["role", "time", "client|setname"];
-/// Limit on logged refusals: one for each command, and some more, because servers may name the key.
+/// Maximum number of logged refusals: one per command, plus some more, because servers may include the key.
 const REFUSALS_MAX: usize = 32;

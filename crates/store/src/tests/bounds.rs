@@ -1,4 +1,4 @@
-//! The limit holds under any traffic, and is used.
+//! The limit holds under any traffic, and the memory is used.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{Applied, Change, Memory, Placement, Segment, SegmentId, Usage};
 
 const BYTES_MAX: u64 = 4 << 20;
 
-/// A small generator with a fixed seed; the high bits are good enough for traffic.
+/// A small random generator with a fixed seed; its high bits are good enough for traffic.
 struct Numbers(u64);
 
 impl Numbers {
@@ -47,7 +47,7 @@ fn fills_take_room_from_stored_bytes_and_give_it_back() {
     let full = memory.usage().stored_bytes;
     let fills: Vec<_> = std::iter::from_fn(|| memory.budget().reserve(10_000).ok()).collect();
     let filling = memory.usage();
-    assert!(filling.filling_bytes > BYTES_MAX / 2 - 10_000, "fills get their share: {filling:?}");
+    assert!(filling.filling_bytes > BYTES_MAX / 2 - 10_000, "fills may use their share: {filling:?}");
     assert!(filling.stored_bytes > BYTES_MAX * 4 / 10, "and no more than that: {filling:?}");
     assert_sums(&memory);
     drop(fills);

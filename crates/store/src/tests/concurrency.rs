@@ -1,4 +1,4 @@
-//! The tier under threads.
+//! The memory tier with several threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use super::{assert_sums, memory, put, record};
 use crate::sample::SampleRecord;
 use crate::{Change, Placement, Segment};
 
-/// A known bug of other caches: an entry that is replaced by removal and insertion is missing in between.
+/// A known bug of other caches: an entry that is replaced by removal and insertion is briefly missing.
 #[test]
 fn hot_key_32_readers_no_miss() {
     let memory = memory(8 << 20);
@@ -53,7 +53,7 @@ fn updates_of_one_key_lose_nothing() {
     assert_eq!(count(memory.get(b"count").as_ref()), 4000);
 }
 
-/// Readers, writers, fills and sweeps at the limit. The live bytes never exceed it, and at rest all counters agree.
+/// Readers, writers, fills and sweeps at the limit. The live bytes never exceed it, and all counters agree once the threads have ended.
 #[test]
 fn the_limit_holds_under_threads() {
     let memory = memory(2 << 20);

@@ -1,4 +1,4 @@
-//! Groups of fills in records: all readers of such a record share one.
+//! Groups of fills in records: all readers of such a record share one group.
 
 use std::sync::Arc;
 use std::thread;
@@ -36,7 +36,7 @@ fn groups_of_one_fill_are_one_and_its_segments_stay_until_the_last_is_dropped() 
 fn a_group_of_this_process_is_found_once_it_is_announced() {
     let memory = memory(8 << 20);
     let own = Arc::new(memory.open_group());
-    assert_eq!(memory.listed_groups(), 0, "nobody else knows its fill");
+    assert_eq!(memory.listed_groups(), 0, "no other process knows its fill");
     put(&memory, &own, 3);
     let fill = own.announced();
     assert_eq!(own.announced(), fill);
@@ -56,7 +56,7 @@ fn a_group_that_is_read_outlives_its_tier() {
     assert!(group.segment(0).is_none());
 }
 
-/// The last holder drops the group while others ask for it: segments that one of them has put or found stay as long as it holds the group.
+/// The last holder drops the group while others request it: segments that one of them has put or found stay as long as it holds the group.
 #[test]
 fn who_comes_while_the_last_one_leaves_loses_nothing() {
     const ROUNDS: u32 = 3000;

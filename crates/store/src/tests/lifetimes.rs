@@ -1,4 +1,4 @@
-//! Records and segments that are replaced, removed, evicted or expire.
+//! Records and segments that are replaced, removed or evicted, or that expire.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Sequences of operations compared with a plain map: the tier may forget entries, and do nothing else.
+//! Sequences of operations, compared with a plain map: the tier may forget entries, but must not differ otherwise.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The tier, and a model of its largest possible content.
+/// The tier, with a model of its maximum possible content.
 struct Pair {
     memory: Memory<SampleRecord>,
     file_bytes_min: Option<usize>,
@@ -105,7 +105,7 @@ impl Pair {
     }
 
     fn put(&mut self, key: u8, record: &Arc<SampleRecord>) {
-        // The model must not hold records that the tier has dropped, or eviction would free nothing.
+        // The model must not hold records that the tier has dropped; otherwise, eviction would free nothing.
         let outcome = self.memory.update(&[key], |_| Change::Put(Arc::clone(record)));
         self.records.remove(&key);
         if outcome == Applied::Stored {
@@ -173,7 +173,7 @@ impl Pair {
         assert_eq!(memory.usage().segments, segments.len() as u64);
     }
 
-    /// Checks that the tier counts the bytes of its holders, each once, with the keys and the table.
+    /// Checks that the tier counts the bytes of its holders, each once, including the keys and the table.
     fn check_live(&self) {
         let mut records: Vec<_> = self.readers.iter().chain(self.records.values()).collect();
         records.sort_by_key(|record| Arc::as_ptr(record));

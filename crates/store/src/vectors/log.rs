@@ -18,18 +18,18 @@ fn logs_are_as_written() {
 }
 
 fn logs_that_are_whole(file: &mut File) {
-    file.log("a log that was just begun", &log(0, &[]));
+    file.log("a log that was just created", &log(0, &[]));
     for (says, record) in [
         ("a purge of a URL", purge(PurgeMode::Hard, PurgeTarget::Url("https://a.example/x".to_owned()))),
         ("a purge of a selection", purge(PurgeMode::Soft, PurgeTarget::Selected(selection()))),
         ("a purge of everything", purge(PurgeMode::Refresh, PurgeTarget::Everything)),
         ("an empty record", Vec::new()),
-        ("a record that no purge is: whoever reads it takes everything older for purged", vec![2, 9]),
+        ("a record that is not a purge: its readers treat everything older as purged", vec![2, 9]),
     ] {
         file.log(says, &log(0, &[record]));
     }
-    file.log("three purges, of which none was trimmed", &log(0, &three()));
-    file.log("three purges behind a floor: what was before them is gone", &log(1_000, &three()));
+    file.log("three purges, none of them trimmed", &log(0, &three()));
+    file.log("three purges after a floor: earlier ones are gone", &log(1_000, &three()));
 }
 
 fn values_that_are_no_log(file: &mut File) {
@@ -40,7 +40,7 @@ fn values_that_are_no_log(file: &mut File) {
         ("another mark", 0, b'X'),
         ("version 2", 3, 2),
         ("another kind", 4, b'M'),
-        ("a byte that is to be 0", 7, 1),
+        ("a byte that must be 0", 7, 1),
     ] {
         file.log(says, &changed(&whole, at, byte));
     }
@@ -59,8 +59,8 @@ fn logs_that_are_damaged(file: &mut File) {
     file.log("a second record that ends within its header", &whole[..second + 5]);
     let too_long = (LOG_APPEND_BYTES_MAX as u32 + 1).to_le_bytes();
     let long = [&whole[..second], &too_long, &whole[second + 4..]].concat();
-    file.log("a second record that is longer than one can be", &long);
-    file.log("zeros behind the last record", &[&whole[..], &[0; 16]].concat());
+    file.log("a second record that is longer than the limit", &long);
+    file.log("zeros after the last record", &[&whole[..], &[0; 16]].concat());
 }
 
 fn three() -> [Vec<u8>; 3] {
@@ -98,7 +98,7 @@ impl File {
     }
 }
 
-/// Reads a log in steps, each from the end of the last answer.
+/// Reads a log in steps, each from the end of the previous result.
 fn read(header: Header, behind: &[u8]) -> Vec<(&'static str, String)> {
     let state = header.state((HEADER_BYTES + behind.len()) as u64);
     let (mut at, mut records, mut error) = (state.floor, Vec::new(), None);

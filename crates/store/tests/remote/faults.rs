@@ -50,7 +50,7 @@ async fn a_server_that_was_killed_comes_back_as_another_source() {
     assert!(again.source.generation > copy.source.generation);
     let standings = [copy.source, again.source].map(|source| tier.standing(source));
     assert_eq!(standings, [CopyStatus::Ended, CopyStatus::Verified], "never again, and anew");
-    until("the loss of the log is told", async || notes.log_count() > told).await;
+    until("the loss of the log is announced", async || notes.log_count() > told).await;
     assert_eq!(tier.log_state().await.unwrap().continues(&before.cursor()), Continuity::Lost);
 }
 
@@ -66,7 +66,7 @@ async fn a_server_may_come_later() {
     put(&tier, b"key", b"one").await;
 }
 
-/// A server that stands still keeps its connections.
+/// A stopped server keeps its connections open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stopped_is_doubted_in_time() {
     let redis = Redis::start("");
@@ -78,10 +78,10 @@ async fn a_server_that_stopped_is_doubted_in_time() {
     let stopped = Instant::now();
     let mut asked = std::pin::pin!(tier.load(&[b"key"], Tracking::Off));
     let early = tokio::time::timeout(VERIFICATION / 4, &mut asked).await;
-    assert!(early.is_err(), "nothing answers, and the connection is there");
-    until("copies are doubted", async || tier.standing(copy.source) != CopyStatus::Verified).await;
+    assert!(early.is_err(), "the connection is open, but no reply arrives");
+    until("copies are no longer verified", async || tier.standing(copy.source) != CopyStatus::Verified).await;
     assert!(stopped.elapsed() <= VERIFICATION + Duration::from_millis(200), "{:?}", stopped.elapsed());
-    assert!(is_unreachable(&asked.await), "who waits is told when the connection is given up");
+    assert!(is_unreachable(&asked.await), "a waiting request fails when the connection is closed");
     until("all is announced as suspect", async || notes.is_suspect(copy.source)).await;
     everything_fails_at_once(&tier).await;
     redis.signal(Signal::CONT);
@@ -90,7 +90,7 @@ async fn a_server_that_stopped_is_doubted_in_time() {
     assert_ne!(tier.standing(copy.source), CopyStatus::Verified, "never again");
 }
 
-/// With the deadlines and the breaker of production.
+/// With the deadlines and circuit breaker of production.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stopped_costs_a_deadline() {
     let redis = Redis::start("");
@@ -107,7 +107,7 @@ async fn a_server_that_stopped_costs_a_deadline() {
     redis.signal(Signal::CONT);
 }
 
-/// A breaker lets requests through at once when the server has returned.
+/// A circuit breaker lets requests through as soon as the server has returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_back_is_asked_at_once() {
     let mut redis = Redis::start("");
@@ -122,11 +122,11 @@ async fn a_server_that_is_back_is_asked_at_once() {
         redis.kill();
         until("the breaker opens", is_open).await;
         redis.start_again();
-        until("it is asked again", async || tier.remove(b"key").await.is_ok()).await;
+        until("it is queried again", async || tier.remove(b"key").await.is_ok()).await;
     }
     redis.signal(Signal::STOP);
     until("the breaker opens", is_open).await;
-    assert!(is_open().await, "it has failed as the one that it is");
+    assert!(is_open().await, "the same source has failed before");
     redis.signal(Signal::CONT);
 }
 
@@ -147,10 +147,10 @@ async fn a_connection_that_was_killed_ends_its_source() {
     let again = follow(&tier, b"key").await;
     assert_eq!(again.bytes, b"one"[..]);
     put(&other, b"key", b"two").await;
-    until("changes are told again", async || notes.count(b"key") > 0).await;
+    until("changes are announced again", async || notes.count(b"key") > 0).await;
 }
 
-/// A server closes idle connections; that says nothing about records.
+/// A server may close idle connections; that doesn't affect records.
 #[tokio::test]
 async fn idle_connections_may_be_closed() {
     let redis = Redis::start("timeout 1");
@@ -175,7 +175,7 @@ async fn idle_connections_may_be_closed() {
     assert_eq!(tier.standing(copy.source), CopyStatus::Verified);
 }
 
-/// A demoted master keeps its connections, and answers.
+/// A demoted master keeps its connections open, and replies.
 #[tokio::test]
 async fn a_master_that_is_demoted_ends_its_source() {
     let (redis, master) = (Redis::start(""), Redis::start(""));
@@ -191,7 +191,7 @@ async fn a_master_that_is_demoted_ends_its_source() {
     assert_ne!(tier.standing(copy.source), CopyStatus::Verified, "never again");
 }
 
-/// A caller that waits for a record gets an answer when the connection is lost.
+/// A caller that waits for a record gets a result when the connection is lost.
 #[tokio::test]
 async fn a_wait_ends_with_the_connection() {
     let mut redis = Redis::start("");
@@ -202,7 +202,7 @@ async fn a_wait_ends_with_the_connection() {
         tokio::spawn(async move { tier.wait(b"key", None, Duration::from_secs(60)).await })
     };
     let looked = || redis.command("INFO commandstats").contains("cmdstat_pttl:calls=3,");
-    until("it has looked, once more than who took the lease", async || looked()).await;
+    until("the waiter has read the record, too", async || looked()).await;
     redis.kill();
     let waited = waiting.await.unwrap();
     assert!(is_unreachable(&waited), "{waited:?}");

@@ -1,4 +1,4 @@
-//! Announcements of changes.
+//! Announcements of changes to followed keys.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::kit::{Notes, connected, follow, load, put, remote, settings, until, write};
 
-/// Checks that a change is announced; `change` makes one of a followed key.
+/// Checks that a change is announced; `change` modifies a followed key.
 async fn check(directives: &str, ttl: Duration, change: impl AsyncFn(&Redis, &str)) {
     let redis = Redis::start(directives);
     let tier = remote(&redis).await;
@@ -24,7 +24,7 @@ async fn check(directives: &str, ttl: Duration, change: impl AsyncFn(&Redis, &st
     let copy = follow(&tier, b"key").await;
     change(&redis, &name).await;
     until("it is told", async || notes.count(b"key") > 0).await;
-    assert_eq!(tier.standing(copy.source), CopyStatus::Verified, "nothing else is doubted");
+    assert_eq!(tier.standing(copy.source), CopyStatus::Verified, "nothing else is suspect");
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn eviction_is_told() {
     .await;
 }
 
-/// The server drops followed keys when there are too many, and says so.
+/// The server drops followed keys if there are too many, and reports it.
 #[tokio::test]
 async fn what_the_server_gives_up_is_told() {
     let redis = Redis::start("tracking-table-max-keys 1");
@@ -63,7 +63,7 @@ async fn what_the_server_gives_up_is_told() {
         put(&tier, key, b"x").await;
         follow(&tier, key).await;
     }
-    until("one is told", async || notes.count(b"one") + notes.count(b"two") > 0).await;
+    until("one is announced", async || notes.count(b"one") + notes.count(b"two") > 0).await;
 }
 
 #[tokio::test]
@@ -77,14 +77,14 @@ async fn what_is_given_up_here_is_told() {
         follow(&tier, key).await;
     }
     let told = keys.iter().filter(|key| notes.count(key) > 0).count();
-    assert!((40..50).contains(&told), "{told} of 50 are told");
+    assert!((40..50).contains(&told), "{told} of 50 are announced");
     let long = vec![b'k'; 1000];
     put(&tier, &long, b"x").await;
     let found = tier.load(&[&long], Tracking::UntilChanged).await.unwrap().pop().flatten().unwrap();
-    assert_eq!(found.tracking, Tracking::Off, "what can't be followed says so");
+    assert_eq!(found.tracking, Tracking::Off, "the reply says that the key isn't followed");
 }
 
-/// FLUSHALL: everything is suspect, the connection stays verified, and the log is another one.
+/// After FLUSHALL, everything is suspect, the connection stays verified, and there is another log.
 #[tokio::test]
 async fn a_flush_makes_all_suspect() {
     let redis = Redis::start("");
@@ -96,12 +96,12 @@ async fn a_flush_makes_all_suspect() {
     redis.command("FLUSHALL");
     until("it is told", async || notes.is_suspect(copy.source)).await;
     assert_eq!(load(&tier, b"key").await, None);
-    until("another log is told", async || notes.log_count() > told).await;
+    until("another log is announced", async || notes.log_count() > told).await;
     assert_ne!(tier.log_state().await.unwrap().id, before.id);
     put(&tier, b"key", b"two").await;
     let copy = follow(&tier, b"key").await;
     put(&tier, b"key", b"three").await;
-    until("it is told again", async || notes.count(b"key") > 0).await;
+    until("it is announced again", async || notes.count(b"key") > 0).await;
     assert_eq!(tier.standing(copy.source), CopyStatus::Verified);
 }
 
@@ -113,16 +113,16 @@ async fn the_log_is_followed() {
     for round in 0..10 {
         let told = notes.log_count();
         other.append_log(&[vec![round].into()]).await.unwrap();
-        until("an append is told", async || notes.log_count() > told).await;
-        // It is followed again by then.
+        until("an append is announced", async || notes.log_count() > told).await;
+        // The log is followed again by then.
         assert_eq!(own.log_state().await.unwrap(), other.log_state().await.unwrap());
     }
     let (floor, told) = (other.log_state().await.unwrap(), notes.log_count());
     other.trim_log(floor.cursor()).await.unwrap();
-    until("a trim is told", async || notes.log_count() > told).await;
+    until("a trim is announced", async || notes.log_count() > told).await;
 }
 
-/// Reader that reads on only when a change of the log is announced.
+/// Reader that continues only when a change of the log is announced.
 struct LogReader {
     tier: Arc<Remote>,
     told: Notify,
@@ -185,7 +185,7 @@ async fn no_change_of_the_log_is_missed() {
     }
 }
 
-/// A change of the log is read one round trip after its announcement: nothing is asked first.
+/// A change of the log is read within one round trip after its announcement, without any other request first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_the_log_is_read_in_one_round_trip() {
     const ONE_WAY: Duration = Duration::from_millis(50);
@@ -206,7 +206,7 @@ async fn a_change_of_the_log_is_read_in_one_round_trip() {
     assert!(quickest < 4 * ONE_WAY, "one way until it is told, and two to read it: {quickest:?}");
 }
 
-/// All waiters are woken, however many wait for however many records.
+/// All waiters are woken, whatever the number of waiters and records.
 #[tokio::test]
 async fn all_who_wait_are_woken() {
     let redis = Redis::start("");

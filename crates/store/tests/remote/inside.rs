@@ -1,4 +1,4 @@
-//! Contents of the server, and recovery from foreign values.
+//! Contents of the server, and recovery from values that aren't Larder's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const LEASE: LeaseRequest<'static> =
     LeaseRequest { ttl: MINUTE, note: b"me", mode: LeaseMode::IfFree };
 
-/// Takes a lease, which another instance may hold.
+/// Tries to take a lease, which another instance may hold.
 pub(crate) async fn lease(tier: &Remote, key: &[u8]) -> TakeOutcome {
     tier.take_lease(key, LEASE).await.unwrap()
 }
@@ -75,12 +75,12 @@ async fn what_is_no_record_gives_way() {
     }
     redis.command(&format!("SET {name} whatever"));
     let found = load(&tier, b"key").await.unwrap();
-    assert_eq!(found.bytes, b"whatever"[..], "who reads it judges it: it carries its key and a checksum");
+    assert_eq!(found.bytes, b"whatever"[..], "the reader judges it by its key and checksum");
     redis.command(&format!("DEL {name}"));
     redis.command(&format!("HSET {name} a b"));
     let upon = tier.put(b"key", write(b"new", Expected::Is(&found))).await.unwrap();
     assert_eq!(upon, PutOutcome::Conflict(None));
-    assert!(tier.remove(b"key").await.unwrap(), "whatever it is, it is removed");
+    assert!(tier.remove(b"key").await.unwrap(), "a foreign value is removed too");
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn what_is_no_segment_is_a_hole() {
     let found = tier.load_segments(fill, &[0, 1]).await.unwrap();
     assert_eq!(found, [None, Some(Bytes::from_static(b"x"))]);
     let put = tier.put_segment(SegmentId { fill, index: 0 }, Bytes::from_static(b"x"), MINUTE).await;
-    assert_eq!(put.unwrap(), SegmentPut::AlreadyThere, "as long as something lies there");
+    assert_eq!(put.unwrap(), SegmentPut::AlreadyThere, "as long as there is a value");
     tier.remove_segments(fill, &[0, 1]).await.unwrap();
     assert_eq!(tier.load_segments(fill, &[0, 1]).await.unwrap(), [None, None]);
 }
@@ -109,12 +109,12 @@ async fn what_is_no_lease_is_overwritten() {
         redis.command(&garbage.replace('@', &name));
         assert_eq!(tier.renew_lease(&held, MINUTE).await.unwrap(), RenewOutcome::Lost, "{garbage}");
         let waited = tier.wait(b"key", None, MINUTE).await.unwrap();
-        assert_eq!(waited, WaitOutcome::Free, "{garbage}: nobody holds what never ends");
+        assert_eq!(waited, WaitOutcome::Free, "{garbage}: a lease without an expiry counts as free");
         assert!(matches!(lease(&tier, b"key").await, TakeOutcome::Taken(_)), "{garbage}");
     }
 }
 
-/// Any instance replaces a value that isn't a log; none takes it for the log that it read.
+/// Any instance replaces a value that isn't a log, and none mistakes the new log for the one that it had read.
 #[tokio::test]
 async fn what_is_no_log_is_begun_anew() {
     let redis = Redis::start("");
@@ -142,7 +142,7 @@ async fn what_is_no_log_is_begun_anew() {
     }
 }
 
-/// The first reader of damage begins a new log, once for all; it goes on.
+/// The first reader that finds damage creates a new log, which all instances then use.
 #[tokio::test]
 async fn a_damaged_log_is_replaced() {
     let redis = Redis::start("");
@@ -154,7 +154,7 @@ async fn a_damaged_log_is_replaced() {
         tier.append_log(&one).await.unwrap();
         redis.command(damage);
         let torn = damage.starts_with("APPEND").then_some(other.log_state().await.unwrap().end);
-        // A reader in parts reaches a torn end with the last part.
+        // A reader that reads in parts reaches a torn end with the last part.
         let at = torn.map_or(from, |end| LogCursor { offset: LogOffset(end.0 - 1), ..from });
         let parts = tokio::join!(tier.read_log(at), other.read_log(at));
         let [part, same] = [parts.0.unwrap(), parts.1.unwrap()];
@@ -171,7 +171,7 @@ async fn a_damaged_log_is_replaced() {
     }
 }
 
-/// A record begins at the floor, whatever floor is asked for.
+/// A record begins at the floor, whatever floor is requested.
 #[tokio::test]
 async fn a_log_is_trimmed_between_records() {
     let redis = Redis::start("");
@@ -192,7 +192,7 @@ async fn a_log_is_trimmed_between_records() {
     }
 }
 
-/// A server without memory refuses to store, and nothing else.
+/// A server without memory refuses only to store.
 #[tokio::test]
 async fn a_full_server_refuses() {
     let redis = Redis::start("");
@@ -200,7 +200,7 @@ async fn a_full_server_refuses() {
     put(&tier, b"key", b"old").await;
     let TakeOutcome::Taken(held) = lease(&tier, b"key").await else { panic!("it is free") };
     let old = load(&tier, b"key").await.unwrap();
-    // The log is begun by the first question.
+    // The first read creates the log.
     tier.log_state().await.unwrap();
     redis.command("CONFIG SET maxmemory 1");
     let full = PutOutcome::NotStored(Refusal::OverBudget);
@@ -209,7 +209,7 @@ async fn a_full_server_refuses() {
     {
         assert_eq!(tier.put(key, write(b"new", expected)).await.unwrap(), full, "{expected:?}");
     }
-    assert_eq!(load(&tier, b"key").await.as_ref(), Some(&old), "what was there is there");
+    assert_eq!(load(&tier, b"key").await.as_ref(), Some(&old), "the old record stays");
     assert_eq!(tier.release_lease(&held, write(b"new", Expected::Any)).await.unwrap(), full);
     let id = SegmentId { fill: FillId::next(), index: 0 };
     let segment = tier.put_segment(id, Bytes::from_static(b"x"), MINUTE).await.unwrap();
@@ -218,7 +218,7 @@ async fn a_full_server_refuses() {
     assert_eq!(appended, AppendOutcome::NotStored(Refusal::OverBudget));
     let other = tier.take_lease(b"other", LEASE).await;
     assert!(matches!(other, Err(BackingError::Full)), "{other:?}");
-    assert_eq!(load(&tier, b"key").await, None, "those who wait for the lease are told that it has ended");
+    assert_eq!(load(&tier, b"key").await, None, "waiters see that the lease has ended");
     let renewed = tier.renew_lease(&held, MINUTE).await;
     assert!(matches!(renewed, Ok(RenewOutcome::Lost)), "{renewed:?}");
     let state = tier.log_state().await.unwrap();
@@ -231,7 +231,7 @@ async fn a_full_server_refuses() {
     ));
 }
 
-/// Two instances count together, each step based on the last read: none is lost.
+/// Two instances count concurrently, each step based on the last value read: no step is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_those_who_race_one_wins() {
     let redis = Redis::start("");
@@ -245,8 +245,8 @@ async fn of_those_who_race_one_wins() {
         sum
     };
     let counted = load(&tiers[0], b"count").await.unwrap();
-    assert_eq!(counted.bytes[..], stored.to_be_bytes(), "each that was stored was stored upon the last");
-    assert!(stored >= 8 * 5, "some do get through: {stored}");
+    assert_eq!(counted.bytes[..], stored.to_be_bytes(), "each stored step was based on the last one");
+    assert!(stored >= 8 * 5, "some steps succeed: {stored}");
     let mut holders = 0;
     let taking = (0..8).map(|number| {
         let tier = Arc::clone(&tiers[number % 2]);
@@ -258,7 +258,7 @@ async fn of_those_who_race_one_wins() {
     assert_eq!(holders, 1);
 }
 
-/// Returns how many of `attempts` steps were stored.
+/// Returns the number of successful steps among `attempts`.
 async fn count(tier: Arc<Remote>, attempts: u32) -> u32 {
     let mut stored = 0;
     for _ in 0..attempts {
@@ -275,7 +275,7 @@ async fn count(tier: Arc<Remote>, attempts: u32) -> u32 {
     stored
 }
 
-/// A future that is dropped in the middle leaves no connection that does harm.
+/// A future that is dropped midway leaves no connection in a harmful state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_dropped_does_no_harm() {
     let redis = Redis::start("");

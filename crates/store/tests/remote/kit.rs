@@ -1,4 +1,4 @@
-//! Instances on a server, and a watcher.
+//! Instances connected to a server, and a watcher.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use store::remote::{Remote, RemoteSettings};
 use testkit::Redis;
 use tokio::time::{Instant, sleep};
 
-/// Time of verification; short, for short tests.
+/// Verification time; short, for short tests.
 pub(crate) const VERIFICATION: Duration = Duration::from_millis(800);
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -67,7 +67,7 @@ pub(crate) async fn load(tier: &Remote, key: &[u8]) -> Option<Loaded> {
     tier.load(&[key], Tracking::Off).await.unwrap().pop().flatten()
 }
 
-/// Loads a record and follows it from now on.
+/// Loads a record, and follows it from then on.
 pub(crate) async fn follow(tier: &Remote, key: &[u8]) -> Loaded {
     let found = tier.load(&[key], Tracking::UntilChanged).await.unwrap().pop().flatten();
     let found = found.expect("it is there");
@@ -83,7 +83,7 @@ pub(crate) fn names(redis: &Redis, pattern: &str) -> Vec<String> {
     replies.lines().map(str::to_owned).filter(|line| line.starts_with("larder:")).collect()
 }
 
-/// Returns an error with its causes.
+/// Returns the text of an error with its causes.
 pub(crate) fn told(error: &BackingError) -> String {
     let mut text = format!("{error} {error:?}");
     let mut cause = std::error::Error::source(error);

@@ -1,4 +1,4 @@
-//! The tier on a server of the Redis protocol, with Debian's redis-server.
+//! The tier on a Redis-compatible server, tested with Debian's redis-server.
 
 mod faults;
 mod followed;

@@ -1,4 +1,4 @@
-//! Reaching a server, and logging in.
+//! Connecting to a server, and logging in.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ async fn works(settings: RemoteSettings) {
     let tier = connected(RemoteSettings { verification: VERIFICATION, ..settings }).await;
     put(&tier, b"key", b"one").await;
     assert_eq!(load(&tier, b"key").await.unwrap().bytes, b"one"[..]);
-    let ahead = tier.clock_ahead_ms().expect("heartbeats have told it");
+    let ahead = tier.clock_ahead_ms().expect("heartbeats have reported it");
     assert!(ahead.abs() < 1000, "the clock of the same machine is {ahead} ms ahead");
 }
 
@@ -45,7 +45,7 @@ async fn a_server_is_examined_before_use() {
     examine(&nobody).await.unwrap_err();
 }
 
-/// Checks that logging in fails; the reason contains `why`, and nothing secret.
+/// Checks that logging in fails, and that the reason contains `why` but nothing secret.
 async fn fails(settings: RemoteSettings, why: &str) {
     let tier = Remote::connect(&RemoteSettings { verification: VERIFICATION, ..settings });
     until("it says why", async || tier.trouble().is_some_and(|text| text.contains(why))).await;
@@ -105,7 +105,7 @@ async fn sockets_of_this_machine_do() {
     fails(RemoteSettings::from_url(&url).unwrap(), "No such file").await;
 }
 
-/// The default `connect_timeout` is a second. The proxy is near, so the round trips of TCP and of TLS come on top.
+/// The default `connect_timeout` is a second. The proxy is near, so the round trips of TCP and TLS would be additional.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_may_be_far_away() {
     const ONE_WAY_MS: u64 = 100;
@@ -154,7 +154,7 @@ async fn certificates_are_checked() {
     drop(redis);
 }
 
-/// Another program listens there.
+/// Another program listens on the port.
 #[tokio::test]
 async fn what_is_no_server_of_the_protocol_is_told() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -166,10 +166,10 @@ async fn what_is_no_server_of_the_protocol_is_told() {
         }
     });
     let settings = RemoteSettings::from_url(&url).unwrap();
-    fails(settings, "the server refused to begin").await;
+    fails(settings, "the server refused the handshake").await;
 }
 
-/// A server may stop at any moment, even just after HELLO: the client tries again.
+/// A server may stop at any moment, even just after HELLO: the client retries.
 #[tokio::test]
 async fn who_stands_still_after_hello_is_tried_again() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! The suite of all tiers, also through a bad network.
+//! The suite for all tiers, also over a bad network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ async fn the_contract_is_kept_on_a_crowded_server() {
     one.and(two).and(three).unwrap();
 }
 
-/// The server follows three keys at most, so most are dropped before they change.
+/// The server follows at most three keys, so most keys are dropped before they change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_is_kept_by_a_server_that_follows_few_keys() {
     let redis = Redis::start("tracking-table-max-keys 3");
@@ -43,7 +43,7 @@ async fn the_contract_is_kept_by_a_server_that_follows_few_keys() {
     suite::check_under_faults(&bench(&settings).await, 200, 1).await.unwrap();
 }
 
-/// Connections are cut, slowed down, and stopped all the time.
+/// Connections are repeatedly cut, slowed down, and stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_fault_breaks_what_must_hold() {
     let redis = Redis::start("");
@@ -51,7 +51,7 @@ async fn no_fault_breaks_what_must_hold() {
     let tier = |proxy: &FaultProxy| {
         let settings = RemoteSettings::from_url(&proxy.url().replace("http", "redis")).unwrap();
         let remote = Remote::connect(&RemoteSettings { verification: VERIFICATION, ..settings });
-        // Another test covers the breaker. Here every question is asked.
+        // The circuit breaker has its own test; here, every request is sent.
         let options = Options { requests_min: 100, error_percent: 100, ..Options::default() };
         let guarded = Guarded::new(Box::new(remote), Deadlines::default(), Settings::new(options).unwrap());
         Arc::new(guarded)

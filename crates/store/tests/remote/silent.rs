@@ -1,4 +1,4 @@
-//! A single connection that is silent, as in some networks, while the others work; and slow connections.
+//! A single silent connection, as in some networks, while the others work; and slow connections.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -21,13 +21,13 @@ use crate::kit::{connected, follow, load, put, settings, until, write};
 const CONTROL: Range<usize> = 0..1;
 const BULK: Range<usize> = 1..2;
 const EXCLUSIVE: Range<usize> = 2..3;
-/// A long way for a server: opening a connection takes two of these (the proxy is near), and using it four.
+/// Delay to a distant server: opening a connection takes two of these (the proxy is near), and using it four.
 const ONE_WAY: Duration = Duration::from_millis(ONE_WAY_MS);
 const ONE_WAY_MS: u64 = 20;
-/// Deadline of a caller.
+/// Deadline for a caller.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Proxy that forwards connections, except for the clients' data on those with these numbers.
+/// Proxy that forwards all connections, but drops the clients' data on those with these numbers.
 struct Proxy {
     address: SocketAddr,
     silent: Arc<Mutex<Range<usize>>>,
@@ -84,7 +84,7 @@ async fn control_is_given_up_with_its_source() {
     put(&tier, b"key", b"one").await;
     let copy = follow(&tier, b"key").await;
     proxy.silence(CONTROL);
-    until("it is doubted", async || tier.standing(copy.source) != CopyStatus::Verified).await;
+    until("it is no longer verified", async || tier.standing(copy.source) != CopyStatus::Verified).await;
     until("another one answers", async || tier.load(&[b"key"], Tracking::Off).await.is_ok()).await;
     assert!(load(&tier, b"key").await.unwrap().source.generation > copy.source.generation);
 }
@@ -99,7 +99,7 @@ async fn bulk_is_given_up_alone() {
     proxy.silence(BULK);
     let id = SegmentId { fill: FillId::next(), index: 0 };
     let stored = tier.put_segment(id, Bytes::from_static(b"x"), Duration::from_secs(60));
-    assert!(stored.await.is_err(), "it waits until the connection is given up");
+    assert!(stored.await.is_err(), "it waits until the connection is closed");
     until("another one answers", async || tier.load_segments(id.fill, &[0]).await.is_ok()).await;
     assert_eq!(tier.standing(copy.source), CopyStatus::Verified);
 }
@@ -119,7 +119,7 @@ async fn an_exclusive_connection_is_not_used_again_after_a_deadline() {
     stored.unwrap();
 }
 
-/// Opening a connection takes less than the deadline, and more with the operation.
+/// Opening a connection takes less than the deadline, but more together with the operation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exclusive_connection_is_kept_that_answers_after_a_deadline() {
     let redis = Redis::start("");

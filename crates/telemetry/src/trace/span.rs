@@ -15,7 +15,7 @@ pub struct Span {
     pub parent: Option<SpanId>,
     /// The `tracestate` that came with the request.
     pub state: Option<Box<str>>,
-    /// The name of the operation, one of few.
+    /// The name of the operation, from a small fixed set.
     pub name: &'static str,
     /// The side of a request.
     pub kind: SpanKind,

@@ -1,5 +1,5 @@
-//! `tracestate` (W3C Trace Context, section 3.3): data that tracing systems pass to themselves through
-//! others.
+//! `tracestate` (W3C Trace Context, section 3.3): data that a tracing system passes through other
+//! systems.
 
 /// Length that is passed on: the specification requires no more.
 const BYTES_MAX: usize = 512;

@@ -1,4 +1,4 @@
-//! The three forms of a date in HTTP, written without the product's help.
+//! The three forms of an HTTP date, written without code of the product.
 
 /// Form of a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,11 +22,11 @@ pub struct Seen {
     pub trailers: Fields,
     /// Status codes of interim responses.
     pub interim: Vec<u16>,
-    /// Whether the content broke off.
+    /// Whether the content was cut short.
     pub truncated: bool,
     /// Requests that reached the origin, in order.
     pub forwarded: Vec<Forwarded>,
-    /// Time since the conversation began in excess of the file's: a busy machine takes some, and so does an origin with a delay.
+    /// Time since the conversation began, in excess of the time in the file. A busy machine or an origin with a delay causes it.
     pub late: Duration,
 }
 
@@ -44,7 +44,7 @@ pub struct Forwarded {
 }
 
 impl Step {
-    /// Returns whether the client waits for no answer of the origin.
+    /// Returns whether the client doesn't wait for the answer of the origin.
     pub fn is_background(&self) -> bool {
         self.origin.list().iter().any(|answer| answer.background)
     }
@@ -73,7 +73,7 @@ impl Step {
     fn judge_forwards(&self, judge: Judge<'_>, expect: &Expect, seen: &Seen, differences: &mut Vec<String>) {
         let answers = self.origin.list();
         let (count, expected) = (seen.forwarded.len(), answers.len());
-        // A gateway without an answer may ask again.
+        // A gateway that gets no answer may repeat the request.
         let may_repeat = answers.iter().any(|answer| answer.fails.is_some());
         if count < expected || (count > expected && !may_repeat) {
             differences.push(format!("{count} requests reached the origin, expected {expected}"));
@@ -112,13 +112,13 @@ impl Step {
             differences.push(format!("reason phrase {:?}, expected {reason:?}", seen.reason));
         }
         if seen.truncated != expect.truncated {
-            let what = if seen.truncated { "the content broke off" } else { "the content is complete" };
+            let what = if seen.truncated { "the content was cut short" } else { "the content is complete" };
             differences.push(what.to_owned());
         }
     }
 }
 
-/// Seconds by which a runner in real time may be late without reporting it.
+/// Maximum delay, in seconds, that a runner in real time doesn't have to report.
 const SECONDS_MORE_MAX: u64 = 4;
 
 /// Context in which fields are judged.

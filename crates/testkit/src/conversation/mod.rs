@@ -1,7 +1,7 @@
-//! Conversations as data: the case files of `conformance/caching`, read and judged in the same way wherever they run.
+//! Conversations as data: the case files of `conformance/caching`, read and judged identically by all runners.
 //!
-//! A runner plays the steps (against a model, against the binary), records the result ([`Seen`]) and calls [`Step::differences`]. The
-//! README beside the files describes their format.
+//! A runner plays the steps against a model or the binary, records the result ([`Seen`]) and calls [`Step::differences`]. The README in
+//! the folder of the files describes their format.
 
 mod date;
 mod judge;
@@ -26,11 +26,11 @@ pub struct Group {
     pub cases: Vec<Case>,
 }
 
-/// One conversation about one resource, or about resources below one path.
+/// A conversation about one resource, or about resources below one path.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// Behaviour that the case shows.
+    /// The tested behaviour.
     pub name: String,
     /// Sections that require it, each `RFC nnnn section x: title`.
     #[serde(default)]
@@ -76,7 +76,7 @@ pub enum Level {
     /// The model and the binary.
     #[default]
     Both,
-    /// The binary alone: the case is about connections, bytes, or time that passes at the origin.
+    /// Only the binary: the case is about connections, bytes, or delays at the origin.
     Gateway,
 }
 
@@ -84,13 +84,13 @@ pub enum Level {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Seconds that pass before the request.
+    /// Wait before the request, in seconds.
     #[serde(default)]
     pub wait_s: u32,
     /// The request; absent for a GET without further fields.
     #[serde(default)]
     pub request: Request,
-    /// Answers of the origin, one for each request that reaches it; absent if none may.
+    /// Answers of the origin, one for each request that reaches it; absent if no request may reach it.
     #[serde(default)]
     pub origin: Answers,
     /// Expected result.
@@ -171,14 +171,14 @@ pub struct Answer {
     pub wire: Option<String>,
     /// Whether the connection stays open after `wire`.
     pub open: bool,
-    /// Whether the client does not wait for it.
+    /// Whether the client doesn't wait for it.
     pub background: bool,
-    /// Seconds that pass before it.
+    /// Delay before the answer, in seconds.
     pub delay_s: u32,
 }
 
 impl Answer {
-    /// Returns whether the client gets it, unless the file says otherwise. Such an answer is an expectation by itself.
+    /// Returns whether the client gets this answer, unless the file overrides it. Such an answer is also an expectation.
     fn passes_through(&self) -> bool {
         self.fails.is_none() && self.wire.is_none() && self.status != Some(304) && !self.background
     }
@@ -204,17 +204,18 @@ pub struct Expect {
     pub reason: Option<String>,
     /// Content.
     pub body: Option<String>,
-    /// Fields by name; null: absent.
+    /// Fields by name; null means absent.
     pub fields: BTreeMap<String, Option<Wanted>>,
-    /// Trailer fields by name; null: absent.
+    /// Trailer fields by name; null means absent.
     pub trailers: BTreeMap<String, Option<Wanted>>,
     /// A part of `Cache-Status`.
     pub cache_status: Option<String>,
-    /// Fields of the first request that reached the origin, by name; null: absent. `:method`, `:body` and `:path` stand for those parts.
+    /// Fields of the first request that reached the origin, by name; null means absent. `:method`, `:body` and `:path` stand for those
+    /// parts.
     pub forwarded: BTreeMap<String, Option<Wanted>>,
     /// Status codes of interim responses, in order.
     pub interim: Option<Vec<u16>>,
-    /// Whether the content breaks off.
+    /// Whether the content is cut short.
     pub truncated: bool,
 }
 
@@ -247,7 +248,7 @@ pub enum Rule {
 /// Reads all files of a folder.
 ///
 /// # Panics
-/// Panics with the name of the file and the case if no runner understands it.
+/// Panics if a case is invalid, with the name of the file and the case.
 pub fn read_groups(folder: &Path) -> Vec<Group> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
@@ -282,7 +283,7 @@ fn read_group(file: &Path) -> Group {
 }
 
 impl Group {
-    /// Returns the path of a case of this group: unique, and no prefix of another one's.
+    /// Returns the path of a case of this group: unique, and not a prefix of another path.
     pub fn path(&self, index: usize) -> String {
         format!("/{}/{:03}", self.name, index + 1)
     }

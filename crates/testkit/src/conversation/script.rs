@@ -39,7 +39,7 @@ pub struct OriginAnswer {
     pub status: u16,
     /// The reason phrase.
     pub reason: String,
-    /// Field lines, without framing unless the file has it.
+    /// Field lines, without framing fields unless the file has them.
     pub fields: Fields,
     /// Content.
     pub body: String,
@@ -53,7 +53,7 @@ pub struct OriginAnswer {
     pub wire: Option<String>,
     /// Whether the connection stays open after those bytes.
     pub open: bool,
-    /// Seconds that pass before it.
+    /// Delay before the answer, in seconds.
     pub delay_s: u32,
 }
 
@@ -100,7 +100,7 @@ impl Context {
         }
     }
 
-    /// Returns the content of an answer: if the file has none, one that no other step has.
+    /// Returns the content of an answer; if the file has none, a content that is unique to the step.
     pub(super) fn body_of(&self, answer: &Answer) -> String {
         let is_empty = matches!(answer.status, Some(100..=199 | 204 | 205 | 304));
         let own = || if is_empty { String::new() } else { format!("b{}", self.number) };
@@ -114,7 +114,7 @@ impl Context {
     /// Returns a text with its placeholders replaced.
     ///
     /// # Panics
-    /// Panics if a placeholder has no meaning, which [`super::read_groups`] has ruled out.
+    /// Panics if a placeholder has no meaning, which [`super::read_groups`] rules out.
     pub(super) fn fill(&self, text: &str) -> String {
         self.try_fill(text).expect("placeholders are checked when a file is read")
     }
@@ -158,16 +158,17 @@ impl Context {
     }
 }
 
-/// Returns the bytes of a text whose characters are all below U+0100: the way files write bytes above 127.
+/// Returns the bytes of a text whose characters are all below U+0100. Files write bytes above 127 in this way.
 ///
 /// # Panics
-/// Panics if one is not, which [`super::read_groups`] has ruled out.
+/// Panics if a character is not below U+0100, which [`super::read_groups`] rules out.
 pub fn latin1(text: &str) -> Vec<u8> {
     let byte = |character| u8::try_from(u32::from(character)).expect("a character below U+0100");
     text.chars().map(byte).collect()
 }
 
-/// Longest wait of a case. A runner in real time plays all cases at once, so the longest one determines its duration.
+/// Maximum wait of a case. A runner in real time plays all cases concurrently, so the longest one determines its
+/// duration.
 const WAIT_S_MAX: u32 = 4;
 
 /// Checks that a case is complete and has only known placeholders and citations.

@@ -1,4 +1,4 @@
-//! Waiters for one response, and the forwards that may bring it.
+//! Waiters for one response, and the forwards that may bring their answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::head_maker::ForwardedRequest;
 use crate::membership::LookUp;
 use crate::settings::CollapseLimits;
 
-/// A request that asks the origin, or waits to.
+/// A request that is forwarded, or waits for its turn to be.
 #[derive(Clone, Default)]
 pub struct Asker {
-    /// Client of the request, if known; all unknown ones count as one.
+    /// Client of the request, if known; all unknown clients count as one.
     pub client: Option<Client>,
     /// Absent if no client waits for the answer.
     pub request: Option<Arc<dyn ForwardedRequest>>,
 }
 
-/// Waiters for one response, with the forwards under way.
+/// Waiters for one response, with the running forwards.
 pub(super) struct Crowd {
     key: Box<[u8]>,
     primary_bytes: usize,
-    /// Look-up at which the crowd opened; its answer serves look-ups from then on.
+    /// Look-up at which the crowd opened; its answer serves all later look-ups too.
     open_since: LookUp,
     limits: CollapseLimits,
     state: Mutex<CrowdState>,
@@ -46,7 +46,7 @@ struct CrowdState {
     tickets: u64,
     under_way: Vec<UnderWay>,
     trouble: Trouble<Option<Client>>,
-    /// Last failure of a single request, and the time of the first.
+    /// Last failure of a single request.
     failure: Option<Failed>,
     failed_at: Option<Instant>,
     interims: Vec<Arc<Interim>>,
@@ -56,9 +56,9 @@ struct CrowdState {
 /// The answer that all waiters get.
 struct Promise {
     answer: Answer,
-    /// Number of requests that get the answer and don't have it yet.
+    /// Number of requests that are to get the answer and don't have it yet.
     promised: Arc<AtomicUsize>,
-    /// Client of the forward that brings it.
+    /// Client of the forward that brings the answer.
     client: Option<Client>,
 }
 
@@ -73,13 +73,13 @@ struct UnderWay {
     late_at: Option<Instant>,
 }
 
-/// A request that waits for forwards of others.
+/// A request that waits for the forwards of other requests.
 pub struct Waiting {
     crowd: Arc<Crowd>,
     fetch_table: Arc<FetchTable>,
     ticket: u64,
     turn: Option<oneshot::Receiver<LeaderGuard>>,
-    /// Turn that came while the request waited for a body.
+    /// Turn that arrived while the request waited for a body.
     given: Option<LeaderGuard>,
     since: Instant,
     interims_seen: usize,
@@ -91,11 +91,11 @@ pub enum Learned {
     Interim(Arc<Interim>),
     /// The answer for all waiters.
     Answer(Answer),
-    /// A forward has failed for its own request alone. Reported once: a request that can do without an answer leaves.
+    /// A forward has failed for its own request alone. Reported once, so that a request that can do without an answer leaves.
     Failure(Failed),
-    /// Turn of this request to ask the origin.
+    /// Turn of this request to forward.
     Turn(LeaderGuard),
-    /// No turn came in time; the last failure.
+    /// No turn came in time. Holds the last failure.
     NoTurn(Option<Failed>),
 }
 
@@ -117,8 +117,8 @@ impl Crowd {
         &self.key[..self.primary_bytes]
     }
 
-    /// Returns whether a request that wants to join starts a new crowd instead. The responses of this crowd's forwards are not stored
-    /// then.
+    /// Returns whether a request that wants to join starts a new crowd instead. If so, the responses of this crowd's forwards are not
+    /// stored.
     pub(super) fn makes_room(&self, record_overtaken: impl Fn(LookUp) -> bool) -> bool {
         let makes_room = record_overtaken(self.open_since);
         if makes_room {
@@ -173,7 +173,7 @@ impl Crowd {
         self.changed.notify_waiters();
     }
 
-    /// Notes that the body of a forward has begun: waiters that were promised a body without a byte yet get this one.
+    /// Notes that the body of a forward has begun: waiters that were promised a body with no bytes yet get this one instead.
     pub(super) fn begun(&self, in_flight: &Arc<InFlight>, filling: &Filling) {
         let mut state = self.state.lock();
         let Some(promise) = state.promise.take_if(|promise| promise.has_nothing()) else { return };
@@ -188,7 +188,7 @@ impl Crowd {
         self.state.lock().promise.as_ref().is_some_and(|promise| promise.is_of(fill))
     }
 
-    /// Withdraws a promised body that does not come: for waiters that have none of it, the forward has failed.
+    /// Withdraws a promised body that doesn't arrive: for waiters without any of its bytes, the forward has failed.
     pub(super) fn withdraw(&self, fill: &Arc<Fill>) -> Effect {
         let mut state = self.state.lock();
         let Some(promise) = state.promise.as_ref().filter(|promise| promise.is_of(fill)) else {
@@ -202,7 +202,7 @@ impl Crowd {
         effect
     }
 
-    /// Ends a forward. Returns the effect on the waiters; none if they have their answer from another one.
+    /// Ends a forward. Returns the effect on the waiters; `None` if another forward has answered them.
     pub(super) fn ended(&self, in_flight: &Arc<InFlight>, answer: &Answer) -> Option<Effect> {
         let (ended, failed) = end_of(answer);
         let mut state = self.state.lock();
@@ -236,7 +236,7 @@ impl Crowd {
         Some(effect)
     }
 
-    /// Returns the waiter whose turn it is, if one more forward may begin.
+    /// Returns the waiter that is next in turn, if one more forward may begin.
     pub(super) fn next(&self) -> Option<(Asker, oneshot::Sender<LeaderGuard>)> {
         let mut state = self.state.lock();
         state.tell_wanted();
@@ -258,7 +258,7 @@ impl Crowd {
 }
 
 impl CrowdState {
-    /// Tells the running forwards when all places for the key are taken and others wait: a client that may have left then counts as gone.
+    /// Notifies the running forwards if all places for the key are taken and requests wait: clients that may have left then count as gone.
     fn tell_wanted(&self) {
         if self.under_way.len() >= AT_ONCE_MAX && !self.waiting.is_empty() && self.promise.is_none() {
             let requests = self.under_way.iter().filter_map(|own| own.asker.request.as_ref());
@@ -279,7 +279,7 @@ impl CrowdState {
         }
     }
 
-    /// Notes a failure for one request alone, and takes back the promise.
+    /// Notes a failure for one request alone, and withdraws the promise.
     fn failed(&mut self, failed: Option<Failed>) {
         self.promise.take().iter().for_each(|promise| promise.less(self.waiting.len()));
         self.failed_at.get_or_insert_with(Instant::now);
@@ -298,12 +298,12 @@ impl Promise {
         matches!(&self.answer, Answer::Filling(filling) if Arc::ptr_eq(&filling.fill, fill))
     }
 
-    /// Returns whether the answer is a body that has brought nothing.
+    /// Returns whether the answer is a body without any bytes yet.
     fn has_nothing(&self) -> bool {
         matches!(&self.answer, Answer::Filling(filling) if filling.fill.has_nothing())
     }
 
-    /// Takes off requests that have the answer by now, or do without.
+    /// Subtracts requests that have received the answer or no longer wait for it.
     fn less(&self, count: usize) {
         self.promised.fetch_sub(count, Ordering::AcqRel);
         if let Answer::Filling(filling) = &self.answer {
@@ -312,7 +312,7 @@ impl Promise {
     }
 }
 
-/// Returns the end of a forward as it concerns waiters, with the failure, if any.
+/// Returns how a forward ended, from the waiters' point of view, with the failure, if any.
 pub(super) fn end_of(answer: &Answer) -> (Ended, Option<Failed>) {
     let failed = answer.failed();
     let ended = match &failed {
@@ -344,12 +344,12 @@ impl Waiting {
         Self { crowd, fetch_table, ticket, turn, given, since, interims_seen: 0, knows_failure: false }
     }
 
-    /// Returns the trace of a request that leads a forward for this one.
+    /// Returns the trace of the request that leads a forward for this one.
     pub fn leader_trace(&self) -> Option<TraceContext> {
         self.crowd.state.lock().under_way.first()?.in_flight.trace.get().copied()
     }
 
-    /// Returns the next news. May be dropped and called again.
+    /// Returns the next news. Cancel safe.
     pub async fn learn(&mut self) -> Learned {
         let crowd = Arc::clone(&self.crowd);
         if let Some(leader) = self.given.take() {
@@ -386,7 +386,7 @@ impl Waiting {
             return Some(Learned::Failure(failure.clone()));
         }
         let leaves_at = self.leaves_at(&state)?;
-        // A waiter that is no longer listed has a turn on its way.
+        // A waiter that is no longer listed is about to receive a turn.
         (leaves_at <= Instant::now() && state.waiting.contains_key(&self.ticket))
             .then(|| Learned::NoTurn(state.failure.clone()))
     }
@@ -396,7 +396,7 @@ impl Waiting {
         self.since.max(state.failed_at?).checked_add(self.crowd.limits.wait_max)
     }
 
-    /// Returns the time at which to check whether a forward is late, or this request has waited too long.
+    /// Returns the time at which to check whether the forwards are late or this request has waited too long.
     fn looks_at(&self) -> Option<Instant> {
         let state = self.crowd.state.lock();
         let once_late = Beside { under_way: state.under_way.len(), are_late: true };
@@ -406,8 +406,8 @@ impl Waiting {
         late_at.into_iter().chain(leaves_at).min()
     }
 
-    /// Returns whether an answer holds for this request, which has none of its body yet. If the body does not come, others go in turn,
-    /// and this request keeps waiting.
+    /// Returns whether this request, which has received no bytes of the body yet, can keep the answer. If the body doesn't arrive, the next
+    /// waiter gets a turn and this request keeps waiting.
     pub async fn is_kept(&mut self, answer: &Answer) -> bool {
         let Answer::Filling(Filling { fill, .. }) = answer else { return true };
         let crowd = Arc::clone(&self.crowd);
@@ -415,7 +415,7 @@ impl Waiting {
             let changed = crowd.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            // The body of another forward may have begun first.
+            // The body of another forward may have begun earlier.
             if fill.has_nothing() && !crowd.promises(fill) {
                 return false;
             }
@@ -428,7 +428,7 @@ impl Waiting {
                     }
                     return !is_withdrawn;
                 }
-                // A turn may have come just before the answer of another request.
+                // A turn may have arrived just before another request's answer.
                 turn = turn_of(&mut self.turn) => {
                     self.given = Some(turn);
                     return false;

@@ -1,4 +1,4 @@
-//! Handles of a forward: of the task that leads it, and of the requests that take part.
+//! Handles of a forward: one for the task that leads it, and one for each request that takes part.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use super::{FetchTable, InFlight};
 use crate::changed::until;
 use crate::collapse::answer::{Answer, Filling};
 
-/// Handle of the leader of a fetch: however its task ends, the waiters are told and the table is cleared.
+/// Handle of a fetch's leader: however its task ends, the waiters are notified and the table is cleared.
 pub struct LeaderGuard {
     pub in_flight: Arc<InFlight>,
     pub(super) fetch_table: Arc<FetchTable>,
@@ -20,8 +20,8 @@ impl LeaderGuard {
         Self { in_flight: Arc::clone(&waiter.in_flight), fetch_table: Arc::clone(fetch_table) }
     }
 
-    /// Lists the forward again before it asks the origin. Until now it has only waited, so earlier purges don't concern its response;
-    /// later ones find it.
+    /// Lists the forward again before the origin is contacted. It has only waited so far, so earlier purges don't affect its response, but
+    /// later purges find it.
     pub fn begins_now(&self) {
         self.fetch_table.list_again(&self.in_flight);
     }
@@ -51,7 +51,7 @@ impl LeaderGuard {
         self.fetch_table.hide(&self.in_flight);
     }
 
-    /// Announces the answer and closes the fetch: later requests look into the store or start a new forward.
+    /// Announces the answer and closes the fetch: later requests check the store or start a new forward.
     pub fn land(self, answer: Answer) {
         self.end(answer);
     }
@@ -88,7 +88,7 @@ impl Waiter {
         Self { in_flight: Arc::clone(in_flight), interims_seen: 0 }
     }
 
-    /// Returns the next interim response, or the answer. May be dropped and called again.
+    /// Returns the next interim response, or the answer. Cancel safe.
     pub async fn news(&mut self) -> News {
         let in_flight = Arc::clone(&self.in_flight);
         until(&in_flight.changed, || self.poll_news()).await

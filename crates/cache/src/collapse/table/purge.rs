@@ -1,4 +1,4 @@
-//! Effects of purges by criteria other than a key on running forwards.
+//! Effects on running forwards of purges that don't go by a key.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,8 +16,8 @@ pub enum Doom {
 }
 
 impl FetchTable {
-    /// Forbids the running forwards that a purge matches to store their responses, and hides them from new requests, whatever their keys.
-    /// Forwards that can't be decided yet stay, but no request joins them any more. Returns the number of both.
+    /// Forbids storing the responses of running forwards that a purge matches, whatever their keys, and hides them from new requests.
+    /// Forwards that can't be decided yet continue, but no more requests can join them. Returns the number of both.
     pub fn purge(&self, doom: impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
         self.shards.iter().map(|shard| self.purge_shard(&mut shard.lock(), &doom)).sum()
     }
@@ -38,7 +38,7 @@ impl FetchTable {
         doomed + undecided.len()
     }
 
-    /// Returns the number of forwards that a purge would take.
+    /// Returns the number of forwards that a purge would affect.
     pub fn count(&self, doom: impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
         let is_taken = |in_flight: &&Arc<InFlight>| in_flight.judged_by(&doom) != Doom::Spared;
         self.shards.iter().map(|shard| shard.lock().forwards.values().filter(is_taken).count()).sum()
@@ -55,7 +55,7 @@ impl InFlight {
 }
 
 impl LeaderGuard {
-    /// Keeps the response to the current waiters only: the response that it is a part of was purged.
+    /// Restricts the response to the current waiters, because the response that it is a part of was purged.
     pub fn keep_from_others(&self) {
         self.in_flight.invalidated.store(true, Ordering::Release);
         self.hide();

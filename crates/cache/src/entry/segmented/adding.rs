@@ -1,4 +1,4 @@
-//! Growth of a body: by whole cells, and by pieces of cells that are joined until they are whole.
+//! Growth of a body: by whole cells, and by pieces of cells that are joined until the cell is complete.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use store::{Memory, Placement, Record, Segment, SegmentPut};
 use super::{CELLS_MAX, FRAGMENTS_MAX, Fragment, Segmented};
 
 impl Segmented {
-    /// Adds the segments of a part, one behind the other from `start`. They fit the grid best if none crosses a cell border.
+    /// Adds the consecutive segments of a part, beginning at `start`. They fit the grid best if none crosses a cell border.
     pub fn with_part(
         mut self,
         memory: &Memory<impl Record>,
@@ -33,7 +33,7 @@ impl Segmented {
         self
     }
 
-    /// Turns the last fragment into a cell if it is whole, now that the length is known.
+    /// Turns the last fragment into a cell if it fills the last cell, now that the length is known.
     fn settle_end(&mut self, memory: &Memory<impl Record>) {
         let Some(last) = self.fragments.last().cloned() else { return };
         if let Some(segment) = last.group.segment(0) {
@@ -41,7 +41,7 @@ impl Segmented {
         }
     }
 
-    /// Adds a segment, cut at cell borders if it comes from another grid. Without room for the copy, it is not taken.
+    /// Adds a segment, cut at cell borders if it comes from another grid. Without room for the copy, it is not added.
     fn add(&mut self, memory: &Memory<impl Record>, position: u64, segment: Segment) {
         if segment.len() <= first_piece_bytes(position, self.segment_bytes) {
             return self.insert(memory, position, segment);
@@ -85,7 +85,7 @@ impl Segmented {
         self.fragments = limited(others).into_boxed_slice();
     }
 
-    /// Absent fragments that a tier may have and that nothing has replaced.
+    /// Returns the absent fragments that a tier may have and that nothing has replaced.
     fn still_known(&self, absent: Vec<Fragment>, held: &[AddedPiece]) -> Vec<Fragment> {
         let is_apart = |fragment: &Fragment| {
             let overlaps = |piece: &AddedPiece| {
@@ -97,7 +97,7 @@ impl Segmented {
     }
 }
 
-/// Piece of a cell while fragments are joined.
+/// Piece of a cell while fragments are being joined.
 #[derive(Clone)]
 struct AddedPiece {
     range: ByteRange,
@@ -113,15 +113,15 @@ impl AddedPiece {
         }
     }
 
-    /// Rest of its bytes from `position`.
+    /// Returns its bytes from `position` on.
     fn rest(&self, position: u64) -> io::Result<Bytes> {
         let from = (position - self.range.first) as usize;
         self.segment.slice(from, self.segment.len()).into_bytes()
     }
 }
 
-/// Fragments of one cell with one more, in order. Those that overlap or touch it are joined with it, by copying, which never makes more
-/// than a cell. If there is no room for the copy, or one of them can't be read, only the new one is kept.
+/// Returns the fragments of a cell together with a new one, in order. Those that overlap or touch the new one are joined with it by
+/// copying, at most a cell. Without room for the copy, or if one of them can't be read, only the new one is kept.
 fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: AddedPiece) -> Vec<AddedPiece> {
     let mut pieces: Vec<AddedPiece> = held
         .into_iter()
@@ -143,7 +143,7 @@ fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: AddedPiece) ->
     pieces
 }
 
-/// Copies the bytes of several pieces, which cover `union` without a gap, into one.
+/// Copies the bytes of several pieces, which cover `union` without gaps, into one.
 fn gather(memory: &Memory<impl Record>, sources: &[AddedPiece], union: ByteRange) -> Option<AddedPiece> {
     let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Placement::File);
     let place = place.unwrap_or(Placement::Heap);
@@ -171,7 +171,7 @@ fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
 /// Cuts `data`, which begins at `start`, at cell borders.
 ///
 /// # Errors
-/// When the memory budget has no room.
+/// If the memory budget has no room.
 pub fn cut(
     memory: &Memory<impl Record>,
     place: Placement,
@@ -183,7 +183,7 @@ pub fn cut(
     pieces.map(|piece| Segment::copy(memory.budget(), place, piece)).collect()
 }
 
-/// Bytes from `start` to the end of its cell.
+/// Returns the number of bytes from `start` to the end of its cell.
 pub fn first_piece_bytes(start: u64, segment_bytes: usize) -> usize {
     segment_bytes - (start % segment_bytes as u64) as usize
 }

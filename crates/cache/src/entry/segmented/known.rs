@@ -7,20 +7,20 @@ use store::{FillId, Segment, SegmentId, allocated_bytes};
 /// Whole cells that were held, and segments that were loaded for one reply.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// Runs in order, apart from each other, and no more than a record takes.
+    /// Runs in order, separated by gaps, and at most as many as fit in a record.
     pub(super) runs: Vec<Run>,
     loaded: Vec<(SegmentId, Segment)>,
 }
 
-/// Byte from which on known bytes count as there. A reply that has found out that a tier lacks some asks the origin for them.
+/// Byte from which on known bytes count as present. A reply that finds that a tier lacks some of them fetches those from the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KnownFrom(pub u64);
 
-/// Segments of one fill that are known and not held.
+/// Segments of one fill that are known but not held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Absent {
     pub fill: FillId,
-    /// Index and byte range of each segment, one behind the other; never empty.
+    /// Index and byte range of each segment; consecutive, and never empty.
     pub segments: Vec<(u32, ByteRange)>,
 }
 
@@ -32,14 +32,14 @@ impl KnownFrom {
 }
 
 impl Absent {
-    /// Total of their bytes.
+    /// Returns the total number of their bytes.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|(_, range)| range.len_bytes()).sum()
     }
 }
 
 impl Known {
-    /// Known cells of these runs; `None` if they are not in order, or too many.
+    /// Returns the known cells of these runs; `None` if they are not in order, or too many.
     pub(super) fn of(runs: &[Run]) -> Option<Self> {
         let is_apart = |pair: &[Run]| end(pair[0]) < u64::from(pair[1].first);
         let is_within = runs.last().is_none_or(|last| end(*last) <= u64::from(Layout::CELLS_MAX));
@@ -53,17 +53,17 @@ impl Known {
         self.runs.get(at).is_some_and(|run| run.first <= index)
     }
 
-    /// Index behind the last cell.
+    /// Returns the index after the last cell.
     pub(super) fn end(&self) -> u32 {
         self.runs.last().map_or(0, |run| run.first + run.count)
     }
 
-    /// Adds a cell, unless it lies further in than a record can express. If there are too many runs, the shortest is dropped.
+    /// Adds a cell, unless its index is too high for a record. If there are too many runs, the shortest is dropped.
     pub(super) fn insert(&mut self, index: u32) {
         if index >= Layout::CELLS_MAX || self.has(index) {
             return;
         }
-        // Run that ends where this cell begins, or else the first behind it.
+        // The run that ends where this cell begins, or else the first run after it.
         let at = self.runs.partition_point(|run| end(*run) < u64::from(index));
         let ends_here = self.runs.get(at).is_some_and(|run| end(*run) == u64::from(index));
         if !ends_here {

@@ -10,7 +10,7 @@ use super::known::Known;
 use super::{FRAGMENTS_MAX, Fragment, Segmented};
 
 impl Segmented {
-    /// Layout of the known parts of the body, for a record: whole cells, and pieces of cells that are not whole. `None` without a tier.
+    /// Returns the layout of the known parts of the body, for a record: whole cells, and pieces of incomplete cells. `None` without a tier.
     /// From now on, readers of the record find the groups of this body.
     pub fn layout(&self) -> Option<Layout> {
         let known = self.known.as_ref()?;
@@ -32,7 +32,8 @@ impl Segmented {
         })
     }
 
-    /// Body with the layout of a record that was read. Memory may hold all known parts, or none. `None` if the layout is invalid.
+    /// Returns the body with the layout of a record that was read. Memory may hold all known parts, or none. `None` if the layout is
+    /// invalid.
     pub fn restored(
         memory: &Memory<impl Record>,
         layout: &Layout,
@@ -54,7 +55,7 @@ impl Segmented {
     }
 }
 
-/// Whether no fragment is empty, overlaps another or crosses the border of a cell.
+/// Returns whether no fragment is empty, overlaps another or crosses the border of a cell.
 fn are_in_order(layout: &Layout) -> bool {
     let cell_bytes = u64::from(layout.cell_bytes);
     let is_within = |fragment: &format::Fragment| {

@@ -42,7 +42,7 @@ pub fn content(range: ByteRange) -> Vec<u8> {
     (range.first..=range.last).map(|position| (position * 37 + 11) as u8).collect()
 }
 
-/// Body that knows the cells marked `h` or `k`, of which memory holds those marked `h`.
+/// Returns a body that knows the cells marked `h` or `k`, of which memory holds those marked `h`.
 pub fn read(memory: &Memory<impl Record>, cells: &str, fragments: Vec<Fragment>) -> Segmented {
     let known = cells.bytes().enumerate().filter(|(_, cell)| *cell != b'-');
     let mut runs = Known::default();

@@ -17,7 +17,7 @@ fn byte_range() -> impl Strategy<Value = ByteRange> {
         .prop_map(|(one, other)| ByteRange { first: one.min(other), last: one.max(other) })
 }
 
-/// Bytes that `body` holds from 0 to the end, found by following pieces and holes.
+/// Returns the bytes that `body` holds from 0 to the end, found by following pieces and holes.
 fn walk(body: &Segmented) -> Vec<Option<u8>> {
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < COMPLETE_BYTES {
@@ -35,7 +35,8 @@ fn walk(body: &Segmented) -> Vec<Option<u8>> {
 }
 
 proptest! {
-    /// Held bytes are exactly those that came, in any order, with the right content. The complete length may become known at any time.
+    /// Held bytes are exactly those that were added, in any order, with the right content. The complete length may become known at any
+    /// time.
     #[test]
     fn what_is_held_is_what_came(
         parts in prop::collection::vec((byte_range(), any::<bool>()), 0..12),
@@ -51,7 +52,7 @@ proptest! {
         }
     }
 
-    /// Filling one hole after the other makes any range whole, also when cells are evicted in between.
+    /// Filling hole after hole completes any range, even if cells are evicted in between.
     #[test]
     fn filling_holes_completes_a_range(
         parts in prop::collection::vec(byte_range(), 0..8), asked in byte_range(), evicted in any::<u8>(),
@@ -70,7 +71,7 @@ proptest! {
     }
 }
 
-/// Evicts a cell. Memory has no call that evicts a certain segment; removing it is the same to readers.
+/// Evicts a cell. Memory can't evict a given segment; removing it has the same effect for readers.
 fn evict(memory: &Memory<NoRecord>, body: &Segmented, index: u32) {
     let id = SegmentId { fill: body.group.fill(), index };
     let kept: Vec<(u32, Segment)> = (0..index).filter_map(|at| Some((at, body.group.segment(at)?))).collect();
@@ -105,11 +106,11 @@ fn a_small_body_that_is_complete_becomes_one_with_its_record() {
     assert_eq!(body.small_whole(), Some(Bytes::from(content(ByteRange { first: 0, last: 19 }))));
 }
 
-/// Cells that are held (`h`), known to a tier only (`k`) and missing (`-`), and the holes and loads that follow between two bytes.
+/// Cells that are held (`h`), known only to a tier (`k`) or missing (`-`), and the resulting holes and loads between two bytes.
 #[test]
 fn what_is_known_is_no_hole_and_is_asked_for_in_time() {
     type Bytes = Option<(u64, u64)>;
-    // Cells, from byte, to byte, the first hole, the bytes loaded at the first byte that is not held.
+    // Cells, first byte, end, the first hole, and the bytes loaded at the first byte that is not held.
     let table: [(&str, u64, u64, Bytes, Bytes); 11] = [
         ("hhhhhhhh", 0, 61, None, None),
         ("kkkkkkkk", 0, 61, None, Some((0, 23))),
@@ -132,7 +133,7 @@ fn what_is_known_is_no_hole_and_is_asked_for_in_time() {
         let absent = body.absent_at(position, end, 24);
         let bytes = absent.map(|absent| (absent.segments[0].1.first, absent.segments.last().unwrap().1.last));
         assert_eq!(bytes, asked, "{cells} {start} {end}");
-        // If the tier turns out to have nothing, known bytes are a hole like any other.
+        // If the tier turns out to have none of the known bytes, they are a hole like any other.
         let unknown = body.hole_at(position, end, KnownFrom::NOWHERE).map(pair);
         let held = cells.replace('k', "-");
         assert_eq!(unknown, read(&memory, &held, Vec::new()).first_hole(start, end).map(pair), "{cells}");
@@ -238,7 +239,7 @@ fn parts_on_another_grid_are_cut_at_the_borders_of_the_cells() {
 }
 
 proptest! {
-    /// A layout can describe any body, and never more than was held at some time. Known parts survive eviction.
+    /// A layout can describe any body, and never claims bytes that were not held at some time. Known parts survive eviction.
     #[test]
     fn a_layout_is_what_was_held(
         parts in prop::collection::vec((byte_range(), any::<bool>()), 0..12), evicted in any::<u8>(),

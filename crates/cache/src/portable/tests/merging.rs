@@ -1,4 +1,4 @@
-//! Merging with the tier's responses, and their places in records.
+//! Merging with the tier's responses, and where they are placed in records.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::entry::stored::{CacheEntry, StoredHead, StoredResponse, Uncacheable};
 use crate::portable::{Encoded, Merge, Writing, decode};
 use crate::sample::{Asked, KEY, NOW, WRITING, World, at, encode_given, gathered, inline, written};
 
-/// A response for requests with this `X-Kind`.
+/// Returns a response to requests with this `X-Kind`.
 fn of_kind(world: &World, kind: &str, filler_bytes: usize) -> StoredHead {
     let asked = Asked { method: "GET", lines: &[("X-Kind", kind.as_bytes())] };
     let filler = vec![b'x'; filler_bytes];
@@ -19,7 +19,7 @@ fn of_kind(world: &World, kind: &str, filler_bytes: usize) -> StoredHead {
     world.stored(asked, (200, lines), at(NOW)).unwrap()
 }
 
-/// Responses by letter. The case marks the instance, and makes no other difference.
+/// Returns responses by letter. Upper and lower case mark the instance, and make no other difference.
 fn entry(world: &World, letters: &str, ids: &mut HashMap<FillId, char>) -> CacheEntry {
     let responses = letters.chars().map(|letter| {
         let head = of_kind(world, &letter.to_lowercase().to_string(), 0);
@@ -29,7 +29,7 @@ fn entry(world: &World, letters: &str, ids: &mut HashMap<FillId, char>) -> Cache
     world.entry(responses.collect())
 }
 
-/// Responses that a primary record lists, with `+` behind the one that is inside.
+/// Returns the responses that a primary record lists, with a `+` after the one inside it.
 fn listed(primary: &[u8], ids: &HashMap<FillId, char>) -> String {
     let record = decode_record(primary, RecordKind::Primary, KEY, None).unwrap();
     let of_variant = |variant: &store::format::Variant<'_>| {
@@ -59,7 +59,7 @@ fn check(ours: &str, theirs: &str, dropped: &str, expected: Option<&str>) {
     );
 }
 
-/// Bodies of all readable responses, by letter.
+/// Returns the bodies of all readable responses, by letter.
 fn gathered_of(encoded: &Encoded, ids: &HashMap<FillId, char>) -> String {
     let world = World::new(Rules::default());
     let mut decoded = decode(&encoded.primary, KEY).unwrap();

@@ -1,4 +1,4 @@
-//! Round trips: a reader with the same rules has the same stored response.
+//! Round trips: a reader with the same rules gets the same stored response.
 
 use caching::{FieldLine, Profile, Rules, Timestamp};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ enum Event {
     SoftPurge,
 }
 
-/// Rules of the instance that stores it.
+/// Rules of the instance that stores the response.
 #[derive(Clone, Debug)]
 struct Owner {
     profile: Profile,
@@ -139,7 +139,7 @@ fn borrowed(lines: &Lines) -> Vec<FieldLine<'_>> {
     lines.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect()
 }
 
-/// Head after an event; unchanged if the event changes nothing that may be stored.
+/// Returns the head after an event; unchanged if the event changes nothing that may be stored.
 fn after(world: &World, (head, method): (StoredHead, &str), event: &Event, now: Timestamp) -> StoredHead {
     let get = Asked { method, lines: &[("Accept-Encoding", b"zstd")] };
     let changed = match event {
@@ -147,7 +147,7 @@ fn after(world: &World, (head, method): (StoredHead, &str), event: &Event, now: 
             let asked = Asked { method, lines: &borrowed(request) };
             world.freshened(&head, asked, &borrowed(answer), at(now))
         }
-        // A HEAD is about the record under the key of a GET.
+        // A HEAD updates the record under the key of a GET.
         Event::Head { .. } if method == "QUERY" => None,
         Event::Head { answer } => {
             world.freshened(&head, Asked { method: "HEAD", ..get }, &borrowed(answer), at(now))
@@ -158,7 +158,7 @@ fn after(world: &World, (head, method): (StoredHead, &str), event: &Event, now: 
     changed.unwrap_or(head)
 }
 
-/// Everything that decides about a stored response, and its delivered parts.
+/// Returns the result of every decision about a stored response, and the parts of it that are delivered.
 fn shown(response: &StoredResponse) -> String {
     let head = &response.head;
     let lines: Vec<String> =
@@ -180,7 +180,7 @@ fn shown(response: &StoredResponse) -> String {
     )
 }
 
-/// Memory of all inputs is counted, and none if they are not kept.
+/// The memory of all inputs is counted; without inputs, no memory is.
 #[test]
 fn what_inputs_cost() {
     let world = World::new(Rules::default());
@@ -220,7 +220,7 @@ proptest! {
         body_bytes in select(vec![0_usize, 1, 4096, 4097, 65_535]),
     ) {
         let world = owner.world();
-        // No other response to a POST is stored for later GETs.
+        // A response to a POST is stored for later GETs only with this `Content-Location`.
         let is_post = method == "POST";
         let response: Lines = match is_post {
             true => [("content-location".to_owned(), b"/x?y=1".to_vec())].into_iter()

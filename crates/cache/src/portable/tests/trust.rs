@@ -1,4 +1,4 @@
-//! Limits of what a record reveals, and of what a forged one can do.
+//! Limits of the information in a record, and of the harm from a forged one.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn nobodys_secrets_are_written() {
     }
 }
 
-/// Freshness lifetime in seconds that a reader with rules of its own gives a response stored by `rules`.
+/// Checks the freshness lifetime, in seconds, that a reader with its own rules gives a response stored by `rules`.
 #[track_caller]
 fn check(
     rules: &Rules,
@@ -86,7 +86,7 @@ fn readers_go_by_their_own_rules() {
     check(&all, &[user], &[etag], named("x-user"), None);
     check(&all, &[user], &[etag, max_age], named("x-user"), Some(60));
     check(&all, &[("Cookie", b"a")], &[etag], Rules::default(), None);
-    // A user for the storing instance is a user for the reader.
+    // Fields that identify a user for the storing instance do so for the reader.
     let own = Rules { credentialed: StoredCredentialed::All, ..named("x-user") };
     check(&own, &[user], &[etag], Rules::default(), None);
     check(&own, &[], &[etag], Rules::default(), Some(0));
@@ -130,7 +130,7 @@ fn plain(world: &World, body: &[u8]) -> StoredResponse {
     inline(head, body)
 }
 
-/// Another process has its own list of invalidations, so a response of this one may be older than all of them.
+/// Another process has its own list of invalidations, so all of its invalidations may be newer than a response of this process.
 #[test]
 fn what_others_asked_for_is_older_than_each_invalidation() {
     let [own, other] = [World::new(Rules::default()), World::new(Rules::default())];
@@ -220,7 +220,7 @@ fn large_bodies_stay_in_segments() {
     }
 }
 
-/// A record that anybody may have forged.
+/// A record that anyone may have forged.
 fn forged<'a>(texts: &'a [Vec<u8>], numbers: [u64; 4], is_known: bool) -> Record<'a> {
     let text = |index: usize| &texts[index % texts.len()][..];
     let lines = |from: usize| vec![(text(from), text(from + 1)), (text(from + 2), text(from + 3))];

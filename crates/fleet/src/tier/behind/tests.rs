@@ -1,4 +1,4 @@
-//! Final contents of the tier, whatever it does meanwhile.
+//! Final contents of the tier, however it behaves meanwhile.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -94,7 +94,7 @@ impl Bench {
         self.tier.update_under((KEY, None), |_| Change::Remove);
     }
 
-    /// Record under the key, as another instance sees it.
+    /// Returns the record under the key, as another instance sees it.
     pub(crate) async fn there(&self) -> Option<Vec<u8>> {
         let name = names::of_record(KEY).unwrap();
         let mut loaded = self.double.load(&[&name], Tracking::Off).await.unwrap();
@@ -112,7 +112,7 @@ fn variants(record: &[u8]) -> usize {
     decode_record(record, RecordKind::Primary, KEY, None).unwrap().variants.len()
 }
 
-/// A put gets no answer, and takes effect after its record has been removed.
+/// A put gets no answer, and takes effect only after its record has been removed.
 #[test]
 fn what_was_removed_does_not_come_back_by_a_put_of_before() {
     let late = Duration::from_secs(60);
@@ -145,13 +145,13 @@ fn what_was_removed_does_not_come_back_by_a_put_of_before() {
     }
 }
 
-/// Pending records wait for a purge to be in the log, so many that the first is due again before the last has had a turn. The task that
-/// reads the log runs all the same.
+/// Pending records wait until the log has a purge. There are so many that the first is due again before the last has had its turn. The task
+/// that reads the log must run nevertheless.
 #[test]
 fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
     const KEYS: usize = 2_000;
     let (told, written) = mpsc::sync_channel(1);
-    // On a thread of its own, because the test would never end if the other tasks got no turns.
+    // In a thread of its own, because the test would never end if the other tasks got no turns.
     thread::spawn(move || {
         let mut world = World::new(Rules::default());
         world.invalidations = Arc::new(Invalidations::new(Purgers::Several));
@@ -185,7 +185,7 @@ fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
     assert_eq!(written.recv_timeout(Duration::from_secs(30)), Ok(KEYS as u64));
 }
 
-/// An earlier record in the tier is removed all the same.
+/// An earlier record in the tier is removed nevertheless.
 #[test]
 fn what_is_of_no_use_any_more_is_not_written() {
     let bench = Bench::new();
@@ -198,7 +198,7 @@ fn what_is_of_no_use_any_more_is_not_written() {
     assert_eq!((written, removed, given_up, pending), (0, 1, 1, 0));
 }
 
-/// With [`MemoryUse::Forgotten`], memory keeps only what the tier does not get.
+/// With [`MemoryUse::Forgotten`], memory keeps only records that aren't written to the tier.
 #[test]
 fn a_memory_that_forgets_keeps_notes_alone() {
     let bench = Bench::with_memory(MemoryUse::Forgotten);
@@ -242,13 +242,13 @@ fn a_record_names_what_the_tier_was_given() {
     });
 }
 
-/// A response waits to be written while another instance stores a newer one for the same requests. The request times decide which is
-/// newer: the answer to the older request may come last.
+/// A response waits to be written while another instance stores a newer one for the same requests. The request times decide which is newer,
+/// because the answer to the older request may arrive last.
 #[test]
 fn what_was_asked_for_later_stays() {
     let bench = Bench::new();
     bench.runtime.block_on(async {
-        // In the past by the clock of this machine, because a response from the future replaces none.
+        // In the past by this machine's clock, because a response from the future replaces no other.
         let before = |ms: i64| now().plus_ms(-ms);
         bench.put(inline(bench.head_at(before(1000)), b"newer"));
         bench.tier.written(KEY).await;
@@ -261,7 +261,7 @@ fn what_was_asked_for_later_stays() {
         assert!(matches!(end, End::Overtaken));
         assert_eq!(bench.there().await.unwrap(), newer);
         bench.tier.record_overtaken(&older);
-        assert!(bench.tier.is_suspect(&older), "its next use reads what the tier has");
+        assert!(bench.tier.is_suspect(&older), "its next use reads the tier's record");
         let newest = bench.world.entry(vec![inline(bench.head_at(before(0)), b"newest")]);
         let pending = put(Arc::new(newest));
         assert!(matches!(bench.tier.carry_out(KEY, &pending).await, End::Stored(_)));

@@ -1,4 +1,4 @@
-//! Leases, and responses that are fetched under them, whatever the tier and other instances do.
+//! Leases and the responses fetched under them, however the tier and other instances behave.
 
 use cache::RemoteTier;
 use cache::entry::stored::{CacheEntry, Uncacheable};
@@ -31,7 +31,7 @@ impl Bench {
     async fn taken(&self) -> Arc<HeldLease> {
         match self.take().await {
             Taking::Taken(held) => held,
-            Taking::Held(_) | Taking::Failed => panic!("nobody else wants it"),
+            Taking::Held(_) | Taking::Failed => panic!("no other instance wants it"),
         }
     }
 
@@ -42,7 +42,7 @@ impl Bench {
         entry
     }
 
-    /// Kind of the note under the key, and the number of responses beside it.
+    /// Returns the kind of the note under the key, and the number of responses in the same record.
     async fn note(&self) -> Option<(Option<NoteKind>, usize)> {
         let record = self.there().await?;
         let record = decode_record(&record, RecordKind::Primary, KEY, None).unwrap();
@@ -50,7 +50,7 @@ impl Bench {
     }
 }
 
-/// Another instance takes the lease.
+/// Takes the lease for another instance.
 async fn other_takes(other: &Double, mode: LeaseMode) -> Option<Lease> {
     let name = names::of_record(KEY).unwrap();
     let request = LeaseRequest { ttl: Duration::from_secs(3), note: b"", mode };
@@ -82,7 +82,7 @@ fn a_response_frees_the_lease_and_news_of_it_are_written_as_anything_else() {
     assert_eq!(bench.tier.counts().leases_lost, 0);
 }
 
-/// A record that others have changed since is not relied on.
+/// A record that other instances have changed since is not relied on.
 #[test]
 fn what_was_read_under_a_lease_is_not_read_again_to_write() {
     let bench = Bench::new();
@@ -117,16 +117,16 @@ fn what_was_fetched_under_a_lost_lease_is_not_written() {
             let entry = bench.put_under(&held, b"late");
             bench.tier.written(KEY).await;
             assert_eq!(bench.there().await, None);
-            assert!(bench.tier.is_suspect(&entry), "the tier is asked before its next use");
+            assert!(bench.tier.is_suspect(&entry), "the tier is queried before its next use");
         }
         drop(held);
         sleep(Duration::from_millis(100)).await;
-        assert!(other_takes(&other, LeaseMode::IfFree).await.is_none(), "the other one has it still");
+        assert!(other_takes(&other, LeaseMode::IfFree).await.is_none(), "the other instance still holds it");
     });
     assert_eq!(bench.tier.counts().leases_lost, 1);
 }
 
-/// If one of two combined changes is late, nobody can say which responses are still valid.
+/// If one of two combined changes is late, it is unknown which responses are still valid.
 #[test]
 fn a_late_response_that_is_to_be_written_with_another_change_leaves_nothing() {
     let bench = Bench::new();
@@ -174,7 +174,7 @@ fn a_lease_that_is_dropped_is_freed_with_a_word() {
     });
 }
 
-/// Other instances wait for the lease that long.
+/// Other instances wait that long for the lease.
 #[test]
 fn a_lease_is_given_back_as_long_as_it_lasts() {
     let part = str::from_utf8(KEY).expect("it is text");
@@ -196,20 +196,20 @@ fn a_lease_is_given_back_as_long_as_it_lasts() {
     }
 }
 
-/// Record after the lease is freed. Another instance takes the lease, and lets it end.
+/// Returns the record after the lease is freed. Another instance takes the lease and lets it expire.
 async fn awaited(bench: &Bench, other: &Double) -> Option<(Option<NoteKind>, usize)> {
     let name = names::of_record(KEY).unwrap();
     let began = Instant::now();
     let loaded = other.load(&[&name], Tracking::Off).await.unwrap().remove(0);
     let seen = loaded.map(|loaded| loaded.version);
     other.wait(&name, seen, Duration::from_secs(60)).await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(1), "nobody waits until it ends");
+    assert!(began.elapsed() < Duration::from_secs(1), "no instance waits until it expires");
     assert!(other_takes(other, LeaseMode::IfFree).await.is_some());
     sleep(Duration::from_secs(4)).await;
     bench.note().await
 }
 
-/// Reading the record under the key does not wait for the lease, and finds everything that was written before the lease was taken.
+/// Reading the record under the key doesn't wait for the lease, and sees everything that was written before the lease was taken.
 #[test]
 fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
     const ROUND_TRIP: Duration = Duration::from_millis(20);
@@ -218,7 +218,7 @@ fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
     bench.runtime.block_on(async {
         bench.put_under(&bench.taken().await, b"first");
         bench.tier.written(KEY).await;
-        // The record is read once more, to be followed.
+        // The record is read once more, so that it is followed.
         sleep(Duration::from_millis(100)).await;
         bench.double.behave(far);
         let began = Instant::now();
@@ -232,7 +232,7 @@ fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
     });
 }
 
-/// Older versions name the forward beside a lease, and newer ones might leave words out.
+/// In the note of a lease, older versions name the forward, and newer ones might leave out words.
 #[test]
 fn what_others_say_of_a_lease_is_read_by_its_place() {
     let ours = "00000000000000ab 0000000000000000 cache-1";
@@ -246,7 +246,7 @@ fn what_others_say_of_a_lease_is_read_by_its_place() {
     }
 }
 
-/// With a failing tier, nobody waits longer than one deadline, and nobody gets a lease.
+/// With a failing tier, no request waits longer than one deadline, and no lease is taken.
 #[test]
 fn a_tier_in_trouble_costs_one_deadline() {
     for trouble in [SILENT, UNREACHABLE] {
@@ -263,7 +263,7 @@ fn a_tier_in_trouble_costs_one_deadline() {
     }
 }
 
-/// One lease for all variants, with a note that tells its variant.
+/// A key has one lease for all its variants, with a note that identifies the variant.
 #[test]
 fn a_lease_tells_for_which_variant_it_is_and_who_asks() {
     let bench = Bench::new();
@@ -272,7 +272,7 @@ fn a_lease_tells_for_which_variant_it_is_and_who_asks() {
         let wanted = |variant| WantedLease { key: KEY, variant, known: None, trace: None };
         let leader = WantedLease { trace, ..wanted(b"en") };
         let Taking::Taken(_held) = bench.tier.take_lease(leader).await else {
-            panic!("nobody else wants it");
+            panic!("no other instance wants it");
         };
         for (variant, is_same_variant) in [(&b"en"[..], true), (b"de", false)] {
             match bench.tier.take_lease(wanted(variant)).await {

@@ -1,13 +1,13 @@
-//! Bodies of replies whose bytes lie in several places: in memory, in the tier behind it, and at the origin. They are read in order, each
-//! when the reply gets there.
+//! Bodies of replies whose bytes come from several places: memory, the tier behind it, and the origin. The parts are read in order,
+//! each when the reply reaches it.
 //!
-//! The first part to be fetched is requested before the head of the reply is sent, so that a changed representation is found in time; and
-//! if the tier may have bytes that memory lacks, the first of them are loaded by then. Each later part is requested when the client gets
-//! there, and not at all if it leaves before. If a part belongs to another representation, the reply breaks off: half of one and half of
-//! another must never look like a response.
+//! The first missing part is requested before the head of the reply is sent, so that a changed representation is detected in time. If
+//! the tier may have bytes that memory lacks, the first of them are loaded before the head, too. Each later part is requested when the
+//! client reaches it, and not at all if it leaves before. If a part belongs to a different representation, the reply is aborted: a
+//! mixture of two representations must never look like a complete response.
 //!
-//! Nothing is held for the client beyond the piece that it is receiving and the result of one load: bytes evicted before their turn are
-//! absent or missing like any others.
+//! Only the current piece and the result of one load are held for the client: bytes evicted before they are needed are absent or
+//! missing like any others.
 
 #[cfg(test)]
 mod tests;
@@ -37,12 +37,12 @@ use crate::request::serve::Extent;
 
 /// A body in parts.
 pub(crate) struct Assembly {
-    /// Job to fetch missing parts with.
+    /// Job that fetches missing parts.
     job: Job,
     hit: Hit,
     position: u64,
     end: u64,
-    /// Missing part that was requested ahead, if any.
+    /// Missing part that was requested in advance, if any.
     ahead: Option<Arriving>,
     from_tier: FromTier,
     now: Now,
@@ -58,21 +58,21 @@ pub(crate) struct Arriving {
 enum Now {
     /// Not known yet.
     Next,
-    /// The tier has been asked.
+    /// The bytes have been requested from the tier.
     Loading(Absent, Load),
-    /// The origin has been asked.
+    /// The bytes have been requested from the origin.
     Asked(Waiter),
-    /// Another request has asked the origin; this one would otherwise.
+    /// Another request is forwarded for the bytes; if it fails, this one may be.
     Waiting(Waiting, Box<Job>),
     Arriving(Arriving),
 }
 
-/// Segments from the tier, in the order requested; `None` without an answer. Kept here, so that the load continues if the client stops
-/// waiting for a moment.
+/// Segments from the tier, in the order requested; `None` without an answer. The future is stored, so that the load continues if the
+/// client stops waiting for a moment.
 type Load = Pin<Box<dyn Future<Output = Option<Vec<Option<Segment>>>> + Send>>;
 
 impl Arriving {
-    /// Creates a reader of the part that `filling` brings, up to `end`.
+    /// Creates a reader of the part in `filling`, up to `end`.
     pub(crate) fn new(filling: &Filling, part: &ContentRange, end: u64) -> Option<Self> {
         let last = part.range.last.min(end.checked_sub(1)?);
         let range = ByteRange { first: part.range.first, last };
@@ -83,7 +83,7 @@ impl Arriving {
 
 impl Assembly {
     /// Creates a body with the bytes of `extent`. `first` is a part of them that is arriving; `job` requested it, or fetches further
-    /// parts. `None` if the extent is not a single range.
+    /// parts. Returns `None` if the extent isn't a single range.
     pub(crate) fn new(job: Job, hit: Hit, extent: Extent, first: Option<Arriving>) -> Option<Self> {
         let wanted = extent.bytes()?;
         let (position, end) = (wanted.first, wanted.last + 1);
@@ -94,7 +94,7 @@ impl Assembly {
     /// Loads the first bytes that are not in memory, before the head of the reply is sent.
     ///
     /// # Errors
-    /// Returns the range that is missing there if the tier lacks it: fetch it first.
+    /// Returns the range that must be fetched first, if the tier lacks it.
     pub(crate) async fn begin(&mut self) -> Result<(), ByteRange> {
         let Some(body) = self.hit.body.segmented() else { return Ok(()) };
         let Some(position) = body.first_not_held(self.position, self.end) else { return Ok(()) };
@@ -108,7 +108,7 @@ impl Assembly {
         }
     }
 
-    /// Memory held for a client that doesn't read on.
+    /// Returns the memory held for a client that has stopped reading.
     pub(crate) fn held(&self) -> Option<HeldBody> {
         self.from_tier.held().map(|(last, bytes)| HeldBody::Segments { last, bytes })
     }
@@ -116,7 +116,7 @@ impl Assembly {
     /// Returns the next bytes; `None` at the end. Cancel-safe.
     ///
     /// # Errors
-    /// Returns an error if a missing part breaks off or can't be fetched.
+    /// Returns an error if a missing part is cut short or can't be fetched.
     pub(crate) async fn data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
         loop {
             match &mut self.now {
@@ -167,7 +167,7 @@ impl Assembly {
         }
     }
 
-    /// Returns the piece at the position if it is held; otherwise starts getting it.
+    /// Returns the piece at the position if it is held; otherwise starts loading or fetching it.
     fn next(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
         if let Some(ahead) = self.ahead.take_if(|ahead| ahead.range.first <= self.position) {
             self.now = Now::Arriving(ahead);
@@ -220,7 +220,7 @@ impl Assembly {
     fn ask(&self, range: ByteRange) -> Now {
         let hole = MissingRange { hit: self.hit.clone(), range, reply: ReplyOfParts::Begun };
         let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
-        // The reply goes on with the response it began with, whatever is purged meanwhile.
+        // The reply continues with the response that it started with, even if that is purged meanwhile.
         let look_up = fetch.look_up.at(self.job.cache().invalidations.stamp());
         let job = Job { fetch: Arc::new(Fetch { look_up, ..fetch }), ..self.job.clone() };
         match join_or_lead(&job, &job.fetch.variant) {
@@ -256,7 +256,7 @@ impl Assembly {
     }
 }
 
-/// Loads segments from the tier, in a task of its own: other requests may wait for the same segments, and this client may pause.
+/// Loads segments from the tier, in a separate task: other requests may wait for the same segments, and this client may pause.
 fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
     let (worker, site, place) = (Arc::clone(&job.worker), Arc::clone(&job.site), job.place());
     let load = tokio::spawn(async move {
@@ -268,22 +268,22 @@ fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Seg
 /// Source of the byte at a position.
 #[derive(Debug)]
 enum Turn {
-    /// Held, with some bytes after it.
+    /// Held, together with some following bytes.
     Held(Slice),
-    /// Absent: a tier may have it, with some bytes after it.
+    /// Absent, together with some following bytes: a tier may have them.
     Absent(Absent),
-    /// Missing, with all bytes after it that are missing too: the origin has them.
+    /// Missing, together with the following bytes that are also missing: the origin has them.
     Missing(ByteRange),
 }
 
 /// Segments that one reply has loaded. They are read in order.
 #[derive(Debug)]
 struct FromTier {
-    /// Segments not passed yet, each with the position of its first byte. Memory may have refused or evicted them.
+    /// Segments not yet passed, each with the position of its first byte. Memory may have refused or evicted them.
     loaded: VecDeque<(u64, Segment)>,
-    /// Position before which the tier is not asked again.
+    /// Position before which no further load from the tier is tried.
     known: KnownFrom,
-    /// Loads in a row without a result.
+    /// Number of consecutive loads without a result.
     in_vain: u32,
 }
 
@@ -292,7 +292,7 @@ impl FromTier {
         Self { loaded: VecDeque::new(), known: KnownFrom::START, in_vain: 0 }
     }
 
-    /// Returns the source of the byte at `position`. `None` if that is just changing: look again.
+    /// Returns the source of the byte at `position`; `None` if it is changing: the caller should retry.
     fn turn(&mut self, body: &Segmented, position: u64, end: u64) -> Option<Turn> {
         self.loaded.retain(|(first, segment)| position < first + segment.len() as u64);
         if let Some(piece) = body.piece_at(position, end).or_else(|| self.piece_at(position, end)) {
@@ -315,7 +315,7 @@ impl FromTier {
         Some(segment.slice((position - first) as usize, to as usize))
     }
 
-    /// Takes in the tier's answer for `absent`. After `None`, no answer, the tier is not asked again for this reply.
+    /// Processes the tier's answer for `absent`. If there is none (`None`), no further load is tried for this reply.
     fn take(&mut self, body: &Segmented, absent: &Absent, answer: Option<Vec<Option<Segment>>>) {
         let Some(answer) = answer else {
             self.known = KnownFrom::NOWHERE;
@@ -333,8 +333,8 @@ impl FromTier {
         self.in_vain = if first_found.is_some() { 0 } else { self.in_vain + 1 };
     }
 
-    /// Returns the position from which the tier is asked again after a load without a result. The distance doubles each time: if a tier
-    /// has lost most of a body, the origin gets few requests for large parts, not one for each load.
+    /// Returns the position from which loads are tried again after a load without a result. The distance doubles each time: if a tier
+    /// has lost most of a body, the origin receives few requests for large parts, not one for each load.
     fn skipped(&self, from: u64) -> u64 {
         from.saturating_add(LOAD_BYTES_MAX.saturating_mul(2_u64.saturating_pow(self.in_vain)))
     }

@@ -1,4 +1,5 @@
-//! A fetch, as a look-up leaves it, and its scope: the whole response, a range, or the bytes that a stored response lacks.
+//! The specification of a fetch, as decided by a look-up, and its scope: the whole response, a range, or the bytes that a stored
+//! response lacks.
 
 use std::sync::Arc;
 
@@ -17,32 +18,32 @@ use crate::config::RangeMiss;
 use crate::request::context::RequestContext;
 use crate::request::serve::Extent;
 
-/// A fetch to make.
+/// The specification of a fetch.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) key: Box<[u8]>,
     /// Distinguishes forwards for different variants of one key, once the nominated fields are known.
     pub(crate) variant: Vec<u8>,
-    /// Look-up that the stored responses below come from. While the request waits for others, they may be purged or invalidated, so each
+    /// Look-up that returned the stored responses below. They may be purged or invalidated while the request waits for others, so each
     /// use checks them against this look-up first.
     pub(crate) look_up: LookUp,
-    /// Stored response that the request selected, to fall back on.
+    /// Stored response that the request selected, as a fallback.
     pub(crate) stale: Option<Hit>,
-    /// Responses that a validation names: the selected one, and others under the key that the origin may turn out to select.
+    /// Responses named in a validation: the selected one, and others under the key that the origin may select.
     pub(crate) candidates: Vec<Hit>,
     pub(crate) reason: NotReused,
     pub(crate) sharing: Sharing,
     pub(crate) scope: FetchScope,
-    /// Content of the request; only a QUERY has some.
+    /// Content of the request; empty except for QUERY.
     pub(crate) content: Bytes,
-    /// State of the tier look-up for bytes that memory lacks of a stored response.
+    /// State of the tier look-up for bytes of a stored response that memory lacks.
     pub(crate) tier: TierLookUp,
-    /// Record under the key, held so that it stays in use even if memory forgets it: a new response then changes this record instead of
-    /// starting a new one.
+    /// Record under the key, held so that it stays in use even if memory drops it: a new response then changes this record instead of
+    /// creating a new one.
     pub(crate) in_use: Option<Arc<CacheEntry>>,
 }
 
-/// Whether the tier behind memory has been asked for the missing bytes.
+/// Whether the tier behind memory has been searched for the missing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TierLookUp {
     Unasked,
@@ -54,12 +55,12 @@ pub(crate) enum TierLookUp {
 pub(crate) enum Sharing {
     Joined,
     Alone,
-    /// Not listed among the forwards: a note says that the answer won't be stored.
+    /// Not listed among the forwards: a note says that the response won't be stored.
     Unlikely(Uncacheable),
 }
 
 impl Fetch {
-    /// Creates a fetch of the whole, without stored responses to validate or fall back on.
+    /// Creates a fetch of the whole response, without stored responses for validation or fallback.
     pub(crate) fn new(key: impl Into<Box<[u8]>>, look_up: LookUp, reason: NotReused) -> Self {
         Self {
             key: key.into(),
@@ -76,7 +77,7 @@ impl Fetch {
         }
     }
 
-    /// Copies the fetch for another scope, without the stored responses to validate or fall back on.
+    /// Copies the fetch with a new scope, without the stored responses for validation or fallback.
     pub(crate) fn with_scope(&self, scope: FetchScope) -> Self {
         Self {
             variant: self.variant.clone(),
@@ -89,7 +90,7 @@ impl Fetch {
         }
     }
 
-    /// Returns the note that the answer won't be stored; `None` if it may well be, or needs more than a verdict.
+    /// Returns the note that the response won't be stored; `None` if it may be stored, or if stored responses or a range are involved.
     pub(crate) fn known_uncacheable(&self) -> Option<Uncacheable> {
         let Sharing::Unlikely(known) = self.sharing else { return None };
         let is_plain = self.stale.is_none() && self.candidates.is_empty();
@@ -107,11 +108,11 @@ impl Fetch {
 pub(crate) enum FetchScope {
     /// The complete response.
     Whole,
-    /// The client's own request, with its `If-None-Match` and `If-Modified-Since`: no stored response is there to evaluate them by, so
-    /// the origin does.
+    /// The client's own request, with its `If-None-Match` and `If-Modified-Since`: the origin evaluates them, since no stored response
+    /// exists.
     AsAsked,
-    /// The client's single range, if no stored response could include it. The client's `If-Range` is left out and evaluated here: a 206
-    /// to it may omit fields that later clients need.
+    /// The client's single range, if no stored response could include it. The client's `If-Range` is removed and evaluated here: the
+    /// 206 to a conditional range request may omit fields that later clients need.
     Range(RangeSpec),
     /// Bytes that a stored response lacks, requested with `If-Range`.
     MissingRange(MissingRange),
@@ -134,17 +135,17 @@ pub(crate) struct MissingRange {
     pub(crate) reply: ReplyOfParts,
 }
 
-/// Reply that the missing bytes are for.
+/// State of the reply that needs the missing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyOfParts {
-    /// The reply has not begun: it includes nothing that is purged before it begins.
+    /// The reply has not begun: it must not include responses purged before it begins.
     ToCome,
-    /// The reply has begun and goes on to its end, whatever is purged meanwhile.
+    /// The reply has begun and continues to its end, even if the response is purged meanwhile.
     Begun,
 }
 
-/// Distance within which a range that begins behind the bytes of a running fill of the whole reads from that fill: its bytes come sooner
-/// than an answer of its own, or about as soon.
+/// Maximum distance between the received bytes of a running fill of the whole response and a range that reads from that fill. Within
+/// it, the bytes arrive sooner than from a separate request, or about as soon.
 const NEAR_BYTES: u64 = 1 << 20;
 
 impl FetchScope {
@@ -178,15 +179,15 @@ impl FetchScope {
         }
     }
 
-    /// Chooses the scope for the bytes that `hit` lacks to answer the request. If they can't be combined with it, the scope is that of a
-    /// miss. `None` for several ranges, which the origin answers itself.
+    /// Chooses the scope for the bytes that `hit` lacks to answer the request. If they can't be combined with it, the scope is that of
+    /// a miss. Returns `None` for several ranges, which are left to the origin.
     pub(crate) fn for_rest(context: &RequestContext<'_>, hit: &Hit) -> Option<Self> {
         let rule = context.rule;
         let extent = context.extent(hit);
         if extent == Extent::Several {
             return None;
         }
-        // With no-store, no part of the exchange may be stored: the fetch stands on its own.
+        // With no-store, no part of the exchange may be stored: the fetch is independent of the stored response.
         let is_stored = !(context.facts.directives.no_store && rule.caching.honour_request_directives);
         let wanted = extent.bytes().filter(|_| is_stored);
         let hole = wanted.and_then(|wanted| MissingRange::first(hit, wanted)).map(Self::MissingRange);
@@ -194,7 +195,7 @@ impl FetchScope {
         Some(hole.unwrap_or_else(anew))
     }
 
-    /// Returns a suffix that tells forwards for different bytes of one variant apart. A variant key begins with a length, which never
+    /// Returns a suffix that distinguishes forwards for different bytes of one variant. A variant key begins with a length, which never
     /// equals the mark.
     pub(crate) fn scope_suffix(&self) -> Vec<u8> {
         const MARK: [u8; 4] = [0xff; 4];
@@ -233,7 +234,7 @@ impl FetchScope {
 }
 
 impl MissingRange {
-    /// Returns the first range of `wanted` that is missing, if the stored response can be combined with an answer for it.
+    /// Returns the first missing range in `wanted`, if a response for it can be combined with the stored response.
     fn first(hit: &Hit, wanted: ByteRange) -> Option<Self> {
         if !Self::can_be_part_of(hit) {
             return None;
@@ -242,13 +243,13 @@ impl MissingRange {
         Some(Self { hit: hit.clone(), range, reply: ReplyOfParts::ToCome })
     }
 
-    /// Returns whether a stored response can be combined with an answer for its missing bytes.
+    /// Returns whether a stored response can be combined with a response for its missing bytes.
     pub(crate) fn can_be_part_of(hit: &Hit) -> bool {
         hit.head.facts.status == 200 && partial::if_range_value(&hit.head.validators()).is_some()
     }
 
-    /// Returns the range to request. Up to the end of the representation, the last position is left out: if the representation has grown,
-    /// the answer shows its new length.
+    /// Returns the range to request. For a range up to the end of the representation, the last position is left out: if the
+    /// representation has grown, the response shows its new length.
     fn spec(&self) -> RangeSpec {
         let ByteRange { first, last } = self.range;
         let is_to_the_end = self.hit.body.complete_bytes().is_some_and(|bytes| last + 1 == bytes);
@@ -259,7 +260,7 @@ impl MissingRange {
         self.hit.body.segmented()
     }
 
-    /// Returns what the answer is judged by, including the stored fields.
+    /// Returns the expectations of the response, including the stored fields.
     pub(crate) fn wanted<'a>(&'a self, stored: &'a [FieldLine<'a>]) -> Wanted<'a> {
         Wanted {
             fields: stored,

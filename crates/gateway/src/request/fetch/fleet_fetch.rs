@@ -1,7 +1,8 @@
-//! Forwards of instances that share a tier: one asks the origin, and the others wait for the response that it writes there.
+//! Forwards of instances that share a tier: one instance forwards the request, and the others wait for the response that it writes to
+//! the tier.
 //!
-//! A forward takes the lease on its key before it asks, and stores its response under the lease. If the tier fails or takes too long, the
-//! forward becomes an ordinary one, known to this process only.
+//! A forward acquires the lease on its key before it contacts the origin, and stores its response under the lease. If the tier fails or
+//! takes too long, the forward becomes an ordinary one, known to this process only.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -26,11 +27,11 @@ use tokio::time::Instant;
 
 use crate::request::fetch::job::{Awaiting, Job, is_never_fresh};
 
-/// Turn to ask the origin.
+/// Outcome of waiting for the turn to contact the origin.
 enum LeaseOutcome {
-    /// This instance's turn, with the lease if the tier has granted one.
+    /// Turn of this instance, with the lease if the tier granted one.
     Own(Option<Arc<HeldLease>>),
-    /// No turn: another instance has stored this response meanwhile.
+    /// No turn is needed: another instance has stored this response meanwhile.
     Over(Hit),
 }
 
@@ -40,38 +41,38 @@ struct LeaseWait<'a> {
     tier: &'a Tier,
     awaiting: Awaiting,
     end: Instant,
-    /// Version of the record that turned out useless.
+    /// Version of the record that turned out to be unusable.
     seen: Option<Version>,
-    /// Record held in use: memory may forget it at any time.
+    /// Record held in use: memory may drop it at any time.
     loaded: Option<Arc<CacheEntry>>,
     lease: Option<Arc<HeldLease>>,
-    /// Contents of the key when the lease was taken.
+    /// Contents of the key when the lease was acquired.
     looked: Option<Looked>,
-    /// Trace of the forward that this one waits for, or waited for last.
+    /// Trace of the forward that this one waits for or last waited for.
     awaited_trace: Option<TraceContext>,
     /// Values of the nominated fields, as far as known.
     variant: Vec<u8>,
-    /// Whether a forward for another variant has been waited for.
+    /// Whether to wait for forwards of other variants.
     others: OtherVariants,
 }
 
 /// Limit on waits for forwards of other variants: one lease covers all variants of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OtherVariants {
-    /// Once: then this one's turn may come.
+    /// Wait once: after that, it may be this forward's turn.
     Awaited,
-    /// No more: with many variants, no request should wait for all of them.
+    /// Don't wait again: with many variants, no request should wait for all of them.
     Passed,
 }
 
 impl Job {
-    /// Runs as [`Self::run`] does, once it is this instance's turn.
+    /// Runs like [`Self::run`], once it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
         let Some(tier) = self.tier() else { return self.run(None, leader).await };
         match LeaseWait::new(&self, tier, awaiting).turn().await {
             LeaseOutcome::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
             LeaseOutcome::Own(lease) => {
-                // The origin has not been asked yet, so purges during the wait don't concern its response.
+                // The request hasn't been forwarded yet, so purges during the wait don't affect its response.
                 leader.begins_now();
                 self.stamp = self.cache().invalidations.stamp();
                 self.lease = lease.clone();
@@ -86,7 +87,7 @@ impl Job {
     }
 }
 
-/// Frees the lease once a purge dooms the fetch: later requests may ask at once, at any instance.
+/// Frees the lease once a purge dooms the fetch: later requests may be forwarded immediately, by any instance.
 async fn freed_once_doomed(in_flight: &InFlight, lease: Option<Arc<HeldLease>>) -> Infallible {
     in_flight.doomed().await;
     lease.iter().for_each(|lease| lease.free());
@@ -116,8 +117,8 @@ impl<'a> LeaseWait<'a> {
     }
 
     async fn turn(mut self) -> LeaseOutcome {
-        // A request that has waited here for another variant knows the variants by now; naming its own lets other instances tell them
-        // apart.
+        // A request that has waited here for another variant knows the nominated fields by now. With its own values in the lease, other
+        // instances can distinguish the variants.
         if let Some(entry) = self.job.cache().look_up(&self.job.fetch.key) {
             self.name_variant(&entry);
         }
@@ -151,7 +152,7 @@ impl<'a> LeaseWait<'a> {
                 let site_key = self.job.site_key();
                 self.tier.take_lease_and_look(wanted, self.asker(site_key.as_deref())).await
             }
-            // The response there may be fresh; refreshing it must not make others doubt it.
+            // The stored response may be fresh; a refresh must not make it suspect for others.
             Awaiting::News => (self.tier.take_lease(wanted).await, None),
         };
         match taking {
@@ -175,7 +176,7 @@ impl<'a> LeaseWait<'a> {
     }
 
     async fn wait(&mut self) -> LeaseEvent {
-        let says = "another instance fetches it: its response is waited for";
+        let says = "waiting for the response that another instance fetches";
         self.job.note(|| Finding::new("collapse", says, "RFC 9111 section 4"));
         let limit = self.end.saturating_duration_since(Instant::now());
         let job = self.job;
@@ -188,9 +189,9 @@ impl<'a> LeaseWait<'a> {
         Asker { rules: self.job.storage_rules(), site_key }
     }
 
-    /// Reads the tier again, if its contents may have changed. Returns whether it did.
+    /// Reads the tier again if its contents may have changed. Returns whether it has read them.
     async fn read(&mut self, happened: LeaseEvent) -> bool {
-        // An instance that has freed the lease may have written before; the record also shows the variants.
+        // An instance may have written a response before freeing the lease; the record also shows the variants.
         let may_differ = [LeaseEvent::Taken, LeaseEvent::Changed, LeaseEvent::Free, LeaseEvent::StillHeld];
         if !may_differ.contains(&happened) {
             return false;
@@ -223,14 +224,14 @@ impl<'a> LeaseWait<'a> {
         }
         let found = match hit {
             _ if entry.uncacheable_for(&job.facts, now).is_some() => Found::NotShared,
-            // The response had expired by the time of this look: the next forward is for all again.
+            // If the response has already expired, the next forward is for all waiting requests again.
             Some(hit) if self.is_another(&hit) && !self.has_expired(&hit) => Found::Another,
             Some(_) | None => Found::Same,
         };
         (found, None)
     }
 
-    /// Names the variant by the fields that the newest response nominates.
+    /// Sets the variant from the nominated fields of the newest response.
     fn name_variant(&mut self, entry: &CacheEntry) {
         let Some(newest) = entry.variants().first() else { return };
         let request = self.job.request.sent().to_lines();
@@ -238,8 +239,8 @@ impl<'a> LeaseWait<'a> {
         newest.head.nominated().write_variant_key(self.job.rule().selecting(&request), &mut self.variant);
     }
 
-    /// Returns whether the response answers. One purged while this forward waited still answers the requests that wait here: they came
-    /// before.
+    /// Returns whether the response answers the request. A response purged while this forward waited still answers the requests that
+    /// wait here, since they arrived before the purge.
     fn is_answer(&self, hit: &Hit) -> bool {
         let job = self.job;
         let is_fresh = || reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh;
@@ -249,19 +250,19 @@ impl<'a> LeaseWait<'a> {
             && (self.awaiting == Awaiting::News || is_fresh())
     }
 
-    /// Returns whether the response was fresh for a time and no longer is.
+    /// Returns whether the response was fresh and has expired.
     fn has_expired(&self, hit: &Hit) -> bool {
         !is_never_fresh(&hit.head.facts) && !hit.head.facts.is_fresh(now())
     }
 
-    /// Returns whether the response was stored after this forward was decided on: earlier ones were found to be no answer.
+    /// Returns whether the response was stored after the decision for this forward: earlier ones couldn't answer the request.
     fn is_another(&self, hit: &Hit) -> bool {
         let id = |head: &StoredHead| head.inputs().map(|inputs| inputs.id);
         let known = self.job.fetch.in_use.as_ref().map(|entry| entry.variants()).unwrap_or_default();
         !known.iter().any(|variant| id(&variant.head) == id(&hit.head))
     }
 
-    /// Gives the lease back without a write, so that waiting instances go on.
+    /// Releases the lease without a write, so that waiting instances continue.
     fn let_go(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.give_back_unused();

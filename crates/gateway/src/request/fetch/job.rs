@@ -1,8 +1,8 @@
-//! Fetches with all they need to run on their own, and the requests that join or lead them.
+//! Self-contained fetches, and the requests that join or lead them.
 //!
-//! A forward belongs to no connection. But while the request that caused it only waits for the answer, a separate task would just add
-//! wake-ups: most forwards end at once with their answer. So the leader drives the job, and lets go of it when it has news to pass on or
-//! goes away; the rest of the job then becomes a task.
+//! A forward belongs to no connection. But as long as the leader only waits for the response, a separate task would just add wake-ups:
+//! most forwards end as soon as their response arrives. So the leader drives the job until the job has news or the leader goes away;
+//! the rest of the job then becomes a task.
 
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
@@ -31,17 +31,17 @@ use crate::request::context::OwnedContext;
 use crate::request::fetch::fetch_spec::{Fetch, FetchScope, ReplyOfParts, Sharing};
 use crate::rewrite::reading::Inbound;
 
-/// A fetch with all it needs to run on its own.
+/// A fetch with everything that it needs to run on its own.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) owned: OwnedContext,
-    /// Keeps the record of the exchange open to the end of the job, if one is kept.
-    #[expect(dead_code, reason = "its end is what counts")]
+    /// Keeps the record of the exchange, if any, open until the end of the job.
+    #[expect(dead_code, reason = "dropped at the end of the job")]
     pub(crate) noting: Option<OpenRecord>,
     pub(crate) fetch: Arc<Fetch>,
-    /// Stamp taken before the origin is asked.
+    /// Stamp taken before the request is forwarded.
     pub(crate) stamp: Stamp,
-    /// Lease under which the origin is asked, for all instances that share the tier behind memory.
+    /// Lease of this forward, valid for all instances that share the tier behind memory.
     pub(crate) lease: Option<Arc<HeldLease>>,
 }
 
@@ -60,12 +60,12 @@ impl Job {
         Self { owned: owned.clone(), noting, fetch, stamp: owned.cache().invalidations.stamp(), lease: None }
     }
 
-    /// Returns what makes heads that are stored of the responses to this request.
+    /// Returns a maker of stored heads for the responses to this request.
     pub(crate) fn head_maker(&self) -> HeadMaker<'_> {
         self.owned.head_maker(self.stamp)
     }
 
-    /// Returns whether the responses of the look-up count as never stored.
+    /// Returns whether the responses from the look-up count as never stored.
     pub(crate) fn is_taken_away(&self) -> bool {
         self.cache().invalidations.is_taken_away(self.fetch.look_up)
     }
@@ -80,8 +80,8 @@ impl Job {
         }
     }
 
-    /// Returns the place of the body. The scheme is part of the key: if one client can be sent a file, the others that ask for the key
-    /// usually can too.
+    /// Returns the placement of the body. The scheme is part of the key, so if a file can be sent to one client, it can usually be sent
+    /// to the others that request the key.
     pub(crate) fn place(&self) -> Placement {
         let is_plain = self.request.peer.scheme == Scheme::Http && self.request.version != Version::Http2;
         if is_plain { Placement::File } else { Placement::Heap }
@@ -95,7 +95,7 @@ impl Job {
         RefusalScope::of(&self.facts, stored)
     }
 
-    /// Returns whether the stored response to complete was purged meanwhile.
+    /// Returns whether the stored response that is to be completed was purged meanwhile.
     pub(crate) fn lacks_what_it_completes(&self) -> bool {
         self.is_for_hole() && !self.is_for_begun_reply() && self.is_taken_away()
     }
@@ -108,7 +108,7 @@ impl Job {
         matches!(self.fetch.scope, FetchScope::MissingRange(_))
     }
 
-    /// Returns whether this forward takes its turn among those of other instances.
+    /// Returns whether this forward waits for its turn among the forwards of other instances.
     pub(crate) fn takes_turn(&self, sharing: Sharing, awaiting: Awaiting) -> bool {
         let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
             && self.tier().is_some()
@@ -116,15 +116,16 @@ impl Job {
             && self.may_be_for_all();
         let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
         match sharing {
-            // A response of another instance would not be fresh either: the waiter would have to ask anyway.
+            // A response of another instance would not be fresh either: the waiter would have to forward its request anyway.
             Sharing::Joined => is_shared && !(awaiting == Awaiting::Answer && is_never_fresh()),
-            // This includes reloads, which ask whatever others bring; they must not wait for one another.
+            // This includes reloads by clients, which always need a new response; they must not wait for each other.
             Sharing::Alone | Sharing::Unlikely(_) => false,
         }
     }
 
-    /// Returns whether the answer may serve other requests. An answer to credentials is personal unless it says otherwise; the stored
-    /// response has said so, and the next one is expected to. Each response then decides for itself.
+    /// Returns whether the response may serve other requests. A response to a request with credentials is personal unless its fields
+    /// say otherwise. If the stored response is open to others, the next one is expected to be, too; each response is still judged by
+    /// its own fields.
     fn may_be_for_all(&self) -> bool {
         let (facts, rules) = (&self.facts, &self.rule().caching);
         let is_open =
@@ -140,9 +141,9 @@ pub(crate) fn is_never_fresh(facts: &StoredFacts) -> bool {
 /// Purpose of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaiting {
-    /// A client waits for an answer that is fresh for it.
+    /// A client waits for a response that is fresh for it.
     Answer,
-    /// No client waits: any update of the stored response will do.
+    /// No client waits: any update of the stored response is sufficient.
     News,
 }
 
@@ -159,7 +160,7 @@ pub(crate) enum Part {
     Waits(Waiting),
 }
 
-/// Joins the forward that `job` asks for, or becomes its leader.
+/// Joins the forward that `job` needs, or becomes its leader.
 pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
     let cache = job.cache();
     let (fetch_table, now) = (&cache.fetches, job.fetch.look_up.at(job.stamp));
@@ -187,7 +188,7 @@ pub(crate) struct LeaderTask {
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Permit that a job holds while it waits for the origin, with the handles to give it up.
+/// Permit that a job holds while it waits for the origin, with the handles to release it.
 #[derive(Clone)]
 struct HeldPermit {
     in_flight: Arc<InFlight>,
@@ -197,7 +198,7 @@ struct HeldPermit {
 }
 
 impl LeaderTask {
-    /// Creates a job that asks the origin: when it is this instance's turn, if instances take turns.
+    /// Creates a job that contacts the origin. If instances take turns, it first waits for this instance's turn.
     pub(crate) fn new(job: Job, leader: LeaderGuard, sharing: Sharing) -> Self {
         let permit = HeldPermit {
             in_flight: Arc::clone(&leader.in_flight),
@@ -212,8 +213,8 @@ impl LeaderTask {
         Self { left: Some(left), permit }
     }
 
-    /// Returns the first news of the fetch. If the job isn't over by then, it goes on in a task: the leader may pass the news on as
-    /// slowly as its client reads, and others wait for this job.
+    /// Returns the first news of the fetch. If the job hasn't ended by then, it continues in a task: the leader may be as slow as its
+    /// client, and others wait for this job.
     pub(crate) async fn first_news(mut self, waiter: &mut Waiter) -> News {
         poll_fn(|context| {
             let polled = self.left.as_mut().map_or(Poll::Ready(()), |job| job.as_mut().poll(context));
@@ -231,7 +232,7 @@ impl LeaderTask {
 
 impl Drop for LeaderTask {
     fn drop(&mut self) {
-        // The waiters of a job that panicked have been told already.
+        // The waiters of a job that panicked have already been notified.
         let left = self.left.take().filter(|_| !std::thread::panicking());
         if let (Some(job), Ok(runtime)) = (left, Handle::try_current()) {
             let permit = self.permit.clone();
@@ -240,7 +241,7 @@ impl Drop for LeaderTask {
     }
 }
 
-/// Runs a job to its end. A job without waiters may bring a response to store, but a request that waits is worth more.
+/// Runs a job to its end. A job without waiters may still produce a response to store, but a waiting request is more important.
 async fn go_on(mut job: Running, permit: HeldPermit) {
     let HeldPermit { in_flight, upstream, client, request } = permit;
     let given_up = async {
@@ -252,7 +253,7 @@ async fn go_on(mut job: Running, permit: HeldPermit) {
             }
         }
     };
-    // Nor is it worth the place of a request that waits for the same key.
+    // A request that waits for the same key is more important, too.
     let left = async {
         request.place_wanted.wait().await;
         in_flight.client_left().await;
@@ -263,7 +264,7 @@ async fn go_on(mut job: Running, permit: HeldPermit) {
         () = given_up => {}
         () = left => {}
     }
-    // Frees the place before another request is offered one.
+    // Frees the place before it is offered to another request.
     drop(job);
     upstream.permit_given_up(client);
 }

@@ -1,4 +1,4 @@
-//! Turns an origin's answer into a stored response under its key: fetch, judge, fill, put.
+//! Turns an origin's response into a stored response under its key: fetch, judge, fill, put.
 
 pub(crate) mod assembly;
 pub(crate) mod fetch_spec;

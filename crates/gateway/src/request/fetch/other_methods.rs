@@ -1,5 +1,5 @@
-//! Forwards of other methods that change stored GET responses: a HEAD updates them (RFC 9111 section 4.3.5), and the response to a POST is
-//! stored for later GETs, where the rule and the response permit it (RFC 9110 section 9.3.3).
+//! Forwards of other methods that change stored GET responses: a HEAD updates them (RFC 9111 section 4.3.5), and the response to a POST
+//! is stored for later GETs if the rule and the response permit it (RFC 9110 section 9.3.3).
 
 use std::sync::Arc;
 
@@ -22,19 +22,19 @@ use crate::request::fetch::job::Job;
 use crate::request::plan::{Next, Plan};
 use crate::routing::{Keyed, key_of, write_site_key};
 
-/// A HEAD on its way to the origin, with the responses stored when it was sent. A purge or an invalidation that comes meanwhile may be
-/// newer than the origin's answer, which therefore doesn't freshen the responses it made stale.
+/// A HEAD in flight to the origin, with the responses that were stored when it was sent. A purge or invalidation in the meantime may be
+/// newer than the origin's response. Therefore the response doesn't freshen stored responses that the purge or invalidation made stale.
 pub(crate) struct HeadExchange {
     key: Vec<u8>,
     began: Sequence,
-    /// Record held until the answer is applied. If memory forgot a record that the tier has, it would not be found, and would be removed
-    /// as an unknown one.
+    /// Record held until the response is applied. If memory dropped a record that the tier still has, the record would not be found,
+    /// and would be removed as unknown.
     stored: Option<Arc<CacheEntry>>,
 }
 
 impl HeadExchange {
-    /// Notes the stored responses. `None` for other methods, and for a HEAD that asks for something other than its target, by content or
-    /// by fields outside the cache key: its answer says nothing about stored responses.
+    /// Records the stored responses. Returns `None` for other methods, and for a HEAD that changes its target by content or by fields
+    /// outside the cache key: its response doesn't apply to stored responses.
     pub(crate) fn begin(plan: &Plan) -> Option<Self> {
         let request = &plan.request;
         let is_about_target = !plan.facts.has_content && !request.has_unkeyed_overrides();
@@ -55,8 +55,8 @@ impl HeadExchange {
         Some(Self { key, began, stored })
     }
 
-    /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD itself is never stored:
-    /// it has no content. A response that may be personal changes nothing for others.
+    /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD itself is never stored,
+    /// since it has no content. A response that may be personal doesn't change stored responses for others.
     pub(crate) fn apply(&self, plan: &Plan, response: &OriginResponse, times: ExchangeTimes) {
         let facts = RequestFacts { method: MethodClass::Get, ..plan.facts };
         let of_get = OwnedContext { facts, ..OwnedContext::clone(plan) };
@@ -81,7 +81,7 @@ impl HeadExchange {
             }
             entry.changed_to(cache.budget(), variants)
         });
-        // The tier may have failed when it was asked, and still have the responses that this updates.
+        // An earlier read of the tier may have failed, and the tier may still have the responses to update.
         if !is_known {
             cache.remove_unknown(&self.key);
         }
@@ -96,14 +96,14 @@ impl HeadExchange {
 
 struct Update<'a> {
     asked: &'a HeadExchange,
-    /// Context of a GET for the same.
+    /// Context of a GET for the same target.
     of_get: &'a OwnedContext,
     response: &'a OriginResponse,
     times: ExchangeTimes,
 }
 
 impl Update<'_> {
-    /// Keeps running fetches from storing responses that are older than this answer and of another representation.
+    /// Prevents fetches in progress from storing older responses with a different representation.
     fn supersede(&self, news: &ResponseFacts) {
         let Self { of_get, response, times, .. } = *self;
         let (rule, fetches) = (of_get.rule(), &of_get.cache().fetches);
@@ -161,7 +161,7 @@ impl Update<'_> {
     }
 
     fn freshened(&self, stored: &StoredHead) -> Changed {
-        // A HEAD without validators says little: an invalidated response stays so until a GET is answered.
+        // A response to HEAD without validators isn't conclusive: an invalidated response stays invalidated until a GET is answered.
         let maker = self.of_get.head_maker(stored.checked.stamp());
         let freshened = maker.freshen(stored, &self.of_get.arrived(self.response, self.times));
         if let (Some(usage), Some(before)) = (freshened.head.usage(), stored.usage()) {
@@ -182,8 +182,8 @@ enum Changed {
     Gone,
 }
 
-/// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the beginning: if another
-/// request invalidates the key meanwhile, the response is older than that request's effect and is not stored.
+/// A POST in flight to the origin whose response may be stored. It is listed under the key of the GET from the start: if another
+/// request invalidates the key meanwhile, the response predates that invalidation and isn't stored.
 pub(crate) struct PostStore {
     pub(crate) waiter: Waiter,
     leader: LeaderGuard,
@@ -191,7 +191,7 @@ pub(crate) struct PostStore {
 }
 
 impl PostStore {
-    /// Lists the POST. `None` if its response can't be stored in any case.
+    /// Lists the POST. Returns `None` if its response can't be stored.
     pub(crate) fn begin(plan: &Plan) -> Option<Self> {
         let rule = plan.rule();
         let request = plan.request();
@@ -199,7 +199,7 @@ impl PostStore {
         if !is_permitted || request.upgrade.is_some() || plan.facts.has_range {
             return None;
         }
-        // Override fields that are forwarded may have changed the method or the target.
+        // Forwarded override fields may change the method or the target.
         let is_replaced =
             rule.override_fields != OverrideFields::Forward && plan.request.has_unkeyed_overrides();
         if is_replaced || !request.keyed.is_empty() {
@@ -222,8 +222,8 @@ impl PostStore {
             && job.storable(&facts, response, times).is_ok()
     }
 
-    /// Stores the response; the client that posted follows. Call this after the invalidations of the POST itself: its response is newer.
-    /// The forward knows of other invalidations since it began.
+    /// Stores the response; the client of the POST reads it from the fill. Must be called after the invalidations of the POST itself,
+    /// because the response is newer. Other invalidations since the POST was sent still apply to the forward.
     pub(crate) fn take(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { waiter, leader, job } = self;
         let stamp = job.cache().invalidations.stamp();

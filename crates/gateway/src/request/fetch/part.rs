@@ -1,4 +1,4 @@
-//! Stores the part of a 206, as a response of its own or combined with a stored part (RFC 9111 sections 3.3 and 3.4).
+//! Stores the part of a 206, as a separate response or combined with a stored part (RFC 9111 sections 3.3 and 3.4).
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::request::fetch::job::Job;
 use crate::request::fetch::publication::{NotTaken, Publication, Replaced};
 use crate::request::findings;
 
-/// Attempts at storing a part if other requests change the record in between.
+/// Maximum number of attempts to store a part if other requests change the record concurrently.
 const STORE_ATTEMPTS: usize = 8;
 
 /// A 206 whose part may be stored.
@@ -40,18 +40,18 @@ struct Part<'a> {
     base: Option<&'a Hit>,
 }
 
-/// Origin of a part to be stored.
+/// Source of a part to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Brought {
     /// A part, as requested.
     Part,
-    /// The beginning of a whole response that broke off. If missing bytes were requested, the origin has said with it that the stored
+    /// The beginning of a whole response that was cut short. If missing bytes were requested, such a response means that the stored
     /// response is outdated.
     Beginning,
 }
 
 impl Job {
-    /// Takes the answer to a request for bytes that a stored response lacks.
+    /// Processes the response to a request for bytes that a stored response lacks.
     pub(crate) async fn hole_answered(
         &self,
         hole: &MissingRange,
@@ -77,7 +77,7 @@ impl Job {
                 let part = Part { response: &response, times, range, base: Some(&hole.hit) };
                 match self.publication(&leader).part_filling(&part) {
                     Ok(filling) => self.fill(response, filling, leader).await,
-                    // This request has no say about the stored part: it stays as it was.
+                    // The no-store of this request doesn't apply to the stored part, which stays unchanged.
                     Err(Detail::Store(reason)) if reason.is_of_request() => {
                         self.keep_private(response, reason.into(), leader);
                     }
@@ -95,13 +95,13 @@ impl Job {
         self.is_taken_away() || self.cache().is_removed(&self.fetch.key, &stored.head)
     }
 
-    /// Removes a stored response that can't be completed; the whole is fetched instead.
+    /// Removes a stored response that can't be completed; the whole response is fetched instead.
     fn discard(&self, stored: &Hit, leader: LeaderGuard) {
         self.publication(&leader).discard(stored);
         leader.land(Answer::Discarded);
     }
 
-    /// Stores the part that answers a client's range, or leaves it to the request that asked.
+    /// Stores the part that answers a client's range, or delivers it only to the request that caused the forward.
     pub(crate) async fn take_part(
         &self,
         range: ContentRange,
@@ -125,7 +125,7 @@ impl Job {
             && range.range.len_bytes() > self.cache().body_bytes_max()
     }
 
-    /// Stores the bytes that arrived before a response broke off, if the rest can be requested later.
+    /// Stores the bytes that arrived before a response was cut short, if the rest can be requested later.
     //= RFC 9111 section 3.3: an incomplete 200
     pub(crate) fn store_beginning(&self, filling: &Filling, leader: &LeaderGuard) {
         let (head, first) = (&filling.head, filling.part.map_or(0, |part| part.range.first));
@@ -149,7 +149,7 @@ impl Job {
         let publication = self.publication(leader);
         if range.last < complete_bytes && publication.store_part(head, &part, body, brought).is_ok() {
             self.worker.recorder.part_stored();
-            self.note(|| Finding::new("store", "it broke off: stored as a part", "RFC 9111 section 3.3"));
+            self.note(|| Finding::new("store", "body cut short: stored as a part", "RFC 9111 section 3.3"));
         }
     }
 
@@ -171,8 +171,8 @@ impl Job {
         fits.then_some(stored)
     }
 
-    /// Returns whether the size and position of a part allow storing it. One that completes a stored response and is too large passes
-    /// through a window.
+    /// Returns whether the size and position of a part allow storing it. If a part that completes a stored response is too large, it is
+    /// delivered through a window.
     fn has_room_for(&self, range: &ContentRange) -> bool {
         let cache = self.cache();
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
@@ -183,7 +183,7 @@ impl Job {
 }
 
 impl Publication<'_> {
-    /// Prepares head and fill of a part. The head is kept as that of a 200: only the body shows that it is a part.
+    /// Prepares head and fill of a part. The head is stored like that of a 200: only the body shows that it is a part.
     fn part_filling(&self, part: &Part<'_>) -> Result<Filling, Detail> {
         let (job, response, times) = (self.job, part.response, part.times);
         let rules = &job.rule().caching;
@@ -242,11 +242,11 @@ impl Publication<'_> {
         Fill::new(budget, limits, Some(part.range.range.len_bytes()), Arc::clone(&self.in_flight.waiters))
     }
 
-    /// Makes the head of a stored response after another part of it has arrived, as after a 304.
+    /// Updates the head of a stored response after a new part has arrived, like after a 304.
     //= RFC 9111 section 3.4: fields of the newer part
     //= RFC 9110 section 15.3.7.3: header fields of the most recent part
     fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
-        // A reply that has begun goes on to its end; the part is not stored ([`InFlight::is_invalidated`]).
+        // A reply that has begun continues to its end; the part isn't stored ([`InFlight::is_invalidated`]).
         if !self.job.is_for_begun_reply() && self.job.cache().is_removed(&self.job.fetch.key, &base.head) {
             return Err(Reason::Outdated.into());
         }
@@ -256,11 +256,11 @@ impl Publication<'_> {
         let declared_bytes = base.body.complete_bytes().or(part.range.complete_bytes);
         let of_whole = freshened.head.fields.lines().filter(|(name, _)| !is_of_one_message(name));
         let fields = PackedFields::from_lines(of_whole);
-        // The head still answers its earlier requests, of which this one need not be the first.
+        // The head still answers all its earlier requests, not just this one.
         Ok(freshened.head.with_fields(fields, declared_bytes).for_requests_of(&base.head))
     }
 
-    /// Stores a part with the stored response that it belongs to, or in its place.
+    /// Combines a part with the stored response that it belongs to, or replaces that response.
     pub(crate) fn store_part(
         &self,
         head: &Arc<StoredHead>,
@@ -274,7 +274,7 @@ impl Publication<'_> {
             let seen = cache.look_up(&self.job.fetch.key);
             let stored = seen.iter().flat_map(|entry| entry.variants());
             let stored = stored.into_iter().find(|variant| variant.head.is_same_variant(head));
-            // The segments are put before the record changes: the update must not store anything else.
+            // The segments are stored before the record changes: the update itself must not store any segments.
             let body = match self.body_to_extend(stored, head, (part, brought))? {
                 StoredBody::Inline(data) => StoredBody::Inline(data),
                 StoredBody::Segments(held) => held
@@ -290,7 +290,7 @@ impl Publication<'_> {
         Err(NotTaken)
     }
 
-    /// Cuts the part into segments at the borders of the cells. Refused if its length differs from the announced one.
+    /// Cuts the part into segments at cell boundaries. Fails if its length differs from the announced one.
     fn segments_of(&self, part: &ContentRange, body: CompleteBody) -> Result<Vec<Segment>, NotTaken> {
         let cache = self.job.cache();
         let segments = match body {
@@ -307,8 +307,8 @@ impl Publication<'_> {
         if bytes == part.range.len_bytes() { Ok(segments) } else { Err(NotTaken) }
     }
 
-    /// Returns the body that a part is added to: the stored one of the same representation, or an empty one. Refused if another response
-    /// took that place after the request was sent.
+    /// Returns the body that a part is added to: the stored body of the same representation, or an empty one. Fails if another response
+    /// was stored in its place after the request was sent.
     //= RFC 9111 section 3.4: the same strong validator
     fn body_to_extend(
         &self,
@@ -322,10 +322,10 @@ impl Publication<'_> {
         };
         let is_for_hole = hole.is_some();
         let Some(stored) = stored else {
-            // The response to complete is gone, perhaps by a purge: its fields must not come back.
+            // The response to complete was removed, perhaps by a purge: its fields must not reappear.
             return if is_for_hole { Err(NotTaken) } else { Ok(self.empty_body(part)) };
         };
-        // A response stored since has fields of its own, which older ones must not replace.
+        // A response stored since then has its own fields, which older ones must not replace.
         let is_another = |hole: &MissingRange| {
             let bodies = hole.segmented().zip(stored.body.segmented());
             !bodies.is_some_and(|(asked, held)| asked.is_same_representation(held))
@@ -347,7 +347,7 @@ impl Publication<'_> {
         StoredBody::Segments(Box::new(body))
     }
 
-    /// Stores `response`. `None` if the record has changed since `seen`.
+    /// Stores `response`. Returns `None` if the record has changed since `seen`.
     fn put_if_unchanged(&self, seen: Option<&Arc<CacheEntry>>, response: StoredResponse) -> Option<Applied> {
         let mut is_unchanged = true;
         let applied = self.update(|current| {
@@ -361,7 +361,7 @@ impl Publication<'_> {
         is_unchanged.then_some(applied)
     }
 
-    /// Removes the stored response that turned out to differ from the origin's.
+    /// Removes the stored response that turned out to differ from that of the origin.
     pub(crate) fn discard(&self, discarded: &Hit) {
         let Some(body) = discarded.body.segmented() else { return };
         self.keep_only(|variant| {

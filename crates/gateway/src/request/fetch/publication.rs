@@ -1,5 +1,5 @@
-//! Judges whether a response may be stored, and changes the record under its key: a new response, a freshened one, or only a note that
-//! responses are not stored.
+//! Decides whether a response may be stored, and updates the record under its key with a new response, a freshened response, or only a
+//! note that responses aren't stored.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -25,7 +25,7 @@ use crate::events::{self, Event};
 use crate::request::fetch::fetch_spec::FetchScope;
 use crate::request::fetch::job::Job;
 
-/// Right to change the record under one key, on behalf of one forward.
+/// Permission to change the record under one key, for one forward.
 pub(crate) struct Publication<'a> {
     pub(crate) job: &'a Job,
     pub(crate) in_flight: &'a InFlight,
@@ -36,9 +36,9 @@ pub(crate) struct Publication<'a> {
 pub(crate) enum Replaced<'a> {
     /// Stored response of the same variant.
     Variant,
-    /// Stored response of the same variant, and the response from before a 304, if this request selects it.
+    /// Stored response of the same variant, and the response updated by a 304, if this request selects it.
     Former(&'a Hit),
-    /// Stored response of the same variant, and all that could have answered this request.
+    /// Stored response of the same variant, and all responses that could have answered this request.
     Selected,
 }
 
@@ -66,8 +66,8 @@ impl Publication<'_> {
         Ok(Filling { head, status, fill, refused, unshared, part: None })
     }
 
-    /// Stores a complete response as the newest variant. All responses that could have answered this request before are removed: the
-    /// origin has just given the new answer.
+    /// Stores a complete response as the newest variant. Removes all responses that could have answered this request before: the origin
+    /// has just sent a newer one.
     pub(crate) fn store(&self, head: &Arc<StoredHead>, body: CompleteBody) -> Result<(), NotTaken> {
         let body = match body {
             CompleteBody::Inline(data) => StoredBody::Inline(data),
@@ -85,7 +85,7 @@ impl Publication<'_> {
     fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {
         let mut stored = None;
         let applied = self.update(|current| {
-            // Checked under the key's turn, too: a purged response does not come back.
+            // Checked again under the lock of the key: a purged response must not reappear.
             if matches!(replaced, Replaced::Former(_)) && self.job.is_taken_away() {
                 return Change::Keep;
             }
@@ -105,13 +105,13 @@ impl Publication<'_> {
         }
     }
 
-    /// Returns whether a response that may be newer has the place of this one and is of another representation.
+    /// Returns whether a response that may be newer occupies the place of this one and has a different representation.
     fn rivals(&self, rival: &Arc<StoredHead>, head: &Arc<StoredHead>, replaced: Replaced<'_>) -> bool {
         self.is_replaced(rival, head, replaced) && !rival.is_same_representation(head)
     }
 
-    /// Resolves two responses of unknown order by the origin's clock. If that doesn't tell them apart, neither counts as newer: the next
-    /// request goes to the origin.
+    /// Resolves the order of two responses by the origin's clock. If their dates don't decide it, neither counts as newer, and the next
+    /// request is forwarded.
     //= RFC 9111 section 4: the most recent of several
     fn contested(
         &self,
@@ -124,7 +124,7 @@ impl Publication<'_> {
         self.expire(entry, |variant| self.is_replaced(&variant.head, head, replaced))
     }
 
-    /// Makes those variants of an entry stale for which `is_meant` holds.
+    /// Makes the variants of an entry stale for which `is_meant` returns `true`.
     fn expire(&self, entry: &CacheEntry, is_meant: impl Fn(&StoredResponse) -> bool) -> Change<CacheEntry> {
         let now = now();
         let stale = |variant: &StoredResponse| match is_meant(variant) {
@@ -134,21 +134,21 @@ impl Publication<'_> {
         entry.changed_to(self.job.cache().budget(), entry.variants().iter().map(stale).collect())
     }
 
-    /// Returns whether a response to be stored replaces another.
+    /// Returns whether a response to be stored replaces `other`.
     fn is_replaced(&self, other: &Arc<StoredHead>, head: &StoredHead, replaced: Replaced<'_>) -> bool {
         let request = self.job.request.sent().to_lines();
         let selecting = self.job.rule().selecting(&request);
         let is_in_place = match replaced {
             Replaced::Variant => false,
-            // Another request's stored response stays for the requests that select it: it now answers one more.
+            // A response stored for another request stays for the requests that select it, and now answers this request, too.
             Replaced::Former(former) => Arc::ptr_eq(&former.head, other) && other.is_selected_by(selecting),
             Replaced::Selected => other.is_selected_by(selecting) || other.is_covered_by(head, selecting),
         };
         other.is_same_variant(head) || is_in_place
     }
 
-    /// Makes the record with a response as its newest variant. `None` if there is no room for it beside the others, or none in the memory
-    /// budget.
+    /// Creates the record with a response as its newest variant. Returns `None` if the number of variants or the memory budget leaves
+    /// no room.
     pub(crate) fn with_variant(
         &self,
         current: Option<&Arc<CacheEntry>>,
@@ -169,7 +169,7 @@ impl Publication<'_> {
         CacheEntry::new(self.job.cache().budget(), variants, note).ok()
     }
 
-    /// Returns whether there is room for a new response beside the variants in use.
+    /// Returns whether the limit on variants leaves room for a new response.
     pub(crate) fn has_room_for(&self, new: &StoredHead) -> bool {
         let known = new.usage().and_then(|_| self.job.cache().look_up(&self.job.fetch.key));
         let before = known.as_ref().map(|entry| entry.variants()).unwrap_or_default();
@@ -192,7 +192,7 @@ impl Publication<'_> {
         Owner::of(self.job.client())
     }
 
-    /// Returns the variants that stay beside a new one; `None` if it finds no room.
+    /// Returns the variants that stay with a new one; `None` if the new one has no room.
     fn beside(
         &self,
         new: &Arc<StoredHead>,
@@ -220,7 +220,7 @@ impl Publication<'_> {
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
         let decide = |current: Option<&Arc<CacheEntry>>| {
-            // Checked under the key's turn: a purge that invalidates this fetch afterwards removes the response put now.
+            // Checked under the lock of the key: a purge that invalidates this fetch afterwards removes the response stored now.
             if self.in_flight.is_invalidated() {
                 return Change::Keep;
             }
@@ -233,9 +233,10 @@ impl Publication<'_> {
         }
     }
 
-    /// Freshens the stored responses that a 304 identifies, and returns the first for the request that asked. The first may be one that
-    /// this request had not selected: the origin says that it answers this request too. Others change only if they could have answered
-    /// the request. `None` if updates have made the head of the first too large: it is removed, and only a full response helps.
+    /// Freshens the stored responses that a 304 identifies, and returns the first one for the request that caused the validation. The
+    /// first may be one that this request hadn't selected: the 304 shows that it answers this request, too. Others change only if they
+    /// could have answered the request. Returns `None` if the update made the head of the first too large: it is removed, and only a
+    /// full response can answer the request.
     //= RFC 9111 section 4.3.4: responses that could have been chosen
     pub(crate) fn freshen_all<'a>(
         &self,
@@ -254,9 +255,10 @@ impl Publication<'_> {
         Some((freshened.unwrap_or_else(|| first.clone()), storing))
     }
 
-    /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response answers this once and is
-    /// removed; if the request does, it answers this once and stays as it was. No other request gets it then ([`cache::head_maker::HeadMaker::freshen`]).
-    /// Returns the reason, too, if it isn't stored; `None` if the stored response is gone, or its head has become too large.
+    /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response answers this request only,
+    /// and is removed. If the request forbids storing, the response answers this request only, and the stored one stays unchanged
+    /// ([`cache::head_maker::HeadMaker::freshen`]). Also returns the reason if it isn't stored. Returns `None` if the stored response
+    /// is gone, or its head has become too large.
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(
         &self,
@@ -265,7 +267,7 @@ impl Publication<'_> {
         times: ExchangeTimes,
     ) -> Option<(Option<Hit>, Result<(), Detail>)> {
         let cache = self.job.cache();
-        // Purged while the origin was asked: the 304 is about a response that is gone.
+        // Purged during the validation: the 304 refers to a response that is gone.
         if cache.is_removed(&self.job.fetch.key, &stale.head) {
             return None;
         }
@@ -277,7 +279,7 @@ impl Publication<'_> {
                 let storing = stored.as_ref().map(|_| ()).map_err(|_| Reason::StoreFull.into());
                 return Some((stored.ok(), storing));
             }
-            // This request has no say about the stored response: it stays as it was.
+            // The no-store of this request doesn't apply to the stored response, which stays unchanged.
             //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
             Err(reason) if reason.is_of_request() => {}
             Err(_) => self.keep_only(|variant| !variant.head.is_same_variant(&stale.head)),
@@ -290,8 +292,8 @@ impl Publication<'_> {
         Some((alone, freshened.storable.map(drop).map_err(Detail::from)))
     }
 
-    /// Makes the stored responses with another status that this request selects stale: the origin has just said that there is nothing
-    /// any more.
+    /// Makes the stored responses that this request selects stale, except those with the same status: the origin has just reported that
+    /// the resource is gone.
     fn expire_selected(&self, gone: http::StatusCode) {
         let request = self.job.request.sent().to_lines();
         let selecting = self.job.rule().selecting(&request);
@@ -322,12 +324,12 @@ impl Publication<'_> {
     }
 }
 
-/// Notes that responses for this key are not stored, so that requests for it don't wait for each other.
+/// Stores a note that responses for this key aren't stored, so that requests for it don't wait for each other.
 fn mark_uncacheable(job: &Job, note: Uncacheable, now: Timestamp, is_outdated: impl FnOnce() -> bool) {
     let cache = job.cache();
     cache.annotate(&job.fetch.key, |current| {
         let known = current.and_then(|entry| entry.uncacheable());
-        // Checked under the key's turn: a purge that comes afterwards removes the note put now.
+        // Checked under the lock of the key: a later purge removes the note stored now.
         let is_known =
             |known: Uncacheable| known.is_renewed_enough(&note, now) || known.says_more_than(&note, now);
         if is_outdated() || known.is_some_and(is_known) {
@@ -339,7 +341,7 @@ fn mark_uncacheable(job: &Job, note: Uncacheable, now: Timestamp, is_outdated: i
 }
 
 impl Job {
-    /// Leaves a response that isn't stored to the request that asked.
+    /// Delivers a response that isn't stored to the request that caused the forward.
     pub(crate) fn refuse(
         &self,
         reason: Detail,
@@ -347,7 +349,7 @@ impl Job {
         times: ExchangeTimes,
         leader: LeaderGuard,
     ) {
-        // Requests to an origin in trouble must stay collapsed.
+        // Requests to a failing origin must stay collapsed.
         if !response.status.is_server_error() {
             self.remember_refusal(reason, times.response, None, || leader.in_flight.is_invalidated());
         }
@@ -357,8 +359,8 @@ impl Job {
         self.keep_private(response, reason, leader);
     }
 
-    /// Returns whether the origin has nothing under the URL any more, for all clients: not for this user or for this request alone, as
-    /// an update by HEAD judges too.
+    /// Returns whether the resource is gone for all clients, not only for this user or this request. An update by HEAD uses the same
+    /// criteria.
     fn tells_all_of_absence(&self, reason: Detail, response: &OriginResponse, times: ExchangeTimes) -> bool {
         let is_gone = matches!(response.status, http::StatusCode::NOT_FOUND | http::StatusCode::GONE);
         let is_of_request = matches!(reason, Detail::Store(reason) if reason.is_of_request());
@@ -371,7 +373,8 @@ impl Job {
         sharing::may_inform(&self.facts, &facts, rules)
     }
 
-    /// Notes under the key that responses for it aren't stored, if the reason goes beyond this one and isn't noted already.
+    /// Stores a note under the key that responses for it aren't stored, if the reason also applies to later responses and isn't noted
+    /// already.
     pub(crate) fn remember_refusal(
         &self,
         reason: Detail,
@@ -400,7 +403,7 @@ impl Job {
         let storable = may_store(&self.facts, facts, rules, times.response)?;
         let path_and_query = &self.request.path_and_query;
         file_type::permits(rules, path_and_query, facts.status, response.fields.values("content-type"))?;
-        // The answer to the range of one request, which is no part of the key.
+        // The response depends on the range of one request, which isn't part of the key.
         if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
             && matches!(self.fetch.scope, FetchScope::Range(_))
         {

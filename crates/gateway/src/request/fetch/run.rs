@@ -1,4 +1,4 @@
-//! Asks the origin for a response that may be stored, tells all waiters, and moves the body into its fill and from there into the store.
+//! Requests a storable response from the origin, notifies all waiters, and moves the body into its fill and from there into the store.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::request::findings;
 use crate::request::origin_call::OriginCall;
 use crate::rewrite::Purpose;
 
-/// Whether the stored response's validators are sent along.
+/// Whether the request includes the validators of the stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Validation {
     With,
@@ -36,7 +36,7 @@ pub(super) enum Validation {
 }
 
 impl Job {
-    /// Runs to the end of the body; `probe` is the permission of the circuit breaker, if it was given already.
+    /// Runs until the end of the body; `probe` is the permission of the circuit breaker, if it has already been granted.
     pub(crate) async fn run(self, probe: Option<Probe>, leader: LeaderGuard) {
         if self.lacks_what_it_completes() {
             return leader.land(Answer::Discarded);
@@ -60,7 +60,7 @@ impl Job {
         probe: Option<Probe>,
         leader: &LeaderGuard,
     ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
-        // The rest of a response that a client is already receiving counts as no miss.
+        // Fetching the rest of a response that a client is already receiving isn't a miss.
         if !self.is_for_hole() {
             self.spend()?;
         }
@@ -75,7 +75,7 @@ impl Job {
             }
         }
         self.fetch.scope.write_fields(&self.request, &mut fields);
-        // Hints can't say that they are for all, as a response to `Authorization` would have to under any rules.
+        // Early hints have no directive that opens them to all clients, which a response to `Authorization` would need under any rules.
         if self.facts.has_credentials {
             leader.in_flight.make_personal();
         }
@@ -84,7 +84,7 @@ impl Job {
         let mut interim = |interim| leader.in_flight.push_interim(interim);
         let asked = Asked::by(|name| fields.value(name).is_some());
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
-        // An answer for missing bytes of a stored response is judged separately.
+        // A response for missing bytes of a stored response is judged separately.
         if !self.is_for_hole()
             && let Some(error) = self.unasked(asked, response.status)
         {
@@ -149,8 +149,8 @@ impl Job {
         if self.fetch.stale.is_some() { First::Selected } else { First::Other }
     }
 
-    /// Returns the freshened response for the request that asked, and the reason if it isn't stored; `None` if only a full response
-    /// helps. A response purged while the origin is asked is gone, whatever the answer.
+    /// Returns the freshened response for the request that caused the validation, and the reason if it isn't stored; `None` if only a
+    /// full response can answer the request. A response purged during the validation is gone, regardless of the origin's answer.
     //= RFC 9111 section 4.3.4: freshening stored responses upon validation
     fn freshen(
         &self,
@@ -168,10 +168,10 @@ impl Job {
         Some((hit, storing))
     }
 
-    /// Asks again after a 304 that is not about the stored response, or about one that is gone or whose head it has made too large: only
-    /// a full response helps.
+    /// Sends the request again without validators after a 304 that doesn't match the stored response, or whose stored response is gone
+    /// or has a head that is now too large.
     async fn ask_again(&self, leader: LeaderGuard) {
-        let says = "the origin's 304 can't be used with the stored response: asked again without validators";
+        let says = "the origin's 304 can't be applied: request repeated without validators";
         self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));
         match self.ask(Validation::Without, None, &leader).await {
             Err(error) => self.failed(error, leader),
@@ -188,7 +188,7 @@ impl Job {
         }
     }
 
-    /// Stores a full response, or leaves it to the request that asked.
+    /// Stores a full response, or delivers it only to the request that caused the forward.
     //= RFC 9111 section 4.3.3: a full response may be stored
     pub(crate) async fn take(
         &self,
@@ -205,7 +205,7 @@ impl Job {
         }
     }
 
-    /// Returns the part that a 206 brings; `None` for a 206 that was not asked for, whose part is unknown.
+    /// Returns the part in a 206; `None` for a 206 that wasn't requested, whose part is unknown.
     //= RFC 9111 section 3.3: a 206 as an incomplete 200
     fn received_part(&self, response: &OriginResponse) -> Option<ContentRange> {
         let is_part = response.status == http::StatusCode::PARTIAL_CONTENT;
@@ -215,7 +215,7 @@ impl Job {
         partial::received_part(&response.fields.to_lines(), response.body.content_length())
     }
 
-    /// Makes head and fill of a response that may be stored.
+    /// Creates the head and fill of a response that may be stored.
     fn filling(
         &self,
         response: &OriginResponse,
@@ -245,7 +245,7 @@ impl Job {
         let fill = &writer.0;
         leader.announce(Answer::Filling(filling.clone()));
         if filling.storing().is_err() {
-            // No response will be written: requests that wait at other instances must not wait for the end.
+            // No response will be written: requests on other instances must not wait for its end.
             self.free_lease();
         }
         let _streaming = self.worker.recorder.fill(FillState::Streaming);
@@ -272,7 +272,7 @@ impl Job {
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
                 Some(Err(error)) => {
                     if matches!(error, OriginError::BodyTooLarge { .. }) {
-                        // The beginning is not to be stored any more than the whole.
+                        // The beginning must not be stored either.
                         is_judged = true;
                     }
                     break Err(error.reason());
@@ -284,7 +284,7 @@ impl Job {
             self.worker.recorder.missing_part_bytes(fill.arrived_bytes());
         }
         match end {
-            // A part whose length differs from the announced one may hold any bytes.
+            // A part whose length differs from the announced one may contain wrong bytes.
             Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length", leader),
             Ok(()) => {
                 if !is_judged {
@@ -301,8 +301,8 @@ impl Job {
         }
     }
 
-    /// Passes a piece on. If the body is no longer kept, waiters learn that at once; room is made only after its readers have caught up:
-    /// until then they hold the most, and would lose it.
+    /// Passes a piece to the readers. If the body is no longer kept, waiters are notified immediately. Memory is freed only after the
+    /// readers have caught up: until then, they hold the most memory, and would lose their bytes.
     async fn pass(
         &self,
         (body, filling): (&OriginBody, &Filling),
@@ -332,7 +332,7 @@ impl Job {
         self.lease.iter().for_each(|lease| lease.free());
     }
 
-    /// Stores a body that has arrived, if it may be stored.
+    /// Stores a complete body, if it may be stored.
     fn store_filled(&self, filling: &Filling, leader: &LeaderGuard) {
         if let Some(reason) = filling.refused {
             self.not_stored(reason.into());
@@ -340,7 +340,7 @@ impl Job {
         }
         let Some(body) = filling.fill.body() else { return };
         if !filling.head.facts.is_shareable() && !Arc::ptr_eq(&self.live, &self.worker.live()) {
-            // The rules of a reloaded configuration may judge otherwise for whom it is.
+            // A reloaded configuration may decide differently which clients may receive it.
             self.not_stored(Reason::Outdated.into());
             return;
         }
@@ -353,7 +353,8 @@ impl Job {
         let refused = if is_overtaken { Reason::Outdated } else { Reason::StoreFull };
         match stored {
             Ok(()) => {
-                // Before readers get the end: a request that follows on it starts the validation that it needs, and joins no finished fetch.
+                // Must happen before readers receive the end: the next request then starts its own validation and doesn't join a
+                // finished fetch.
                 leader.hide();
                 if filling.part.is_some() {
                     self.worker.recorder.part_stored();
@@ -369,17 +370,18 @@ impl Job {
     }
 
     fn abort(&self, fill: &Fill, reason: &'static str, leader: LeaderGuard) {
-        // Waiters that have none of it learn of the failure before they see its end.
+        // Waiters that haven't received any bytes are notified of the failure before they see the end of the fill.
         leader.land(Answer::Failed(Failed::Error(Arc::new(OriginError::BodyTruncated))));
         fill.abort(None);
-        let says = format!("the body broke off ({reason}): not stored as complete");
+        let says = format!("the body was cut short ({reason}): not stored as complete");
         self.note(|| Finding::new("store", says, "RFC 9111 section 3.3"));
         self.worker.recorder.fill_aborted(reason);
         events::emit(&self.site, &self.request.path_and_query, &Event::FillAborted(reason));
     }
 }
 
-/// Returns why a body without readers is not fetched to its end. If there was no room for it, that is the reason it isn't stored.
+/// Returns the reason why a body without readers isn't fetched to its end. If there was no room for it, the result is the reason why it
+/// isn't stored.
 fn abandoned(fill: &Fill) -> &'static str {
     match fill.why_not_stored() {
         Some(NotKept::OverBudget) => NotKept::OverBudget.reason().as_str(),

@@ -1,4 +1,4 @@
-//! Admission: applies denials and limits before the look-up, and forward limits before the origin is asked.
+//! Admission: applies denials and limits before the look-up, and limits on forwards before the request is forwarded.
 
 use caching::explain::{Finding, seconds};
 use message::client::named_address_of;
@@ -24,7 +24,7 @@ impl RequestContext<'_> {
     }
 
     /// # Errors
-    /// The refusal, if a rule denies the path in one of the ways in which origins may read it.
+    /// The refusal, if a rule denies the path in one of its possible interpretations.
     fn admit_by_rule(&self) -> Result<(), Box<Reply>> {
         let denying = self.site.limiting_rules(self.matched).find(|rule| rule.protection.is_denied);
         let Some(rule) = denying else { return Ok(()) };
@@ -38,7 +38,7 @@ impl RequestContext<'_> {
         Err(self.refused(&Problem::new(403, "rule-denied", "a rule of this site refuses the request")))
     }
 
-    /// Admits the request to the origin, once no stored response answers.
+    /// Admits a request that no stored response answers to the origin.
     ///
     /// # Errors
     /// The refusal, if requests are too frequent.
@@ -51,7 +51,7 @@ impl RequestContext<'_> {
     /// Counts the request under the limits that count such requests, and returns the rate limit fields for its response.
     ///
     /// # Errors
-    /// The refusal, if the request exceeds a limit. It has counted under the limits checked before.
+    /// The refusal, if the request exceeds a limit. The request still counts under the limits checked before.
     fn admit(&self, counted: CountedRequests) -> Result<PackedFields, Box<Reply>> {
         let mut told = PackedFields::default();
         if !self.site.limiters(self.matched).any(|(_, limiter)| limiter.limit.count == counted) {
@@ -79,7 +79,7 @@ impl RequestContext<'_> {
     /// Checks the declared length of the content, before any of it is read.
     ///
     /// # Errors
-    /// The refusal, if it exceeds the limit of the rule or the global one.
+    /// The refusal, if it exceeds the limit of the rule or the global limit.
     pub(crate) fn admit_content(&self, bytes: u64) -> Result<(), Box<Reply>> {
         let of_rule = self.site.request_body_bytes_max(self.matched);
         let bytes_max = of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max);
@@ -101,13 +101,13 @@ impl RequestContext<'_> {
     //= RFC 6585 section 4: 429 with Retry-After
     fn refusal(&self, limiter: &Limiter, verdict: Verdict, retry_after_s: u64) -> Box<Reply> {
         let mut reply =
-            self.refused(&Problem::new(429, "rate-limited", "this client sends more requests than it may"));
+            self.refused(&Problem::new(429, "rate-limited", "this client exceeds its rate limit"));
         reply.extra.push("retry-after", retry_after_s.to_string().as_bytes());
         tell(limiter, verdict, &mut reply.extra);
         reply
     }
 
-    /// Counts at the rule that has the limit: if a path can be read in several ways, the request may belong to another rule.
+    /// Counts for the rule with the limit: if a path has several interpretations, the request may belong to another rule.
     fn count_limited(&self, rule: RuleId, limiter: &Limiter) {
         let outcome = match limiter.limit.enforcement {
             Enforcement::DryRun => "dry_run",

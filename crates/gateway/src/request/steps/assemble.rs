@@ -1,7 +1,7 @@
-//! Replies with a stored response of which memory lacks bytes that the tier behind it may have.
+//! Replies with a stored response if memory lacks some of its bytes, but the tier behind memory may have them.
 //!
-//! If the origin could supply bytes that the tier turns out to lack, the reply begins with the first bytes, and loading goes on.
-//! Otherwise all bytes are loaded first, so that no reply begins that might not be completed.
+//! If the origin could supply bytes that the tier turns out to lack, the reply begins with the first bytes, and loading continues.
+//! Otherwise, all bytes are loaded first, because a reply that has begun must be completed.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::request::serve::Extent;
 
-/// A request for such a response.
+/// A request that is answered with such a response.
 struct Assembling<'a> {
     plan: &'a Plan,
     asked: &'a Assemble,
 }
 
-/// Replies from memory and the tier, or returns the step that gets what the tier lacks.
+/// Replies from memory and the tier, or returns the step that fetches bytes missing from the tier.
 pub(crate) async fn run(plan: &Plan, asked: &Assemble) -> Next {
     let assembling = Assembling { plan, asked };
     let extent = plan.with_context(|context| context.extent(&asked.hit));
@@ -32,12 +32,12 @@ pub(crate) async fn run(plan: &Plan, asked: &Assemble) -> Next {
         true => assembling.begin(extent).await,
         false => assembling.load_all().await,
     };
-    // A purge may have come while the tier was asked.
+    // A purge may have taken effect while the bytes were loaded.
     if assembling.is_taken_away() { assembling.without() } else { next }
 }
 
 impl Assembling<'_> {
-    /// Whether the origin could supply what the tier lacks while the reply is on its way.
+    /// Returns whether the origin could supply bytes missing from the tier while the reply is being sent.
     fn may_ask_for_rest(&self, extent: Extent) -> bool {
         let (facts, rules) = (&self.plan.facts, &self.plan.rule().caching);
         extent.bytes().is_some()
@@ -47,7 +47,7 @@ impl Assembling<'_> {
             && self.is_forwarding_allowed()
     }
 
-    /// Whether the request permits forwarding.
+    /// Returns whether the request permits forwarding.
     fn is_forwarding_allowed(&self) -> bool {
         let rules = &self.plan.rule().caching;
         !matches!(on_miss(&self.plan.facts, rules, Miss::Bytes), Reuse::Unavailable(_))
@@ -93,7 +93,7 @@ impl Assembling<'_> {
         Next::Reply(reply)
     }
 
-    /// Continues as if there were no tier.
+    /// Continues without the tier.
     fn without(&self) -> Next {
         if !self.is_forwarding_allowed() {
             return Next::Reply(self.plan.at().reply(&Problem::only_if_cached()));
@@ -118,7 +118,7 @@ impl Assembling<'_> {
     }
 
     fn ask(&self, scope: FetchScope) -> Next {
-        // The origin has just failed; this response stood in for it.
+        // The origin has just failed, and this response was to replace the failure.
         if self.asked.cause.is_some() {
             return self.forward(Reason::SegmentEvicted.into());
         }

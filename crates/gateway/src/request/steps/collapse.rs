@@ -1,4 +1,4 @@
-//! One request among those that want the same response: it leads a forward, or waits for others until its turn comes.
+//! One of several requests for the same response: it leads a forward, or waits for other forwards until it is its turn.
 
 mod next_move;
 mod participant;
@@ -29,10 +29,10 @@ use crate::request::respond::Problem;
 use crate::request::serve::Use;
 use crate::request::{findings, private};
 
-/// Why an attempt brought no reply, and the target of the next one.
+/// Reason why an attempt produced no reply, and the target of the next one.
 type Retry = (Again, WantedAnswer);
 
-/// Gets a response for `plan` that may be shared with others.
+/// Fetches a response for `plan` that may be shared with others.
 pub(crate) async fn run(plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Next {
     let mut seeking = Participant::new(plan, fetch, interims);
     let mut attempts = Attempts::new(fetch.sharing);
@@ -58,11 +58,11 @@ pub(crate) async fn run(plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) ->
     Next::Forward { body: fetch.body(), reason }
 }
 
-/// Reply to a request whose own forward has already brought a response, and is never repeated.
+/// Replies to a request whose own forward already has a response, and must not be repeated.
 pub(crate) async fn follow(plan: &Plan, fetch: &Arc<Fetch>, mut waiter: Waiter, interims: &Interims) -> Next {
     let seeking = Participant::new(plan, fetch, interims);
     let answer = seeking.answer(&mut waiter, None).await;
-    // The waiter keeps its place until its reader exists, so that nothing is released before.
+    // The waiter keeps its place until its reader exists, so that no bytes are released before.
     seeking.reply(&answer).unwrap_or_else(|_| Next::Reply(seeking.given_up()))
 }
 
@@ -77,15 +77,15 @@ impl Participant<'_> {
         }
     }
 
-    /// Leads a forward to its answer.
+    /// Leads a forward until its answer.
     async fn lead(&self, mut waiter: Waiter, leader: LeaderGuard, sharing: Sharing) -> Result<Next, Retry> {
         let job = self.begin(leader, sharing);
         let answer = self.answer(&mut waiter, job).await;
-        // The waiter keeps its place until its reader exists, so that nothing is released before.
+        // The waiter keeps its place until its reader exists, so that no bytes are released before.
         self.reply(&answer)
     }
 
-    /// Reply to the request that leads.
+    /// Replies to the leader.
     fn reply(&self, answer: &Answer) -> Result<Next, Retry> {
         match self.next_step(answer, Role::Leader) {
             WaiterAction::Reply(next) => Ok(next),
@@ -95,9 +95,9 @@ impl Participant<'_> {
         }
     }
 
-    /// Waits for the forward of another request, and for the following ones if that fails or is late.
+    /// Waits for the forward of another request, and for later ones if that fails or takes too long.
     async fn wait(&self, mut waiting: Waiting) -> Result<Next, Retry> {
-        self.tell("it waits for the forward of another request, which is under way");
+        self.tell("waiting for the forward of another request");
         let gauge = self.plan.worker.recorder.collapsed();
         let mut measuring = measure(self.plan.request.timeline.as_ref(), Stage::Collapse);
         measuring.iter_mut().for_each(|measuring| measuring.linked(waiting.leader_trace()));
@@ -109,7 +109,7 @@ impl Participant<'_> {
                         if waiting.is_kept(&answer).await {
                             return Ok(next);
                         }
-                        self.tell("its body does not come: others go in turn");
+                        self.tell("its body doesn't arrive: waiting requests are forwarded in turn");
                     }
                     WaiterAction::Failed(failed) => break failed,
                     WaiterAction::GivenUp => return Ok(Next::Reply(self.given_up())),
@@ -120,14 +120,14 @@ impl Participant<'_> {
                         return Err((again, wanted));
                     }
                 },
-                // A request with a usable stale response leaves the turn to others.
+                // A request with a usable stale response gives up its turn.
                 Learned::Failure(failed) => {
                     if let Some(next) = self.stale_instead(&failed) {
                         return Ok(next);
                     }
                 }
                 Learned::Turn(leader) => {
-                    self.tell("that failed, or takes too long: this request is forwarded, for all who wait");
+                    self.tell("that forward failed or takes too long: this one is forwarded for all waiters");
                     drop((gauge, measuring, waiting));
                     return self.take_turn(leader).await;
                 }
@@ -141,13 +141,13 @@ impl Participant<'_> {
         Ok(stale.unwrap_or_else(|| Next::Reply(self.failure(&failed, Role::Waiter))))
     }
 
-    /// Leads a forward in its turn, after another one failed or was late. It doesn't wait for another instance.
+    /// Leads a forward in its turn, after another one failed or took too long. It doesn't wait for other instances.
     async fn take_turn(&self, leader: LeaderGuard) -> Result<Next, Retry> {
         leader.begins_now();
         self.lead(leader.waiter(), leader, Sharing::Alone).await
     }
 
-    /// Stale response in place of a failure, if this request permits it. Another request's permission doesn't count.
+    /// Returns a stale response in place of a failure, if this request permits it. Permission by another request doesn't count.
     //= RFC 5861 section 4: of a request or of a response
     fn stale_instead(&self, failed: &Failed) -> Option<Next> {
         let cause = failed.cause();
@@ -160,7 +160,7 @@ impl Participant<'_> {
         self.stored(stale, Use::Asked { outcome, result: CacheResult::Stale }, Some(cause))
     }
 
-    /// Takes part in a forward: joins one, or leads it.
+    /// Joins a forward, or leads a new one.
     fn take_part(&self, sharing: Sharing, variant: &[u8]) -> Part {
         match sharing {
             Sharing::Joined => join_or_lead(&self.job(), variant),
@@ -168,19 +168,19 @@ impl Participant<'_> {
         }
     }
 
-    /// Adapts the next attempt to what is wanted now.
+    /// Prepares the next attempt for the new target.
     fn prepare(&mut self, again: Again, wanted: WantedAnswer, variant: &mut Vec<u8>) {
         match again {
-            Again::Join => self.tell("the other request's answer is no answer to this one: once more"),
-            Again::Newer => self.tell("the other request's answer is too old for this one: once more"),
+            Again::Join => self.tell("the response to the other request can't answer this one: retrying"),
+            Again::Newer => self.tell("the response to the other request is too old for this one: retrying"),
             Again::Alone => {
-                self.tell("the other request's answer is no answer to this one: forwarded alone");
+                self.tell("the response to the other request can't answer this one: forwarded alone");
             }
             Again::Ask(_) => {
-                self.tell("that answers a part of the request at most: asked for what is missing");
+                self.tell("that response answers at most a part: the missing bytes are requested");
             }
             Again::Anew(_) => self
-                .tell("the other request's answer is for that one alone, others may still share: once more"),
+                .tell("the response is for the other request alone, but a later one may be shared: retrying"),
             Again::Forward(_) => {}
         }
         match (again, wanted) {
@@ -192,14 +192,14 @@ impl Participant<'_> {
         }
     }
 
-    /// Continues with a fetch of another scope.
+    /// Continues with a fetch of a different scope.
     fn ask(&mut self, scope: FetchScope) {
         let reason =
             if matches!(scope, FetchScope::MissingRange(_)) { NotReused::Partial } else { self.fetch.reason };
         self.fetch = Arc::new(Fetch { reason, ..self.fetch.with_scope(scope) });
     }
 
-    /// Job of a forward that this request leads; `None` if a usable response has been stored meanwhile.
+    /// Returns the job of a forward that this request leads; `None` if a usable response has been stored meanwhile.
     fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<LeaderTask> {
         let timeline = self.plan.request.timeline.as_ref();
         if let Some(trace) = timeline.and_then(|timeline| timeline.recorded_context()) {
@@ -207,7 +207,7 @@ impl Participant<'_> {
         }
         // Between the look-up and the join, another forward may have stored the response.
         if let Some(hit) = self.stored_meanwhile() {
-            self.tell("another request has just stored what this one wants");
+            self.tell("another request has just stored the response for this one");
             leader.land(Answer::Found(hit));
             return None;
         }
@@ -224,13 +224,13 @@ impl Participant<'_> {
             return None;
         }
         let hit = entry.select(self.plan.rule().selecting(&self.plan.request.sent().to_lines()))?;
-        // A response that the look-up found, but could not use as it is, isn't new.
+        // A response that the look-up found but couldn't use isn't new.
         let is_new = self.fetch.stale.as_ref().is_none_or(|found| !Arc::ptr_eq(&found.head, &hit.head));
         let is_usable = self.is_fresh_for_this(&hit.head) && self.stored(&hit, Use::Fresh, None).is_some();
         (is_new && is_usable).then_some(hit)
     }
 
-    /// Answer of the forward that this request leads.
+    /// Returns the answer of the forward that this request leads.
     async fn answer(&self, waiter: &mut Waiter, job: Option<LeaderTask>) -> Answer {
         let mut news = match job {
             Some(job) => job.first_news(waiter).await,
@@ -245,19 +245,19 @@ impl Participant<'_> {
         }
     }
 
-    /// Scope to fetch if the stored response turned out to be of no use.
+    /// Returns the scope to fetch if the stored response turned out to be unusable.
     fn ask_anew(&self) -> FetchScope {
         let range_miss = self.plan.rule().range_miss;
         FetchScope::on_miss(&self.plan.facts, &self.plan.request.fields.to_lines(), range_miss, || None)
     }
 
-    /// Reply to a request whose forward, or the one that it waited for, failed.
+    /// Returns the reply to a request if its forward, or the forward that it waited for, failed.
     fn failure(&self, failed: &Failed, role: Role) -> Reply {
         let (problem, detail) = match failed {
             Failed::Error(error) => {
                 (Problem::origin(error, self.fetch.stale.as_ref()), Detail::Origin(error.reason()))
             }
-            // The response itself is for the request that led.
+            // The response itself is for the leader.
             Failed::Status(status) => {
                 let text = format!("the origin answered {status} to the request that this one waited for");
                 let problem = Problem::new(*status, Reason::CollapseFailed.as_str(), text);
@@ -267,9 +267,9 @@ impl Participant<'_> {
         self.failed(&problem, detail, role)
     }
 
-    /// Reply to a request that waited too long without a turn.
+    /// Returns the reply to a request that waited too long without a turn.
     fn no_turn(&self) -> Reply {
-        let text = "the origin has failed for others, and this request had no turn to ask it";
+        let text = "the origin failed for other requests, and this request had no turn to be forwarded";
         let problem = Problem::new(503, Reason::CollapseFailed.as_str(), text);
         self.failed(&problem, Reason::CollapseFailed.into(), Role::Waiter)
     }
@@ -284,7 +284,7 @@ impl Participant<'_> {
     }
 
     fn given_up(&self) -> Reply {
-        let problem = Problem::new(503, "forward-given-up", "the forward was given up");
+        let problem = Problem::new(503, "forward-given-up", "the forward was abandoned");
         self.plan.at().failure(&problem)
     }
 }

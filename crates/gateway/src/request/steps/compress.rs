@@ -1,14 +1,14 @@
-//! Compresses replies: chooses the coding, and gives the reply the head and the body of its form.
+//! Compresses replies: chooses the coding, and replaces head and body of the reply by those of the form.
 //!
 //! | the reply | its form |
 //! |---|---|
-//! | a stored response | the form kept beside it, or the one being made; otherwise made now, and kept |
-//! | a response on its way into the store | likewise, piece by piece as it arrives |
-//! | a response for this client alone | made piece by piece, and not kept |
-//! | 304 | has the entity tag that the client named |
-//! | a part, and any reply to a request with `Range` | goes as it came: bytes of one form are never mixed with those of another |
+//! | a stored response | the form stored with it, or being encoded; otherwise encoded now, and stored |
+//! | a response that is being stored | likewise, piece by piece as it arrives |
+//! | a response for this client alone | encoded piece by piece, and not stored |
+//! | 304 | sent with the entity tag that the client named |
+//! | a part, and any reply to a request with `Range` | sent unencoded: bytes of different forms are never mixed |
 //!
-//! A reply that may have a form carries `Vary: Accept-Encoding`, encoded or not.
+//! A reply that may have a form carries `Vary: Accept-Encoding`, whether it is encoded or not.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::request::pump::Pump;
 use crate::request::reply::{Body, Length, Reply, ReplyHead};
 use crate::request::serve::is_for_one;
 
-/// A reply of a rule that compresses, and the request that it answers.
+/// A request whose rule compresses replies.
 pub(crate) struct Compressing<'a> {
     pub(crate) context: RequestContext<'a>,
     pub(crate) compression: &'a Compression,
@@ -49,13 +49,14 @@ impl<'a> Deref for Compressing<'a> {
 
 /// Outcome for a reply that may have a form.
 enum Made {
-    /// Sent in this coding.
+    /// The reply is sent in this coding.
     Encoded(Coding),
-    /// Without a body to encode.
+    /// The reply has no body to encode.
     WithoutBody,
 }
 
-/// Adds the origin's own entity tags beside the tags of forms that the client names. `None` if there are none, as for most requests.
+/// Adds the origin's own entity tags to the tags of forms that the client names. Returns `None` if the client names no such tags, as in
+/// most requests.
 pub(crate) fn with_tags_of_origin(
     request: &RequestHead<'_>,
     facts: &RequestFacts,
@@ -67,7 +68,7 @@ pub(crate) fn with_tags_of_origin(
     let tags = |name, codings: &[Coding]| {
         compression::with_tags_of_origin(fields::values(request.fields, name), codings)
     };
-    // A copy in one coding doesn't answer a request that gets another.
+    // A client's copy in one coding doesn't answer a request for which another coding is chosen.
     let chosen = compression.compressible.choose(facts, request.fields).ok();
     let if_none_match = chosen.and_then(|coding| tags("if-none-match", &[coding]));
     let if_match = tags("if-match", &Coding::ALL);
@@ -81,7 +82,7 @@ pub(crate) fn with_tags_of_origin(
 }
 
 impl Compressing<'_> {
-    /// Gives a reply the form for its client.
+    /// Converts a reply to the form for its client.
     pub(crate) fn apply(&self, reply: &mut Reply) {
         // Generated replies are short.
         if reply.cache_status.outcome == Outcome::Generated {
@@ -97,7 +98,7 @@ impl Compressing<'_> {
         note(self.request.record, || finding(&made));
     }
 
-    /// Checks whether any client could get the reply encoded.
+    /// Checks whether the reply could be encoded for any client.
     fn may_encode(&self, reply: &Reply) -> Result<(), NotEncoded> {
         let may_encode = |status, fields: Fields<'_>, bytes| {
             let rules = &self.rule.caching;
@@ -114,7 +115,7 @@ impl Compressing<'_> {
         }
     }
 
-    /// Adds `Vary` to a 304 or a part that isn't stored, as the whole response has it.
+    /// Adds the `Vary` of the whole response to a 304 or a part that isn't stored.
     fn vary_as_whole(&self, reply: &mut Reply) {
         let ReplyHead::Own(own) = &reply.head else { return };
         let compressible = &self.compression.compressible;
@@ -156,7 +157,8 @@ impl Compressing<'_> {
         Ok(Made::Encoded(coding))
     }
 
-    /// Whether the reply may hold secrets of its client beside content that others chose, and so isn't compressed.
+    /// Returns whether the reply may contain secrets of its client together with content chosen by others, and so must not be
+    /// compressed.
     fn is_personal(&self, head: &ReplyHead) -> bool {
         if self.compression.personal == PersonalResponses::Compressed {
             return false;
@@ -168,7 +170,7 @@ impl Compressing<'_> {
         }
     }
 
-    /// Sets the entity tag of a 304 to that of the form that the client named.
+    /// Sets the entity tag of a 304 to the tag of the form that the client named.
     fn tell_form(&self, reply: &mut Reply) {
         let Ok(coding) = self.compression.compressible.choose(self.facts, self.request.fields) else {
             return;
@@ -188,7 +190,7 @@ impl Compressing<'_> {
         self.facts.method == MethodClass::Head
     }
 
-    /// Encodes a stored response, once for all clients that get this coding.
+    /// Encodes a stored response, once for all clients that receive this coding.
     fn encode_stored(&self, reply: &mut Reply, head: &StoredHead, coding: Coding) -> Result<(), NotEncoded> {
         let forms = head.forms.get(self.cache().budget()).map_err(|_| NotEncoded::Busy)?;
         let body = match forms.find(coding) {
@@ -218,7 +220,7 @@ impl Compressing<'_> {
         Ok(())
     }
 
-    /// Begins to encode the body of a reply.
+    /// Starts to encode the body of a reply.
     fn start(
         &self,
         reply: &mut Reply,
@@ -262,7 +264,7 @@ impl Compressing<'_> {
     }
 }
 
-/// Adds `Vary: Accept-Encoding`, unless it is there.
+/// Adds `Vary: Accept-Encoding`, unless it is present.
 fn add_vary(reply: &mut Reply) {
     let names = |value: &[u8]| {
         let mut members = fields::Members::new(value);
@@ -273,12 +275,12 @@ fn add_vary(reply: &mut Reply) {
     }
 }
 
-/// Gives a reply the head of its encoded form. Ranges of it aren't offered, because its bytes may differ the next time.
+/// Replaces the head of a reply by that of its encoded form. Ranges aren't offered, because the next encoding may have different bytes.
 //= RFC 9110 section 8.8.3.3: entity tags vary on content coding
 fn give_head(reply: &mut Reply, coding: Coding) {
     let mut own = reply.own_head();
     let tag = own.fields.value("etag").and_then(|tag| compression::tag_in(coding, tag));
-    // Digests of the original bytes don't hold for the encoded ones.
+    // Digests of the original bytes aren't valid for the encoded ones.
     let digests = compression::DIGEST_FIELDS.map(HeaderName::from_static);
     let announced = trailers::announcing(own.fields.values("trailer"), &digests);
     own.fields.retain(|name| {
@@ -294,11 +296,11 @@ fn give_head(reply: &mut Reply, coding: Coding) {
 fn finding(made: &Result<Made, NotEncoded>) -> Finding {
     match made {
         Ok(Made::Encoded(coding)) => {
-            let says = "the client gets the response in a coding that it accepts";
+            let says = "the response is sent in a coding that the client accepts";
             Finding::new("compress", says, "RFC 9110 section 12.5.3").with("coding", coding.name(), "")
         }
-        Ok(Made::WithoutBody) => Finding::new("compress", "there is no body to be compressed", ""),
-        Err(reason) => Finding::new("compress", "the response goes out as it came", reason.section()).with(
+        Ok(Made::WithoutBody) => Finding::new("compress", "the response has no body to compress", ""),
+        Err(reason) => Finding::new("compress", "the response is sent as received", reason.section()).with(
             "because",
             reason.meaning(),
             "",

@@ -1,4 +1,4 @@
-//! Asks the tier behind memory, and looks the request up again: an entry from the tier is used as if memory had had it.
+//! Loads a record from the tier behind memory, and repeats the look-up: an entry from the tier is used like one from memory.
 
 use caching::Outcome;
 use fleet::answer::{Answer, Said};
@@ -10,7 +10,7 @@ use crate::request::fetch::fetch_spec::TierLookUp;
 use crate::request::plan::{Content, ForwardMode, Next, Plan};
 use crate::request::{findings, lookup};
 
-/// Asks the tier, and returns the next step with the plan for it.
+/// Loads the record, and returns the next step with the plan for it.
 pub(crate) async fn run(plan: &Plan, key: &[u8], content: Content) -> (Box<Plan>, Next) {
     let site_key = plan.site_key();
     let asker = Asker { rules: plan.storage_rules(), site_key: site_key.as_deref() };
@@ -40,7 +40,7 @@ pub(crate) async fn run(plan: &Plan, key: &[u8], content: Content) -> (Box<Plan>
     (plan, named(next, said))
 }
 
-/// Names the source of a hit in `Cache-Status`, unless a reason is there, which says more.
+/// Adds the source of a hit to `Cache-Status`, unless it already has a reason, which is more informative.
 fn named(mut next: Next, said: Said) -> Next {
     if let (Next::Reply(reply), Said::Found) = (&mut next, said)
         && reply.cache_status.outcome == Outcome::Hit

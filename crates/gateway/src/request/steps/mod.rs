@@ -1,4 +1,4 @@
-//! Steps of an exchange, one file each. Each step returns the next one; none calls another.
+//! Steps of an exchange, one file each. Each step returns the next one, and never calls it.
 
 pub(crate) mod admit;
 pub(crate) mod assemble;

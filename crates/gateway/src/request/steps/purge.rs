@@ -50,7 +50,7 @@ fn refused(plan: &Plan, problem: &Problem) -> Reply {
     plan.at().reply(problem)
 }
 
-/// Address of the client, as trusted proxies report it.
+/// Returns the address of the client, as reported by trusted proxies.
 fn client(plan: &Plan) -> IpAddr {
     let lines = plan.asked().fields.to_lines();
     address_of(&plan.asked().borrow(&lines), &plan.live.config.trusted_proxies)
@@ -68,7 +68,7 @@ fn check(authorization: Option<&[u8]>, method: &PurgeMethod) -> Result<(), Probl
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// Reply with the counts, named as in the admin API; in a fleet, also whether all instances have been reached.
+/// Returns the reply with the counts, named as in the admin API; in a fleet, also with whether all instances have been reached.
 fn told(plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     let PurgeOutcome { keys_matched, responses_purged, fills_doomed, fleet, .. } = outcome;
     let complete =
@@ -77,7 +77,7 @@ fn told(plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     let (detail, message) = match (*keys_matched, outcome.keyed_uncounted) {
         (0, false) => (
             "nothing-found",
-            "\"message\":\"nothing found: no stored response for this URL, over http or https, without a port or with that of a listener\",",
+            "\"message\":\"nothing found: no stored response for this URL with http or https, without a port or with the port of a listener\",",
         ),
         (0, true) => ("purge-uncounted", "\"message\":\"nothing found under the key of the URL alone\","),
         _ => ("purged", ""),

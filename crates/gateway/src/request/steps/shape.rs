@@ -52,15 +52,15 @@ pub(crate) fn run(at: &SiteContext<'_>, (request, client): (&RequestHead<'_>, Ip
     }
 }
 
-/// Replies that the site gives itself: to preflights of other web origins, and during maintenance to all clients but those that it
-/// knows and admits. Preflights go first: without them, a browser shows a script no answer at all.
+/// Returns replies by the site itself: to preflights of other web origins, and during maintenance to all clients except those known to
+/// be admitted. Preflights are handled first: if they fail, a browser shows a script no response at all.
 fn answered(at: &SiteContext<'_>, request: &RequestHead<'_>) -> Option<Reply> {
     let SiteContext { live, site, .. } = *at;
     if let Some(cors) = &site.config.cors
         && cors::is_preflight(request.method, request.fields)
     {
         let fields = cors::preflight(cors, request.fields);
-        note(request.record, || Finding::new("transform", "answers the preflight of a web origin", ""));
+        note(request.record, || Finding::new("transform", "the site answers the web origin's preflight", ""));
         return Some(at.preflight(&fields));
     }
     let maintenance = site.config.maintenance.as_ref()?;
@@ -72,7 +72,7 @@ fn answered(at: &SiteContext<'_>, request: &RequestHead<'_>) -> Option<Reply> {
     Some(at.maintenance(maintenance))
 }
 
-/// Status for a request that rules have made larger than clients may send.
+/// Returns the error status for a request that rules have made larger than the limits for clients.
 fn excess(shaped: &Shaped, request: &RequestHead<'_>, limits: &ClientLimits) -> Option<u16> {
     let target_bytes = shaped.path_and_query.len();
     let (lines, bytes) = (shaped.fields.len(), shaped.fields.view().wire().len());
@@ -83,7 +83,7 @@ fn excess(shaped: &Shaped, request: &RequestHead<'_>, limits: &ClientLimits) -> 
     (is_longer || bytes > limits.head_bytes_max).then_some(431)
 }
 
-/// Applies the response rules to a reply; the stored response stays as it is.
+/// Applies the response rules to a reply; the stored response stays unchanged.
 pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply: &mut Reply) {
     let Some(site) = reply.account.site.clone() else { return };
     let is_preflight = reply.cache_status.detail == Some(respond::PREFLIGHT);
@@ -106,7 +106,7 @@ pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply:
     }
 }
 
-/// Applies the rules to a reply. The reply gets a head of its own: the stored response stays as it is.
+/// Applies the rules to a reply. The reply gets its own head: the stored response stays unchanged.
 ///
 /// # Errors
 /// If the header section becomes too large.
@@ -146,7 +146,8 @@ fn of_reply(
     Ok(matching)
 }
 
-/// Request fields that the reply depends on at this site, for `Vary`: caches between here and the client keep such replies apart.
+/// Returns the request fields that the reply depends on at this site. They are added to `Vary`, so that caches between here and the
+/// client distinguish such replies.
 fn deciding<'a>(site: &'a LiveSite, seen: &Seen<'_>, answer: &SeenAnswer<'_>) -> Vec<&'a HeaderName> {
     let of_requests =
         rules::deciding(site.transforms(Phase::ClientRequest), Phase::ClientRequest, seen, None);

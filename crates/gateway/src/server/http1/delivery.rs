@@ -1,4 +1,4 @@
-//! Awaits a reply that is not at hand, and sends it, while the rest of the request body may still be arriving.
+//! Awaits a reply that isn't available immediately, and sends it, while the rest of the request body may still be arriving.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -28,7 +28,7 @@ use crate::server::tunnel::{self, TunnelEnd};
 use crate::server::wire::{Ending, Farewell, Stream, WireError};
 use crate::server::{BodyProblem, REQUEST_PIECES_MAX, at_once};
 
-/// Bytes sent of one response before other connections of the core get their turn.
+/// Maximum number of bytes sent of one response before other connections of the core get their turn.
 const TURN_BYTES_MAX: usize = 256 << 10;
 
 /// A response that is being sent.
@@ -52,7 +52,7 @@ enum Moved {
     End,
     Broken(&'static str),
     RequestBody,
-    /// The request body broke its limits, or the client is gone.
+    /// The request body exceeded its limits, or the client is gone.
     RequestBodyBroken(BodyProblem),
 }
 
@@ -95,7 +95,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         self.account(delivered);
         let persistence = outcome?;
         match (persistence, self.traits.persistence, self.rest) {
-            // The origin may still want the rest, whatever its length.
+            // The origin may still need the rest, regardless of its length.
             (Persistence::KeepAlive, Persistence::Close, Rest::Unknown) => {
                 self.drain_request().await.map(|_| Persistence::Close)
             }
@@ -104,7 +104,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    /// Decides whether the connection ends with a response that comes before the end of its request, so that the head can say so.
+    /// Decides whether the connection ends with a response sent before the end of its request, so that the head can announce it.
     //= RFC 9112 section 9.6: close is said
     fn look_at_the_rest(&mut self) {
         let Connection { input, worker, .. } = &mut *self.connection;
@@ -116,7 +116,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    /// Sends the body. After an error the connection must end in the middle of it, so that the client sees a broken body.
+    /// Sends the body. After an error, the connection must end inside it, so that the client detects an incomplete body.
     async fn body(&mut self, framing: ResponseFraming) -> Next {
         let mut trailers = None;
         //= RFC 9112 section 8: what the close ends is complete if its header section is
@@ -124,7 +124,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
             self.connection.wire.io.end_by(Ending::Reset);
         }
         loop {
-            // The head waits for the first data only if there is some at once.
+            // The head is combined with the first data only if data is immediately available.
             match self.next(&mut trailers).await {
                 Moved::Data(data) => {
                     self.send(&data, framing).await?;
@@ -159,7 +159,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         };
         tokio::pin!(data);
         if !self.connection.out.is_empty() {
-            // The head goes out with the first data if there is some at once; otherwise it doesn't wait.
+            // The head is sent with the first data if that is immediately available; otherwise, it is sent alone.
             if let Some(at_once) = at_once(data.as_mut()).await {
                 return moved(at_once);
             }
@@ -217,8 +217,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         Ok(())
     }
 
-    /// Yields now and then, because a client that takes its body as fast as it is sent must not hold up other connections of the
-    /// core.
+    /// Yields regularly, because a client that reads its body as fast as it is sent must not block other connections of the core.
     async fn take_turns(&mut self, sent_bytes: usize) {
         self.turn_bytes += sent_bytes;
         if self.turn_bytes >= TURN_BYTES_MAX {
@@ -251,7 +250,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    /// Reads the rest of the request body, up to the next request. A long rest isn't worth it: the connection closes instead.
+    /// Reads the rest of the request body, up to the next request. If the rest is long, closes the connection instead.
     async fn drain_request(&mut self) -> Next {
         let Some(mut pump) = self.pump.take() else { return Ok(Persistence::KeepAlive) };
         let connection = &mut *self.connection;
@@ -315,7 +314,7 @@ impl<S> Drop for Delivery<'_, S> {
 }
 
 impl<S: Stream> Connection<S> {
-    /// Answers a request whose reply is not at hand.
+    /// Answers a request whose reply isn't available immediately.
     pub(super) async fn forward(&mut self, plan: Box<Plan>, traits: Traits) -> Next {
         let _in_flight = self.worker.recorder.in_flight();
         let (sender, body) = match traits.framing {
@@ -327,7 +326,7 @@ impl<S: Stream> Connection<S> {
             }
         };
         let limits = match sender {
-            // No content follows that rules could limit.
+            // The request has no content that rules could limit.
             None => plan.live.config.limits.body_limits(),
             Some(_) => plan.body_limits(),
         };
@@ -347,7 +346,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Awaits the reply while the request body and interim responses move.
+    /// Awaits the reply while the request body and interim responses are transferred.
     async fn answer(
         &mut self,
         plan: &Plan,
@@ -370,7 +369,7 @@ impl<S: Stream> Connection<S> {
                 if pumping {
                     return pump.step(&mut self.wire, &mut self.input, &worker).await;
                 }
-                // Work started for the client ends when the future of the reply is dropped.
+                // Dropping the future of the reply ends work started for the client.
                 self.client_gave_up(plan).await;
                 Err(BodyProblem::ClientLeft)
             };
@@ -413,7 +412,7 @@ impl<S: Stream> Connection<S> {
         Delivery::new(self, LoggedRequest::at_once(request), traits, Some(pump), reply).run().await
     }
 
-    /// Answers a request whose content can't be read to its end, if its client is there, and ends the connection.
+    /// Answers a request whose content can't be read to its end, if its client is still connected, and ends the connection.
     async fn refuse_content(
         &mut self,
         plan: &Plan,
@@ -432,13 +431,13 @@ impl<S: Stream> Connection<S> {
         Delivery::new(self, LoggedRequest::of(plan), traits.closing(), None, Box::new(reply)).run().await
     }
 
-    /// Resolves when the client is gone before its reply, or may be. A client that closed only its sending side is assumed to
-    /// wait as long as no other request waits for its place at the origin, or for its turn to fetch the same. The forward of an
-    /// unsafe request is kept for as long too: its changes are invalidated when it is answered.
+    /// Resolves when the client is gone before its reply, or may be. A client that closed only its sending side is assumed to wait as
+    /// long as no other request waits for its place at the origin, or for its turn to fetch the same response. The forward of an unsafe
+    /// request is kept for the same time, because its response triggers invalidations.
     async fn client_gave_up(&mut self, plan: &Plan) {
         let may_be_there = matches!(self.input_ended().await, WireError::Closed);
         if may_be_there || plan.facts.method == MethodClass::Unsafe {
-            // On the heap: hardly any client goes, and each request would need room for this.
+            // On the heap: few clients leave early, and each request would otherwise reserve room for this future.
             Box::pin(plan.others_wait()).await;
         }
     }
@@ -446,16 +445,16 @@ impl<S: Stream> Connection<S> {
     /// Resolves when the client is gone; pipelined requests that arrive meanwhile are kept.
     async fn client_left(&mut self) {
         if let WireError::Closed = self.input_ended().await {
-            // It may still wait for its response: only its reaction to bytes sent to it tells.
+            // The client may still wait for its response: only its reaction to sent bytes shows whether it does.
             //= RFC 9112 section 9.6: a client may close its sending side and go on reading
             self.wire.allow(self.live.config.limits.write_timeout);
             poll_fn(|context| self.wire.poll_deadline(context)).await;
         }
     }
 
-    /// Reads until there is nothing more to read, and returns the reason.
+    /// Reads until the input ends, and returns the reason.
     async fn input_ended(&mut self) -> WireError {
-        // Enough is waiting: the rest is read when its turn comes.
+        // Beyond this limit, the rest is read when its turn comes.
         while self.input.filled().len() < self.codec.head_bytes_max {
             let read = poll_fn(|context| self.wire.poll_read(context, &mut self.input));
             if let Err(end) = read.await {
@@ -466,8 +465,8 @@ impl<S: Stream> Connection<S> {
     }
 }
 
-/// Completes a write. If it has to wait for the client, `before_waiting` is called first, and the wait ends early when others
-/// need the memory in use.
+/// Completes a write. If it has to wait for the client, calls `before_waiting` first, and ends the wait early if others need the memory
+/// in use.
 async fn unless_at_once<'a>(
     write: impl Future<Output = Result<(), WireError>>,
     before_waiting: impl FnOnce() -> Option<WaitingReader<'a>>,

@@ -1,7 +1,7 @@
 //! An HTTP/1.x client connection: reads a head, answers it, and starts again.
 //!
-//! A response that is at hand (a fresh hit, a 304, a refusal) is written in [`Connection::turn`]: no task, no
-//! owned request, and pipelined requests share one write. Everything else leaves the turn and is awaited.
+//! An immediately available response (a fresh hit, a 304, a refusal) is written in [`Connection::turn`], without a task or an owned
+//! request, and pipelined requests share one write. Other responses are awaited outside of the turn.
 
 mod delivery;
 mod request;
@@ -30,14 +30,14 @@ use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::worker::{IdleEnd, Worker};
 
-/// Responses gathered for pipelined requests before they are written.
+/// Maximum number of bytes of responses to pipelined requests that are gathered before a write.
 const OUT_BYTES_MAX: usize = 64 * 1024;
-/// At-hand bodies up to this size are copied after their head; larger ones are written from where they are.
+/// Maximum size of a body that is copied behind its head; larger ones are written from their own memory.
 const COPIED_BODY_BYTES_MAX: usize = 16 * 1024;
-/// Field lines parsed at first. A request with more is parsed again, with room for the maximum: creating that room for each
-/// request would cost as much as parsing the head.
+/// Number of field lines with room in the first parse. A request with more is parsed again, with room for the maximum: creating that
+/// room for each request would cost as much as parsing the head.
 const LINES_AT_ONCE: usize = 32;
-/// Room for the key of most requests: growing it from nothing takes as long as the look-up.
+/// Initial capacity for keys, enough for most requests: growing the buffer from zero takes as long as the look-up.
 const KEY_BYTES: usize = 128;
 
 /// A client connection.
@@ -53,7 +53,7 @@ pub(crate) struct Connection<S> {
     client: ClientEnd,
     key: Vec<u8>,
     answered: u64,
-    /// How to close it after the last request read.
+    /// Way to close the connection after the last request.
     farewell: Farewell,
     seat: Arc<OpenConnection>,
 }
@@ -63,20 +63,20 @@ pub(crate) struct Connection<S> {
 struct Traits {
     framing: Framing,
     persistence: Persistence,
-    /// Version of the client, which decides about chunked framing.
+    /// HTTP version of the client, which determines whether chunked framing is possible.
     version: Version,
     wanted: Wanted,
     expects_continue: bool,
     accepts_trailers: bool,
 }
 
-/// Whether the connection is kept.
+/// Whether the connection stays open.
 type Next = Result<Persistence, WireError>;
 
 enum Turn {
     NeedInput,
     Answered(Persistence),
-    /// The head is gathered, and the body is sent after it from where it is.
+    /// The head is gathered, and the body is sent after it from its own memory.
     Send(Bytes, Persistence),
     Deliver(Box<Reply>, Box<message::head::OwnedRequest>, Traits),
     Forward(Box<Plan>, Traits),
@@ -113,7 +113,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Serves the connection to its end.
+    /// Serves the connection until it ends.
     pub(crate) async fn serve(&mut self) {
         let ended = self.run().await;
         self.out.clear();
@@ -125,7 +125,7 @@ impl<S: Stream> Connection<S> {
             }
             Err(error) => {
                 match error {
-                    // Only a write that waits too long ends like this: reads have answers of their own.
+                    // Only a write that waits too long ends like this: timeouts of reads are answered separately.
                     WireError::TimedOut => self.worker.recorder.client_error("write-timeout"),
                     WireError::Dismissed => self.worker.recorder.client_error("memory-share"),
                     WireError::Closed | WireError::Io(_) => {}
@@ -150,7 +150,7 @@ impl<S: Stream> Connection<S> {
                     self.write_with(&body).await?;
                     next
                 }
-                // Boxed: the state of a forward is many KiB, and an idle connection must not hold room for it.
+                // Boxed: the state of a forward takes many KiB, which an idle connection must not reserve.
                 Turn::Deliver(reply, request, traits) => {
                     Box::pin(self.deliver(reply, &request, traits)).await?
                 }
@@ -171,7 +171,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Parses the next request in the buffer, and answers it if the answer is at hand.
+    /// Parses the next request in the buffer, and answers it if the response is immediately available.
     //= RFC 9112 section 9.3.2: pipelining
     fn turn(&mut self) -> Turn {
         if self.input.is_empty() {
@@ -188,7 +188,7 @@ impl<S: Stream> Connection<S> {
         turn.unwrap_or_else(|error| Turn::Refuse(refusal(error)))
     }
 
-    /// Parses the next request with room for `LINES` field lines, and answers it if the answer is at hand.
+    /// Parses the next request with room for `LINES` field lines, and answers it if the response is immediately available.
     ///
     /// # Errors
     /// The problem with the head; also if it has more than `LINES` lines.
@@ -214,7 +214,7 @@ impl<S: Stream> Connection<S> {
         let mut step = pipeline::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
         otel::tell(request.timeline, &mut step);
         let head_bytes = head.bytes;
-        // Used in place: moving a reply is a part of the cost of a hit.
+        // Used in place: moving a reply adds to the cost of a hit.
         if let Step::Reply(reply) = &step
             && traits.has_no_body()
             && reply.body.at_hand().is_some()
@@ -241,12 +241,12 @@ impl<S: Stream> Connection<S> {
         if limit_reached || self.worker.is_draining() { Persistence::Close } else { wanted }
     }
 
-    /// Waits for more of a request, or for the next one. `false`: the client is done, or there is nothing more to wait for.
+    /// Waits for more of a request, or for the next one. Returns `false` if the connection is finished.
     async fn read_more(&mut self) -> Result<bool, WireError> {
         self.seat.waits();
         let limits = &self.live.config.limits;
         let between_requests = self.input.is_empty();
-        // A client that dribbles a head gets one deadline for all of it, set when its first byte arrives.
+        // A client that sends a head slowly gets one deadline for all of it, set when its first byte arrives.
         if between_requests {
             let first = self.answered == 0;
             self.wire.allow_since_seen(if first { limits.head_read_timeout } else { limits.idle_timeout });
@@ -279,7 +279,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Waits for the first bytes of a request, without buffers; `None` if there is to be none.
+    /// Waits for the first bytes of a request, without holding buffers. Returns `None` if no further request is expected.
     async fn first_read(&mut self) -> Option<Result<usize, WireError>> {
         self.input.shrink();
         self.worker.give_back_buffer(std::mem::take(&mut self.out));
@@ -290,7 +290,7 @@ impl<S: Stream> Connection<S> {
         read
     }
 
-    /// Answers a request whose head is malformed or over a limit, and ends the connection.
+    /// Answers a request whose head is malformed or exceeds a limit, and ends the connection.
     fn refuse(&mut self, problem: &Problem) {
         self.worker.recorder.client_error(problem.reason);
         self.farewell = Farewell::Lingering;
@@ -338,7 +338,7 @@ impl<S: Stream> Connection<S> {
     }
 }
 
-/// Chooses how to close. After `close` a client sends no more requests (RFC 9112 section 9.6), so there is nothing to linger for.
+/// Chooses how to close. After `close`, a client sends no more requests (RFC 9112 section 9.6), so no lingering close is needed.
 fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     match wanted {
         Persistence::Close if traits.has_no_body() => Farewell::AtOnce,
@@ -346,7 +346,7 @@ fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     }
 }
 
-/// Gathers a response whose body is at hand, without a large body.
+/// Gathers a response whose body is in memory; a large body is left out.
 fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &ActiveConfig) -> Turn {
     write_head(out, reply, traits, live);
     let body = match traits.wanted {
@@ -372,8 +372,8 @@ impl Traits {
         }
     }
 
-    /// Traits for a reply that comes before the content of its request, and without having asked for it. The connection ends if
-    /// the content is long, if it is over the limit, or if a client that expects 100 may or may not send it.
+    /// Returns the traits for a reply that is sent before the content of its request, without a 100. The connection ends if the content
+    /// is long, if it exceeds the limit, or if the client expects a 100 and may or may not send the content.
     //= RFC 9110 section 10.1.1: Expect
     fn before_content(self, body_bytes_max: u64) -> Self {
         let bytes_max = DRAINED_BYTES_MAX.min(body_bytes_max);
@@ -382,7 +382,7 @@ impl Traits {
         if ends { self.closing() } else { self }
     }
 
-    /// Traits for a reply that ends the connection.
+    /// Returns the traits for a reply that ends the connection.
     fn closing(self) -> Self {
         Self { persistence: Persistence::Close, ..self }
     }

@@ -1,4 +1,4 @@
-//! The head of an HTTP/1.x request in the form that both protocols share.
+//! The head of an HTTP/1.x request in the form shared by both protocols.
 
 use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, hop_by_hop, sharing, target};
@@ -10,8 +10,8 @@ use crate::request::respond::Problem;
 use crate::rewrite::reading;
 use crate::routing::Routes;
 
-/// Whether `Connection` names a forwarding field, a credential, or a field that a site reads. A client could use it to remove a
-/// field that a balancer in front has written, since that leaves `Connection` unchanged.
+/// Returns whether `Connection` names a forwarding field, a credential, or a field that a site reads. A client could use it to remove a
+/// field written by a load balancer that leaves `Connection` unchanged.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 pub(super) fn takes_out_what_others_say(lines: &[FieldLine<'_>], routes: &Routes) -> bool {
     let is_known = |name: &str| {
@@ -24,7 +24,7 @@ pub(super) fn takes_out_what_others_say(lines: &[FieldLine<'_>], routes: &Routes
         .any(|option| std::str::from_utf8(option).is_ok_and(is_such))
 }
 
-/// Returns the target in normal form if that differs. A target in absolute-form without a path before its query gets one.
+/// Returns the target in normal form if that differs. Adds a path to a target in absolute-form that has only a query.
 //= RFC 9110 section 4.2.3: http(s) normalization and comparison
 pub(super) fn normal_target(head: &http1::Head<'_, '_>) -> Option<String> {
     if head.path_and_query.starts_with('?') {
@@ -66,9 +66,9 @@ pub(super) fn head<'a>(
     }
 }
 
-/// Returns the protocol to switch to: the first offered that the origin may speak. The upgrade to cleartext HTTP/2 is left out:
-/// it is obsolete (RFC 9113 section 3.1), a client that offers it takes HTTP/1.1 as well (RFC 9110 section 7.8), and an origin
-/// that accepted it would be reached past every check that is made here.
+/// Returns the protocol to switch to: the first one offered that the origin may support. The upgrade to cleartext HTTP/2 is left out:
+/// it is obsolete (RFC 9113 section 3.1), a client that offers it accepts HTTP/1.1, too (RFC 9110 section 7.8), and an origin that
+/// accepted it would receive requests that bypass all checks made here.
 //= RFC 9110 section 7.8: Upgrade
 //= RFC 9113 section 3.1: h2c is obsolete
 fn tunnelled(offered: &[u8]) -> Option<&str> {
@@ -76,7 +76,7 @@ fn tunnelled(offered: &[u8]) -> Option<&str> {
     protocols.find(|protocol| !protocol.is_empty() && !protocol.eq_ignore_ascii_case("h2c"))
 }
 
-/// Problem of a head that can't be parsed.
+/// Returns the problem of a head that can't be parsed.
 pub(super) fn refusal(error: RequestError) -> Problem {
     Problem::new(error.status(), error.reason(), error.to_string())
 }

@@ -1,4 +1,4 @@
-//! A request body that is passed from the client's connection to the origin.
+//! Transfer of a request body from the client's connection to the origin.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::server::BodyProblem;
 use crate::server::wire::{Input, Stream, Wire};
 use crate::worker::Worker;
 
-/// Reason code for a client that left before there was a response.
+/// Reason code for a client that left before a response was available.
 pub(super) const CLIENT_CLOSED: &str = "client-closed";
 
-/// Largest rest of a refused request body that is read to keep the connection.
+/// Maximum size of the rest of a refused request body that is read to keep the connection.
 pub(super) const DRAINED_BYTES_MAX: u64 = 64 * 1024;
 
-/// Size of a read when the budget has no room for more.
+/// Size of a read if the budget has no room for more.
 const READ_BYTES_MIN: usize = 16 * 1024;
 
-/// Bytes read of one body before other connections of the core get their turn.
+/// Maximum number of bytes read of one body before other connections of the core get their turn.
 const TURN_BYTES_MAX: u64 = 256 << 10;
 
-/// Moves a request body piece by piece. Each step may be dropped and repeated: nothing is lost.
+/// Moves a request body piece by piece. Each step may be dropped and repeated without losing bytes.
 pub(super) struct BodyPump {
     decoder: BodyDecoder,
     sender: Option<RequestBodySender>,
     pending: Option<Bytes>,
-    /// Limit on a read, and so on a piece.
+    /// Maximum size of a read, and therefore of a piece.
     read_bytes_max: usize,
     bytes_left: u64,
     received_bytes: u64,
@@ -47,13 +47,13 @@ pub(super) struct BodyPump {
     waiting_since: Option<Instant>,
 }
 
-/// Other event that is awaited while the rest of the body arrives.
+/// Event that is awaited while the rest of the body arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Response,
     /// The end of the response, which is being sent.
     EndOfResponse,
-    /// None: the rest of the body is read to reach the next request.
+    /// No other event: the rest of the body is read to reach the next request.
     NextRequest,
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Rest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pumped {
     More,
-    /// The body is complete, or nobody reads it any more.
+    /// The body is complete, or no longer read.
     Done,
 }
 
@@ -95,7 +95,7 @@ impl BodyPump {
         }
     }
 
-    /// Whether all of the body has been read from the connection.
+    /// Returns whether all of the body has been read from the connection.
     pub(super) fn is_complete(&self) -> bool {
         self.decoder.is_complete() && self.pending.is_none()
     }
@@ -112,7 +112,7 @@ impl BodyPump {
         worker: &Worker,
     ) -> Result<Pumped, BodyProblem> {
         if let (Some(data), Some(sender)) = (&self.pending, &mut self.sender) {
-            // The piece stays pending until it is taken, so that dropping this step loses nothing.
+            // The piece stays pending until it is handed over, so that dropping this step loses no bytes.
             let taken = sender.send_data(data.clone()).await;
             self.pending = None;
             if taken.is_err() {
@@ -130,7 +130,7 @@ impl BodyPump {
         Ok(Pumped::Done)
     }
 
-    /// Takes the bytes that have arrived, and returns how much is left after them.
+    /// Takes the bytes that have arrived, and returns the length of the rest.
     pub(super) fn rest(&mut self, input: &mut Input, worker: &Worker) -> Rest {
         if self.pending.is_none() && self.take(input, worker).is_err() {
             return Rest::Long;
@@ -141,7 +141,7 @@ impl BodyPump {
         match self.decoder.remaining() {
             Some(bytes) if bytes > DRAINED_BYTES_MAX => Rest::Long,
             Some(_) => Rest::Short,
-            // Not waited for without an origin that may want it.
+            // Without an origin that may need it, the rest isn't awaited.
             None if self.sender.is_none() => Rest::Long,
             None => Rest::Unknown,
         }
@@ -159,13 +159,13 @@ impl BodyPump {
         self.waits_anew();
     }
 
-    /// Restarts the wait for the client, which could not be read from meanwhile.
+    /// Restarts the wait for the client, because the connection couldn't be read meanwhile.
     pub(super) fn waits_anew(&mut self) {
         self.waiting_since = None;
     }
 
-    /// Reads more when all received bytes are used up. The worker's buffer takes them: that of the connection is as small as the
-    /// head was, and an upload that waits holds no memory. Bytes after the body go to `input`.
+    /// Reads more bytes once all received ones are used up. Reads into the worker's buffer: the connection's own is only as large as
+    /// the head, and an idle upload holds no memory. Bytes after the body go to `input`.
     async fn read<S: Stream>(
         &mut self,
         wire: &mut Wire<S>,
@@ -192,7 +192,7 @@ impl BodyPump {
         .await
     }
 
-    /// Yields now and then, because a client that sends as fast as it is read must not hold up other connections of the core.
+    /// Yields regularly, because a client that sends as fast as it is read must not block other connections of the core.
     async fn take_turns(&mut self) {
         if self.received_bytes - self.turn_began_bytes >= TURN_BYTES_MAX {
             self.turn_began_bytes = self.received_bytes;
@@ -213,8 +213,7 @@ impl BodyPump {
         Ok(())
     }
 
-    /// Decodes all bytes at hand, and hands them over as one piece: chunks may be of a few bytes. Returns the number of bytes
-    /// used.
+    /// Decodes all available bytes, and hands them over as one piece, because chunks may be tiny. Returns the number of bytes used.
     fn find(&mut self, arrived: &[u8], memory: &Arc<Budget>) -> Result<usize, BodyProblem> {
         let mut data = Vec::new();
         let mut consumed = 0;
@@ -241,7 +240,7 @@ impl BodyPump {
         Ok(())
     }
 
-    /// Hands data over at once if there is room, otherwise with the next step.
+    /// Hands data over immediately if the channel has room, otherwise in the next step.
     fn hand_over(&mut self, data: Vec<u8>, memory: &Arc<Budget>) {
         let (Some(sender), false) = (&self.sender, data.is_empty()) else { return };
         let piece = match data.len() < UNCHARGED_PIECE_BYTES_MAX {
@@ -263,7 +262,7 @@ impl BodyPump {
     fn finish(&mut self) {
         let Some(sender) = self.sender.take() else { return };
         let trailers = trailers::of_lines(self.decoder.trailers());
-        // The channel may be full; the connection must not wait for it while it has a response to send.
+        // The channel may be full; a connection with a response to send must not wait for it.
         tokio::spawn(async move { sender.finish(trailers).await });
     }
 }

@@ -19,13 +19,13 @@ pub(super) struct Http1Head<'a> {
 impl HeadSink for Http1Head<'_> {
     fn status(&mut self, status: u16, reason: Option<&[u8]>) {
         if encode::write_status_line(self.out, status, reason).is_err() {
-            // A reason phrase that can't be sent is not worth a failed response.
+            // An invalid reason phrase is no reason to fail the response.
             let _ = encode::write_status_line(self.out, status, None);
         }
     }
 
     fn field(&mut self, name: &str, value: &[u8]) {
-        // The parser has already refused lines that can't be sent; skipping one can't split the response.
+        // The parser has already refused invalid lines; skipping one can't split the response.
         let _ = encode::write_field(self.out, name, value);
     }
 
@@ -82,7 +82,7 @@ pub(super) fn write_head(
     };
     match (framing, traits.wanted) {
         (ResponseFraming::Length(bytes), _) => encode::write_field_number(out, "content-length", bytes),
-        // An answer to HEAD tells no more about the length than one to GET.
+        // A response to HEAD has the same information about the length as a response to GET.
         (ResponseFraming::Chunked, Wanted::HeadAndBody) => {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n")
         }

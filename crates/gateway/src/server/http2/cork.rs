@@ -1,6 +1,6 @@
-//! The output side of a connection. It gathers output while several requests are answered, so that their responses share one write
-//! and, over TLS, one record: `h2` flushes each time it is polled for the next request, which is once per response, and a client that
-//! sends ten requests at once would cost ten system calls. And it ends a connection whose client has stopped reading.
+//! The output side of a connection. It gathers output while several requests are answered, so that their responses share one write and,
+//! with TLS, one record. Otherwise, `h2` would flush each time it is polled for the next request, once per response, and ten concurrent
+//! requests would cost ten system calls. It also ends a connection whose client has stopped reading.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -14,18 +14,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::server::deadline::PauseLimit;
 
-/// Bytes that may be gathered: a TLS record's worth, so that copying stays cheaper than the saved write.
+/// Maximum number of gathered bytes: the size of a TLS record, so that copying stays cheaper than the saved write.
 const HELD_BYTES_MAX: usize = 16 * 1024;
-/// Parts of a write: `h2` writes a frame's head and its payload.
+/// Maximum number of parts in a write: `h2` writes a frame's head and its payload.
 const PARTS_MAX: usize = 4;
 
 thread_local! {
-    /// Buffer for the next connection of this thread that gathers. A connection keeps a buffer only while its client doesn't take
-    /// the bytes, so idle connections have none.
+    /// Buffer for the next connection of this thread that gathers output. A connection keeps a buffer only until its bytes are written,
+    /// so idle connections have none.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Switch that tells a stream when to gather.
+/// Switch for gathering the output of a stream.
 #[derive(Clone, Default)]
 pub(super) struct Cork(Arc<AtomicBool>);
 
@@ -35,7 +35,7 @@ impl Cork {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the gathering, and returns whether it was on. The next flush is a real one.
+    /// Ends the gathering, and returns whether it was active. The next flush takes effect.
     pub(super) fn pull(&self) -> bool {
         let was_in = self.is_in();
         self.0.store(false, Ordering::Relaxed);
@@ -50,8 +50,8 @@ impl Cork {
 /// A stream with a [`Cork`], whose writes must make progress.
 pub(super) struct Corked<S> {
     io: S,
-    /// Limit on a write without progress. Streams watch their own flow-control windows; they can't see a client that leaves the bytes
-    /// in the socket.
+    /// Limit on a write without progress. Streams monitor their own flow-control windows, but can't detect a client that doesn't read
+    /// from the socket.
     stall: PauseLimit,
     cork: Cork,
     held: Vec<u8>,
@@ -60,7 +60,7 @@ pub(super) struct Corked<S> {
 }
 
 impl<S> Corked<S> {
-    /// `stall_max` is the longest time for which a write may wait.
+    /// Creates a corked stream. `stall_max` is the maximum time that a write may wait.
     pub(super) fn new(io: S, stall_max: Duration, cork: Cork) -> Self {
         let mut stall = PauseLimit::new(stall_max);
         stall.stop();
@@ -95,7 +95,7 @@ impl<S> Corked<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Corked<S> {
-    /// Writes the held bytes and then as much of `parts` as it can; returns how much of `parts` was written.
+    /// Writes the held bytes, followed by as much of `parts` as possible. Returns the number of bytes of `parts` written.
     fn poll_write_through(
         &mut self,
         context: &mut Context<'_>,
@@ -190,10 +190,10 @@ mod tests {
 
     const STALL_MAX: Duration = Duration::from_secs(5);
 
-    /// Pieces, data after them, bytes per write, and the expected number of writes.
+    /// Pieces, the data after them, maximum bytes per write, and the expected number of writes.
     type Case<'a> = (&'a [Vec<u8>], &'a [u8], usize, usize);
 
-    /// Writes the pieces with the cork in, and then `last`. Returns the bytes that arrive and the number of writes.
+    /// Writes the pieces while gathering, and then `last`. Returns the bytes that arrive and the number of writes.
     async fn sent(pieces: &[Vec<u8>], last: &[u8], bytes_max: usize) -> (Vec<u8>, usize) {
         let (near, mut far) = duplex(1 << 20);
         let cork = Cork::default();
@@ -225,7 +225,7 @@ mod tests {
             (&small, b"end", usize::MAX, 1),
             (&small, b"end", 300, 4),
             (&small, b"end", 250, 5),
-            // Data that doesn't fit takes the held bytes along.
+            // Data that doesn't fit is written together with the held bytes.
             (&large, b"", usize::MAX, 2),
         ];
         for (pieces, last, bytes_max, writes) in cases {

@@ -1,20 +1,20 @@
 //! An HTTP/2 client connection: streams in, responses out.
 //!
-//! The connection's task reads frames and sends answers that are at hand (a fresh hit, a 304, a refusal) without another task.
-//! Everything else gets a task per stream.
+//! The connection's task reads frames and sends immediately available responses (a fresh hit, a 304, a refusal) itself. All other
+//! requests get a task per stream.
 //!
 //! Limits on clients:
 //!
 //! | attack | bound |
 //! |---|---|
 //! | many streams | `http2_streams_max` |
-//! | streams that are reset at once (rapid reset) | [`Resets`], and `h2` for those that were not accepted yet |
+//! | streams that are reset immediately (rapid reset) | [`Resets`], and `h2` for streams not yet accepted |
 //! | frames that make the server reset streams | `http2_resets_max` |
-//! | large and endless header sections (CONTINUATION flood) | `head_bytes_max`: 431; several times that: the connection |
-//! | uploads that the origin does not take | their window, and the memory budget: 503 |
-//! | open windows and a socket that is not read | `http2_send_buffer_bytes_max` for the connection, in the memory budget: [`send_memory`] |
+//! | large and endless header sections (CONTINUATION flood) | `head_bytes_max`: 431; at several times that size, the connection ends |
+//! | uploads that the origin doesn't read | their window, and the memory budget: 503 |
+//! | open windows and an unread socket | `http2_send_buffer_bytes_max` for the connection, in the memory budget: [`send_memory`] |
 //! | a closed flow-control window | `write_timeout` in [`stream`]; the data waits at its source |
-//! | bytes left in the socket | `write_timeout` in [`cork`] |
+//! | bytes left unread in the socket | `write_timeout` in [`cork`] |
 //! | silence | `head_read_timeout` for the preface, `idle_timeout` without a stream; PING doesn't count |
 
 mod cork;
@@ -60,22 +60,22 @@ use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::worker::Worker;
 
-/// Bytes of one request body that a client may send before the origin has taken any. It is memory that a slow origin makes the
-/// gateway hold, so it's about what a path of 20 ms and 100 Mbit/s has in flight, not more.
+/// Maximum number of bytes of one request body that a client may send before the origin has read any. A slow origin makes the gateway
+/// hold this memory, so it only covers the bytes in flight on a path with 20 ms and 100 Mbit/s.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 /// Bytes that HTTP/2 counts for each line in addition to its contents.
 const LINE_BYTES: usize = 32;
-/// Cookie crumbs allowed: several times the number of cookies that browsers keep for a site.
+/// Maximum number of cookie crumbs: several times the number of cookies that browsers keep for a site.
 const CRUMBS_MAX: usize = 1024;
-/// Largest flow-control window (RFC 9113 section 6.9.1).
+/// Maximum flow-control window (RFC 9113 section 6.9.1).
 const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
-/// Streams remembered for a second after this side has reset them; they take some hundred bytes each. A client on loopback has at most some
-/// thousand uploads refused in that time.
+/// Maximum number of streams remembered for a second after this side has reset them, at a few hundred bytes each. A client on loopback
+/// has at most a few thousand uploads refused in that time.
 const RESET_STREAMS_MAX: usize = 4096;
-/// How long a client may take to notice that the connection ends, once it has no streams.
+/// Maximum time until a client without streams closes an ending connection.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub(crate) async fn serve<S: Stream + 'static>(
     io: S,
     worker: Arc<Worker>,
@@ -100,7 +100,7 @@ pub(crate) async fn serve<S: Stream + 'static>(
         cork,
         idle: PauseLimit::new(limits.idle_timeout),
         phase: Phase::Open,
-        // A client may cancel all of its requests once; repeated cancelling is an attack.
+        // A client may cancel all of its requests once; repeated cancellation is an attack.
         resets: Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max)),
         key: Vec::new(),
         answered: 0,
@@ -123,33 +123,33 @@ fn builder(limits: &ClientLimits) -> Builder {
         .max_send_buffer_size(limits.http2_send_buffer_bytes_max.min(u32::MAX as usize))
         .max_pending_accept_reset_streams(limits.http2_resets_max)
         .max_local_error_reset_streams(Some(limits.http2_resets_max))
-        // Each upload that is refused early, and each stream that this side resets (a drain, an origin that fails), may still have frames on
-        // their way. A forgotten stream would count as an error of the client, and end the connection.
+        // Each upload refused early, and each stream reset by this side (on a drain or an origin failure), may still have frames in
+        // flight. A forgotten stream would count as a client error and end the connection.
         .max_concurrent_reset_streams(RESET_STREAMS_MAX.max(limits.http2_streams_max as usize));
     builder
 }
 
-/// Returns the limit on header sections. HTTP/2 counts 32 bytes for each line in addition to its contents, and crumbs of cookies
-/// as lines (RFC 9113 section 6.5.2). With room for that, no head is too large here that isn't with HTTP/1.1; heads over the
-/// HTTP/1.1 limits are found by [`request`].
+/// Returns the limit on header sections. HTTP/2 counts 32 bytes for each line in addition to its contents, and crumbs of cookies as
+/// lines (RFC 9113 section 6.5.2). With that room, every head within the HTTP/1.1 limits fits; [`request`] refuses heads beyond these
+/// limits.
 fn header_list_bytes_max(limits: &ClientLimits) -> usize {
     limits.head_bytes_max + LINE_BYTES * (limits.fields_max + CRUMBS_MAX)
 }
 
-/// Returns the window of a connection: all streams may be full, and none keeps another from being read, because behind a balancer
-/// they belong to many clients. It's credit, not a buffer; the data is charged to the budget ([`request_body`]).
+/// Returns the window of a connection. It covers full windows of all streams, so that no stream blocks another: behind a load balancer,
+/// they belong to many clients. The window is credit, not a buffer; the data is charged to the budget ([`request_body`]).
 fn connection_window_bytes(limits: &ClientLimits) -> u32 {
     STREAM_WINDOW_BYTES.saturating_mul(limits.http2_streams_max).min(WINDOW_BYTES_MAX)
 }
 
 struct Connection<S> {
     h2: h2::server::Connection<Corked<S>, Bytes>,
-    /// In while requests are at hand.
+    /// On while received requests are being answered.
     cork: Cork,
     worker: Arc<Worker>,
     live: Arc<ActiveConfig>,
     client: ClientEnd,
-    /// Time without streams.
+    /// Limit on the time without streams.
     idle: PauseLimit,
     phase: Phase,
     resets: Arc<Resets>,
@@ -164,17 +164,17 @@ struct Connection<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// GOAWAY is sent; requests on their way are still answered.
+    /// GOAWAY has been sent; requests in flight are still answered.
     Leaving,
 }
 
 #[expect(
     clippy::large_enum_variant,
-    reason = "made and taken apart at once; a box would cost more than the move"
+    reason = "created and matched immediately; a box would cost more than the move"
 )]
 enum StreamEvent {
     Request(Request<RecvStream>, SendResponse<Bytes>),
-    /// No stream for the time limit.
+    /// The connection had no stream for the time limit.
     Idle,
     Closed,
     Broken(h2::Error),
@@ -206,7 +206,7 @@ impl<S: Stream + 'static> Connection<S> {
         poll_fn(|context| {
             let mut accepted = poll_accept(&mut self.h2, context);
             if accepted.is_pending() && self.cork.pull() {
-                // When polled again, `h2` flushes the responses of all the requests that were at hand.
+                // This second poll flushes the responses to all received requests.
                 accepted = poll_accept(&mut self.h2, context);
             }
             match accepted {
@@ -261,7 +261,7 @@ impl<S: Stream + 'static> Connection<S> {
         self.answer(request, Responder { respond, worker, live, client, memory });
     }
 
-    /// Answers a request if the answer is at hand, and otherwise starts a task.
+    /// Answers a request if the response is immediately available, and otherwise starts a task.
     fn answer(&mut self, request: Request<RecvStream>, responder: Responder) {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, ());
@@ -322,8 +322,8 @@ impl<S: Stream + 'static> Connection<S> {
     }
 }
 
-/// Counts and logs a connection that `h2` has ended because of the client's frames. `h2` does not report streams that it resets
-/// for this alone.
+/// Counts and logs a connection that `h2` has ended because of the client's frames. `h2` doesn't report streams that it resets for this
+/// reason.
 fn refuse_malformed(worker: &Worker, client: &ClientEnd, error: &h2::Error) {
     if !error.is_library() || error.is_io() {
         return;
@@ -339,12 +339,12 @@ fn poll_accept<S: Stream>(
     h2: &mut h2::server::Connection<Corked<S>, Bytes>,
     context: &mut Context<'_>,
 ) -> Poll<Option<Incoming>> {
-    // The future keeps nothing between polls, so a new one each time is as good.
+    // The future has no state between polls, so a new one for each poll is equivalent.
     pin!(h2.accept()).poll(context)
 }
 
-/// Requests that the client cancelled before their responses began, less those answered since. `h2` counts only streams that were
-/// reset before they were accepted; here they are accepted at once, and each may have cost a forward.
+/// Number of requests that the client cancelled before their responses began, minus requests answered since. `h2` counts only streams
+/// that were reset before they were accepted; here, streams are accepted immediately, and each may have cost a forward.
 struct Resets {
     balance: AtomicUsize,
     balance_max: usize,

@@ -1,7 +1,8 @@
-//! Heads of hits in the form that `h2` takes, kept from one hit to the next.
+//! Heads of hits in the form required by `h2`, kept from one hit to the next.
 //!
-//! Building a header map costs a hash and an allocation per field, several times the look-up of the response. The head of a
-//! popular response changes once a second at most, when `Age` does; until then a copy will do, whose names and values are shared.
+//! Building a header map costs a hash and an allocation per field, which is several times the cost of the look-up. The head of a
+//! popular response changes at most once per second, together with `Age`; until then, a copy with shared names and values is
+//! sufficient.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -14,7 +15,7 @@ use super::response::Http2Head;
 use crate::active::ActiveConfig;
 use crate::request::reply::{Length, Reply, ReplyHead};
 
-/// Heads that a thread keeps: a power of two. A head takes about 2 KiB.
+/// Number of heads kept per thread, a power of two. A head takes about 2 KiB.
 const SLOTS: usize = 256;
 
 thread_local! {
@@ -22,7 +23,7 @@ thread_local! {
     static KEPT: RefCell<Vec<Option<Box<Head>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the head of a reply. `live` is the configuration that the reply was made with.
+/// Returns the head of a reply. `live` is the configuration that produced the reply.
 pub(super) fn response(reply: &Reply, live: &Arc<ActiveConfig>) -> Response<()> {
     let Some(stored) = kept(reply) else {
         return Http2Head::of(reply, &live.cache_name).into_response();
@@ -51,7 +52,7 @@ pub(super) fn response(reply: &Reply, live: &Arc<ActiveConfig>) -> Response<()> 
     })
 }
 
-/// Returns the stored head that makes up the whole of the reply's head, if one does.
+/// Returns the stored head, if it makes up the complete head of the reply.
 fn kept(reply: &Reply) -> Option<&Arc<StoredHead>> {
     match &reply.head {
         ReplyHead::Whole(stored) | ReplyHead::NotModified(stored) if reply.extra.is_empty() => Some(stored),
@@ -62,7 +63,7 @@ fn kept(reply: &Reply) -> Option<&Arc<StoredHead>> {
 /// Facts that a head depends on in addition to the stored one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Facts {
-    /// Also tells a 304 from the whole response, which is never one.
+    /// Also distinguishes a 304 from the whole response.
     status: u16,
     length: Length,
     age_s: Option<u64>,
@@ -70,7 +71,7 @@ struct Facts {
     x_cache: Option<&'static str>,
 }
 
-/// A prepared head. The weak references keep the addresses that they are compared by from being reused.
+/// A prepared head. The weak references are compared by address, and prevent reuse of these addresses.
 struct Head {
     stored: Weak<StoredHead>,
     live: Weak<ActiveConfig>,
@@ -86,7 +87,7 @@ impl Head {
     }
 }
 
-/// Spreads addresses over the slots: their low bits are all equal.
+/// Distributes addresses over the slots: their low bits are all equal.
 fn slot(address: usize) -> usize {
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
     let spread = (address as u64).wrapping_mul(MULTIPLIER) >> (u64::BITS - SLOTS.trailing_zeros());

@@ -1,8 +1,8 @@
-//! The head of an HTTP/2 request in the form that both protocols share.
+//! The head of an HTTP/2 request in the form shared by both protocols.
 //!
-//! `h2` has already refused malformed messages: upper-case names, connection-specific fields, `TE` other than `trailers`,
-//! pseudo-fields that are unknown, repeated or out of place, a `Content-Length` that the data doesn't match. Anything else that
-//! an HTTP/1 hop behind this one could read in another way is refused here.
+//! `h2` has already refused malformed messages: upper-case names, connection-specific fields, `TE` other than `trailers`, pseudo-fields
+//! that are unknown, repeated or out of place, a `Content-Length` that the data doesn't match. Anything else that an HTTP/1 hop behind
+//! this one could interpret differently is refused here.
 
 use caching::{FieldLine, target};
 use http::header::{self, HeaderMap};
@@ -22,10 +22,10 @@ pub(super) enum Stage {
     BodyFollows,
 }
 
-/// Field lines; those of most requests need no allocation.
+/// Field lines; most requests need no allocation for them.
 pub(super) type Lines<'a> = SmallVec<[FieldLine<'a>; 16]>;
 
-/// Joins the crumbs of `Cookie` into one line, if there are several.
+/// Joins several crumbs of `Cookie` into one line.
 //= RFC 9113 section 8.2.3: cookie crumbs are joined before they reach anything but HTTP/2
 pub(super) fn joined_cookies(fields: &HeaderMap) -> Option<Vec<u8>> {
     let mut crumbs = fields.get_all(header::COOKIE).iter();
@@ -38,8 +38,8 @@ pub(super) fn joined_cookies(fields: &HeaderMap) -> Option<Vec<u8>> {
     Some(joined)
 }
 
-/// Checks and returns the field lines. `cookies` replaces the lines that it was joined from. Limits hold for the head in HTTP/1.1
-/// form, so that a request is refused over both protocols or neither.
+/// Checks and returns the field lines. `cookies` replaces the lines that were joined into it. Limits apply to the head in HTTP/1.1
+/// form, so that both protocols refuse the same requests.
 pub(super) fn lines<'a, B>(
     request: &'a Request<B>,
     cookies: Option<&'a [u8]>,
@@ -64,7 +64,7 @@ pub(super) fn lines<'a, B>(
     if let Some(cookies) = cookies {
         add((header::COOKIE.as_str(), cookies));
     }
-    // `:authority` becomes Host if there is none.
+    // `:authority` becomes Host if the request has none.
     let count = lines.len() + usize::from(!fields.contains_key(header::HOST));
     if count > limits.fields_max {
         let detail = format!("more than {} field lines", limits.fields_max);
@@ -77,7 +77,7 @@ pub(super) fn lines<'a, B>(
     Ok(lines)
 }
 
-/// Bytes of the pseudo-fields as request line and `Host`, with the end of the head.
+/// Returns the size of the pseudo-fields as request line and `Host`, with the end of the head.
 fn start_bytes<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
     let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
@@ -126,9 +126,9 @@ pub(super) fn head<'a, B>(
 //= RFC 9113 section 8.3.1: request pseudo-header fields
 fn check_method_and_scheme<B>(request: &Request<B>) -> Result<(), Problem> {
     if request.method().as_str().len() > http1::METHOD_BYTES_MAX {
-        return Err(Problem::new(501, "method-too-long", "the method is longer than any that is known"));
+        return Err(Problem::new(501, "method-too-long", "the method is longer than any known method"));
     }
-    // Without an authority `http` keeps no scheme; any scheme but these two is not for a gateway.
+    // Without an authority, `http` keeps no scheme. A gateway supports only these two schemes.
     match request.uri().scheme_str() {
         None | Some("http" | "https") => Ok(()),
         Some(_) => Err(Problem::new(400, "unsupported-scheme", "the scheme is neither http nor https")),
@@ -140,10 +140,10 @@ pub(super) fn normal_target<B>(request: &Request<B>) -> Option<String> {
     target::normal_form(request.uri().path_and_query()?.as_str())
 }
 
-/// Returns the checked target. It has no fragment: `http` cuts it off while parsing, for the cache key and the origin alike.
+/// Returns the checked target. It has no fragment: `http` removes it while parsing, for both the cache key and the origin.
 fn path_and_query<'a, B>(request: &'a Request<B>, limits: &ClientLimits) -> Result<&'a str, Problem> {
     if request.method() == Method::CONNECT {
-        return Err(Problem::new(405, "connect", "this is no proxy"));
+        return Err(Problem::new(405, "connect", "this server isn't a proxy"));
     }
     let target = request.uri().path_and_query().map_or("", http::uri::PathAndQuery::as_str);
     if target.len() > limits.target_bytes_max {
@@ -165,8 +165,8 @@ fn path_and_query<'a, B>(request: &'a Request<B>, limits: &ClientLimits) -> Resu
     }
 }
 
-/// Returns the authority of the target, from `:authority` or else from `Host`. Two that differ are refused: another hop may have
-/// read the other one.
+/// Returns the authority of the target, from `:authority` or else from `Host`. If the two differ, the request is refused: another hop
+/// may have used the other one.
 //= RFC 9113 section 8.3.1: a Host that differs from :authority is malformed, as is user information
 fn authority<B>(request: &Request<B>, scheme: Scheme) -> Result<Authority<'_>, Problem> {
     let invalid = || Problem::new(400, "invalid-authority", "the authority of the request is invalid");
@@ -174,7 +174,7 @@ fn authority<B>(request: &Request<B>, scheme: Scheme) -> Result<Authority<'_>, P
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let host = hosts.next().map(|host| parse(host.as_bytes())).transpose()?;
     if hosts.next().is_some() {
-        return Err(Problem::new(400, "duplicate-host", "Host is there more than once"));
+        return Err(Problem::new(400, "duplicate-host", "the request has more than one Host field"));
     }
     let named =
         request.uri().authority().map(|authority| parse(authority.as_str().as_bytes())).transpose()?;

@@ -1,4 +1,4 @@
-//! A request body that is passed from a stream to the origin.
+//! Transfer of a request body from a stream to the origin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +18,11 @@ use crate::pace::{BodyLimits, Pace};
 use crate::request::respond::Problem;
 use crate::server::{BodyProblem, REQUEST_PIECES_MAX};
 
-/// Largest piece of a request body: a frame. More that waits is charged.
+/// Maximum size of a piece of a request body: a frame. Further waiting data is charged to the budget.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// Moves a request body in a task of its own, so that neither side of an exchange waits for the other: an origin may answer
-/// before it has read everything. Dropping it stops the task.
+/// Moves a request body in its own task, so that neither side of an exchange waits for the other: an origin may answer before it has
+/// read all of the body. Dropping it stops the task.
 pub(super) struct BodyPump {
     task: Option<JoinHandle<()>>,
     progress: Arc<Progress>,
@@ -54,8 +54,8 @@ struct Quiet {
     sent: u64,
 }
 
-/// Bytes of a body that the origin has not taken, in one buffer: frames may be of one byte. They are taken from `h2`, where they
-/// are not counted, and charged; the client's window bounds them.
+/// Bytes of a body that the origin hasn't read, in one buffer, because frames may have a single byte. They are taken from `h2`, which
+/// doesn't count them, and charged to the budget; the client's window limits them.
 struct UnsentData {
     bytes: BytesMut,
     charge: Option<Charge>,
@@ -63,10 +63,10 @@ struct UnsentData {
 }
 
 enum TakenData {
-    /// The origin's side has taken a piece of this many bytes.
+    /// The origin's side has taken a piece of this size, in bytes.
     Taken(usize),
     Arrived(Result<Option<Bytes>, BodyProblem>),
-    /// Nothing arrived, which is no fault of the client.
+    /// No data arrived, which isn't the client's fault.
     Waits,
     /// The rest isn't needed; the stream is reset once the response is complete.
     NotNeeded,
@@ -99,7 +99,7 @@ impl BodyPump {
         let (report, problem) = oneshot::channel();
         let task = tokio::spawn(async move {
             if let Err((problem, sender)) = reader.run(sender).await {
-                // Reported before the body breaks off, so that the cause is seen before its effect.
+                // Reported before the body is cut short, so that the cause arrives before its effect.
                 let _ = report.send(problem);
                 drop(sender);
             }
@@ -115,12 +115,12 @@ impl BodyPump {
         self.progress.received_bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes that the head of the response was sent.
+    /// Records that the head of the response was sent.
     pub(super) fn answered(&self) {
         self.sent(1);
     }
 
-    /// Notes that this much of the response's content was sent.
+    /// Records that `bytes` of the response's content were sent.
     pub(super) fn sent(&self, bytes: u64) {
         self.progress.sent.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -163,7 +163,7 @@ impl Reader {
                 }
                 TakenData::Arrived(Err(problem)) => return Err((problem, sender)),
             };
-            // The window opens as the origin takes the data, not as it arrives.
+            // The window opens when the origin takes data, not when data arrives.
             if self.stream.flow_control().release_capacity(taken).is_err() {
                 return Err((BodyProblem::ClientLeft, sender));
             }
@@ -179,7 +179,7 @@ impl Reader {
 
     async fn step(&mut self, sender: &mut RequestBodySender) -> TakenData {
         let (waits, held) = (!self.held.bytes.is_empty(), &mut self.held);
-        // A client whose window the origin keeps closed is not late.
+        // A client whose window is closed because of the origin isn't late.
         let since = Instant::now();
         let patience = match self.quiet.sent {
             _ if waits => Duration::MAX,
@@ -213,7 +213,7 @@ impl Reader {
         Ok(Some(data))
     }
 
-    /// Whether some of the response was sent since the last look.
+    /// Returns whether some of the response was sent since the last check.
     fn has_moved(&mut self) -> bool {
         let sent = self.progress.sent.load(Ordering::Relaxed);
         let has_moved = sent != self.quiet.sent;
@@ -225,7 +225,7 @@ impl Reader {
 }
 
 impl UnsentData {
-    /// Hands data over if there is room and nothing before it, and keeps it otherwise. Returns the number of bytes handed over.
+    /// Hands data over if the channel has room and no earlier data waits; otherwise, keeps it. Returns the number of bytes handed over.
     fn pass(&mut self, data: &[u8], sender: &mut RequestBodySender) -> Result<usize, OverBudget> {
         if self.bytes.is_empty()
             && let Some(room) = sender.room_at_once()
@@ -238,7 +238,7 @@ impl UnsentData {
         Ok(0)
     }
 
-    /// Charges the capacity of the buffer, which grows in larger steps than data arrives.
+    /// Charges the capacity of the buffer to the budget. The capacity grows in larger steps than the data.
     fn charge(&mut self) -> Result<(), OverBudget> {
         let bytes = self.bytes.capacity();
         match &mut self.charge {
@@ -262,8 +262,7 @@ impl UnsentData {
         bytes
     }
 
-    /// Returns a piece for the origin's side to keep as long as it needs. Copied: as a part of a larger buffer it would keep all
-    /// of that.
+    /// Returns a piece that the origin's side may keep as long as it needs. It is a copy: a slice would keep the whole, larger buffer.
     fn piece(&self, data: &[u8]) -> Bytes {
         let copy = Bytes::copy_from_slice(data);
         match self.budget.reserve(copy.len()) {
@@ -274,5 +273,5 @@ impl UnsentData {
 }
 
 fn no_memory() -> Problem {
-    Problem::new(503, "upload-memory", "there is no memory for what the origin leaves of uploads")
+    Problem::new(503, "upload-memory", "no memory is available for upload data that the origin hasn't read")
 }

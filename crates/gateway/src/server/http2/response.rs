@@ -15,7 +15,7 @@ pub(super) enum Follows {
     Data,
 }
 
-/// Maximum number of lines made by the gateway: `Age`, `Cache-Status`, `X-Cache` and `Content-Length`.
+/// Maximum number of lines added by the gateway: `Age`, `Cache-Status`, `X-Cache` and `Content-Length`.
 const MADE_LINES_MAX: usize = 4;
 
 /// A head under construction.
@@ -31,7 +31,7 @@ impl HeadSink for Http2Head {
     }
 
     fn field(&mut self, name: &str, value: &[u8]) {
-        // The parser has already refused lines that can't be sent.
+        // The parser has already refused invalid lines.
         let name = HeaderName::from_bytes(name.as_bytes());
         let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) else { return };
         if !is_connection_specific(&name) {
@@ -69,7 +69,7 @@ impl Http2Head {
     }
 }
 
-/// Whether data follows the head of a reply.
+/// Returns whether data follows the head of a reply.
 pub(super) fn follows(length: Length, wanted: Wanted) -> Follows {
     match (length, wanted) {
         (_, Wanted::HeadOnly) | (Length::None | Length::Known(0), _) => Follows::Nothing,

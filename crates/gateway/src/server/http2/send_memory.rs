@@ -1,8 +1,8 @@
-//! Memory for response data that `h2` holds for one connection until the socket takes it.
+//! Memory for response data that `h2` holds for one connection until it is written to the socket.
 //!
-//! A client that opens wide windows and does not read would make `h2` hold a buffer for each of its streams. All streams share
-//! one socket, so enough data to keep it busy serves all of them: the rest waits at its source. Pieces of a stored or filling
-//! body are counted there; copies from files and small pieces are charged to the memory budget here. If the budget has no room,
+//! A client that opens large windows and doesn't read would make `h2` hold a buffer for each of its streams. All streams share one
+//! socket, so enough data to keep it busy is enough for all of them: the rest waits at its source. Pieces of stored or filling bodies
+//! are counted at their source; copies from files and small pieces are charged to the memory budget here. If the budget has no room,
 //! data is sent one small piece at a time for the whole connection.
 
 use std::io;
@@ -13,15 +13,15 @@ use cache::fill::INLINE_BODY_BYTES_MAX;
 use store::{Budget, Charge, Slice};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Largest body sent without a charge. A charged piece costs more than such a body takes, and all streams of a connection
-/// together hold little of them.
+/// Maximum size of a body sent without a charge. The overhead of a charge exceeds the size of such a body, and all streams of a
+/// connection together hold few of them.
 const UNNOTED_BYTES_MAX: usize = 4 << 10;
-/// Largest piece of one stream, before others get their turn.
+/// Maximum size of a piece of one stream, before others get their turn.
 const PIECE_BYTES_MAX: usize = 64 << 10;
-/// Largest piece if the budget has no room: a frame.
+/// Maximum size of a piece if the budget has no room: a frame.
 const UNCHARGED_BYTES_MAX: usize = 16 << 10;
 
-/// Room for the response data that a connection has not taken yet.
+/// Room for response data of a connection that hasn't been written yet.
 pub(super) struct SendMemory {
     budget: Arc<Budget>,
     room: Arc<Semaphore>,
@@ -36,14 +36,14 @@ pub(super) enum Counted {
 }
 
 impl Counted {
-    /// Classifies a piece. File contents are copied on their way, and small pieces may be part of a record that is dropped
-    /// earlier, so neither is counted elsewhere.
+    /// Classifies a piece. File contents are copied for sending, and small pieces may be part of a record that is dropped earlier, so
+    /// neither is counted elsewhere.
     pub(super) fn of(piece: &Slice) -> Self {
         if piece.file().is_some() || piece.len() <= INLINE_BODY_BYTES_MAX { Self::No } else { Self::Yes }
     }
 }
 
-/// A piece with its room and charge.
+/// A piece together with its room and charge.
 struct Piece {
     data: Bytes,
     _place: MemoryPlace,
@@ -67,7 +67,7 @@ impl SendMemory {
         Arc::new(Self { budget: Arc::clone(budget), room, bytes_max })
     }
 
-    /// Takes room for a body that is at hand; `None` if there is none now.
+    /// Reserves room for a body in memory. Returns `None` if no room is available now.
     pub(super) fn note(&self, data: Bytes) -> Option<Bytes> {
         if data.len() <= UNNOTED_BYTES_MAX {
             return Some(data);
@@ -77,7 +77,7 @@ impl SendMemory {
         Some(MemoryPlace { _room: room, _charge: Some(charge) }.hold(data))
     }
 
-    /// Cuts off a piece of at most `bytes`; waits while there is no room for it.
+    /// Takes a piece of at most `bytes` from `data`; waits until room for it is available.
     pub(super) async fn cut(&self, data: &mut Slice, bytes: usize, counted: Counted) -> io::Result<Bytes> {
         let bytes = bytes.min(data.len()).min(PIECE_BYTES_MAX).min(self.bytes_max as usize);
         let room = self.acquire(self.permits(bytes)).await;
@@ -88,7 +88,7 @@ impl SendMemory {
             return MemoryPlace { _room: room, _charge: Some(charge) }.take(data, bytes);
         }
         drop(room);
-        // With all of the room: nothing else is held at the same time.
+        // Reserving all of the room ensures that no other data is held at the same time.
         let room = self.acquire(self.bytes_max).await;
         MemoryPlace { _room: room, _charge: None }.take(data, bytes.min(UNCHARGED_BYTES_MAX))
     }

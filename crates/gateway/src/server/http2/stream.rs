@@ -1,8 +1,7 @@
 //! The response side of one stream.
 //!
-//! Data is handed to `h2` only as far as the client's windows and the send buffer have room, and is not read from a file before;
-//! the rest waits at its source: in the store, in a fill, in the origin's socket. A body that breaks off ends in RST_STREAM,
-//! never in END_STREAM.
+//! Data is passed to `h2`, or read from a file, only as far as the client's windows and the send buffer have room. The rest waits at
+//! its source: in the store, in a fill, or in the origin's socket. An incomplete body ends with RST_STREAM, never with END_STREAM.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -37,7 +36,7 @@ use crate::request::respond::{self, Problem};
 use crate::server::{BodyProblem, Wanted, at_once};
 use crate::worker::Worker;
 
-/// Reason of an exchange whose client reset the stream before the response began.
+/// Reason code for a client that reset the stream before the response began.
 const CLIENT_RESET: &str = "client-reset";
 
 /// A stream before its response.
@@ -62,17 +61,17 @@ pub(super) struct Open {
     memory: Arc<SendMemory>,
 }
 
-/// A request whose reply is not at hand.
+/// A request whose reply isn't available immediately.
 pub(super) struct Exchange {
     pub(super) responder: Responder,
     pub(super) plan: Box<Plan>,
     pub(super) pump: BodyPump,
     pub(super) resets: Arc<Resets>,
-    /// The client has reset the stream before its response began.
+    /// Whether the client has reset the stream before its response began.
     pub(super) is_reset: bool,
 }
 
-/// A response that is being sent. Accounted for however it ends: the drain limit drops it while it waits.
+/// A response that is being sent. It is accounted for on drop, because the drain limit may drop it while it waits.
 struct Delivery<'a> {
     open: Open,
     asked: LoggedRequest<'a>,
@@ -87,18 +86,18 @@ impl Drop for Delivery<'_> {
     }
 }
 
-/// The reason why a response did not reach its end.
+/// The reason why a response is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
-    /// The body broke off.
+    /// The body was cut short.
     Body(&'static str),
     /// The body is longer or shorter than its `Content-Length`.
     Length,
-    /// The client opened no window in time.
+    /// The client didn't open a window in time.
     Stalled,
-    /// Others need the memory that the client keeps in use.
+    /// Other clients need the memory that this client keeps in use.
     Dismissed,
-    /// The request body broke its limits.
+    /// The request body exceeded its limits.
     Upload(&'static str),
     /// The stream or the connection is gone.
     Client,
@@ -114,7 +113,7 @@ impl From<BodyProblem> for Broken {
 }
 
 impl Responder {
-    /// Sends the head. Gives the reply back if the stream is gone.
+    /// Sends the head. Returns the reply as the error if the stream is gone.
     pub(super) fn open(mut self, reply: Reply, wanted: Wanted) -> Result<Open, Box<Reply>> {
         let reply = self.final_reply(reply);
         let follows = follows(reply.length, wanted);
@@ -136,7 +135,7 @@ impl Responder {
         respond::reply(&problem, reply.account.site.as_ref(), reply.account.started, &self.worker)
     }
 
-    /// Answers a request whose head is malformed or over a limit.
+    /// Answers a request whose head is malformed or exceeds a limit.
     pub(super) fn refuse(mut self, problem: &Problem, wanted: Wanted) {
         self.worker.recorder.client_error(problem.reason);
         let body = problem.body(ErrorExposure::Expose);
@@ -155,7 +154,7 @@ impl Responder {
         if ends {
             return;
         }
-        // A client without a window for a line of text isn't waited for.
+        // If the client's window has no room for a line of text, the stream is reset.
         stream.reserve_capacity(body.len());
         if stream.capacity() < body.len() || stream.send_data(body, true).is_err() {
             stream.send_reset(Reason::CANCEL);
@@ -191,7 +190,7 @@ impl Exchange {
         }
     }
 
-    /// Records a client that did not wait for its response.
+    /// Records a client that didn't wait for its response.
     fn left(&self) {
         self.plan.place_given_up();
         self.responder.worker.recorder.client_error(CLIENT_RESET);
@@ -203,12 +202,12 @@ impl Exchange {
         let expect = self.plan.request().fields.value("expect");
         let expects = expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
         if expects && !matches!(body, RequestBody::Empty) {
-            // A stream that is gone is noticed by the next wait on it.
+            // If the stream is gone, the next wait on it detects that.
             let _ = self.responder.respond.send_informational(response::go_on());
         }
     }
 
-    /// Awaits the reply while interim responses pass.
+    /// Awaits the reply while passing on interim responses.
     async fn answer(&mut self, body: RequestBody) -> Result<Reply, BodyProblem> {
         let interims = Interims::default();
         let respond = &mut self.responder.respond;
@@ -232,12 +231,13 @@ impl Exchange {
                 _ = poll_fn(|context| respond.poll_reset(context)), if !self.is_reset => {
                     self.is_reset = true;
                     self.resets.given_up();
-                    // The changes of an unsafe request are invalidated when it is answered, so its forward goes on.
+                    // The response to an unsafe request triggers invalidations, so its forward continues.
                     if plan.facts.method != MethodClass::Unsafe {
                         break Err(BodyProblem::ClientLeft);
                     }
                 }
-                // On the heap, and only once it is polled: hardly any client goes, and each stream would need room for this.
+                // On the heap, and only when polled: few clients leave early, and each stream would otherwise reserve room for this
+                // future.
                 () = async { Box::pin(plan.others_wait()).await }, if self.is_reset => break Err(BodyProblem::ClientLeft),
             }
         };
@@ -250,7 +250,7 @@ impl Exchange {
 }
 
 impl Open {
-    /// Sends the whole body if it is at hand and the client has room for it.
+    /// Sends the whole body if it is in memory and the client's window has room for it.
     pub(super) fn finish_at_once(&mut self) -> Option<Sent> {
         if self.follows == Follows::Nothing {
             return Some(self.sent(0, Delivered::Whole));
@@ -372,7 +372,7 @@ impl Open {
         Ok(())
     }
 
-    /// Returns the next piece once the client takes it, unless the client is dismissed before.
+    /// Returns the next piece once the client has room for it, unless the client is dismissed first.
     async fn awaited_piece(
         &mut self,
         data: &mut Slice,
@@ -397,7 +397,7 @@ impl Open {
         }
     }
 
-    /// Waits until there is room for some of the data, and takes it from its source.
+    /// Waits until room for some of the data is available, and takes a piece from its source.
     async fn piece(&mut self, data: &mut Slice, counted: Counted) -> Result<Bytes, Broken> {
         let room = self.room(data.len()).await?;
         let (since, limits) = (Instant::now(), self.live.config.limits.write_pace());

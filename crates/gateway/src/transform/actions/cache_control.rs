@@ -1,4 +1,4 @@
-//! `cache_control`: `Cache-Control` by status.
+//! `cache_control`: sets `Cache-Control` by status.
 
 use caching::StatusMatch;
 use http::HeaderValue;
@@ -9,17 +9,17 @@ use option_table::{KeyForm, row};
 use crate::transform::{ActionKey, Change, Phases, Subject};
 
 row! {
-    /// `Cache-Control` by status, in place of the origin's. Only in `origin_response`.
+    /// `Cache-Control` by status, which replaces the origin's. Only in `origin_response`.
     ///
-    /// Keys are status codes, classes such as `5xx`, or `default`; the most specific one counts. Unlike `ttl_override`, clients see it too. A
-    /// targeted field such as `CDN-Cache-Control` still goes before it.
+    /// Keys are status codes, classes such as `5xx`, or `default`; the most specific one applies. Unlike `ttl_override`, this is
+    /// visible to clients. A targeted field such as `CDN-Cache-Control` still takes precedence.
     OPTION("cache_control") = Map(KeyForm::Status, &Text("value of `Cache-Control`")).default("{}");
 }
 
 /// The key.
 pub const KEY: ActionKey = ActionKey { option: OPTION, phases: Phases::OriginResponse };
 
-/// Sets `Cache-Control` by status; the most specific entry stands first.
+/// Sets `Cache-Control` by status; the most specific entries come first.
 #[derive(Clone, Debug)]
 pub struct CacheControl(Vec<(StatusMatch, HeaderValue)>);
 
@@ -27,12 +27,12 @@ impl CacheControl {
     /// Checks a value.
     ///
     /// # Errors
-    /// The problem with it, for people.
+    /// A message with the problem.
     pub fn value(text: &str) -> Result<HeaderValue, String> {
         HeaderValue::from_str(text).map_err(|_| "expected directives, such as `max-age=60`".to_owned())
     }
 
-    /// Changes by these entries, if there are any.
+    /// Creates the action from these entries, if there are any.
     pub fn new(mut entries: Vec<(StatusMatch, HeaderValue)>) -> Option<Self> {
         entries.sort_by_key(|(status, _)| match status {
             StatusMatch::Exact(_) => 0,

@@ -1,4 +1,4 @@
-//! `cookie_domain` and `cookie_paths`: attributes of cookies that a response sets.
+//! `cookie_domain` and `cookie_paths`: change attributes of cookies that a response sets.
 
 use message::fields::PackedFields;
 use option_table::Kind::Text;
@@ -8,12 +8,12 @@ use crate::transform::prefix::{PREFIX_CHANGES, change_values, changed_prefix};
 use crate::transform::{ActionKey, Change, Phases, PrefixChange};
 
 row! {
-    /// `Domain` of cookies that a response sets, where they have one. Only for responses.
-    DOMAIN("cookie_domain") = Text("host name, or `none` to take the attribute out").absent("as sent");
+    /// New `Domain` of cookies that a response sets, if they have one. Only for responses.
+    DOMAIN("cookie_domain") = Text("host name, or `none` to remove the attribute").absent("as sent");
 }
 
 row! {
-    /// Beginnings of the `Path` of cookies that become others. Only for responses.
+    /// Replacements for the start of the `Path` of cookies. Only for responses.
     PATHS("cookie_paths") = PREFIX_CHANGES.default("[]");
 }
 
@@ -31,15 +31,15 @@ pub struct CookieChange {
 }
 
 impl CookieChange {
-    /// The action of these changes, if there are any.
+    /// Creates the action from these changes, if there are any.
     pub fn new(domain: Option<String>, paths: Vec<PrefixChange>) -> Option<Self> {
         (domain.is_some() || !paths.is_empty()).then_some(Self { domain, paths })
     }
 
-    /// Checks the new beginning of a path.
+    /// Checks the new start of a path.
     ///
     /// # Errors
-    /// The problem with it, for people.
+    /// A message with the problem.
     pub fn check_path(text: &str) -> Result<(), String> {
         match text.contains(';') {
             true => Err("`;` would begin another attribute of the cookie".to_owned()),
@@ -56,7 +56,7 @@ impl CookieChange {
     }
 }
 
-/// `Set-Cookie` with changed attributes (RFC 6265 section 4.1.1). Attributes that it lacks aren't added.
+/// Returns `Set-Cookie` with changed attributes (RFC 6265 section 4.1.1). Missing attributes aren't added.
 fn changed_cookie(change: &CookieChange, value: &[u8]) -> Option<Vec<u8>> {
     let mut parts = value.split(|byte| *byte == b';');
     let mut changed = parts.next()?.to_vec();

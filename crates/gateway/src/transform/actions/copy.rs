@@ -1,4 +1,4 @@
-//! `copy`: a field gets the values of another one, if that is there.
+//! `copy`: sets a field to the values of another one, if that is present.
 
 use http::HeaderName;
 use message::fields::PackedFields;
@@ -10,10 +10,10 @@ use crate::transform::terms::Author;
 use crate::transform::{ActionKey, Change, Phase, Phases, RuleTerms, Trail};
 
 row! {
-    /// Fields that get the values of another field, if that is there: `copy = { New = "Old" }`.
+    /// Fields set to the values of another field, if that is present: `copy = { New = "Old" }`.
     ///
-    /// In one rule `copy` comes first, then `remove`, `set` and `add`; so `copy` and `remove` rename a field.
-    OPTION("copy") = Map(KeyForm::FieldName, &Text("name of the field that it gets the values of")).default("{}");
+    /// Within a rule, `copy` is applied first, then `remove`, `set` and `add`, so `copy` and `remove` together rename a field.
+    OPTION("copy") = Map(KeyForm::FieldName, &Text("name of the field to copy from")).default("{}");
 }
 
 /// The key.
@@ -30,7 +30,7 @@ impl Copy {
     /// Checks an entry.
     ///
     /// # Errors
-    /// The problem with it, for people.
+    /// A message with the problem.
     pub fn new(to: &str, from: &str, terms: &RuleTerms<'_>) -> Result<Self, String> {
         let (from, to) = (readable(from)?, writable(to, terms.phase)?);
         terms.check_value(&to, Author::Client)?;

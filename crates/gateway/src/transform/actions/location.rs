@@ -1,4 +1,4 @@
-//! `location`: beginnings of `Location` and `Content-Location` become others.
+//! `location`: replaces the start of `Location` and `Content-Location`.
 
 use message::fields::PackedFields;
 use option_table::row;
@@ -7,21 +7,21 @@ use crate::transform::prefix::{PREFIX_CHANGES, change_values, changed_prefix};
 use crate::transform::{ActionKey, Change, Phases, PrefixChange};
 
 row! {
-    /// Beginnings of `Location` and `Content-Location` that become others; the first that fits counts. Only for responses.
+    /// Replacements for the start of `Location` and `Content-Location`; the first match is used. Only for responses.
     ///
-    /// A beginning ends where a component of the URL does; scheme and host are compared without regard to case.
+    /// A match ends at the boundary of a URL component. Scheme and host are compared case-insensitively.
     OPTION("location") = PREFIX_CHANGES.default("[]");
 }
 
 /// The key.
 pub const KEY: ActionKey = ActionKey { option: OPTION, phases: Phases::OfResponses };
 
-/// Replaces the beginning of `Location` and `Content-Location`.
+/// Replaces the start of `Location` and `Content-Location`.
 #[derive(Clone, Debug)]
 pub struct Location(Vec<PrefixChange>);
 
 impl Location {
-    /// The action of these changes, if there are any.
+    /// Creates the action from these changes, if there are any.
     pub fn new(changes: Vec<PrefixChange>) -> Option<Self> {
         (!changes.is_empty()).then_some(Self(changes))
     }

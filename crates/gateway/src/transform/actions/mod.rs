@@ -1,4 +1,4 @@
-//! The actions, and the part that each has in a message: a match below must decide for every new one.
+//! The actions and their effects on messages. The matches below are exhaustive, so each new action needs a decision in each of them.
 
 pub mod cache_control;
 pub mod cookies;
@@ -20,7 +20,7 @@ use super::phase::Phase;
 use super::subject::Subject;
 use super::trail::Trail;
 
-/// The keys of all actions, in the order in which a rule carries them out, and in that of the reference.
+/// The keys of all actions, in the order in which a rule applies them, which is also the order of the reference.
 pub static KEYS: [ActionKey; 10] = [
     copy::KEY,
     remove::KEY,
@@ -34,7 +34,7 @@ pub static KEYS: [ActionKey; 10] = [
     redirect::KEY,
 ];
 
-/// Their rows in the option table.
+/// The rows of all actions in the option table.
 pub static OPTIONS: [&Opt; KEYS.len()] = {
     let mut options = [&KEYS[0].option; KEYS.len()];
     let mut at = 0;
@@ -83,7 +83,7 @@ impl Action {
         }
     }
 
-    /// The change to path and query of a request, if it is one.
+    /// Returns the change to path and query of a request, if the action is one.
     pub(crate) fn as_rewrite(&self) -> Option<&rewrite::Rewrite> {
         match self {
             Self::Rewrite(rewrite) => Some(rewrite),
@@ -92,7 +92,7 @@ impl Action {
         }
     }
 
-    /// Status and `Location` of a redirection, if it is one.
+    /// Returns the status and `Location` of a redirect, if the action is one.
     pub(crate) fn answer(&self, subject: &Subject<'_>, fields: &PackedFields) -> Option<(u16, Vec<u8>)> {
         match self {
             Self::Redirect(redirect) => redirect.answer(subject, fields),
@@ -101,7 +101,7 @@ impl Action {
         }
     }
 
-    /// Field of the message that it writes or removes, where its rule names that.
+    /// Returns the field that the action writes or removes, if its rule names one.
     pub(crate) fn field_written(&self) -> Option<&HeaderName> {
         match self {
             Self::Copy(copy) => Some(copy.field_written()),
@@ -112,7 +112,7 @@ impl Action {
         }
     }
 
-    /// Request fields whose values it uses in a phase.
+    /// Returns the request fields whose values the action uses in a phase.
     pub(crate) fn request_fields_read(&self, phase: Phase) -> Vec<&HeaderName> {
         match self {
             Self::Copy(copy) => copy.request_fields_read(phase),
@@ -123,18 +123,18 @@ impl Action {
         }
     }
 
-    /// Request fields whose values decide the answer to a client in a phase, for `Vary`.
+    /// Returns the request fields whose values determine the response to a client in a phase, for `Vary`.
     pub(crate) fn deciding_fields(&self, phase: Phase) -> Vec<&HeaderName> {
         match self {
             Self::Set(set) => set.deciding_fields(phase),
             Self::Redirect(redirect) => redirect.request_fields_read(phase),
-            // The origin names in `Vary` the fields that only change what it is sent.
+            // If fields only change the request to the origin, the origin names them in `Vary`.
             Self::Copy(_) | Self::Remove(_) | Self::Rewrite(_) => Vec::new(),
             Self::CacheControl(_) | Self::Location(_) | Self::Cookies(_) => Vec::new(),
         }
     }
 
-    /// Whether the answer to a request depends on whether its rule matches, so that fields in the conditions of the rule decide it.
+    /// Returns whether the response to a request depends on a match of the rule, and so on the fields in the rule's conditions.
     pub(crate) fn chooses_answer(&self) -> bool {
         match self {
             Self::Rewrite(_) | Self::Redirect(_) => true,
@@ -150,12 +150,12 @@ impl Action {
             Self::Remove(remove) => remove.follow(trail),
             Self::Set(set) => set.follow(trail),
             Self::CacheControl(_) | Self::Location(_) | Self::Cookies(_) => {}
-            // The key has the path. A query may leave the trail: see `Rewrite::changes_query`.
+            // The path is part of the key. The query may leave the trail: see `Rewrite::changes_query`.
             Self::Rewrite(_) | Self::Redirect(_) => {}
         }
     }
 
-    /// Change as text, for explanations.
+    /// Returns the change as text, for explanations.
     pub(crate) fn described(&self) -> Change {
         match self {
             Self::Copy(copy) => copy.described(),
@@ -170,7 +170,7 @@ impl Action {
     }
 }
 
-/// Text that a site's imprint is made of, which its stored responses carry: where it changes, they are of no use any more.
+/// Writes the text for a site's imprint on stored responses: if it changes, the responses become unusable.
 impl fmt::Debug for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::transform::{ChosenBy, PrefixChange, RuleTerms};
 
-    /// Stored responses of sites with such rules are of use after an upgrade, too.
+    /// Stored responses of sites with such rules must stay usable after an upgrade.
     #[test]
     fn the_text_of_an_imprint_stays() {
         let check = |action: Action, expected: &str| assert_eq!(format!("{action:?}"), expected);

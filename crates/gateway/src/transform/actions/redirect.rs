@@ -1,4 +1,4 @@
-//! `redirect`: the client is sent elsewhere.
+//! `redirect`: redirects the client.
 
 use http::HeaderName;
 use message::fields::PackedFields;
@@ -9,22 +9,22 @@ use crate::transform::captures::{self, Captured};
 use crate::transform::{ActionKey, Change, Phase, Phases, Subject, Template};
 
 row! {
-    /// Where clients are sent. Only in `client_request`: the first rule with one that matches answers.
+    /// Redirect for clients. Only in `client_request`: the first matching rule with a redirect answers the request.
     OPTION("redirect") = Table(&REDIRECT).absent("none");
 }
 
 section! {
-    /// Where clients are sent.
+    /// Redirect for clients.
     REDIRECT = "site.transform.redirect";
-    /// Status of the redirection.
+    /// Status of the redirect.
     ///
-    /// 308 and 307 keep the method; clients remember 301 and 308.
+    /// 307 and 308 preserve the method; clients cache 301 and 308.
     status = Choice(&["301", "302", "303", "307", "308"]).default("308"),
     /// Value of `Location`.
     ///
-    /// `$1`, `${1}` and `${name}` stand for captures of the rule's `path = { regex = ... }`: with `^/p/([0-9]+)$` and `to = "/product/$1"`, `/p/7`
-    /// goes to `/product/7`. They can't be part of the host. Bytes that can't stand in a URL are percent-encoded. A path never begins with `//`,
-    /// which would name another server.
+    /// `$1`, `${1}` and `${name}` stand for captures of the rule's `path = { regex = ... }`: with `^/p/([0-9]+)$` and `to =
+    /// "/product/$1"`, `/p/7` goes to `/product/7`. They can't be part of the host. Bytes that aren't allowed in a URL are
+    /// percent-encoded. A path never begins with `//`, which would name another server.
     to = Text("URL, or path that starts with `/`, with variables such as `{path}` and captures such as `$1`")
         .required(),
 }
@@ -32,14 +32,14 @@ section! {
 /// The key.
 pub const KEY: ActionKey = ActionKey { option: OPTION, phases: Phases::ClientRequest };
 
-/// A redirection of the client.
+/// A redirect of the client.
 #[derive(Clone, Debug)]
 pub struct Redirect {
     /// 301, 302, 303, 307 or 308.
     pub status: u16,
     /// `Location`.
     pub to: Template,
-    /// The rule's expression if `to` names captures of it.
+    /// The rule's expression, if `to` refers to its captures.
     pub captured: Option<Captured>,
 }
 
@@ -47,7 +47,7 @@ impl Redirect {
     /// Checks the target.
     ///
     /// # Errors
-    /// The problem with it, for people; also below.
+    /// A message with the problem; also below.
     pub fn target(text: &str) -> Result<Template, String> {
         if !["http://", "https://", "/", "{path}"].iter().any(|begin| text.starts_with(begin)) {
             return Err("must start with `http://`, `https://`, `/` or `{path}`".to_owned());
@@ -59,8 +59,8 @@ impl Redirect {
         to.check_server().map(|()| to)
     }
 
-    /// Finds the expression whose captures a target names, if it names any. `expression` is that of the rule's `path`, if it has one; one that
-    /// can't be compiled is reported where it stands.
+    /// Finds the expression for the captures in a target, if it has any. `expression` is that of the rule's `path`, if it has one. If
+    /// it can't be compiled, that is reported elsewhere.
     pub fn captured<E>(
         to: &str,
         expression: impl FnOnce() -> Option<Result<Captured, E>>,
@@ -92,7 +92,7 @@ impl Redirect {
     }
 }
 
-/// Text with doubled braces around the names of captures, which are no variables.
+/// Returns the text with doubled braces around the names of captures, which aren't variables.
 fn with_captures_kept(text: &str) -> String {
     let mut parts = text.split("${");
     let mut kept = parts.next().unwrap_or_default().to_owned();
@@ -105,7 +105,7 @@ fn with_captures_kept(text: &str) -> String {
     kept
 }
 
-/// Value of `Location`; `None` if it would be invalid, or the request is for no path: `OPTIONS *`.
+/// Returns the value of `Location`; `None` if it would be invalid, or if the request has no path: `OPTIONS *`.
 fn location(redirect: &Redirect, subject: &Subject<'_>, fields: &PackedFields) -> Option<Vec<u8>> {
     if subject.seen.path_and_query == "*" {
         return None;
@@ -129,14 +129,15 @@ fn location(redirect: &Redirect, subject: &Subject<'_>, fields: &PackedFields) -
             byte => location.push(*byte),
         }
     }
-    // A template turns a request without a query into `/a?`.
+    // For a request without a query, a template may produce `/a?`.
     if location.last() == Some(&b'?') && !has_query(subject.seen.path_and_query) {
         location.pop();
     }
     (!location.is_empty()).then_some(location)
 }
 
-/// Whether a URL lacks a server, like `https://{host}{path}` for a request without Host: browsers would take the path for one.
+/// Returns whether a URL has no server name, such as `https://{host}{path}` for a request without Host: browsers would take the path
+/// for a server name.
 fn names_no_server(url: &[u8]) -> bool {
     let rest = url.strip_prefix(b"http://").or_else(|| url.strip_prefix(b"https://"));
     rest.is_some_and(|rest| rest.first().is_none_or(|first| b"/?#:".contains(first)))

@@ -1,4 +1,4 @@
-//! `remove`: a field is taken out.
+//! `remove`: removes fields.
 
 use http::HeaderName;
 use message::fields::PackedFields;
@@ -8,14 +8,14 @@ use crate::transform::field::deletable;
 use crate::transform::{ActionKey, Change, Phases, RuleTerms, Trail};
 
 row! {
-    /// Fields that are taken out.
+    /// Fields to remove.
     OPTION("remove") = FIELD_NAMES.default("[]");
 }
 
 /// The key.
 pub const KEY: ActionKey = ActionKey { option: OPTION, phases: Phases::Any };
 
-/// Removes all lines of this name.
+/// Removes all lines with this name.
 #[derive(Clone, Debug)]
 pub struct Remove(HeaderName);
 
@@ -23,7 +23,7 @@ impl Remove {
     /// Checks the name of a field.
     ///
     /// # Errors
-    /// The problem with it, for people.
+    /// A message with the problem.
     pub fn new(name: &str, terms: &RuleTerms<'_>) -> Result<Self, String> {
         deletable(name, terms.phase).map(Self)
     }

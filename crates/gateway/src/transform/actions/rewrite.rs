@@ -1,4 +1,4 @@
-//! `rewrite`: path and query of a request become others.
+//! `rewrite`: changes path and query of a request.
 
 use std::borrow::Cow;
 
@@ -17,28 +17,28 @@ row! {
 }
 
 section! {
-    /// Changes to path and query, in the order of these keys. The site is chosen before, the cache rule after it; the cache key has the new
-    /// ones.
+    /// Changes to path and query, in the order of these keys. The site is chosen before the rewrite, the cache rule after it; the cache
+    /// key has the new path and query.
     REWRITE = "site.transform.rewrite";
-    /// Cut off the path, where it ends a segment: `/app` of `/app/a`, not of `/apple`.
+    /// Prefix removed from the path at a segment boundary: `/app` from `/app/a`, but not from `/apple`.
     strip_prefix = Text("path that starts with `/`").absent("nothing"),
-    /// Put before the path.
+    /// Prefix added to the path.
     add_prefix = Text("path that starts with `/`").absent("nothing"),
-    /// Part of the path that becomes `to`.
+    /// Part of the path to replace by `to`.
     ///
     /// Unanchored, as in `path.regex`.
     regex = Text("regular expression (syntax of the Rust `regex` crate)").absent("no match"),
     /// Replacement for the match of `regex`.
     ///
-    /// Text after a `?` in it goes before the query of the request.
+    /// Text after a `?` is inserted before the query of the request.
     to = Text("path, with `$1` or `${name}` for captures").absent("none"),
-    /// Query parameters that are taken out; a name that ends with `*` stands for all that begin so.
+    /// Query parameters to remove; a trailing `*` matches all names with that prefix.
     ///
-    /// Unlike `query_ignore` of a cache rule, the origin does not get them either.
+    /// Unlike with `query_ignore` of a cache rule, they aren't sent to the origin either.
     query_ignore = PARAMETERS.default("[]"),
-    /// The only query parameters that stay; an empty list keeps none.
+    /// Query parameters to keep; all others are removed.
     ///
-    /// Not together with `query_ignore`.
+    /// Can't be combined with `query_ignore`.
     query_keep = PARAMETERS.absent("all"),
     /// Whether parameters are sorted by name.
     query_sort = Flag.default("false"),
@@ -50,21 +50,21 @@ pub const KEY: ActionKey = ActionKey { option: OPTION, phases: Phases::ClientReq
 /// Changes to path and query.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
-    /// Prefix to cut off paths that have it, up to the end of a segment.
+    /// Prefix to remove from paths, at a segment boundary.
     pub strip_prefix: Option<String>,
-    /// Prefix to put before the path.
+    /// Prefix to add to the path.
     pub add_prefix: Option<String>,
-    /// Expression whose matches in the path are replaced by the text, in which `$1` stands for a capture.
+    /// Expression, and the replacement for its match in the path, in which `$1` stands for a capture.
     pub pattern: Option<(Regex, String)>,
     /// Query parameters to keep, and their order.
     pub query: Option<KeyRules>,
 }
 
 impl Rewrite {
-    /// Checks the text that takes the place of a match.
+    /// Checks the replacement for a match.
     ///
     /// # Errors
-    /// The problem with it, for people.
+    /// A message with the problem.
     pub fn replacement(text: &str, expression: &Regex) -> Result<String, String> {
         if text.contains('#') || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err("expected a path in visible ASCII without `#`".to_owned());
@@ -72,14 +72,14 @@ impl Rewrite {
         captures::check(text, expression).map(|()| text.to_owned())
     }
 
-    /// Whether it changes paths, so that responses are stored under other paths than clients ask for.
+    /// Returns whether it changes paths, so that responses are stored under paths that differ from the requested ones.
     pub(crate) fn changes_path(&self) -> bool {
         let Self { strip_prefix, add_prefix, pattern, query: _ } = self;
         strip_prefix.is_some() || add_prefix.is_some() || pattern.is_some()
     }
 
-    /// Whether it changes the query, whose parameters the key may lack. The key has the path, so a path that credentials have chosen
-    /// tells nobody else of them.
+    /// Returns whether it changes the query, whose parameters may be missing from the key. The path is part of the key, so a path
+    /// chosen by credentials can't reveal them to other clients.
     pub(crate) fn changes_query(&self) -> bool {
         self.query.is_some() || self.pattern.as_ref().is_some_and(|(_, text)| text.contains('?'))
     }
@@ -89,7 +89,7 @@ impl Rewrite {
     }
 }
 
-/// Path and query after a rewrite. A target without a path stays as it is.
+/// Returns path and query after a rewrite. A target without a path stays unchanged.
 pub(crate) fn rewritten<'a>(path_and_query: Cow<'a, str>, rewrite: &Rewrite) -> Cow<'a, str> {
     if !path_and_query.starts_with('/') {
         return path_and_query;
@@ -127,7 +127,7 @@ fn is_below(path: &str, prefix: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Applies the pattern of a rewrite. A query in its replacement goes before the client's own.
+/// Applies the pattern of a rewrite. A query in its replacement is inserted before the client's own.
 fn with_pattern(rewrite: &Rewrite, path: &str, query: Option<String>) -> (String, Option<String>) {
     let Some((pattern, text)) = &rewrite.pattern else { return (path.to_owned(), query) };
     let replaced = pattern.replace(path, text.as_str());

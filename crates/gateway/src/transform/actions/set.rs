@@ -1,4 +1,4 @@
-//! `set` and `add`: a field gets one value in place of all that it has, or one more line.
+//! `set` and `add`: replace all values of a field by one, or add a line.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use crate::transform::template::VALUES;
 use crate::transform::{ActionKey, Change, Phase, Phases, RuleTerms, Subject, Template, Trail};
 
 row! {
-    /// Fields that get one value in place of all that they have, with variables such as `{host}`.
+    /// Fields and their new values, which replace all existing ones, with variables such as `{host}`.
     OPTION("set") = VALUES.default("{}");
 }
 
 row! {
-    /// Fields that get one more line.
+    /// Fields to which a line is added.
     ADD_OPTION("add") = VALUES.default("{}");
 }
 
@@ -32,7 +32,7 @@ pub struct Set {
     others: Others,
 }
 
-/// Lines that the field has already.
+/// Treatment of existing lines of the field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
     Replaced,
@@ -43,7 +43,7 @@ impl Set {
     /// Checks an entry of `set`.
     ///
     /// # Errors
-    /// The problem with it, for people; also below.
+    /// A message with the problem; also below.
     pub fn new(name: &str, value: &str, terms: &RuleTerms<'_>) -> Result<Self, String> {
         let (name, value) = (writable(name, terms.phase)?, Template::in_phase(value, terms.phase)?);
         terms.check_value(&name, value.author())?;
@@ -58,7 +58,7 @@ impl Set {
     pub(super) fn edit(&self, subject: &Subject<'_>, fields: &mut PackedFields) {
         let name = self.name.as_str();
         let adds = self.others == Others::Kept;
-        // A field in a 304 replaces all stored lines of its name, and a 304 need not repeat those of the origin.
+        // A field in a 304 replaces all stored lines with its name, and a 304 need not repeat the origin's lines.
         if adds && subject.is_304() && fields.value(name).is_none() {
             return;
         }
@@ -77,7 +77,7 @@ impl Set {
         self.value.request_fields(phase).collect()
     }
 
-    /// The origin names in `Vary` the fields that only change a value which it is sent.
+    /// If fields only change a value sent to the origin, the origin names them in `Vary`.
     pub(super) fn deciding_fields(&self, phase: Phase) -> Vec<&HeaderName> {
         if phase == Phase::ClientResponse { self.request_fields_read(phase) } else { Vec::new() }
     }
@@ -86,7 +86,7 @@ impl Set {
         if trail.is_chosen || trail.is_in(&self.value) {
             trail.add(self.name.as_str());
         } else if self.others == Others::Replaced && self.value.is_fixed() {
-            // A template with variables may come to nothing, and then the field stays as it is.
+            // A template with variables may produce no valid value; then the field stays unchanged.
             trail.remove(self.name.as_str());
         }
     }
@@ -97,7 +97,7 @@ impl Set {
     }
 }
 
-/// Text for imprints.
+/// Writes the text for imprints.
 impl fmt::Debug for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let action = if self.others == Others::Kept { "Add" } else { "Set" };

@@ -4,30 +4,30 @@ use std::time::Duration;
 
 use super::super::rng::Rng;
 
-/// Rates of faults, in permille, and their parameters.
+/// Rates of faults, in permille, with their parameters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Seed of all draws: the same operations in the same order meet the same faults.
+    /// Seed of all random draws: the same operations in the same order meet the same faults.
     pub seed: u64,
-    /// Time from question to answer.
+    /// Time from request to reply.
     pub latency: Duration,
-    /// Operations that fail, half of them with and half of them without effect.
+    /// Operations that fail, half of them after taking effect.
     pub unreachable_permille: u16,
-    /// Operations that never answer, half of them with and half of them without effect.
+    /// Operations that never get a reply, half of them after taking effect.
     pub silent_permille: u16,
     /// Operations before which the tier evicts an entry.
     pub evicting_permille: u16,
-    /// Pushes that never arrive. The connection is broken from then on, which is noticed when verification ends.
+    /// Pushes that never arrive. From then on, the connection is broken, which is noticed when verification ends.
     pub lost_permille: u16,
     /// Pushes that arrive twice.
     pub doubled_permille: u16,
     /// Pushes that arrive late, and out of order.
     pub late_permille: u16,
-    /// Maximum delay; never longer than verification lasts.
+    /// Maximum delay; never longer than the verification time.
     pub late_max: Duration,
-    /// Part of keys whose puts and removals always meet contention. Empty: none.
+    /// Part of the keys whose puts and removals always meet contention. Empty: none.
     pub contended_keys: &'static str,
-    /// Delay after which puts of records take effect without an answer. Zero: they behave like other operations.
+    /// Delay after which puts of records take effect without a reply. Zero: puts behave like other operations.
     pub late_puts: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Behaviour {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InjectedFaults {
     pub(super) fault: Option<(FaultKind, FaultTiming)>,
-    /// Entry that is evicted before it.
+    /// Entry that is evicted before the operation.
     pub(super) evicted: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ pub(super) enum FaultTiming {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Delivery {
     Lost,
-    /// Delivered after each of these times.
+    /// Delivered after each of these delays.
     After(Vec<Duration>),
 }
 

@@ -1,4 +1,4 @@
-//! Connection of one instance to the double: its pushes, and how long they can be relied upon.
+//! Connection of one instance to the double: its pushes, and how long copies can be relied upon.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,11 +24,11 @@ pub(super) struct Link {
 
 struct Connection {
     generation: u32,
-    /// Time since which nothing arrives, unnoticed.
+    /// Time since which nothing arrives, which hasn't been noticed yet.
     broken_since: Option<Instant>,
 }
 
-/// Message of the server to an instance.
+/// Message from the server to an instance.
 #[derive(Clone)]
 pub(super) enum Push {
     Suspect(Box<[u8]>),
@@ -80,7 +80,7 @@ impl Link {
         is_first
     }
 
-    /// Begins a new generation, and announces copies of the last one as suspect.
+    /// Begins a new generation, and announces copies from the last one as suspect.
     pub(super) fn reconnect(&self) {
         let before = self.source();
         let mut connection = self.connection.lock();
@@ -101,7 +101,7 @@ impl Link {
     }
 }
 
-/// Sends a push; `give_up` is called when a connection on which one was lost is found to be broken.
+/// Sends a push; `give_up` is called when a connection that has lost a push is found to be broken.
 pub(super) fn send(link: &Arc<Link>, push: &Push, give_up: impl FnOnce() + Send + 'static) {
     let behaviour = link.behaviour();
     let delivery = link.chance.lock().delivery(&behaviour);

@@ -1,4 +1,4 @@
-//! State of the double: a plain model of a tier, without clock and chance.
+//! State of the double: a plain model of a tier, without a clock or randomness.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -45,7 +45,7 @@ struct Log {
     records: VecDeque<LogRecord>,
 }
 
-/// Change to announce.
+/// Change to be announced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     Record { key: Box<[u8]>, told: Vec<LinkId> },
@@ -249,7 +249,7 @@ impl State {
         self.log.state
     }
 
-    /// Returns to an earlier state, as a fail-over to a replica would. New puts have versions that were never used.
+    /// Returns to an earlier state, as a fail-over to a replica would. New puts get versions that were never used.
     pub(super) fn set_back(&mut self, then: &Self) {
         let versions = self.versions;
         *self = Self { versions, tracked: BTreeMap::new(), changes: Vec::new(), ..then.clone() };
@@ -264,7 +264,7 @@ impl State {
         }
     }
 
-    /// Replaces the log by an empty one, as a fail-over to an empty server would.
+    /// Replaces the log with an empty one, as a fail-over to an empty server would.
     pub(super) fn lose_log(&mut self, next: LogId) {
         self.log = Log::new(next);
         self.changes.push(Change::Log);
@@ -278,5 +278,5 @@ impl Log {
     }
 }
 
-/// Bytes of a record beside its content, so that an empty record has a position of its own.
+/// Overhead of a record in bytes, so that even an empty record has its own position.
 const RECORD_HEADER_BYTES: u64 = 8;

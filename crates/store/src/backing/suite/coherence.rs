@@ -49,7 +49,7 @@ impl Watcher for Notes {
 async fn track(tier: &dyn Backing, key: &[u8]) -> Result<(), Violation> {
     let found = tier.load(&[key], Tracking::UntilChanged).await?.pop().flatten();
     let tracked = found.is_some_and(|found| found.tracking == Tracking::UntilChanged);
-    ensure(tracked, 8, "a load that tracks is told of the next change")
+    ensure(tracked, 8, "the next change after a tracking load is announced")
 }
 
 async fn changes_are_told(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
@@ -68,8 +68,8 @@ async fn changes_are_told(Bench { own, other, .. }: &Bench) -> Result<(), Violat
     put(&**other, &replaced, b"two").await?;
     other.remove(&removed).await?;
     put(&**other, &absent, b"one").await?;
-    eventually(8, "a change is told", async || {
-        // Some tiers notice an expiry when the key is asked for.
+    eventually(8, "a change is announced", async || {
+        // Some tiers notice an expiry only when the key is accessed.
         other.load(&[&expired], Tracking::Off).await?;
         Ok([&replaced, &removed, &expired, &absent].iter().all(|key| notes.count(key) > 0))
     })
@@ -87,13 +87,13 @@ async fn it_is_told_once_for_each_load(Bench { own, other, .. }: &Bench) -> Resu
         track(&**own, &key).await?;
         put(&**other, &key, &[round]).await?;
         let told = async || Ok(notes.count(&key) >= usize::from(round));
-        eventually(10, "who loads again is told again", told).await?;
+        eventually(10, "another load gets another announcement", told).await?;
     }
     track(&**own, &own_key).await?;
     put(&**own, &own_key, b"two").await?;
-    eventually(8, "a put of one's own is told", async || Ok(notes.count(&own_key) > 0)).await?;
+    eventually(8, "an own put is announced", async || Ok(notes.count(&own_key) > 0)).await?;
     put(&**other, &untracked, b"two").await?;
-    ensure(notes.count(&untracked) == 0, 8, "who does not track is told nothing")
+    ensure(notes.count(&untracked) == 0, 8, "only tracking loads lead to announcements")
 }
 
 /// A copy whose mark was set before the load is never older than the last put before the mark was removed.
@@ -109,7 +109,7 @@ async fn a_push_may_overtake_but_is_not_lost(Bench { own, other, .. }: &Bench) -
         changed?;
         let is_old = loaded?.pop().flatten().is_some_and(|copy| copy.bytes == [0][..]);
         if is_old {
-            eventually(8, "a change right after the load is told", async || Ok(notes.count(&key) > 0))
+            eventually(8, "a change right after the load is announced", async || Ok(notes.count(&key) > 0))
                 .await?;
         }
     }

@@ -1,4 +1,4 @@
-//! Promises under faults: the tier fails, is late, forgets, and loses pushes.
+//! Promises under faults: the tier fails, is late, forgets, or loses pushes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -22,7 +22,7 @@ use crate::FillId;
 /// Checks the promises that must hold under any faults: two instances change, lease, copy and log, `rounds` times each.
 ///
 /// # Errors
-/// The first broken promise. Errors of the tier are none.
+/// Returns the first broken promise. Errors of the tier are ignored.
 pub async fn check_under_faults(bench: &Bench, rounds: u32, seed: u64) -> Result<(), Violation> {
     let witness = Witness::new(["a", "b", "c"].map(new_key), bench.verification);
     let from = persist(|| async { Ok(bench.own.log_state().await?) }).await?.cursor();
@@ -37,12 +37,12 @@ pub async fn check_under_faults(bench: &Bench, rounds: u32, seed: u64) -> Result
     witness.check_log(bench, from).await
 }
 
-/// Knowledge that all workers share.
+/// Knowledge shared by all workers.
 struct Witness {
     keys: [Vec<u8>; 3],
-    /// Times at which versions were known to be replaced.
+    /// Times at which versions were known to have been replaced.
     superseded: Mutex<HashMap<(usize, Version), Instant>>,
-    /// For each key, when the last lease that was taken was asked for.
+    /// For each key, the time of the request for the last lease that was taken.
     last_asked: [AtomicU64; 3],
     /// Logical clock of all workers.
     moments: AtomicU64,
@@ -52,7 +52,7 @@ struct Witness {
 
 impl Witness {
     fn new(keys: [Vec<u8>; 3], verification: Duration) -> Self {
-        // Includes a reserve for a busy machine.
+        // Includes a margin for a busy machine.
         let staleness_max = verification * 2 + Duration::from_millis(300);
         Self {
             keys,
@@ -74,9 +74,9 @@ impl Witness {
         // Others may have appended in between.
         ensure(second.starts_with(first), 15, "all read the same")?;
         let read: HashSet<&Bytes> = first.iter().collect();
-        ensure(read.len() == first.len(), 15, "no record is there twice")?;
+        ensure(read.len() == first.len(), 15, "no record appears twice")?;
         let appended = self.appended.lock();
-        ensure(appended.iter().all(|record| read.contains(record)), 15, "what was acknowledged is there")
+        ensure(appended.iter().all(|record| read.contains(record)), 15, "acknowledged records are in the log")
     }
 }
 
@@ -116,7 +116,7 @@ impl Worker<'_> {
 
     fn ensure_own(&self, key: usize, found: &Loaded) -> Result<(), Violation> {
         let name = String::from_utf8_lossy(&self.witness.keys[key]);
-        ensure(found.bytes.starts_with(name.as_bytes()), 1, "a load gives what was put under the key")
+        ensure(found.bytes.starts_with(name.as_bytes()), 1, "a load returns a record of the key")
     }
 
     async fn load(&self, key: usize, tracking: Tracking) -> Result<Option<Loaded>, Violation> {
@@ -125,7 +125,7 @@ impl Worker<'_> {
         Ok(found)
     }
 
-    /// Puts upon a version. At most one such put is stored.
+    /// Puts a record on condition of the version. At most one such put is stored.
     async fn change(&self, key: usize, round: u32) -> Result<(), Violation> {
         let known = self.load(key, Tracking::Off).await?;
         let expected = known.as_ref().map_or(Expected::Absent, Expected::Is);
@@ -134,12 +134,12 @@ impl Worker<'_> {
             (self.tier.put(&self.witness.keys[key], write).await?, &known)
         {
             let before = self.witness.superseded.lock().insert((key, known.version), Instant::now());
-            ensure(before.is_none(), 2, "of two puts upon the same record one is stored")?;
+            ensure(before.is_none(), 2, "of two puts on the same record, one is stored")?;
         }
         Ok(())
     }
 
-    /// Publishes under a lease. A lease doesn't publish if another one was asked for and granted since.
+    /// Publishes under a lease. A lease must not publish if another one was requested and granted since.
     async fn publish(&self, key: usize, round: u32) -> Result<(), Violation> {
         let witness = self.witness;
         let mode = if round.is_multiple_of(4) { LeaseMode::Overwrite } else { LeaseMode::IfFree };
@@ -169,7 +169,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Looks at a copy. A verified copy that isn't suspect was replaced only a moment ago, if at all.
+    /// Checks a copy. A verified copy that isn't suspect was replaced only a moment ago, if at all.
     async fn look(&self, key: usize) -> Result<(), Violation> {
         let looked = Instant::now();
         let copy = self.copies.of_key(&self.witness.keys[key]);
@@ -177,7 +177,7 @@ impl Worker<'_> {
         if let Some(copy) = copy.filter(is_good) {
             let superseded = self.witness.superseded.lock().get(&(key, copy.version)).copied();
             let is_current = superseded.is_none_or(|at| looked <= at + self.witness.staleness_max);
-            return ensure(is_current, 9, "changes older than the time of verification are told");
+            return ensure(is_current, 9, "changes older than the verification time are announced");
         }
         self.copies.expect(&self.witness.keys[key]);
         let found = self.load(key, Tracking::UntilChanged).await?;
@@ -217,7 +217,7 @@ impl Copies {
         self.kept.lock().insert(key.to_vec(), Slot::Expected);
     }
 
-    /// Keeps a loaded record, unless a push came during the load.
+    /// Keeps a loaded record, unless a push arrived during the load.
     fn keep(&self, key: &[u8], found: Option<Loaded>) {
         let mut kept = self.kept.lock();
         let (Some(mark), Some(found)) = (kept.get_mut(key), found) else { return };
@@ -238,7 +238,7 @@ impl Watcher for Copies {
     fn log_changed(&self) {}
 }
 
-/// Asks until there is an answer.
+/// Retries until there is a reply.
 async fn persist<T, F>(mut ask: impl FnMut() -> F) -> Result<T, Violation>
 where
     F: Future<Output = Result<T, Violation>>,

@@ -1,8 +1,8 @@
 //! Histories of a few records that several writers change, with the result of each step, for implementations in other languages.
 //!
-//! They are played on every tier that keeps the contract, with the same results on each: `conformance/store/histories.json`. Versions and
-//! tokens differ from tier to tier, so steps identify records by their bytes, and leases by letters. Therefore no history writes the same
-//! bytes twice under a key.
+//! They run on every tier that keeps the contract, with the same results on each: `conformance/store/histories.json`. Versions and tokens
+//! differ between tiers, so steps identify records by their bytes, and leases by letters. Therefore no history writes the same bytes twice
+//! under a key.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -61,16 +61,16 @@ enum Act {
     Take(Letter, LeaseMode, Lasting),
     Renew(Letter, Lasting),
     Release(Letter, Content, Condition),
-    /// Waits for a record other than this.
+    /// Waits for a record other than this one.
     Wait(Option<&'static str>),
     /// Lets time pass, so that entries and leases with [`Lasting::Short`] expire.
     Pass,
 }
 
-/// Name of a lease, from the step that takes it.
+/// Name of a lease, given by the step that takes it.
 type Letter = &'static str;
 
-/// Bytes, and how often they are repeated.
+/// Bytes, and the number of their repetitions.
 #[derive(Clone, Copy)]
 struct Content(&'static str, usize);
 
@@ -79,7 +79,7 @@ struct Content(&'static str, usize);
 enum Condition {
     Any,
     Nothing,
-    /// The record that was written with these bytes.
+    /// The current record is the one that was written with these bytes.
     Bytes(&'static str),
 }
 
@@ -92,9 +92,9 @@ enum Lasting {
 }
 
 const PASSING: Duration = Duration::from_millis(2_500);
-/// Limit of a wait.
+/// Maximum duration of a wait.
 const WAITING: Duration = Duration::from_millis(100);
-/// Note beside a lease.
+/// Note of a lease.
 const NOTE: &[u8] = b"who";
 
 impl Lasting {
@@ -132,7 +132,7 @@ const fn take(by: Writer, lease: Letter, mode: LeaseMode) -> Step {
 
 const HISTORIES: &[History] = &[
     History {
-        name: "of those that write upon the same one is stored",
+        name: "of several puts that expect the same record, one is stored",
         steps: &[
             put(X, "one", Nothing),
             put(Y, "two", Nothing),
@@ -143,7 +143,7 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "a put upon anything replaces what others expect",
+        name: "an unconditional put replaces the record that others expect",
         steps: &[
             put(X, "one", Any),
             put(Y, "two", Any),
@@ -152,7 +152,7 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "what was removed is nothing",
+        name: "a removed record counts as missing",
         steps: &[
             put(X, "one", Nothing),
             step(Y, Remove),
@@ -163,7 +163,7 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "what has ended is nothing",
+        name: "an expired record counts as missing",
         steps: &[
             put_for(X, Short, "one", Nothing),
             step(X, Pass),
@@ -173,11 +173,11 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "a put brings its own time to live",
+        name: "a put sets its own time to live",
         steps: &[put_for(X, Short, "one", Nothing), put(Y, "two", Any), step(X, Pass), step(X, Load)],
     },
     History {
-        name: "what is too large is refused and leaves what was there",
+        name: "a record that is too large is refused and leaves the current one",
         steps: &[
             put(X, "one", Nothing),
             step(Y, Act::Put(Content("x", RECORD_BYTES_MAX + 1), Any, Long, None)),
@@ -186,7 +186,7 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "a lease has one holder, and binds nobody who writes without one",
+        name: "a lease has one holder, and does not restrict puts without a lease",
         steps: &[
             take(X, "a", IfFree),
             take(Y, "b", IfFree),
@@ -198,7 +198,7 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "a lease that was overwritten writes nothing",
+        name: "an overwritten lease writes nothing",
         steps: &[
             put(Z, "one", Nothing),
             take(X, "a", IfFree),
@@ -214,7 +214,7 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "a lease that has ended writes nothing, whoever holds it now",
+        name: "an expired lease writes nothing, with or without a new holder",
         steps: &[
             step(X, Take("a", IfFree, Short)),
             step(X, Pass),
@@ -226,7 +226,7 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "a lease that was renewed lasts",
+        name: "a renewed lease lasts longer",
         steps: &[
             step(X, Take("a", IfFree, Short)),
             step(X, Renew("a", Long)),
@@ -249,7 +249,7 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "a lease is for its key",
+        name: "a lease applies only to its key",
         steps: &[
             take(X, "a", IfFree),
             Step { key: Key::L, ..put_under(X, "a", "one", Any) },
@@ -259,7 +259,7 @@ const HISTORIES: &[History] = &[
         ],
     },
     History {
-        name: "a wait ends with another record, or with nobody who holds the lease",
+        name: "a wait ends with another record, or with a free lease",
         steps: &[
             step(Y, Wait(None)),
             take(X, "a", IfFree),
@@ -275,10 +275,10 @@ const HISTORIES: &[History] = &[
     },
 ];
 
-/// Plays all histories concurrently. Returns a line of JSON for each.
+/// Runs all histories concurrently. Returns a line of JSON for each.
 ///
 /// # Errors
-/// When the tier fails.
+/// If the tier fails.
 pub async fn play(bench: &Bench) -> Result<Vec<String>, Violation> {
     let mut lines = vec![String::new(); HISTORIES.len()];
     let mut playing: Vec<_> =
@@ -300,10 +300,10 @@ pub async fn play(bench: &Bench) -> Result<Vec<String>, Violation> {
     .map(|()| lines)
 }
 
-/// Compares the played histories with the vectors.
+/// Compares the results with the vectors.
 ///
 /// # Panics
-/// When a history has another result.
+/// If a history has another result.
 pub fn compare(played: &[String]) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/store/histories.json");
     let file = std::fs::read_to_string(path).expect("the vectors are there");
@@ -313,7 +313,7 @@ pub fn compare(played: &[String]) {
     written.iter().zip(played).for_each(|(written, played)| assert_eq!(written, played));
 }
 
-/// Player of a history, with the records and leases of all writers.
+/// Runs a history, with the records and leases of all writers.
 struct Player<'a> {
     bench: &'a Bench,
     keys: HashMap<Key, Vec<u8>>,
@@ -398,7 +398,7 @@ impl<'a> Player<'a> {
         Write { bytes: Bytes::from(content.0.repeat(content.1)), expected, ttl: lasting.time(), lease: None }
     }
 
-    /// Remembers a stored record, as a load would have returned it.
+    /// Keeps a stored record in the form in which a load would have returned it.
     fn put(&mut self, tier: &dyn Backing, content: Content, put: PutOutcome) -> Members {
         match put {
             PutOutcome::Stored(version) => {
@@ -454,7 +454,7 @@ impl<'a> Player<'a> {
             }
             WaitOutcome::Free => members.push(("outcome", text("Free"))),
             WaitOutcome::StillHeld => members.push(("outcome", text("StillHeld"))),
-            // These need a change during the wait, and there is none here.
+            // These need a change during the wait, which never occurs here.
             WaitOutcome::Told => members.push(("outcome", text("Told"))),
             WaitOutcome::Expired => members.push(("outcome", text("Expired"))),
         }

@@ -43,12 +43,12 @@ async fn one_holds_it(Bench { own, other, .. }: &Bench) -> Result<(), Violation>
     let TakeOutcome::Held { note: told, left } = second else {
         return Err(Violation::BrokenPromise(11, "a lease has one holder"));
     };
-    ensure(*told == note[..LEASE_NOTE_BYTES_MAX], 11, "who holds it can be read")?;
-    ensure(left <= LONG && left > LONG / 2, 11, "it is told how long it lasts")?;
+    ensure(*told == note[..LEASE_NOTE_BYTES_MAX], 11, "the holder's note can be read")?;
+    ensure(left <= LONG && left > LONG / 2, 11, "the remaining time is reported")?;
     let [one, two] = [own, other].map(|tier| tier.take_lease(&key, FREE));
     let (one, two) = tokio::join!(one, two);
     let taken = [one?, two?].iter().filter(|taken| matches!(taken, TakeOutcome::Taken(_))).count();
-    ensure(taken == 0, 11, "nobody takes what is held")
+    ensure(taken == 0, 11, "a held lease can't be taken")
 }
 
 async fn it_ends_with_its_time(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
@@ -78,10 +78,10 @@ async fn an_older_fetch_cannot_publish(Bench { own, other, .. }: &Bench) -> Resu
     ensure(late == PutOutcome::LeaseLost, 12, "an overwritten lease publishes nothing")?;
     let released = own.release_lease(&older, write(b"older", Expected::Any)).await?;
     ensure(released == PutOutcome::LeaseLost, 12, "an overwritten lease releases nothing")?;
-    ensure(found(&**own, &key).await?.bytes == b"filling"[..], 12, "what was there stays")?;
+    ensure(found(&**own, &key).await?.bytes == b"filling"[..], 12, "the record stays")?;
     let elsewhere = new_key("elsewhere");
     let foreign = other.put(&elsewhere, under(&newer, b"x", Expected::Any)).await?;
-    ensure(foreign == PutOutcome::LeaseLost, 12, "a lease is for its key")?;
+    ensure(foreign == PutOutcome::LeaseLost, 12, "a lease applies only to its key")?;
     ensure(other.renew_lease(&newer, LONG).await? == RenewOutcome::Renewed, 11, "the newer lease is held")
 }
 
@@ -93,13 +93,13 @@ async fn a_release_writes_and_frees(Bench { own, other, .. }: &Bench) -> Result<
     ensure(
         matches!(upon_nothing, PutOutcome::Conflict(Some(_))),
         13,
-        "a release upon something else is a conflict",
+        "a release with another condition is a conflict",
     )?;
-    ensure(own.renew_lease(&lease, LONG).await? == RenewOutcome::Renewed, 13, "it frees nothing then")?;
+    ensure(own.renew_lease(&lease, LONG).await? == RenewOutcome::Renewed, 13, "a conflict frees nothing")?;
     let current = found(&**own, &key).await?;
     let released = own.release_lease(&lease, write(b"done", Expected::Is(&current))).await?;
     ensure(matches!(released, PutOutcome::Stored(_)), 13, "a release writes")?;
-    ensure(found(&**other, &key).await?.bytes == b"done"[..], 13, "what it wrote is there")?;
+    ensure(found(&**other, &key).await?.bytes == b"done"[..], 13, "its record can be loaded")?;
     take(&**other, &key, FREE).await.map(drop)
 }
 
@@ -119,12 +119,12 @@ async fn a_wait_misses_nothing(Bench { own, other, .. }: &Bench) -> Result<(), V
     ensure(
         (waited == WaitOutcome::Told || is_done(&waited)) && begun.elapsed() < LONG / 4,
         14,
-        "who waits is woken by the release",
+        "a waiter is woken by the release",
     )?;
-    ensure(is_done(&other.wait(&key, None, LONG).await?), 14, "what came before the wait ends it")?;
+    ensure(is_done(&other.wait(&key, None, LONG).await?), 14, "an earlier change ends a wait")?;
     let seen = load(&**other, &key).await?.map(|found| found.version);
-    ensure(other.wait(&key, seen, LONG).await? == WaitOutcome::Free, 14, "without a lease nobody waits")?;
-    ensure(begun.elapsed() < LONG / 4, 14, "it ends at once")
+    ensure(other.wait(&key, seen, LONG).await? == WaitOutcome::Free, 14, "without a lease, a wait ends")?;
+    ensure(begun.elapsed() < LONG / 4, 14, "the wait ends immediately")
 }
 
 async fn a_wait_ends_with_the_lease(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
@@ -133,5 +133,5 @@ async fn a_wait_ends_with_the_lease(Bench { own, other, .. }: &Bench) -> Result<
     let begun = Instant::now();
     ensure(other.wait(&key, None, SHORT / 8).await? == WaitOutcome::StillHeld, 14, "a wait has a limit")?;
     ensure(other.wait(&key, None, LONG).await? == WaitOutcome::Expired, 14, "a wait ends with the lease")?;
-    ensure(begun.elapsed() < LONG / 4, 14, "and not later")
+    ensure(begun.elapsed() < LONG / 4, 14, "and no later than that")
 }

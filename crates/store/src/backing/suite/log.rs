@@ -51,9 +51,9 @@ async fn all_read_the_same(Bench { own, other, .. }: &Bench) -> Result<(), Viola
     ensure(
         read_all(&**own, LogCursor { offset: end, ..from }).await?.is_empty(),
         15,
-        "behind the end is nothing",
+        "past the end are no records",
     )?;
-    ensure(ends.iter().all(|state| state.continues(&from) == Continuity::Whole), 16, "a log goes on")?;
+    ensure(ends.iter().all(|state| state.continues(&from) == Continuity::Whole), 16, "no log is lost")?;
     let large = [Bytes::from(vec![0; LOG_APPEND_BYTES_MAX]), Bytes::from_static(b"x")];
     let refused = own.append_log(&large).await?;
     ensure(refused == AppendOutcome::NotStored(Refusal::TooLarge), 5, "an append over the limit is refused")
@@ -71,9 +71,9 @@ async fn long_reads_come_in_parts(Bench { own, other, .. }: &Bench) -> Result<()
     ensure(
         (1..=LOG_APPEND_BYTES_MAX).contains(&bytes),
         15,
-        "one read is within the limit, and never empty-handed",
+        "one read is within the limit, and returns at least one record",
     )?;
-    ensure(read_all(&**other, from).await? == records, 15, "the parts are the whole")
+    ensure(read_all(&**other, from).await? == records, 15, "the parts add up to the whole")
 }
 
 async fn the_floor_only_rises(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
@@ -82,29 +82,29 @@ async fn the_floor_only_rises(Bench { own, other, .. }: &Bench) -> Result<(), Vi
     let floor = own.log_state().await?.cursor();
     append(&**own, &[Bytes::from_static(b"above")]).await?;
     let trimmed = own.trim_log(floor).await?;
-    ensure(trimmed.floor == floor.offset, 17, "the floor rises to where it is wanted")?;
+    ensure(trimmed.floor == floor.offset, 17, "the floor rises to the given position")?;
     ensure(other.trim_log(before.cursor()).await?.floor == floor.offset, 17, "the floor only rises")?;
     let read = read_all(&**other, before.cursor()).await?;
-    ensure(read == [Bytes::from_static(b"above")], 17, "what lies below the floor is gone, and no more")?;
-    ensure(trimmed.continues(&before.cursor()) == Continuity::Trimmed, 17, "it shows that some is gone")?;
+    ensure(read == [Bytes::from_static(b"above")], 17, "only records below the floor are gone")?;
+    ensure(trimmed.continues(&before.cursor()) == Continuity::Trimmed, 17, "it shows that some are gone")?;
     let foreign = LogCursor { id: super::super::log::LogId([7; 16]), offset: LogOffset(u64::MAX) };
-    ensure(own.trim_log(foreign).await?.floor == floor.offset, 17, "another log has another floor")
+    ensure(own.trim_log(foreign).await?.floor == floor.offset, 17, "the floor of another log stays")
 }
 
 async fn a_log_without_its_end_is_another_one(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let read = own.log_state().await?.cursor();
     let before = append(&**own, &[Bytes::from_static(b"kept")]).await?;
     ensure(own.rename_log(before.cursor()).await? == before, 16, "a log that is whole keeps its id")?;
-    ensure(own.rename_log(read).await? == before, 16, "and so does one that has grown")?;
+    ensure(own.rename_log(read).await? == before, 16, "a log that has grown keeps its id")?;
     let beyond = LogCursor { offset: LogOffset(before.end.0 + 1), ..before.cursor() };
     let renamed = own.rename_log(beyond).await?;
     ensure(
         renamed == LogState { id: renamed.id, ..before } && renamed.id != before.id,
         16,
-        "its id alone is new",
+        "only its id changes",
     )?;
     ensure(other.log_state().await? == renamed, 16, "all see the new id")?;
-    ensure(other.rename_log(beyond).await? == renamed, 16, "of several who see it, one gives it another id")?;
+    ensure(other.rename_log(beyond).await? == renamed, 16, "only one of several readers renames it")?;
     let from = LogCursor { id: renamed.id, ..read };
-    ensure(read_all(&**other, from).await? == [Bytes::from_static(b"kept")], 16, "what is left of it stays")
+    ensure(read_all(&**other, from).await? == [Bytes::from_static(b"kept")], 16, "its remaining records stay")
 }

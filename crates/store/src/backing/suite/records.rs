@@ -16,7 +16,7 @@ pub(super) async fn check(bench: &Bench) -> Result<(), Violation> {
 
 async fn a_load_gives_the_last_put(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let key = new_key("last");
-    ensure(load(&**own, &key).await?.is_none(), 1, "under a new key there is nothing")?;
+    ensure(load(&**own, &key).await?.is_none(), 1, "a new key has no record")?;
     for round in 0..3u8 {
         put(&**own, &key, &[round, 0, 13, 10]).await?;
         for tier in [own, other] {
@@ -49,35 +49,35 @@ async fn keys_are_apart(Bench { own, .. }: &Bench) -> Result<(), Violation> {
 async fn of_two_puts_upon_the_same_one_succeeds(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let key = new_key("set");
     let first = own.put(&key, write(b"first", Expected::Absent)).await?;
-    ensure(matches!(first, PutOutcome::Stored(_)), 2, "a put upon nothing is stored")?;
+    ensure(matches!(first, PutOutcome::Stored(_)), 2, "a put that expects no record is stored")?;
     let late = other.put(&key, write(b"late", Expected::Absent)).await?;
     let known = found(&**own, &key).await?;
     let is_given = matches!(&late, PutOutcome::Conflict(Some(current)) if current.bytes == known.bytes);
-    ensure(is_given, 2, "who comes second is given what is there")?;
+    ensure(is_given, 2, "the second put gets the current record")?;
     let [one, two] = [(own, b"one"), (other, b"two")]
         .map(|(tier, bytes)| tier.put(&key, write(bytes, Expected::Is(&known))));
     let (one, two) = tokio::join!(one, two);
     let stored = [one?, two?].iter().filter(|put| matches!(put, PutOutcome::Stored(_))).count();
-    ensure(stored == 1, 2, "of two puts upon the same record one succeeds")?;
+    ensure(stored == 1, 2, "of two puts on the same record, one succeeds")?;
     own.remove(&key).await?;
     let upon_nothing = own.put(&key, write(b"x", Expected::Is(&known))).await?;
-    ensure(upon_nothing == PutOutcome::Conflict(None), 2, "what was removed is not what was expected")
+    ensure(upon_nothing == PutOutcome::Conflict(None), 2, "a removed record meets no condition")
 }
 
 async fn versions_name_bytes(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let key = new_key("version");
     let version = put(&**own, &key, b"one").await?;
     let known = found(&**other, &key).await?;
-    ensure(known.version == version, 3, "a put tells the version that a load gives")?;
+    ensure(known.version == version, 3, "a put returns the version of a load")?;
     put(&**own, &key, b"two").await?;
     ensure(found(&**other, &key).await?.version != version, 3, "other bytes have another version")
 }
 
 async fn removed_is_gone(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let key = new_key("removed");
-    ensure(!own.remove(&key).await?, 4, "removing nothing is told")?;
+    ensure(!own.remove(&key).await?, 4, "a missing record is reported")?;
     put(&**own, &key, b"one").await?;
-    ensure(other.remove(&key).await?, 4, "removing a record is told")?;
+    ensure(other.remove(&key).await?, 4, "removing a record is reported")?;
     ensure(load(&**own, &key).await?.is_none(), 4, "a removed record is gone")
 }
 
@@ -85,8 +85,8 @@ async fn ended_is_gone(Bench { own, .. }: &Bench) -> Result<(), Violation> {
     let key = new_key("ttl");
     let short = Write { ttl: SHORT, ..write(b"short", Expected::Any) };
     own.put(&key, short).await?;
-    ensure(load(&**own, &key).await?.is_some(), 4, "a record lives for its time")?;
-    eventually(4, "nothing outlives its time", async || Ok(load(&**own, &key).await?.is_none())).await
+    ensure(load(&**own, &key).await?.is_some(), 4, "a record lasts for its time to live")?;
+    eventually(4, "no record outlives its time", async || Ok(load(&**own, &key).await?.is_none())).await
 }
 
 async fn too_large_is_refused(Bench { own, .. }: &Bench) -> Result<(), Violation> {
@@ -97,7 +97,7 @@ async fn too_large_is_refused(Bench { own, .. }: &Bench) -> Result<(), Violation
     let refused = PutOutcome::NotStored(Refusal::TooLarge);
     let larger = own.put(&key, write(&vec![b'y'; RECORD_BYTES_MAX + 1], Expected::Any)).await?;
     ensure(larger == refused, 5, "a record over the limit is refused")?;
-    ensure(found(&**own, &key).await?.bytes == largest, 5, "a refused record leaves what was there")?;
+    ensure(found(&**own, &key).await?.bytes == largest, 5, "a refused record leaves the current one")?;
     let long_key = vec![b'k'; KEY_BYTES_MAX + 1];
     let long = own.put(&long_key, write(b"x", Expected::Any)).await?;
     ensure(long == refused, 5, "a key over the limit is refused")

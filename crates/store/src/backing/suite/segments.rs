@@ -22,7 +22,7 @@ async fn the_first_stays(Bench { own, other, .. }: &Bench) -> Result<(), Violati
     let first = own.put_segment(id, Bytes::from_static(b"first"), LONG).await?;
     ensure(first == SegmentPut::Stored, 6, "a segment is stored")?;
     let second = other.put_segment(id, Bytes::from_static(b"second"), LONG).await?;
-    ensure(second == SegmentPut::AlreadyThere, 6, "a second segment of one id is told")?;
+    ensure(second == SegmentPut::AlreadyThere, 6, "a second segment of an id is reported")?;
     let found = other.load_segments(id.fill, &[0]).await?;
     ensure(found == [Some(Bytes::from_static(b"first"))], 6, "the first segment of an id stays")
 }
@@ -59,8 +59,8 @@ async fn they_live_for_their_time(Bench { own, .. }: &Bench) -> Result<(), Viola
         own.put_segment(SegmentId { fill, index }, Bytes::from_static(b"x"), SHORT).await?;
     }
     let extended = own.extend_segments(fill, &[1, 2], LONG).await?;
-    ensure(extended == 1, 7, "it is told how many segments live on")?;
+    ensure(extended == 1, 7, "the number of extended segments is returned")?;
     let first_ended = async || Ok(own.load_segments(fill, &[0]).await? == [None]);
     eventually(6, "no segment outlives its time", first_ended).await?;
-    ensure(own.load_segments(fill, &[1]).await?[0].is_some(), 6, "what was extended lives on")
+    ensure(own.load_segments(fill, &[1]).await?[0].is_some(), 6, "extended segments stay")
 }

@@ -1,4 +1,4 @@
-//! The suite on the double.
+//! The suite, run on the double.
 
 use breaker::Settings;
 
@@ -34,7 +34,7 @@ async fn the_double_keeps_the_contract() {
     }
 }
 
-/// Late, duplicate and reordered pushes, without failures.
+/// Late, duplicate and reordered pushes, but no failures.
 #[tokio::test(start_paused = true)]
 async fn the_double_keeps_the_contract_when_pushes_are_late() {
     let pushes = Behaviour {
@@ -72,7 +72,7 @@ async fn no_fault_breaks_what_must_hold() {
     }
 }
 
-/// In real time and on several threads, as in the binary.
+/// In real time and on several threads, as in production.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_double_keeps_the_contract_under_threads() {
     let server = server(1);

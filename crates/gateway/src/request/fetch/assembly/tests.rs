@@ -17,7 +17,7 @@ use super::{FromTier, Turn};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Result of a reply: its bytes, the ranges requested from the origin, and the number of loads.
+/// Result of reading a reply: its bytes, the ranges requested from the origin, and the number of loads.
 #[derive(Debug, PartialEq, Eq)]
 struct Read {
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ fn connect() -> Double {
     DoubleServer::new(DoubleLimits::default(), 1).connect(Behaviour::default())
 }
 
-/// Reads the bytes from `start` to `end` as a reply does; `between` runs before each step.
+/// Reads the bytes from `start` to `end` like a reply; `between` runs before each step.
 async fn read_all(
     body: &Segmented,
     tier: &TierSegments,
@@ -44,7 +44,7 @@ async fn read_all(
             return reply;
         }
         between(position);
-        match from_tier.turn(body, position, end).expect("nothing changes beside it") {
+        match from_tier.turn(body, position, end).expect("no concurrent changes") {
             Turn::Held(piece) => reply.bytes.extend_from_slice(&piece.into_bytes().unwrap()),
             Turn::Absent(absent) => {
                 reply.loads += 1;
@@ -60,7 +60,7 @@ async fn read_all(
     }
 }
 
-/// Creates a tier with the cells of `cells` that are `t`.
+/// Creates a tier with the cells marked `t` in `cells`.
 async fn tier_with(double: &Double, budget: &Arc<Budget>, body: &Segmented, cells: &str) -> TierSegments {
     let tier = TierSegments::new(Arc::new(double.guarded()), Arc::clone(budget), Arc::default());
     for (index, _) in cells.bytes().enumerate().filter(|(_, cell)| *cell == b't') {
@@ -87,7 +87,7 @@ async fn each_byte_comes_from_the_nearest_place() {
         ("hkkkkkkh", "-ttt-tt-", &[(32, 39)], 2),
         ("hkkk--kh", "-ttt--t-", &[(32, 47)], 2),
         ("kkkkkkkk", "-ttttttt", &[(0, 7)], 1),
-        // A load without a result is not repeated right after.
+        // A load without a result isn't repeated immediately.
         ("kkkkkkkk", "--------", &[(0, 60)], 1),
         ("kkhkkkkk", "--------", &[(0, 15), (24, 60)], 1),
         ("--------", "tttttttt", &[(0, 60)], 0),
@@ -101,7 +101,7 @@ async fn each_byte_comes_from_the_nearest_place() {
     }
 }
 
-/// A tier that does not answer is not asked again for the same reply.
+/// After a timeout of the tier, no further load is tried for the same reply.
 #[tokio::test(start_paused = true)]
 async fn a_silent_tier_costs_one_deadline() {
     let memory = memory();
@@ -115,7 +115,7 @@ async fn a_silent_tier_costs_one_deadline() {
     assert_eq!(begun.elapsed(), Duration::from_millis(500));
 }
 
-/// With memory that keeps nothing, loaded bytes are still read, and loaded only once.
+/// If memory keeps nothing, loaded bytes are still read, and loaded only once.
 #[tokio::test]
 async fn what_memory_refuses_is_read_from_the_reply() {
     let memory = memory();
@@ -143,7 +143,7 @@ async fn what_is_evicted_before_its_turn_is_loaded() {
     assert_eq!((reply.asked, reply.loads), (vec![], 1));
 }
 
-/// Bytes that the tier has lost of a large body are requested in ever larger parts.
+/// If the tier has lost bytes of a large body, they are requested in increasingly large parts.
 #[tokio::test]
 async fn a_tier_that_has_lost_most_costs_the_origin_few_requests() {
     let memory = memory();
@@ -162,8 +162,8 @@ async fn a_tier_that_has_lost_most_costs_the_origin_few_requests() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Wherever the bytes are, and whatever is evicted from memory or the tier meanwhile, the reply has all of them, and the origin is
-    /// asked for none that memory held.
+    /// For any placement of the bytes and any evictions from memory or the tier, the reply is complete, and no bytes held in memory are
+    /// requested from the origin.
     #[test]
     fn the_bytes_are_right(
         cells in "[hk-]{8}", in_tier in "[t-]{8}", seed in any::<u64>(),

@@ -1,5 +1,5 @@
-//! Decides what a request does about the answer of its forward, and how often it tries. `next_move.txt` and `attempts.txt` list all
-//! cases.
+//! Decides the reaction of a request to the answer of its forward, and its number of attempts. `next_move.txt` and `attempts.txt` list
+//! all cases.
 
 use caching::NotReused;
 use message::reason::{Detail, Reason};
@@ -8,21 +8,21 @@ use crate::request::fetch::fetch_spec::ScopeKind;
 use crate::request::fetch::fetch_spec::Sharing;
 use crate::request::fetch::job::Role;
 
-/// Most forwards that one request may take part in before it is forwarded alone.
+/// Maximum number of forwards that one request takes part in before it is forwarded alone.
 const ATTEMPTS_MAX: usize = 4;
 
 /// Result of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutcomeKind {
-    /// A response whose body is on its way.
+    /// A response whose body is arriving.
     Filling,
-    /// A part of a response, whose body is on its way.
+    /// A part of a response, whose body is arriving.
     FillingPart,
     /// A stored response, freshened or just stored.
     Stored,
     /// A stored response, fetched by another instance.
     Elsewhere,
-    /// A stored response that may stand in for the failure.
+    /// A stored response that may be used in place of the failure.
     Stale,
     /// A response for the leader alone, with the reason.
     Private(Status, Detail),
@@ -43,7 +43,7 @@ pub(crate) enum Status {
     Part,
     /// 416
     Unsatisfiable,
-    /// 500 and above: a failure to the waiters.
+    /// 500 and above: a failure for the waiters.
     ServerError,
     Other,
 }
@@ -53,13 +53,13 @@ pub(crate) enum Status {
 pub(crate) struct Facts {
     /// The response matches the nominated fields of this request.
     pub(crate) is_selected: bool,
-    /// The slowest reader of its body sets the pace for all.
+    /// The body passes through a window: its slowest reader sets the pace for all.
     pub(crate) is_in_window: bool,
     /// The response is fresh for this request.
     pub(crate) is_fresh: bool,
-    /// The response has a freshness lifetime, so a newer one will be fresh for requests that wait from its beginning.
+    /// The response has a freshness lifetime, so a newer one will be fresh for requests that wait from its start.
     pub(crate) was_fresh: bool,
-    /// Other requests may share an answer to this one, although the leader got one for itself alone.
+    /// A response to this request may be shared, although the leader's response was for itself alone.
     pub(crate) may_share: bool,
     pub(crate) has_if_range: bool,
     /// The request has a `Range` that the gateway understands.
@@ -69,7 +69,7 @@ pub(crate) struct Facts {
 /// Reaction of a request to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
-    /// Reply with the answer; if it lacks bytes that are wanted, continue as given.
+    /// Reply with the answer; if it lacks requested bytes, continue as given.
     Reply(Again),
     /// The forward failed. A request that waits for another forward keeps waiting.
     Failed,
@@ -77,29 +77,29 @@ pub(crate) enum Move {
     Again(Again),
 }
 
-/// Next attempt after an answer that is not for this request.
+/// Next attempt after an answer that doesn't fit this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
-    /// Join, or start, the forward for the variant that is now known.
+    /// Join or start the forward for the variant that is now known.
     Join,
-    /// Join, or start, a forward that begins now: the answer came too late, or is from before a purge.
+    /// Join or start a forward that begins now: the answer arrived too late, or predates a purge.
     Newer,
     /// Start a forward that can't be joined.
     Alone,
     /// Ask for other bytes.
     Ask(Ask),
-    /// Try once more together: the leader's answer couldn't be shared, which says little about this request.
+    /// Try again together with others: the leader's answer couldn't be shared, but the next one may be.
     Anew(Detail),
-    /// Forward the request as it is: the answer won't be stored.
+    /// Forward the request unchanged: the response won't be stored.
     Forward(Detail),
 }
 
-/// Bytes to ask for next.
+/// Bytes to request next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// The bytes that a stored response lacks; [`NO_REST`] if they are several ranges.
     Rest,
-    /// The bytes that the request wants, as if nothing were stored.
+    /// The bytes that the request asks for, without using a stored response.
     Anew,
     Whole,
 }
@@ -107,15 +107,15 @@ pub(crate) enum Ask {
 /// Replaces [`Ask::Rest`] if no single range covers the missing bytes.
 pub(crate) const NO_REST: Again = Again::Forward(Detail::Reuse(NotReused::Partial));
 
-/// Returns the move of a request in `role` that asked for a scope of this kind.
+/// Returns the move of a request in `role` whose forward had a scope of this kind.
 pub(crate) fn next_move(role: Role, scope: ScopeKind, came: OutcomeKind, facts: &Facts) -> Move {
     match came {
         OutcomeKind::Filling => filling(role, facts, Again::Alone),
-        // If the reply can't be a part, the client gets the whole: its If-Range does not hold.
+        // If the reply can't be a part because If-Range doesn't match, the client receives the whole response.
         OutcomeKind::FillingPart => filling(role, facts, Again::Ask(Ask::Whole)),
         OutcomeKind::Stored => stored(role, facts),
         OutcomeKind::Elsewhere => elsewhere(role, facts),
-        // A waiter looks for a stale response of its own.
+        // A waiter needs its own stale response.
         OutcomeKind::Stale if role == Role::Waiter => Move::Failed,
         OutcomeKind::Stale => Move::Reply(Again::Forward(Reason::SegmentEvicted.into())),
         OutcomeKind::Private(status, reason) => private((role, scope), facts, status, reason),
@@ -143,12 +143,13 @@ fn stored(role: Role, facts: &Facts) -> Move {
     }
 }
 
-/// Waiters for a response that is never fresh would wait for one forward after the other.
+/// Returns the move for a response that isn't fresh. Requests for a response that is never fresh don't wait together, since each would
+/// wait for one forward after another.
 fn instead_of_stale(facts: &Facts) -> Again {
     if facts.was_fresh { Again::Newer } else { Again::Alone }
 }
 
-/// For another variant, too, one instance may fetch the response that all wait for.
+/// A waiter for a different variant joins again: one instance may fetch that variant for all, too.
 fn elsewhere(role: Role, facts: &Facts) -> Move {
     match role {
         Role::Waiter if !facts.is_selected => Move::Again(Again::Join),
@@ -165,13 +166,13 @@ fn private((role, scope): (Role, ScopeKind), facts: &Facts, status: Status, reas
     }
 }
 
-/// Returns whether an answer that isn't stored answers the leader's own request. If other bytes were requested than the client wants, or
-/// its `If-Range` was left out, the request needs its own answer from the origin.
+/// Returns whether a response that isn't stored answers the leader's own request. If the forward requested different bytes than the
+/// client, or omitted its `If-Range`, the request needs its own response from the origin.
 fn may_have(scope: ScopeKind, status: Status, facts: &Facts) -> bool {
     let is_of_part = matches!(status, Status::Part | Status::Unsatisfiable);
     match scope {
         ScopeKind::Range => !(is_of_part && facts.has_if_range),
-        // The missing bytes of a stored response answer no request by themselves.
+        // The missing bytes of a stored response can't answer a request by themselves.
         ScopeKind::MissingRange if is_of_part => false,
         ScopeKind::Whole | ScopeKind::AsAsked | ScopeKind::MissingRange => {
             let is_of_range = is_of_part || status == Status::Whole;
@@ -180,7 +181,7 @@ fn may_have(scope: ScopeKind, status: Status, facts: &Facts) -> bool {
     }
 }
 
-/// Attempts of one request at getting an answer, one forward after the other.
+/// Attempts of one request to get a response, one forward after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempts {
     left: usize,
@@ -188,7 +189,7 @@ pub(crate) struct Attempts {
     renewal: Renewal,
 }
 
-/// Whether a request may wait with others again after an answer that can't be shared, or that came too late. Allowed once: answers for
+/// Whether a request may wait with others again after a response that can't be shared or arrived too late. Allowed once: responses for
 /// single clients must not keep a request waiting for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Renewal {
@@ -371,7 +372,7 @@ mod tests {
         compare(&table(&columns, outcome), include_str!("attempts.txt"));
     }
 
-    /// Returns the largest number of attempts from this state, whatever the origin answers.
+    /// Returns the maximum number of attempts from this state, for any answers of the origin.
     fn longest(attempts: Attempts) -> usize {
         let follows = AGAIN.iter().map(|again| {
             let mut next = attempts;

@@ -1,4 +1,5 @@
-//! One answer of a forward, for one request that took part: the facts for the request's next move, and the reply that the answer makes.
+//! The answer of a forward, from the view of one participating request: the facts for the request's next move, and the reply from the
+//! answer.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use crate::request::steps::collapse::next_move::{
     Again, Ask, Facts, Move, NO_REST, OutcomeKind, Status, next_move,
 };
 
-/// A request on its way to a shared response.
+/// A request that takes part in forwards.
 pub(super) struct Participant<'a> {
     pub(super) plan: &'a Plan,
     pub(super) fetch: Arc<Fetch>,
@@ -51,7 +52,7 @@ pub(super) enum WantedAnswer {
     Scope(FetchScope),
 }
 
-/// An answer, as the request sees it.
+/// An answer, from the view of the request.
 pub(super) struct ParticipantView<'a> {
     seeking: &'a Participant<'a>,
     answer: &'a Answer,
@@ -80,7 +81,7 @@ impl Participant<'_> {
         ParticipantView { seeking: self, answer, role, response }.step()
     }
 
-    /// When the request began, or just before.
+    /// Returns the time at which the request began, or just before.
     fn came(&self) -> Timestamp {
         let ago_ms = i64::try_from(self.plan.started.elapsed().as_millis()).unwrap_or(i64::MAX - 1);
         now().plus_ms(-(ago_ms + 1))
@@ -99,8 +100,8 @@ impl Participant<'_> {
         reuse(&self.plan.facts, stored, rules, now) == Reuse::Fresh
     }
 
-    /// Makes a reply of a stored response, or the step that loads what memory lacks of it. `cause` is the failure that it stands in
-    /// for.
+    /// Returns a reply from a stored response, or the step that loads the bytes missing from memory. `cause` is the failure that the
+    /// response replaces, if any.
     pub(super) fn stored(&self, hit: &Hit, used: Use, cause: Option<FailureCause>) -> Option<Next> {
         self.with_context(|context| {
             let reply = match cause {
@@ -149,7 +150,7 @@ impl ParticipantView<'_> {
         }
     }
 
-    /// Facts for the next move. Costly ones are left out where they don't count.
+    /// Returns the facts for the next move. Costly facts are omitted if they don't matter.
     fn facts(&self) -> Facts {
         match (self.role, self.answer) {
             (Role::Leader, Answer::Private(_)) => Facts {
@@ -179,7 +180,7 @@ impl ParticipantView<'_> {
         }
     }
 
-    /// Reply that the answer makes, if it has what this request wants.
+    /// Returns a reply from the answer, if it has the bytes that this request asks for.
     fn reply(&mut self) -> Option<Next> {
         match self.answer {
             Answer::Filling(filling) => self.filling(filling).map(Next::Reply),
@@ -199,7 +200,7 @@ impl ParticipantView<'_> {
         }
     }
 
-    /// Scope that asks for the bytes that the answer lacks; `None` for several ranges.
+    /// Returns the scope for the bytes that the answer lacks; `None` for several ranges.
     fn rest(&self) -> Option<FetchScope> {
         let (Answer::Found(hit) | Answer::FoundElsewhere(hit) | Answer::Freshened(hit, _)) = self.answer
         else {
@@ -208,7 +209,7 @@ impl ParticipantView<'_> {
         self.seeking.with_context(|context| FetchScope::for_rest(context, hit))
     }
 
-    /// Variant key of this request, now that the nominated fields are known.
+    /// Returns the variant key of this request, now that the nominated fields are known.
     fn variant(&self) -> Vec<u8> {
         let mut variant = Vec::new();
         if let Some(head) = self.head() {
@@ -234,7 +235,7 @@ impl ParticipantView<'_> {
         head.nominated().is_empty() || head.is_selected_by(self.seeking.plan.rule().selecting(&sent()))
     }
 
-    /// Whether the response was fresh when this request came, apart from the time that the request had to wait. A response purged
+    /// Returns whether the response is fresh for this request, not counting the time that the request had to wait. A response purged
     /// meanwhile answers only the requests that waited for it.
     fn is_fresh(&self, head: &StoredHead) -> bool {
         let fetch = &self.seeking.fetch;
@@ -250,8 +251,8 @@ impl ParticipantView<'_> {
         range.is_some_and(|range| range::parse(range).is_some())
     }
 
-    /// Whether waiters may share another forward after a private answer. One client's request must not send all others to the origin
-    /// side by side.
+    /// Returns whether waiters may share another forward after a private answer. One client's request must not cause all others to be
+    /// forwarded individually.
     fn may_share(&self, answer: &PrivateAnswer) -> bool {
         let seeking = self.seeking;
         let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
@@ -259,7 +260,7 @@ impl ParticipantView<'_> {
         !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, now(), lately_ms)
     }
 
-    /// Replies with a freshened response, also if the 304 forbids storing, such as with `private`.
+    /// Replies with a freshened response, even if the 304 forbids storing, for example with `private`.
     fn freshened(&self, hit: &Hit, storing: Result<(), Detail>) -> Option<Next> {
         let used = self.asked(Some(304), CacheResult::Revalidated, &storing);
         let mut next = self.seeking.stored(hit, used, None);
@@ -269,7 +270,8 @@ impl ParticipantView<'_> {
         next
     }
 
-    /// Replies with a response from another instance. The request counts as collapsed: all requests for it have waited.
+    /// Replies with a response from another instance. The request counts as collapsed, because all requests for the response have
+    /// waited.
     //= RFC 9211 section 2.6: collapsed
     fn found_elsewhere(&self, hit: &Hit) -> Option<Next> {
         let reason = self.seeking.fetch.reason.fwd();

@@ -1,4 +1,4 @@
-//! A worker with one site, a scripted origin behind it, and two clients in front: `h2`, and bare frames.
+//! A worker with one site, a scripted origin, and two kinds of client: `h2`, and raw frames.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -31,13 +31,13 @@ pub(in crate::server::http2) fn client() -> ClientEnd {
     ClientEnd { peer: Peer { address, trust: Trust::Untrusted, scheme: Scheme::Http }, tls: None }
 }
 
-/// A step of the origin's script for a path; after the last it closes the connection.
+/// A step of the origin's script for a path; after the last step, the origin closes the connection.
 #[derive(Clone, Copy)]
 pub(super) enum Act {
     Write(&'static str),
     /// Reads until these bytes have arrived.
     Until(&'static str),
-    /// Writes this many bytes, as far as they are taken.
+    /// Writes this many bytes, or as many as the gateway reads.
     Flood(usize),
     /// Waits for [`Origin::open_gate`].
     Gate,
@@ -45,7 +45,7 @@ pub(super) enum Act {
     Hold,
 }
 
-/// A scripted origin. The path chooses the script.
+/// A scripted origin. The path of a request selects the script.
 pub(super) struct Origin {
     pub(super) address: SocketAddr,
     requests: watch::Receiver<Vec<String>>,
@@ -71,7 +71,7 @@ impl Origin {
         Self { address, requests, flooded, gate }
     }
 
-    /// Returns the heads of all requests so far, once there are `count`.
+    /// Waits for `count` requests, and returns the heads of all requests so far.
     pub(super) async fn requests(&self, count: usize) -> Vec<String> {
         self.requests.clone().wait_for(|requests| requests.len() >= count).await.unwrap().clone()
     }
@@ -122,7 +122,7 @@ async fn follow(
     }
 }
 
-/// Reads byte by byte, so that nothing after the end is lost.
+/// Reads byte by byte, so that no bytes after `end` are lost.
 async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut read = Vec::new();
     while !read.ends_with(end.as_bytes()) {
@@ -142,16 +142,16 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
     worker::sample::of_site(site(origin), limits, None)
 }
 
-/// A response as a client sees it.
+/// A response as received by a client.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) fields: HeaderMap,
-    /// END_STREAM was on the head.
+    /// Whether END_STREAM was set on the head.
     pub(super) ended_with_head: bool,
     pub(super) body: String,
     pub(super) trailers: Option<HeaderMap>,
-    /// RST_STREAM in place of END_STREAM.
+    /// Code of the RST_STREAM received in place of END_STREAM.
     pub(super) reset: Option<Reason>,
 }
 
@@ -188,7 +188,7 @@ impl Client {
         answer(response.await.unwrap()).await
     }
 
-    /// Sends a head, and data with or without the end of the stream.
+    /// Sends a head, and data, which ends the stream if `end` is set.
     pub(super) async fn upload(&mut self, path: &str, data: &'static [u8], end: bool) -> Answer {
         let (response, mut stream) = self.send.send_request(request("POST", path, &[]), false).unwrap();
         stream.send_data(Bytes::from_static(data), end).unwrap();
@@ -245,7 +245,7 @@ pub(super) const GOAWAY: u8 = 7;
 const END_STREAM_AND_HEADERS: u8 = 0x5;
 const ACK: u8 = 0x1;
 
-/// A stream that counts writes, and takes at most so many bytes in each.
+/// A stream that counts writes, and accepts at most `bytes_max` bytes per write.
 pub(in crate::server::http2) struct Counted<S> {
     io: S,
     bytes_max: usize,
@@ -327,11 +327,11 @@ impl RawClient {
 
     /// Sends frames in one write, so that they arrive together.
     pub(super) async fn send(&mut self, frames: &[Vec<u8>]) {
-        // The server may be gone already, which the next read shows.
+        // The server may already be gone, which the next read detects.
         let _ = self.io.write_all(&frames.concat()).await;
     }
 
-    /// Returns the next frame of this kind; `None` at the end of the connection. Settings are acknowledged on the way.
+    /// Returns the next frame of this kind; `None` at the end of the connection. Settings received meanwhile are acknowledged.
     pub(super) async fn until(&mut self, kind: u8) -> Option<Frame> {
         loop {
             let frame = self.receive().await?;
@@ -354,12 +354,12 @@ impl RawClient {
         Some(received)
     }
 
-    /// Number of writes by the server so far.
+    /// Returns the number of writes by the server so far.
     pub(super) fn writes(&self) -> usize {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Waits until the server has read what was sent.
+    /// Waits until the server has read all frames sent so far.
     pub(super) async fn ping(&mut self) {
         self.send(&[frame(PING, 0, 0, b"has read")]).await;
         self.until(PING).await.unwrap();

@@ -35,7 +35,7 @@ async fn the_second_request_is_a_hit() {
 
 #[tokio::test]
 async fn hits_that_are_asked_for_together_share_a_write() {
-    // The payload of a frame of this size is written from where it is.
+    // The payload of a frame of this size is written from its own memory.
     const LARGER: Act = Act::Write(concat!(
         "HTTP/1.1 200 OK\r\nContent-Length: 320\r\nCache-Control: max-age=60\r\n\r\n",
         "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
@@ -160,7 +160,7 @@ async fn a_body_that_breaks_off_resets_the_stream() {
     .await;
     let mut client = Client::connect(&worker(origin.address, limits())).await;
     for path in ["/stored", "/private", "/chunked"] {
-        // The client would see only a reset that overtakes the head.
+        // Without the gate, the reset could overtake the head, and the client would see only the reset.
         origin.close_gate();
         let (response, _) = client.send.send_request(request("GET", path, &[]), true).unwrap();
         let response = response.await.unwrap();
@@ -296,7 +296,7 @@ async fn cookie_crumbs_reach_the_origin_in_one_line() {
     assert!(origin.requests(1).await[0].contains("cookie: a=1; b=2\r\n"));
 }
 
-/// CVE-2023-44487, as far as `h2` sees it: requests that are reset before they are accepted.
+/// CVE-2023-44487, the part that `h2` can detect: requests that are reset before they are accepted.
 #[tokio::test]
 async fn rapid_reset_ends_the_connection() {
     let origin = Origin::start(&[("/hold", &[Act::Hold])]).await;
@@ -311,7 +311,7 @@ async fn rapid_reset_ends_the_connection() {
     assert!(client.until(HEADERS).await.is_none());
 }
 
-/// CVE-2023-44487 at a slower pace: each request is let through to the origin before it is reset, and an unsafe one is answered there.
+/// CVE-2023-44487 at a slower pace: each request reaches the origin before it is reset, and an unsafe one is answered there.
 #[tokio::test]
 async fn patient_reset_ends_the_connection() {
     let origin = Origin::start(&[("/hold", &[Act::Hold]), ("/later", &[Act::Gate, OK])]).await;
@@ -326,7 +326,7 @@ async fn patient_reset_ends_the_connection() {
             origin.requests(sent_before + index as usize + 1).await;
             client.send(&[reset_frame(2 * index + 1)]).await;
         }
-        // Read after the resets.
+        // The server reads this after the resets.
         client.ping().await;
         origin.open_gate();
         let counted = || worker.shared.telemetry.sample().value(Metric::ClientErrorsTotal, &["client-reset"]);
@@ -395,7 +395,7 @@ async fn a_client_without_a_preface_is_dropped() {
     far.read_to_end(&mut Vec::new()).await.unwrap();
 }
 
-/// The body is 64 MiB; data that the client doesn't take must wait at the origin.
+/// The body is 64 MiB; data that the client doesn't read must wait at the origin.
 #[tokio::test]
 async fn a_stalled_client_holds_the_origin_back_and_is_reset() {
     const BODY_BYTES: usize = 64 << 20;
