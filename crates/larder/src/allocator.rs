@@ -22,7 +22,7 @@ mod with_jemalloc {
     }
 
     /// Returns unused memory to the system if more than `kept_bytes_max` bytes of it are kept. Returns the number of
-    /// bytes given back.
+    /// returned bytes.
     fn trim(kept_bytes_max: u64) -> u64 {
         // One call at a time: a second one would read the decay time that the first has set to 0 and restore that.
         static TURN: Mutex<()> = Mutex::new(());

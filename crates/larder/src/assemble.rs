@@ -46,7 +46,7 @@ pub(crate) fn run(
     let levels = logging::install(settings.log.format, &settings.log.levels())?;
     let running = Running { settings, file: file.map(Path::to_owned), overrides: overrides.clone() };
     let outcome = runtime.block_on(serve(running, levels, inherited));
-    // The tasks that are left, such as workers that a second signal cut short, have no result that is still needed.
+    // The results of the remaining tasks, such as workers that a second signal interrupted, are no longer needed.
     runtime.shutdown_background();
     logging::flush(FLUSH_LIMIT);
     outcome
@@ -107,7 +107,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
             joined.context("stopping failed").flatten()
         }
         () = signals.insisted(asker) => {
-            tracing::warn!("stopped at once by a second signal");
+            tracing::warn!("stopped immediately by a second signal");
             if keeps_data { Err(anyhow!("stopped before the data set was saved")) } else { Ok(()) }
         }
     };
@@ -204,8 +204,8 @@ impl Planes {
         }
     }
 
-    /// Reports the URLs with the ports that the system chose: in the log, and on standard output for scripts, unless
-    /// that takes the access log.
+    /// Reports the URLs with the ports that the system chose: in the log, and for scripts on standard output, unless
+    /// the access log goes there.
     fn announce(&self) {
         for url in &self.urls {
             tracing::info!(%url, "listening");
@@ -309,7 +309,7 @@ async fn wait_for_stop(
     }
 }
 
-/// Starts the export of spans, if a collector is configured and a gateway makes spans.
+/// Starts the export of spans, if a collector is configured and a gateway records spans.
 fn trace_export(settings: &Settings, telemetry: &Telemetry) -> Option<(Arc<Exporter>, Export)> {
     settings.gateway.as_ref()?;
     let spans = settings.spans.clone()?;

@@ -77,7 +77,7 @@ fn element(bytes: &[u8]) -> Option<Element<'_>> {
     Some(Element { tag, content, rest })
 }
 
-/// Parses `YYYYMMDDHHMMSSZ`. Returns 1970 for earlier years, and `None` for a date that no calendar has, which could
+/// Parses `YYYYMMDDHHMMSSZ`. Returns 1970 for earlier years, and `None` for a date that doesn't exist, which could
 /// not be formatted.
 fn time(text: &str) -> Option<SystemTime> {
     let digits = text.strip_suffix('Z').filter(|digits| digits.len() == 14)?;

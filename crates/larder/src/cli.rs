@@ -73,7 +73,7 @@ pub(crate) fn definition() -> clap::Command {
     command_line::with_variables(Cli::command().mut_subcommand("origin", origin))
 }
 
-/// Exits as the parser does for a missing argument. For options that the default file would have set.
+/// Exits like the parser for a missing argument. Used for options that the default file would have set.
 pub(crate) fn lacking(command: &str, what: &str) -> ! {
     let mut definition = definition();
     definition.build();
@@ -83,8 +83,8 @@ pub(crate) fn lacking(command: &str, what: &str) -> ! {
     command.error(ErrorKind::MissingRequiredArgument, message).exit()
 }
 
-/// Refuses options of other programs. The parser would suggest a similar spelling: `--all-tags`, which narrows a
-/// selection, to a user who wants to empty the cache.
+/// Refuses options of other programs. For `--all`, the parser would suggest `--all-tags`, which narrows a selection
+/// instead of purging the whole cache.
 fn refuse_other_words(command: &clap::Command) {
     let words: Vec<String> = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
     let Some((name, rest)) = words.split_first() else { return };
@@ -101,7 +101,7 @@ fn refuse_other_words(command: &clap::Command) {
 }
 
 const BENCH_MOVED: &str =
-    "`larder bench` is a program of its own: use `larder-bench`, which has the same commands and options";
+    "`larder bench` is a separate program: use `larder-bench`, which has the same commands and options";
 
 /// Commands, options of other programs, and the options to use instead.
 const OTHER_WORDS: [(&str, &str, &str); 6] = [
@@ -126,8 +126,8 @@ const OTHER_WORDS: [(&str, &str, &str); 6] = [
 const WARNING_COMMANDS: [&str; 3] = ["serve", "kv", "check"];
 
 /// Returns a line for each variable that looks like a misspelt option: similar to one, or with the name of a command in
-/// it. Others are intended: scripts keep a `LARDER_VERSION`, container platforms describe a service called larder, and
-/// `larder-bench` has its own.
+/// it. Other variables are intentional: scripts keep a `LARDER_VERSION`, container platforms describe a service called
+/// larder, and `larder-bench` has its own.
 fn unknown_variables(command: &clap::Command, present: impl Iterator<Item = String>) -> Vec<String> {
     let known = variables(command);
     let is_of_others = |name: &str| {
@@ -249,7 +249,7 @@ Exit status:
 /// Purge responses from a running cache
 ///
 /// Give URLs (each with all its variants), --everything, or one or more of --tag, --site, --host and --prefix. With several of these, a response must
-/// match each; of several tags, one is enough unless --all-tags is given.
+/// match each; one of several tags is enough unless --all-tags is given.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)
     .args(["url", "tag", "site", "host", "prefix", "everything"])))]

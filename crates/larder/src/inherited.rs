@@ -1,7 +1,7 @@
 //! Listening sockets that the process inherits from its parent: `sd_listen_fds(3)`.
 //!
-//! An inherited socket replaces the listener with its address. The configuration still says which protocol is spoken
-//! there, so `larder check` sees all of it; names of sockets have no meaning.
+//! An inherited socket replaces the listener with its address. The configuration still defines the protocol of each
+//! address, so `larder check` sees all of it; names of sockets have no meaning.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -74,8 +74,8 @@ impl Inherited {
         Ok(sockets.pop())
     }
 
-    /// Closes the unclaimed sockets and returns the predecessor, which may now stop. Clients are refused there as soon
-    /// as the opener closes them too.
+    /// Closes the unclaimed sockets and returns the predecessor, which may now stop. Their addresses refuse clients
+    /// once the opener closes them too.
     pub(crate) fn close_rest(self) -> Option<Predecessor> {
         for (address, _) in self.sockets {
             tracing::warn!(%address, "closed an inherited socket: no listener in the configuration has its address");

@@ -51,7 +51,7 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "PATH")]
     save_file: Option<String>,
 
-    /// RDB file of Redis or Valkey whose strings are set before clients are served; what else it has is counted and left out
+    /// RDB file of Redis or Valkey whose strings are loaded before clients are served; other data is counted and skipped
     #[arg(long, value_name = "PATH")]
     import: Option<PathBuf>,
 
@@ -123,7 +123,7 @@ pub(crate) struct KvControl {
 }
 
 impl KvControl {
-    /// Applies the settings that can change at run time. The check of the configuration has put the others back.
+    /// Applies the settings that can change at run time. The check of the configuration has reset the others.
     pub(crate) fn apply(&self, settings: &KvSettings) {
         self.engine.set_bytes_max(settings.bytes_max);
         self.engine.set_policy(settings.policy);

@@ -104,7 +104,8 @@ impl Signals {
     }
 
     /// Resolves when the operator insists on the stop that `asker` began: with a second signal, later than
-    /// [`SAME_REQUEST`]. If a client or successor began it, the first signal of the operator comes later than theirs.
+    /// [`SAME_REQUEST`] after the first. If a client or successor began the stop, it takes two signals of the
+    /// operator.
     pub(crate) async fn insisted(&mut self, asker: Asker) {
         let mut stop = StopSignals::after(asker, Instant::now());
         loop {

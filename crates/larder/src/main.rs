@@ -39,7 +39,8 @@ use config::{Input, Overrides};
 use inherited::Inherited;
 use terminal::output::{self, failed, finished};
 
-/// Returns freed memory to the system soon. Its settings, with figures, are in `.cargo/config.toml`.
+/// The allocator, which returns freed memory to the system soon. Its settings, with figures, are in
+/// `.cargo/config.toml`.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -70,8 +71,8 @@ fn run_command() -> ExitCode {
     finished(outcome)
 }
 
-/// Runs the servers that the configuration has. Reports a failure to standard error and to the process that this one
-/// was to replace.
+/// Runs the servers of the configuration. Reports a failure to standard error, and to the process that this one was to
+/// replace.
 fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
     match serve(file, overrides) {
         Ok(()) => ExitCode::SUCCESS,

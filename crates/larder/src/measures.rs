@@ -45,8 +45,8 @@ pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
     }));
 }
 
-/// The last reported times of commands. They are estimated from samples and may fall a little: Prometheus would take
-/// that for a counter reset, and count all time since the start once more.
+/// The last reported times of commands. They are estimated from samples and could decrease a little, which
+/// Prometheus would take for a counter reset: it would count all time since the start again.
 #[derive(Default)]
 struct Spent(Mutex<HashMap<&'static str, Told>>);
 

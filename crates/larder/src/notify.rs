@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// The new state of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Serves clients with the configuration read last.
+    /// Serves clients with the latest configuration.
     Ready,
     /// Serves clients; a new configuration was refused.
     ReadyAsBefore,
@@ -66,7 +66,7 @@ fn message(state: State) -> String {
             "READY=1\nSTATUS=serving clients; the new configuration was refused (see the log); the previous one stays in force"
                 .to_owned()
         }
-        // The manager uses the time to tell this reload from earlier ones.
+        // The manager uses the time to distinguish this reload from earlier ones.
         State::Reloading => format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reading the configuration", monotonic_us()),
         State::Succeeded(process) => format!("MAINPID={process}\nREADY=1\nSTATUS=serving clients"),
         State::Stopping => "STOPPING=1\nSTATUS=stopping: requests in flight may finish".to_owned(),

@@ -121,7 +121,7 @@ impl Answering {
 
 fn only_probes(admin: SocketAddr) -> String {
     format!(
-        "{admin} has only probes and metrics (`[admin] probes_listen`): give the address of `[admin] listen` with --admin"
+        "{admin} serves only probes and metrics (`[admin] probes_listen`): give the address of `[admin] listen` with --admin"
     )
 }
 

@@ -30,11 +30,11 @@ pub(crate) fn report(telemetry: &Telemetry, kv: KvControl) {
         let measures = kv.measures();
         let mut scrapes = scrapes.lock();
         let counts = [
-            ("server_num_errors_total", "counter", "Replies that were errors.", measures.errors()),
+            ("server_num_errors_total", "counter", "Error replies.", measures.errors()),
             ("server_num_active_connections", "gauge", "Open connections.", measures.clients),
             ("server_num_requests_total", "counter", "Commands executed.", measures.calls()),
             ("exposer_transferred_bytes_total", "counter", "Bytes of all previous scrapes.", scrapes.bytes),
-            ("exposer_scrapes_total", "counter", "Scrapes before.", scrapes.count),
+            ("exposer_scrapes_total", "counter", "Previous scrapes.", scrapes.count),
         ];
         for (name, kind, help, value) in counts {
             // Writing to a string can't fail, here and below.

@@ -113,8 +113,8 @@ impl Process {
         self.readiness.store(encode(readiness), Ordering::Release);
     }
 
-    /// Drains the process. `/ready` fails first. Without a successor, which accepts already, load balancers then have
-    /// time to notice it and send no more requests. Then accepting stops.
+    /// Drains the process. First, `/ready` fails. Unless a successor already accepts connections, load balancers then
+    /// have time to notice and to send no more requests. Finally, the process stops accepting.
     pub(crate) async fn drain(&self, asker: Asker) {
         self.set_readiness(Readiness::Draining);
         if asker == Asker::Successor {
@@ -205,7 +205,7 @@ impl Process {
     }
 
     fn apply(&self, settings: Settings, running: &mut Running) -> Result<(), gateway::StartError> {
-        // The check has put back and reported the settings that can't change.
+        // The check has reset and reported the settings that can't change.
         if let (Some(gateway), Some(config)) = (&self.controls.gateway, &settings.gateway) {
             gateway.reload(config.clone()).inspect_err(|error| tracing::error!("{error}"))?;
         }
@@ -310,7 +310,7 @@ impl admin::Control for Process {
 
 const PROCESS_ENDS: &str = "the process ends";
 
-/// Leaves the stored responses to the successor. Requests may still come on open connections.
+/// Leaves the stored responses to the successor. Requests may still arrive on open connections.
 fn leave_to_successor(gateway: GatewayControl) {
     gateway.drain_for_successor();
     drop(tokio::spawn(async move {
@@ -320,7 +320,7 @@ fn leave_to_successor(gateway: GatewayControl) {
 }
 
 /// Time for which a process with a successor still reuses its stored responses: longer than idle connections are left
-/// open, so that few requests come later.
+/// open, so that few requests arrive later.
 const REUSE_LIMIT: Duration = Duration::from_millis(750);
 
 /// Time after which a predecessor reuses no stored responses. Purges sent to this process don't reach it, so they

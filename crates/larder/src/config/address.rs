@@ -7,13 +7,13 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use super::check::names::{host_name, number};
 use super::tree::{Node, Table, Value};
 
-/// Parses an IP address or a host name, with a port. A name stands for its first IPv4 address, or its first address if
-/// it has none of IPv4.
+/// Parses an IP address or a host name, with a port. A name stands for its first IPv4 address, or for its first address
+/// if it has no IPv4 address.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     parse(text, |_| true)
 }
 
-/// Parses an address to listen on. A name stands for the first of its addresses that this machine has. Not for all of
+/// Parses an address to listen on. A name stands for the first of its addresses that this machine has, not for all of
 /// them: a machine without IPv6 still has `::1` in its hosts file, and port 0 would pick a different port for each. If
 /// the machine has none of the addresses, the attempt to listen reports it.
 pub(crate) fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
@@ -63,7 +63,7 @@ pub(super) const LISTENED_ON: [(Part, &str); 5] = [
     (Part::Probes, "admin.probes_listen"),
 ];
 
-/// Replaces names by their addresses, where they have one, so that a reload compares addresses. A running process keeps
+/// Replaces names with their addresses, if they have one, so that a reload compares addresses. A running process keeps
 /// its listeners' addresses: their names are not looked up again.
 pub(super) fn resolve(tree: &mut Table, running: &Names) -> Names {
     let mut names = Names::default();

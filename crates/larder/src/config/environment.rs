@@ -77,7 +77,7 @@ impl Environment {
     fn apply_metrics(&self, tree: &mut Table, problems: &mut Problems) {
         for (name, other) in [(METRICS_HOST, METRICS_PORT), (METRICS_PORT, METRICS_HOST)] {
             if self.value(name).is_some() && self.value(other).is_none() {
-                return problems.error(&Place::Flag(name), "", format!("needs {other} beside it"));
+                return problems.error(&Place::Flag(name), "", format!("needs {other} as well"));
             }
         }
         let host = |host: &str| match host {

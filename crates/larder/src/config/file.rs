@@ -68,7 +68,7 @@ pub(super) fn read(
         problems.error(&Place::Text { source, span: at..at }, "", message);
     }
     let mut reader = Reader::new(Place::Text { source, span: 0..0 }, problems);
-    // A text that isn't UTF-8 is not TOML either, and one problem for it is enough.
+    // Text that isn't UTF-8 isn't TOML either, so only one problem is reported.
     let mut tree = reader.document(section, if is_unread { "" } else { &text });
     let hidden = std::mem::take(&mut reader.hidden);
     sources.hide(source, hidden);

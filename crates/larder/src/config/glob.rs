@@ -28,7 +28,7 @@ pub(super) fn glob(text: &str, wildcards: Wildcards) -> Result<GlobMatcher, Stri
         Err(regex::Error::CompiledTooBig(bytes)) => {
             Err(format!("the glob needs more than {bytes} bytes of memory"))
         }
-        Err(_) => Err("the glob has braces inside of braces too often".to_owned()),
+        Err(_) => Err("the glob nests braces too deeply".to_owned()),
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
         let nested = |depth: usize| format!("{}b{}", "{a,".repeat(depth), "}".repeat(depth));
         check("text/*", None);
         check(&nested(3), None);
-        check(&nested(500), Some("braces inside of braces"));
+        check(&nested(500), Some("nests braces too deeply"));
         check(&nested(2000), Some("has 8001 bytes; at most 4096 are allowed"));
         check(&"{a,".repeat(300), Some("not a glob"));
     }

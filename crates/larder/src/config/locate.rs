@@ -33,7 +33,7 @@ struct Source {
     hidden: Vec<Range<usize>>,
 }
 
-/// A position for people: counted from 1, in characters.
+/// A position for display: counted from 1, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LineColumn {
     pub(crate) line: usize,

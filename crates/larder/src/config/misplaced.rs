@@ -77,12 +77,12 @@ pub(super) fn written_otherwise(kind: &Kind, value: &DeValue<'_>, path: &str) ->
     }
 }
 
-/// Returns the tables inside `section` that have the key, else the nearest around it, else others. Returns none if so
-/// many have the key that it says nothing about the intent.
+/// Returns the tables that have the key: those inside `section`, else the nearest enclosing ones, else others. Returns
+/// none if so many tables have the key that it doesn't show the intent.
 fn nearest_homes(section: &'static Section, key: &str, value: &DeValue<'_>) -> Vec<Home> {
     let mut homes = Vec::new();
     collect(&ROOT, false, key, &mut homes);
-    // A value that fits none of the tables is wrong too, and says nothing about the intent.
+    // A value that fits none of the tables is wrong too, and doesn't show the intent.
     if homes.iter().any(|home| fits(&home.option.kind, value)) {
         homes.retain(|home| fits(&home.option.kind, value));
     }

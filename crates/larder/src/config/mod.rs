@@ -2,8 +2,8 @@
 //!
 //! The steps: [`raw`] reads text into a [`tree`] that fits the option [`table`]; [`mod@include`] adds the files that it
 //! names; arguments override it; [`mod@check`] turns the tree into the typed settings of the parts. At a reload,
-//! [`reload`] puts back the values that can't change at run time, and the result is checked again. No other module
-//! reads configuration.
+//! [`reload`] restores the values that can't change at run time, and the result is checked again. No other module reads
+//! configuration.
 
 mod address;
 mod check;
@@ -49,7 +49,7 @@ use raw::Reader;
 /// The result of reading a configuration.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    /// The files, to show problems with.
+    /// The files, for showing problems.
     pub(crate) sources: Sources,
     /// Errors and warnings, in the order of the text: at most [`problem::PROBLEMS_MAX`], errors before warnings.
     pub(crate) problems: Vec<Problem>,

@@ -23,7 +23,7 @@ pub(crate) enum Purpose {
     /// A process runs with the settings.
     #[default]
     Run,
-    /// A check only, perhaps on another machine than the one that the file is for.
+    /// A check only, perhaps not on the machine that the file is for.
     Look,
 }
 

@@ -38,7 +38,7 @@ pub(crate) const PROBLEMS_MAX: usize = 100;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problems {
     found: Vec<Problem>,
-    /// Files, with the offset after which further problems follow from one that is noted.
+    /// Files, each with the offset after which further problems follow from one that is already noted.
     ignored: Vec<(usize, usize)>,
 }
 

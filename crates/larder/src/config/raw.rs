@@ -1,9 +1,9 @@
 //! Reads the text of a file into a [`Table`] that fits the option table, and notes every problem on the way.
 //!
-//! Why not serde: deserializing stops at the first error, and a second list of keys (the fields of structs) would have
-//! to be kept equal to the option table. The file is parsed into a document tree in which each key and value has its
-//! byte range, with recovery after syntax errors, and this module walks that tree by the option table. A wrong value is
-//! noted and replaced by its default, so that the checks that follow can find more problems.
+//! serde isn't used: deserialization stops at the first error, and a second list of keys (the fields of structs) would
+//! have to be kept in sync with the option table. The file is parsed into a document tree in which each key and value
+//! has its byte range, with recovery after syntax errors, and this module walks that tree by the option table. A wrong
+//! value is noted and replaced by its default, so that the checks that follow can find more problems.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
         Value::Map(entries)
     }
 
-    /// Hides the values in a wrong value, at any depth. Its keys stay visible: they are wrong more often.
+    /// Hides the values in a wrong value, at any depth. Its keys stay visible, because they are more often the mistake.
     fn hide_values(&mut self, value: &Spanned<DeValue<'_>>, hidden: Hidden) {
         match value.get_ref() {
             DeValue::Table(table) => {
@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the parser's message about `found`, reworded where this file has a plainer text.
+/// Returns the parser's message about `found`, or a plainer text for some messages.
 fn said(message: &str, found: &str) -> String {
     match message {
         "duplicate key" if !found.contains('\n') => format!("`{found}` is set twice"),
@@ -237,7 +237,7 @@ fn swallowed_from(errors: &[(Range<usize>, &str)]) -> Option<usize> {
     first.filter(|_| is_open).map(|(span, _)| span.start)
 }
 
-/// Wording of the parser, which calls the array of a table header otherwise.
+/// Wording of the parser for values: its message about the header of an array of tables differs.
 const UNCLOSED_ARRAY: &str = "unclosed array,";
 const MISSING_COMMA: &str = "missing comma between array elements";
 
@@ -441,7 +441,7 @@ fn check_key(form: KeyForm, key: &str) -> Result<(), String> {
         }
         KeyForm::FieldName if http::HeaderName::from_bytes(key.as_bytes()).is_ok() => Ok(()),
         KeyForm::FieldName => Err("not a header field name".to_owned()),
-        // The part that has the names decides which are valid.
+        // The module that defines the names decides which are valid.
         KeyForm::Name => Ok(()),
     }
 }
@@ -457,7 +457,7 @@ fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Adds the name of a table to the path of a list element: `site[shop]` says more than `site[3]`.
+/// Adds the name of a table to the path of a list element: `site[shop]` is clearer than `site[3]`.
 fn named(path: &str, table: &DeTable<'_>) -> String {
     let name = table.get("name").and_then(|name| name.get_ref().as_str());
     match (name, path.rfind('[')) {

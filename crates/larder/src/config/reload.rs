@@ -1,20 +1,20 @@
-//! Keys that a reload leaves unchanged: the option table says which can't change at run time.
+//! Keys that a reload leaves unchanged: the option table defines which can't change at run time.
 
 use super::locate::Place;
 use super::problem::Problems;
 use super::table::Reload;
 use super::tree::{Node, Table, Value};
 
-/// Refuses a file that has lost its `[kv]` table: it is most likely being rewritten, and without its passwords everyone
+/// Refuses a file that has lost its `[kv]` table: it is most likely being rewritten, and without its passwords anyone
 /// could access the data.
 pub(super) fn refuse_lost_kv(fresh: &Table, running: &Table, problems: &mut Problems) {
     if running.given("kv").is_some() && fresh.given("kv").is_none() {
-        let message = "missing: the server runs with a `[kv]` of this file; to go on without one, restart it";
+        let message = "missing: the running server uses the `[kv]` table of this file; restart the server to run without one";
         problems.error(&fresh.place, "kv", message);
     }
 }
 
-/// Collects the changes that a reload doesn't make, with the step that would.
+/// Collects the changes that a reload doesn't make, with the step that applies them.
 pub(super) struct Unchanged<'a> {
     problems: &'a mut Problems,
     remedy: &'static str,
@@ -28,7 +28,7 @@ impl<'a> Unchanged<'a> {
     }
 }
 
-/// Puts the running values of keys that can't be reloaded back into `fresh`, with a warning for each difference.
+/// Restores in `fresh` the running values of keys that can't be reloaded, with a warning for each difference.
 pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
     let (section, place) = (fresh.section, fresh.place.clone());
     for option in section.options() {
@@ -36,7 +36,7 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &
         let is_wrong = fresh.is_wrong(option.key);
         match (option.reload, before, fresh.node_mut(option.key)) {
             (Reload::Yes, _, _) | (_, None, None) => {}
-            // A wrong value is no change, and is reported already; its place has the default.
+            // A wrong value isn't a change, and is reported already; its place has the default.
             (Reload::Inside | Reload::No, Some(before), Some(after)) if is_wrong => {
                 after.value = before.value.clone();
             }
@@ -59,7 +59,7 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &
     }
 }
 
-/// Puts the running store back into each site that stays. In another store its responses would be lost, and those in
+/// Restores the running store of each site that remains. In another store its responses would be lost, and those in
 /// the old store would outlive their purges if the site ever returned to it.
 pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
     let Some(Node { value: Value::List(sites), .. }) = fresh.node_mut("site") else { return };
@@ -76,7 +76,7 @@ pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, unchanged
     }
 }
 
-/// Puts running values back inside a value. `place` is that of the enclosing table, for keys that are gone.
+/// Restores running values inside a value. `place` is that of the enclosing table, for keys that no longer exist.
 fn keep_inside(place: &Place, after: &mut Node, before: &Node, unchanged: &mut Unchanged<'_>) {
     match (&mut after.value, &before.value) {
         (Value::Table(after), Value::Table(before)) => keep_unreloadable(after, before, unchanged),

@@ -1,4 +1,4 @@
-//! Configurations as data: one file per case, the expected problems below a line in it.
+//! Configurations as data: one file per case, with the expected problems after a separator.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -451,8 +451,7 @@ y2pk0clihFozFrcJ4Rh7fLIDjSGFBjAKBggqhkjOPQQDAgNHADBEAiAIMmwT3RmE\n\
 cfIOWmhlAYBz+gI=\n\
 -----END CERTIFICATE-----\n\n";
 
-/// Field bug: a reload warned of a change after the name of a listener had come to resolve to another address, or to
-/// none.
+/// Field bug: a reload warned of a change after the name of a listener resolved to a different address, or to none.
 #[test]
 fn a_reload_does_not_look_up_again_what_is_listened_on() {
     let text = "[[listen]]\naddress = \"ADDRESS\"\n[admin]\nlisten = \"localhost:8081\"\n\

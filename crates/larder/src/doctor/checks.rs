@@ -14,7 +14,7 @@ use crate::config::{KvSettings, Settings, format_size};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     open_files: u64,
-    /// The key that most open files are for.
+    /// The key that accounts for most of the open files.
     connections_key: &'static str,
     /// Memory for stored responses, and for keys and values.
     memory_bytes: u64,
@@ -175,7 +175,7 @@ fn overcommit(mode: u64) -> Finding {
     }
 }
 
-/// Client buffers and the allocator need memory besides the stored data.
+/// Client buffers and the allocator need memory in addition to the stored data.
 fn memory(bytes: u64, needs: &Needs) -> Finding {
     let most = bytes / 10 * 8;
     let advice = || Advice {
@@ -206,7 +206,7 @@ const SYNS: &str = "the kernel drops handshakes that arrive in a burst beyond it
 const FILES: &str = "each connection needs one, and without one new connections are not accepted";
 const RECEIVE_BUFFER: &str = "large requests arrive in small pieces, one round trip each";
 const SEND_BUFFER: &str = "large responses leave in small pieces, one round trip each";
-const HUGE_PAGES: &str = "memory comes in pages of 2 MiB, so more of it is resident than in use";
+const HUGE_PAGES: &str = "memory is allocated in pages of 2 MiB, so more of it is resident than in use";
 const SMALL_PAGES: &str = "with millions of keys, each look-up misses the TLB twice";
 const OVERCOMMIT: &str =
     "the kernel refuses allocations that would fit, and the server exits when a table grows";

@@ -18,7 +18,7 @@ pub(super) fn finding(settings: &otlp::Settings) -> Finding {
             setting,
             found: format!("{endpoint}, which accepts no spans: {error}"),
             advice: Some(Advice {
-                set: "a collector that speaks OTLP over HTTP, mostly on port 4318".to_owned(),
+                set: "a collector that speaks OTLP over HTTP, usually on port 4318".to_owned(),
                 why: LOST,
             }),
         },

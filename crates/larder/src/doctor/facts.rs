@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub(crate) struct Facts {
     pub(crate) somaxconn: Option<u64>,
     pub(crate) syn_backlog: Option<u64>,
-    /// Limit of this process; `None` is no limit.
+    /// Limit of this process; `None` means no limit.
     pub(crate) open_files_max: Option<u64>,
     pub(crate) receive_buffer_bytes_max: Option<u64>,
     pub(crate) send_buffer_bytes_max: Option<u64>,
@@ -48,7 +48,8 @@ pub(crate) fn raise_open_files() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
 }
 
-/// Returns how many more files this process may open, or `None` if there is no limit or the system doesn't report it.
+/// Returns the number of files that this process may still open, or `None` if there is no limit or the system doesn't
+/// report it.
 pub(crate) fn open_files_left() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile).current?;
     match std::fs::read_dir("/proc/self/fd") {

@@ -1,8 +1,8 @@
 //! Checks whether this machine and the servers around it let Larder work well: in `larder doctor`, and at the start of
 //! the Redis-compatible server.
 //!
-//! [`facts`] reads the system and [`checks`] judges it; [`origin`] and [`store`] connect to other servers;
-//! [`certificate`] reads dates. Changes nothing but the process's own limit of open files.
+//! [`facts`] reads the settings of the system and [`checks`] evaluates them; [`origin`] and [`store`] connect to other
+//! servers; [`certificate`] reads dates. Changes nothing except the process's own limit of open files.
 
 mod certificate;
 mod checks;
@@ -29,11 +29,11 @@ use facts::Facts;
 
 /// Check OS settings, origins, certificates and stores for problems
 ///
-/// Prints a line for each check, and for each problem what to set and why. Changes nothing. Exit status 1 if there is a problem.
+/// Prints a line for each check, and the change and its reason for each problem. Changes nothing. Exit status 1 if there is a problem.
 ///
 /// Without FILE or --origin it checks the OS settings for `larder kv` with its defaults. With a file it checks:
 ///
-///   - OS settings, for what the file asks for
+///   - OS settings that the configuration needs
 ///   - origins: one HEAD request to each, and its clock
 ///   - shared stores: a connection to each
 ///   - the collector of [tracing]: an empty message

@@ -30,7 +30,7 @@ use super::checks::{Advice, Finding, told};
 
 /// Checks each server of each origin of the sites.
 pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {
-    // One of the sites has the host that the origin expects.
+    // Each origin is checked as one of its sites requests it, with the host that the origin expects.
     let sites: BTreeMap<&str, &Site> =
         config.sites.iter().rev().map(|site| (site.origin.name.as_str(), &**site)).collect();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -66,7 +66,7 @@ struct Seen {
 /// The origin's response to a request that accepts gzip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compression {
-    /// Not affected by `Via`, as far as its first page shows.
+    /// Not affected by `Via`, as far as the origin's first page shows.
     Alike,
     /// Compresses for clients, but not for proxies.
     StopsForProxies,
@@ -150,8 +150,8 @@ async fn exchange(asked: Asked<'_>) -> anyhow::Result<Seen> {
     Ok(Seen { status, took, clocks: date.map(|date| (date, SystemTime::now())), certificate, compression })
 }
 
-/// Compares the first page as sent to clients with the page as sent to proxies. Uses GET, because nginx compresses no
-/// response to HEAD.
+/// Compares the first page as sent to clients with the page as sent to proxies. Uses GET, because nginx doesn't
+/// compress responses to HEAD.
 async fn compressing(asked: Asked<'_>) -> Compression {
     let of_clients = is_compressed(asked, None).await.unwrap_or_default();
     match of_clients
@@ -267,7 +267,7 @@ async fn connect_address(endpoint: &EndpointConfig, address: SocketAddr) -> io::
 }
 
 const AT_ONCE_MAX: usize = 64;
-/// At a terminal, the minute that a request may take is too long.
+/// The minute that a request may take is too long for a command at a terminal.
 const LIMIT_MAX: Duration = Duration::from_secs(10);
 const CLOCK_MAX: Duration = Duration::from_secs(5);
 const REACHABLE: &str =

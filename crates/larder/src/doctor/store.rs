@@ -131,13 +131,13 @@ const ALONE: &str =
     "without a shared store each instance caches on its own, and the origin answers each instance separately";
 const REPLICA: &str = "a replica accepts no writes, so it is not used";
 const FAR: &str =
-    "a miss that waits longer than record_timeout goes to the origin, as if the store had nothing";
+    "a miss that waits longer than record_timeout goes to the origin, as if the store were empty";
 const CLOCK: &str = "responses count as older, or younger, than they are";
 const BOUNDLESS: &str = "the cache grows until the machine runs out of memory";
-const FULL: &str = "a full server that evicts nothing refuses every write, also those of purges";
+const FULL: &str = "a full server that evicts nothing refuses every write, including those of purges";
 const LOG_EVICTED: &str =
     "the purge log has no TTL and could be evicted; everything stored before would then be validated";
-const TABLE: &str = "copies in memory beyond it are read again before their next use";
+const TABLE: &str = "copies in memory beyond this limit are read again before their next use";
 const DEAF: &str = "instances don't notice changes by others";
 const NEEDED: &str = "without them operations fail";
 

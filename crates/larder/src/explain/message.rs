@@ -22,7 +22,7 @@ pub(super) struct RequestLine {
     pub(super) authority: String,
 }
 
-/// Limit of the head with content, which is ignored.
+/// Limit of head and content together; the content is ignored.
 const MESSAGE_BYTES_MAX: u64 = 16 << 20;
 
 impl Message {

@@ -25,8 +25,8 @@ pub(super) fn findings(findings: &[Finding], path: &str) -> String {
     text
 }
 
-/// Returns the last finding of each deciding step. If the response came before all of these steps, returns the last
-/// finding that is more than a change to it.
+/// Returns the last finding of each deciding step. If the response was generated before all of these steps, returns
+/// the last finding that is more than a change to it.
 fn verdict(findings: &[Finding]) -> String {
     let last = |step: &str| findings.iter().rev().find(|finding| finding.step == step);
     let mut decisive: Vec<_> =

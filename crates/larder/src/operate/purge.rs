@@ -142,7 +142,9 @@ fn reached(answer: &Value) -> bool {
     for store in silent {
         let which =
             if store == DEFAULT_STORE { "the shared store".to_owned() } else { format!("the store {store}") };
-        output::hint(&format!("{which} has not taken the purge yet: other instances apply it once it has"));
+        output::hint(&format!(
+            "{which} has not received the purge yet: other instances apply it once it has"
+        ));
     }
     is_complete
 }
@@ -233,7 +235,7 @@ fn done(arguments: &PurgeArguments) -> &'static str {
     if arguments.dry_run { "would purge" } else { "purged" }
 }
 
-/// Describes the selected responses as the arguments do, for comparison with the intent.
+/// Describes the selected responses in terms of the arguments, for comparison with the intent.
 fn selection(arguments: &PurgeArguments) -> String {
     let PurgeArguments { tag, all_tags, site, host, prefix, everything, .. } = arguments;
     let tags = match &tag[..] {

@@ -223,7 +223,7 @@ impl Metrics {
         self.0.get(name).into_iter().flatten()
     }
 
-    /// Returns the labels of series other than 0.
+    /// Returns the labels of series whose value isn't 0.
     fn holding(&self, name: &str) -> impl Iterator<Item = &str> {
         self.of(name).filter(|(_, value)| *value > 0.0).map(|(labels, _)| labels.as_str())
     }
@@ -256,7 +256,8 @@ impl Metrics {
     }
 }
 
-/// Adds up values. The empty sum of floating point numbers would be -0.
+/// Adds up values. The last term turns the empty sum of floating point numbers, which
+/// is -0, into 0.
 fn total<'a>(series: impl Iterator<Item = &'a (String, f64)>) -> f64 {
     series.map(|(_, value)| value).sum::<f64>() + 0.0
 }

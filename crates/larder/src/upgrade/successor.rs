@@ -70,7 +70,7 @@ impl Succession {
             self.command(&name, sockets.context("the listening sockets can't be passed on")?)?;
         let mut child =
             command.spawn().with_context(|| format!("{} can't be started", self.program.display()))?;
-        let id = child.id().context("the new process ended at once")?;
+        let id = child.id().context("the new process exited immediately")?;
         let process = Pid::from_raw(id.cast_signed());
         let newborn = Newborn(process);
         let ready = tokio::select! {
@@ -132,7 +132,7 @@ fn listen(name: &str) -> io::Result<UnixListener> {
 /// Resolves when the new process serves.
 ///
 /// Counts checks instead of time: a process that was suspended, for example with its machine, checks again before it
-/// gives up a successor that may serve clients by now.
+/// gives up on a successor that may serve clients by now.
 async fn reported(reports: &UnixListener, newborn: Option<Pid>) -> anyhow::Result<()> {
     for _ in 0..READY_LIMIT.as_millis() / LOOK_INTERVAL.as_millis() {
         sleep(LOOK_INTERVAL).await;
@@ -149,8 +149,8 @@ fn has_reported(reports: &UnixListener, newborn: Option<Pid>) -> io::Result<bool
     Ok(connected(reports, newborn)?.is_some())
 }
 
-/// Accepts the connection of the process with this id. Any process on this machine can connect, but none can have its
-/// id.
+/// Accepts the connection of the process with this id. Any process on this machine can connect, but no other process
+/// has its id.
 fn connected(listener: &UnixListener, process: Option<Pid>) -> io::Result<Option<UnixStream>> {
     loop {
         match listener.accept() {

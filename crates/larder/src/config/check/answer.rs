@@ -31,7 +31,7 @@ pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
     {
         scope.error(
             node,
-            "not with `origins = [\"*\"]`: any page could read its visitors' data; list the origins",
+            "can't be combined with `origins = [\"*\"]`: any page could read its visitors' data; list the origins",
         );
     }
     let methods = match methods(scope, table) {

@@ -1,5 +1,6 @@
-//! Origins that are this process itself. A request forwarded to an own address for clients comes back and is answered
-//! 508. One forwarded to the admin API is obeyed as if it came from this machine: clients could purge and reload.
+//! Origins that are this process itself. A request that is forwarded to one of its addresses for clients comes back
+//! and is answered 508. The admin API would obey a forwarded request as if it came from this machine: clients could
+//! purge and reload.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -67,11 +67,11 @@ fn one_line(expression: &str, drawing: &str) -> String {
     }
 }
 
-/// Returns a path and query that match only because of the query, although the expression is for paths: anybody can add
-/// a query to any path.
+/// Returns a path and query that match only because of the query, although the expression is for paths: any client can
+/// add a query to any path.
 fn slip(regex: &regex::Regex) -> Option<String> {
     let example = example(regex.as_str())?;
-    // An expression for text that occurs in queries only is about queries.
+    // An expression that matches only text from queries is about queries.
     if example.contains(['&', '=']) {
         return None;
     }
@@ -95,7 +95,7 @@ fn slips_through(expression: &str, slip: &str) -> String {
         None => "leave the question mark out to compare the path alone, or let the path begin with `^[^?]*`"
             .to_owned(),
     };
-    format!("`{slip}` matches too, because of its query, which anybody can add to any path: {instead}")
+    format!("`{slip}` matches too, because of its query, which any client can add to any path: {instead}")
 }
 
 /// Returns a text without a question mark that matches the expression, not counting look-around; `None` if there is
@@ -179,7 +179,7 @@ impl Visitor for Named {
 
 const WITHOUT_QUERY: &str = "names `=` or `&`, and is compared with the path alone, which has no query: to match the query, write the question mark too, as in `[?&]page=`";
 const NEVER_MATCHES: &str = "never matches: phase `origin_response` compares the path alone, because the stored response may answer other queries too; to change a response by its query, use phase `client_response`";
-/// A path that the author of an expression for, say, style sheets doesn't mean.
+/// A path that an expression for style sheets, for example, isn't meant to match.
 const STRANGER: &str = "account";
 /// Common ways to write that a query may follow.
 const QUERY_TAILS: [&str; 6] = [r"(\?.*)?$", r"(?:\?.*)?$", r"(\?|$)", r"($|\?)", r"(?:\?|$)", r"(?:$|\?)"];

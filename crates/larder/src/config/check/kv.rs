@@ -89,7 +89,7 @@ fn check_reach(scope: &mut Scope<'_>, table: &Table, listen: &[Listen]) {
     }
 }
 
-/// Returns whether no address is given, right or wrong.
+/// Returns whether no address is given, valid or not.
 fn is_unreachable(table: &Table) -> bool {
     let has_none = |table: &Table| table.list("listen").is_empty() && !table.is_wrong("listen");
     has_none(table) && table.optional_table("tls").is_none_or(has_none)
@@ -106,7 +106,7 @@ fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
     }
     let nodes: Vec<_> = tables.iter().map(|table| cluster_node(scope, table)).collect();
     let nodes = nodes.into_iter().collect::<Option<Vec<_>>>()?;
-    // The node is often known only on its own machine; a check elsewhere accepts any.
+    // Often only the node's own machine knows which node it is; a check elsewhere accepts any.
     let first = nodes.first().map(|node| node.name.clone()).filter(|_| scope.purpose == Purpose::Look);
     let Some(me) = table.text("node").or(first.as_deref()) else {
         scope.error(whole, "expected `node`, or `--cluster-node` of the command line");
@@ -139,7 +139,7 @@ fn cluster_node(scope: &mut Scope<'_>, table: &Table) -> Option<ClusterNode> {
 fn check_tls_port(scope: &mut Scope<'_>, table: &Table) {
     let node = table.given("address").filter(|_| table.get::<Option<u16>>("tls_port").is_none());
     if let Some(node) = node {
-        scope.warning(node, "clients with TLS are sent to this port too: name theirs with `tls_port`");
+        scope.warning(node, "TLS clients are redirected to this port too: set their port in `tls_port`");
     }
 }
 
@@ -218,14 +218,14 @@ fn check_sockets(scope: &mut Scope<'_>, table: &Table, save_file: Option<&Path>)
         }
         taken.extend(paths.map(|path| (path, node.path.as_str())));
         if let Err(error) = UnixListen::check_place(path) {
-            scope.error(node, format!("no socket can be made at {}: {error}", path.display()));
+            scope.error(node, format!("can't create a socket at {}: {error}", path.display()));
         }
         if let Some(folder) = path.parent().filter(|folder| path.is_absolute() && !folder.is_dir()) {
             let folder = folder.display();
             // The service manager may create the folder.
             scope.warning(
                 node,
-                format!("the directory {folder} doesn't exist: make it before the server starts"),
+                format!("the directory {folder} doesn't exist: create it before the server starts"),
             );
         }
     }
@@ -285,7 +285,7 @@ fn client_verifier(scope: &mut Scope<'_>, table: &Table) -> Option<Arc<dyn Clien
     let Some(node) = table.node("client_ca_file") else { return Some(Arc::new(NoClientAuth)) };
     let mut roots = RootCertStore::empty();
     for certificate in chain(scope, node)? {
-        let added = roots.add(certificate).map_err(|error| format!("not an authority: {error}"));
+        let added = roots.add(certificate).map_err(|error| format!("not a certificate authority: {error}"));
         scope.take(node, added)?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -95,8 +95,8 @@ pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<Certifie
     scope.take(table.node(at)?, certified)
 }
 
-/// Warns of a certificate that clients refuse because of its dates. It is used all the same: other listeners and sites
-/// still work.
+/// Warns of a certificate that clients refuse because of its dates. It is used nevertheless, because other listeners
+/// and sites still work.
 fn check_validity(scope: &mut Scope<'_>, node: &Node, certificate: &[u8]) {
     let file = scope.path(node);
     let file = file.display();

@@ -1,5 +1,5 @@
-//! From a tree that fits the option table to the typed settings: parses addresses and patterns, reads files, resolves
-//! names. Notes every problem, and goes on as long as something can still be checked.
+//! Turns a tree that fits the option table into the typed settings: parses addresses and patterns, reads files,
+//! resolves names. Notes every problem, and goes on as long as something can still be checked.
 
 mod answer;
 mod breaker;

@@ -84,7 +84,8 @@ pub(in crate::config) fn number<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns whether the resolver takes the last label of a name, and so the name, for part of an address.
+/// Returns whether the resolver would read the last label of a name, and so the whole name, as an
+/// address.
 fn is_numeric(label: &str) -> bool {
     let digits = label.strip_prefix("0x").unwrap_or(label);
     let is_digit = |byte: u8| if digits == label { byte.is_ascii_digit() } else { byte.is_ascii_hexdigit() };

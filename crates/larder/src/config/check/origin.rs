@@ -104,7 +104,7 @@ struct Server<'a> {
     weight: u32,
 }
 
-/// Reads `url` or `servers`. Returns none if both are absent or wrong.
+/// Reads `url` or `servers`. Returns an empty list if both are absent or wrong.
 fn servers<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Vec<Server<'a>> {
     let alone = table.node("url").map(|node| {
         let url = scope.parsed(table, "url", origin_url);
@@ -135,7 +135,7 @@ fn server<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Option<Server<'a>> {
     Some(Server { node: table.node("url")?, url, weight: table.get("weight") })
 }
 
-/// Checks the rules between the servers of an origin.
+/// Checks that the servers of an origin fit together.
 fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
     if servers.len() > SERVERS_MAX {
         scope.error(list, format!("{} servers; at most {SERVERS_MAX} are allowed", servers.len()));
@@ -151,8 +151,8 @@ fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
     }
 }
 
-/// Compares servers in any spelling: a server listed twice would get two shares, and could not be left out in favour of
-/// the other.
+/// Compares servers in any spelling: a server listed twice would get two shares, and requests kept from one entry would
+/// reach it through the other.
 fn is_same_server(one: &OriginUrl, other: &OriginUrl) -> bool {
     let address = |url: &OriginUrl| match &url.address {
         OriginAddress::Tcp { host, port } => {
@@ -164,7 +164,7 @@ fn is_same_server(one: &OriginUrl, other: &OriginUrl) -> bool {
     address(one) == address(other) && one.security == other.security
 }
 
-/// Limited because a pick looks at all servers.
+/// Limited because the choice of a server looks at all of them.
 const SERVERS_MAX: usize = 100;
 
 /// Checks every key, even if the name or URL is wrong, so that all problems are reported at once.

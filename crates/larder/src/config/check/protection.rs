@@ -88,7 +88,7 @@ fn body(scope: &mut Scope<'_>, table: &Table) -> Bytes {
     let text = table.text("body").map(|text| Bytes::from(text.to_owned()));
     let Some(node) = table.node("file") else { return text.unwrap_or_default() };
     if text.is_some() {
-        scope.error(node, "not together with `body`");
+        scope.error(node, "can't be combined with `body`");
     }
     let bytes = scope.bytes(node).unwrap_or_default();
     if bytes.len() > DEFAULT_RESPONSE_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Unreachable rules: an earlier rule takes all of their requests, or the site never gets any of them.
+//! Unreachable rules: an earlier rule matches all of their requests, or the site never gets such requests.
 
 use gateway::config::Spelling;
 use gateway::transform::actions::redirect;
@@ -7,7 +7,7 @@ use super::rule::spelling;
 use super::scope::Scope;
 use crate::config::tree::{Node, Table};
 
-/// Reports cache rules that no request reaches, as far as comparing paths without matching them shows it.
+/// Reports cache rules that no request reaches, as far as a comparison of the patterns shows it.
 pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
     let rules: Vec<(&Table, Option<Reach<'_>>)> =
         site.tables("rule").map(|table| (table, Reach::of(table, spelling(table)))).collect();
@@ -34,7 +34,7 @@ pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
     }
 }
 
-/// Reports transformation rules that no request reaches: outside of the site's paths and hosts, or behind a
+/// Reports transformation rules that no request reaches: outside of the site's paths and hosts, or after a
 /// redirection.
 pub(super) fn check_transforms(scope: &mut Scope<'_>, site: &Table) {
     let prefix = site.text("path_prefix").unwrap_or("/").trim_end_matches('/');
@@ -147,7 +147,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Returns whether these paths include all of `other`, compared as `spelling` says.
+    /// Returns whether these paths include all of `other`, compared according to `spelling`.
     fn cover(&self, other: &Self, spelling: Spelling) -> bool {
         match (self, other) {
             (Self::All, _) => true,

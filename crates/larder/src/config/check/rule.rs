@@ -44,7 +44,7 @@ pub(super) fn rules(
     rules
 }
 
-/// Refuses a policy name that is taken: clients tell limits apart by policy names, and `default` is that of the site.
+/// Refuses a policy name that is taken: clients tell limits apart by policy names, and the site's is `default`.
 fn check_policy(scope: &mut Scope<'_>, site: &Table, rule: &Table) {
     let has_limit = |table: &Table| table.optional_table("rate_limit").is_some();
     if rule.text("name") == Some(SITE_POLICY)
@@ -72,7 +72,7 @@ fn rule(
     check_spelling(scope, table, spellings_allowed);
     let path = pattern(scope, table, (spelling, Compared::PathAndQuery));
     let methods = methods(scope, table);
-    // The number of a rule changes when a rule is put in front of it.
+    // The number of a rule changes when another rule is inserted before it.
     let counted_as = match (&name, table.node("name")) {
         (Some(name), Some(_)) => name.clone(),
         _ => format!("{path:?} {methods:?}"),
@@ -149,8 +149,8 @@ fn check_form(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) {
     }
 }
 
-/// Reports escapes of characters that clients may also send literally: origins treat both alike, and the pattern
-/// matches one of them.
+/// Reports escapes of characters that clients may also send literally: origins treat both alike, but the pattern
+/// matches only one of them.
 pub(super) fn check_escapes(scope: &mut Scope<'_>, node: &Node) {
     let text = node.as_text();
     let mut escapes =
@@ -158,13 +158,13 @@ pub(super) fn check_escapes(scope: &mut Scope<'_>, node: &Node) {
     let Some((at, byte)) = escapes.find(|(_, byte)| WRITTEN_BOTH_WAYS.contains(byte)) else { return };
     let (escape, character) = (&text[at..at + 3], char::from(byte));
     let message = format!(
-        "paths with `{character}` in the place of `{escape}` don't match: write `{character}`, which also matches `{escape}`"
+        "paths with `{character}` in place of `{escape}` don't match: write `{character}`, which also matches `{escape}`"
     );
     scope.warning(node, message);
 }
 
-/// Characters that a path may contain literally, besides letters, digits and those that the normal form decodes.
-/// Without `;`, which is refused in either form.
+/// Characters that a path may contain literally, in addition to letters, digits and those that the normal form
+/// decodes. Without `;`, which is refused in either form.
 //= RFC 3986 section 3.3: characters of a path
 const WRITTEN_BOTH_WAYS: &[u8] = b"!$&'()*+,=:@";
 
@@ -219,7 +219,7 @@ fn glob(text: &str, spelling: Spelling) -> Result<globset::GlobMatcher, String> 
     }
     if let Some(character) = text.chars().find(|character| !character.is_ascii_graphic()) {
         let written = target::normal_form_of_text(&character.to_string());
-        return Err(format!("can't match: paths have `{written}` in the place of {character:?}"));
+        return Err(format!("can't match: paths have `{written}` in place of {character:?}"));
     }
     let wildcards = match spelling {
         Spelling::AsWritten => Wildcards::InSegments,
@@ -334,7 +334,7 @@ fn codings(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Codings {
     }
     let is_alone = table.list("codings").len() == 1;
     let names: Vec<String> = scope.parsed_list(table, "codings", |text| match text {
-        "identity" if !is_alone => Err("`identity` asks for no coding: write it alone".to_owned()),
+        "identity" if !is_alone => Err("`identity` means no coding: write it alone".to_owned()),
         text if caching::fields::is_token(text.as_bytes()) && text != "*" => Ok(text.to_owned()),
         _ => Err("not a content coding, such as `gzip`".to_owned()),
     });
@@ -376,7 +376,7 @@ fn check_effect(scope: &mut Scope<'_>, table: &Table, store: &Table) {
     }
     for (status, node) in table.map("ttl_default") {
         if is_overridden(status, table.map("ttl_override")) {
-            scope.warning(node, "has no effect beside `ttl_override` for the same status");
+            scope.warning(node, "has no effect: `ttl_override` applies to the same status");
         }
     }
     if table.get::<u8>("heuristic_percent") == 0 {

@@ -155,7 +155,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Certificates of all authorities that systems trust take a fraction of it.
+/// The certificates of all authorities that a system trusts take a fraction of this.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// `S_IROTH`.
 const EVERYBODY_READS: u32 = 0o004;

@@ -66,8 +66,8 @@ fn warn_of_everybody(scope: &mut Scope<'_>, tree: &Table, networks: &Vec<IpNet>)
     let all = IpNet::aggregate(networks).into_iter().filter(|network| network.prefix_len() == 0);
     let all: Vec<String> = all.map(|network| network.to_string()).collect();
     if let (false, Some(node)) = (all.is_empty(), tree.node("trusted_proxies")) {
-        let verb = if all.len() == 1 { "is" } else { "are" };
-        scope.warning(node, format!("{} {verb} everybody: {EVERYBODY_TRUSTED}", all.join(" and ")));
+        let verb = if all.len() == 1 { "covers" } else { "cover" };
+        scope.warning(node, format!("{} {verb} every address: {EVERYBODY_TRUSTED}", all.join(" and ")));
     }
 }
 
@@ -97,8 +97,8 @@ pub(super) enum AskedFor {
     Everything,
 }
 
-/// Returns the part of the admin API that the process needs. A gateway always has the API, `larder kv` only if the file
-/// or the command line requests it. The environment of a predecessor requests probes only.
+/// Returns the part of the admin API that the process needs. A gateway always has the API; `larder kv` has it only if
+/// the file or the command line requests it. The environment of a predecessor requests only probes.
 pub(super) fn asked(program: Program, tree: &Table) -> AskedFor {
     let admin = tree.table("admin");
     match program {
@@ -129,8 +129,8 @@ pub(super) fn admin(scope: &mut Scope<'_>, table: &Table, asked: AskedFor) -> Op
     Some(AdminConfig { listen: listen?, reach: Reach::Admin, probes_listen, token, limits })
 }
 
-/// Returns `None` without a token: nobody may then purge through client addresses. An unusable token is a problem of
-/// its own.
+/// Returns `None` without a token, which disables purges through client addresses. An unusable token is reported
+/// separately.
 pub(super) fn purge_method(scope: &mut Scope<'_>, table: &Table) -> Option<PurgeMethod> {
     let token = token(scope, table)??;
     Some(PurgeMethod::new(move |text| token.matches(text)))
@@ -160,8 +160,8 @@ pub(super) fn log(scope: &mut Scope<'_>, table: &Table) -> LogSettings {
     }
 }
 
-/// Checks that listening addresses don't conflict: each is used once, and a port on all addresses excludes other parts
-/// of the process from it.
+/// Checks that listening addresses don't conflict: each is used once, and a port on all addresses can't be used by
+/// another part of the process.
 pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, asked: AskedFor) {
     let listens = |part| match part {
         Part::Gateway => has_gateway(tree),
@@ -186,7 +186,7 @@ pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, asked: AskedF
     }
 }
 
-/// Returns whether one connection could be meant for either address. `[::]` accepts IPv4 too.
+/// Returns whether a connection could match both addresses. `[::]` accepts IPv4 too.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let covers = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
     let (a, b) = (one.ip(), other.ip());

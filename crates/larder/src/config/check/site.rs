@@ -48,7 +48,7 @@ pub(super) fn sites(
     tree.tables("site").filter_map(site).collect()
 }
 
-/// Settings that sites take over from the process.
+/// Settings that sites inherit from the process.
 struct OfProcess<'a> {
     log_level: tracing::Level,
     stores: &'a Stores<'a>,
@@ -111,7 +111,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
 }
 
 /// Returns the spellings of its prefix that a site matches: a restriction, even of one rule, must not be evaded by
-/// another case.
+/// a different case.
 fn spelling(site: &Table) -> Spelling {
     let has_list = ["clients_allowed", "clients_denied"].iter().any(|key| !site.list(key).is_empty());
     let has_limit = ["rate_limit", "request_body_bytes_max"].iter().any(|key| site.node(key).is_some());
@@ -149,7 +149,7 @@ fn check_fields(scope: &mut Scope<'_>, table: &Table) {
     let unseen = table.list("response_fields_hidden");
     for node in table.nodes("rule.store_only_with") {
         if has(unseen, node) {
-            scope.error(node, "also listed in `response_fields_hidden`, so that no 304 would have it: take it out in a transformation rule of the phase `client_response`");
+            scope.error(node, "also listed in `response_fields_hidden`, so that no 304 would have it: remove it in a transformation rule of the phase `client_response`");
         }
     }
     for node in table.list("request_fields_keyed") {
@@ -176,7 +176,7 @@ fn warn_of_written(scope: &mut Scope<'_>, hidden: &[Node]) {
         {
             scope.warning(
                 node,
-                "only takes out what clients send: Larder writes this field in each request to the origin",
+                "only removes the field that clients send: Larder writes this field in each request to the origin",
             );
         }
         for (name, other) in [(HOPS[0], HOPS[1]), (HOPS[1], HOPS[0])] {
@@ -218,7 +218,7 @@ fn check_coverage(scope: &mut Scope<'_>, tree: &Table) {
                     let first = scope.sources.describe(earlier.get());
                     let message = match (host.as_str(), prefix.as_str()) {
                         (ANY_HOST, "/") => format!(
-                            "the site at {first} takes every host and path: give this one `hosts` or a `path_prefix`"
+                            "the site at {first} matches every host and path: give this one `hosts` or a `path_prefix`"
                         ),
                         _ => format!("{host} with prefix `{prefix}` belongs to an earlier site: {first}"),
                     };

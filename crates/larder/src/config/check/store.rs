@@ -93,7 +93,7 @@ fn client_config(
         return Some(None);
     }
     if !matches!(address, Address::Tls(_)) {
-        scope.refuse(table, &tls::KEYS, "has a meaning only for a `rediss://` URL");
+        scope.refuse(table, &tls::KEYS, "only applies to a `rediss://` URL");
         return None;
     }
     let at = (table, table.node("url")?);

@@ -91,7 +91,7 @@ impl<'a> Stores<'a> {
     pub(super) fn check(&self, scope: &mut Scope<'_>, tree: &Table) {
         let used: Vec<_> = tree.tables("site").filter_map(|site| self.meant_by(site)).collect();
         if let (true, Some(node)) = (self.all.len() > STORES_MAX, tree.node("stores")) {
-            scope.error(node, format!("more than {STORES_MAX} stores, with `[store]`"));
+            scope.error(node, format!("more than {STORES_MAX} stores, including `[store]`"));
         }
         for (index, (text, table)) in self.all.iter().enumerate().skip(1) {
             if let Err(message) = name(text) {

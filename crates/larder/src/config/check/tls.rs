@@ -30,14 +30,14 @@ pub(super) fn client(
     scope.take(at.unwrap_or(url), config.map_err(|error| error.to_string()))
 }
 
-/// Reads the files. A certificate and its key must be given together. Returns `None` if a file can't be read: going on
-/// without it would change the meaning.
+/// Reads the files. A certificate and its key must be given together. Returns `None` if a file can't be read:
+/// continuing without it would change the meaning of the configuration.
 fn files(scope: &mut Scope<'_>, table: &Table) -> Option<[Option<Vec<u8>>; 3]> {
     // Some tables lack some of the keys.
     let nodes = KEYS.map(|key| table.section.option(key).and_then(|option| table.node(option.key)));
     for (one, other) in [(1, 2), (2, 1)] {
         if let (Some(node), None) = (nodes[one], nodes[other]) {
-            scope.error(node, format!("needs `{}` beside it", KEYS[other]));
+            scope.error(node, format!("needs `{}` as well", KEYS[other]));
         }
     }
     let files = nodes.map(|node| scope.bytes(node?));

@@ -50,7 +50,8 @@ pub(super) fn export(scope: &mut Scope<'_>, tree: &Table) -> Option<otlp::Settin
 fn fields(scope: &mut Scope<'_>, table: &Table) -> HeaderMap {
     let mut fields = HeaderMap::new();
     for (name, node) in table.map("headers") {
-        // A value that is no file may be the secret itself, and must not be shown as a file name.
+        // A value that isn't a file may be the secret itself, and must not be shown as a file
+        // name.
         if !scope.path(node).is_file() {
             scope.error(
                 node,
@@ -74,7 +75,7 @@ fn encryption(
     endpoint: &Endpoint,
 ) -> Option<Option<Arc<ClientConfig>>> {
     if !endpoint.is_tls() {
-        scope.refuse(table, &["ca_file"], "has a meaning only for an `https://` endpoint");
+        scope.refuse(table, &["ca_file"], "only applies to an `https://` endpoint");
         return Some(None);
     }
     let at = (table, table.node("endpoint")?);

@@ -58,7 +58,7 @@ fn check_phase(scope: &mut Scope<'_>, table: &Table, phase: Phase) {
         scope.refuse(
             table,
             &["request_fields"],
-            "not in phase `origin_response`: stored responses also answer clients with other fields; use `client_response`",
+            "isn't allowed in phase `origin_response`: stored responses also answer clients with other fields; use `client_response`",
         );
         check_head(scope, table.list("methods"));
     }
@@ -178,11 +178,11 @@ fn rewrite(scope: &mut Scope<'_>, table: &Table) -> Option<Rewrite> {
             Some((expression, text))
         }
         (Some(node), None) => {
-            scope.error(node, "needs `to` beside it");
+            scope.error(node, "needs `to` as well");
             None
         }
         (None, Some(node)) => {
-            scope.error(node, "needs `regex` beside it");
+            scope.error(node, "needs `regex` as well");
             None
         }
         (None, None) => None,

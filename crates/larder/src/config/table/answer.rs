@@ -3,8 +3,8 @@
 use super::section::*;
 
 section! {
-    /// Which other web origins may read the site's responses, and with which requests (docs/operate/transform.md#cors). Replaces the CORS
-    /// fields of the origin server.
+    /// Other web origins that may read the site's responses, and the requests that they may send (docs/operate/transform.md#cors).
+    /// Replaces the CORS fields of the origin server.
     pub(super) CORS = "site.cors";
     /// Web origins that may read responses.
     ///
@@ -12,15 +12,16 @@ section! {
     origins = List(&Text("web origin, such as `https://app.example`, or `*` alone")).required(),
     /// Methods that these web origins may use.
     methods = List(&Text("method, such as `GET` (in capitals)")).default("[\"GET\", \"HEAD\", \"POST\"]"),
-    /// Request fields that these web origins may send, besides the CORS-safelisted ones. `*` allows all fields that a preflight asks for.
+    /// Request fields that these web origins may send, in addition to the CORS-safelisted ones. `*` allows all fields that a preflight
+    /// requests.
     headers = List(&Text("header field name, or `*` alone")).default("[]"),
     /// Whether requests with credentials, such as cookies, are allowed.
     ///
-    /// Not together with `origins = ["*"]`: any page could then read its visitors' data.
+    /// Can't be combined with `origins = ["*"]`: any page could then read its visitors' data.
     credentials = Flag.default("false"),
-    /// How long browsers cache the response to a preflight.
+    /// Time for which browsers cache the response to a preflight.
     max_age = Duration(0..=DAY_MS).absent("the browser's default: 5s").no_limit(),
-    /// Response fields that these web origins may read, besides the CORS-safelisted ones.
+    /// Response fields that these web origins may read, in addition to the CORS-safelisted ones.
     exposed = FIELD_NAMES.default("[]"),
 }
 
@@ -48,7 +49,7 @@ section! {
     pub(super) ERROR_PAGE = "site.error_page";
     /// Statuses that this body is for.
     ///
-    /// Errors that the origin server answers keep their bodies.
+    /// Errors that the origin server sends keep their bodies.
     statuses = STATUSES.required(),
     /// File with the body, at most 1MiB.
     ///

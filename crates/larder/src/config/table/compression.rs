@@ -17,7 +17,7 @@ section! {
         .absent("types of text, listed below"),
     /// Bodies smaller than this are sent uncompressed. A body of unknown length counts as larger.
     ///
-    /// A body that fits into one packet arrives no sooner when it is smaller.
+    /// A body that fits into one packet doesn't arrive sooner if it is compressed.
     bytes_min = Size(0..=MIB).default("1KiB"),
     /// Level of zstd: a higher level makes bodies smaller and takes more time.
     ///
@@ -32,7 +32,7 @@ section! {
     /// Whether personal responses are compressed: those that are not stored, and that either answer a request with credentials or have
     /// `Set-Cookie` or `private`.
     ///
-    /// The length of a compressed page tells an eavesdropper how much of it repeats text from the URL, and so, request by request, reveals
-    /// a secret in the page (BREACH). Set it if such pages have no secrets, or mask them.
+    /// The length of a compressed page shows an eavesdropper how much of it repeats text from the URL, which over many requests reveals a
+    /// secret in the page (BREACH). Set it if such pages have no secrets, or mask them.
     personal = Flag.default("false"),
 }

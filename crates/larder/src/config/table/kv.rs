@@ -5,15 +5,15 @@ use kv::{DebugCommands, TextProtocol};
 use super::section::*;
 
 section! {
-    /// The Redis-compatible cache server: alone as `larder kv`, or beside the gateway in `larder serve`. Without this table, `larder serve`
-    /// doesn't run it.
+    /// The Redis-compatible cache server: alone as `larder kv`, or alongside the gateway in `larder serve`. Without this table,
+    /// `larder serve` doesn't run it.
     pub(crate) KV = "kv";
-    /// Addresses for clients; port 0 takes a free port.
+    /// Addresses for clients; port 0 picks a free port.
     ///
     /// May be empty if `tls` has addresses. `unix:/run/larder/kv.sock` is a Unix socket, for clients on this machine.
     listen = List(&Text("IP address or host name, and port, such as `0.0.0.0:6379` or `[::]:6379`, or `unix:` and an absolute path"))
         .default("[\"127.0.0.1:6379\"]").kept(),
-    /// Permissions of the Unix sockets among `listen`, in octal digits: clients that may write to the file can connect.
+    /// Permissions of the Unix sockets in `listen`, in octal digits: clients that may write to the file can connect.
     unix_socket_mode = Text("three octal digits, such as `660`").default("660").kept(),
     /// Worker threads, each with its own listening socket; all of them serve all keys.
     ///
@@ -21,8 +21,8 @@ section! {
     workers = Integer(1..=1024).absent("one per CPU that the process may use").kept().no_limit(),
     /// Memory for keys, values and their index together.
     ///
-    /// Client buffers count towards it; see `limits`. When a reload lowers it, keys are evicted until the rest fits. Below a sixteenth of
-    /// its value at the start, few keys have room until a restart.
+    /// Client buffers count towards it; see `limits`. When a reload lowers it, keys are evicted until the rest fits. If it is below a
+    /// sixteenth of its value at the start, few keys have room until a restart.
     maxmemory = Size(2 * MIB..=16 * TIB).default("1GiB"),
     /// Eviction policy when memory is full.
     ///
@@ -34,20 +34,21 @@ section! {
     .default("allkeys-s3fifo"),
     /// Lifetime of keys that are written without one (SET without EX, PERSIST).
     ///
-    /// For a cache in which every key must expire. It applies to keys that are written after a reload; existing keys keep their lifetime.
+    /// Use it for a cache in which every key must expire. It applies to keys that are written after a reload; existing keys keep their
+    /// lifetime.
     ttl_default = LIFETIME.absent("such keys never expire").no_limit(),
     /// Longest lifetime of a key: a longer one, or none, is replaced by this.
     ttl_max = LIFETIME.absent("no limit").no_limit(),
     /// File that the data set is saved to when the server stops, and loaded from when it starts.
     ///
     /// The folder must exist and be writable. The file is written under a temporary name and renamed; it is removed once a server has
-    /// loaded it, or with the first change before that. It keeps its owner and mode. A symbolic link is followed; anything other than a
-    /// regular file is refused. It belongs to one server, which locks `NAME.lock` beside it.
+    /// loaded it, or at the first change before that. It keeps its owner and mode. A symbolic link is followed; anything other than a
+    /// regular file is refused. It belongs to one server, which locks `NAME.lock` next to it.
     save_file = Text("path of a file, relative to the configuration file, or `off`")
         .absent("`off`: nothing is written to disk").kept(),
-    /// How a message without a leading `*` is parsed: as a Redis inline command, or as a message of the 0x1F text protocol.
+    /// Parsing of messages without a leading `*`: as Redis inline commands, or as messages of the 0x1F text protocol.
     text_protocol = one_of::<TextProtocol>().default("inline").kept(),
-    /// Length of the queue of connections to be accepted.
+    /// Maximum length of the queue of connections that wait to be accepted.
     ///
     /// The kernel limits it to `net.core.somaxconn`; see `larder doctor`.
     backlog = Integer(1..=i32::MAX as u64).default("4096").kept(),
@@ -88,7 +89,7 @@ section! {
 section! {
     /// Addresses on which Redis clients speak TLS (1.2 and 1.3).
     TLS = "kv.tls";
-    /// Addresses for clients; port 0 takes a free port.
+    /// Addresses for clients; port 0 picks a free port.
     listen = List(&Text("IP address or host name, and port")).required().kept(),
     /// PEM file with the chain, the server's certificate first.
     ///
@@ -96,7 +97,7 @@ section! {
     cert = FILE.required(),
     /// PEM file with the private key.
     key = FILE.required(),
-    /// PEM file with the authorities that sign client certificates.
+    /// PEM file with the certificate authorities that sign client certificates.
     client_ca_file = FILE.absent("clients need no certificate"),
     /// With `client_ca_file`: whether clients without a certificate are refused. Clients with an invalid one always are.
     client_certificates = Choice(&["required", "optional"]).default("required"),
@@ -109,14 +110,14 @@ section! {
     ///
     /// Each needs a file descriptor.
     clients_max = Integer(1..=10_000_000).default("10000"),
-    /// Connections that have not yet authenticated, if a password is set, or not finished the TLS handshake. Beyond it, the oldest
-    /// connection of the address with most of them is closed for a new one.
+    /// Connections that have not yet authenticated, if a password is set, or not finished the TLS handshake. At the limit, a new connection
+    /// replaces the oldest one of the address with the most.
     ///
-    /// They count towards `clients_max` and are closed first there too, so that they never keep out authenticated clients. Their requests
-    /// have at most 10 arguments of 16 KiB each, and their buffers together take at most 1/32 of `maxmemory`, 512 KiB to 8 MiB, in addition
-    /// to it: no key is evicted for them.
+    /// They count towards `clients_max`, and at that limit they are closed first, so that they never keep out authenticated clients. Their
+    /// requests have at most 10 arguments of 16 KiB each, and their buffers together take at most 1/32 of `maxmemory`, 512 KiB to 8 MiB, in
+    /// addition to it: no key is evicted for them.
     unauthenticated_max = Integer(1..=10_000_000).default("1000"),
-    /// How long a connection may take to authenticate, or to finish the TLS handshake, before it is closed; `0s` disables the limit.
+    /// Time in which a connection must authenticate, or finish the TLS handshake, before it is closed; `0s` disables the limit.
     auth_timeout = NEVER_OR_LIMIT.default("1m"),
     /// Idle time after which a connection is closed (`timeout`); `0s` disables the limit.
     idle_timeout = NEVER_OR_LIMIT.default("0s"),
@@ -131,12 +132,12 @@ section! {
     /// Bytes of replies that a client has not read (`client-output-buffer-limit normal`); beyond it, the client is closed. `0` sets no
     /// limit per client.
     ///
-    /// Larder stops reading requests from a client that doesn't read its replies, so one reply, or 64 KiB of them, is pending. Large values
-    /// in it are shared with the keys and take no memory; the rest must fit into `maxmemory` and `buffers_bytes_max`, or is refused.
+    /// Larder stops reading requests from a client that doesn't read its replies, so one reply, or 64 KiB of replies, is pending. Large
+    /// values in it are shared with the keys and take no memory; the rest must fit into `maxmemory` and `buffers_bytes_max`, or is refused.
     replies_bytes_max = Size(0..=16 * GIB).default("0B"),
     /// Bytes of requests and replies of all clients together (`maxmemory-clients`); beyond it, the client with the most is closed.
     ///
-    /// From half of it on, smaller amounts are read from each client at a time.
+    /// Above half of it, Larder reads smaller amounts from each client at a time.
     buffers_bytes_max = Size(MIB..=TIB).default("1GiB"),
 }
 
@@ -150,7 +151,7 @@ section! {
     node = Text("the name of a node").absent("taken from the command line").kept(),
     /// All servers, including this one.
     nodes = List(&Table(&NODE)).required().kept(),
-    /// Whether a command may have keys of several slots that this server owns. Redis refuses each with CROSSSLOT.
+    /// Whether a command may have keys of several slots that this server owns. Redis refuses such commands with CROSSSLOT.
     ///
     /// Commands whose keys are on several servers are refused in any case, and a client library may refuse more itself.
     cross_slot = Flag.default("false").kept(),
@@ -167,7 +168,7 @@ section! {
     address = Text("host and port, such as `10.0.0.1:6379` or `cache-1.internal:6379`").required().kept(),
     /// Port for TLS, if `address` has the port without TLS.
     ///
-    /// Each client is told the port for its own kind of connection.
+    /// Redirections contain the port for the client's kind of connection.
     tls_port = Integer(1..=65535).absent("that of `address`").kept().no_limit(),
     /// Hash slots of this node, from 0 to 16383.
     ///

@@ -17,16 +17,16 @@ section! {
         .absent("`servers`"),
     /// Several servers in place of `url`; each request goes to one of them.
     ///
-    /// Each is a URL, or a table with a `url` and a `weight`. At most 100; their paths must be the same, and everything else in this table
-    /// applies to all of them. See the [guide](../operate/origins.md).
+    /// Each is a URL, or a table with a `url` and a `weight`. At most 100 are allowed; their paths must be the same, and everything else in
+    /// this table applies to all of them. See the [guide](../operate/origins.md).
     servers = List(&TextOrTable("url", &SERVER)).absent("`url` alone"),
-    /// How the server for a request is picked.
+    /// Method of picking the server for a request.
     ///
     /// All methods respect weights. `round-robin`: in turn. `least-requests`: the one with the fewest requests in flight. `power-of-two`:
     /// of two random servers, the one with fewer requests in flight. `consistent-hash`: by cache key, so that a URL always goes to the same
     /// server; when a server leaves, only its URLs move.
     balance = one_of::<Balance>().default("round-robin"),
-    /// How long a server that returns takes to regain its share of the requests, starting from a tenth.
+    /// Time in which a returning server regains its share of the requests, starting from a tenth.
     ///
     /// `0s` restores the whole share at once.
     slow_start = Duration(0..=HOUR_MS).default("10s").no_limit(),
@@ -38,7 +38,7 @@ section! {
     health = Table(&HEALTH).default("{}"),
     /// Circuit breaker for the origin as a whole.
     breaker = Table(&BREAKER).default("{}"),
-    /// HTTP version towards the origin.
+    /// HTTP version of requests to the origin.
     ///
     /// `auto`: the version negotiated by ALPN with TLS, HTTP/1.1 without TLS. `http2` without TLS uses prior knowledge (h2c). Upgrades
     /// (WebSocket) always use HTTP/1.1 on connections of their own: with an origin that supports HTTP/2 only, they get 502 with
@@ -96,18 +96,18 @@ section! {
     /// (idempotent methods and QUERY). An origin with one server has no retries, except on a new connection if a kept one was closed. All
     /// time limits of the site apply; each attempt has its own `connect` and `first_byte`.
     RETRIES = "origin.retries";
-    /// Servers that a request is sent to, including the first.
+    /// Maximum number of servers that a request is sent to, including the first.
     ///
     /// `1` disables retries.
     attempts_max = Integer(1..=10).default("3"),
     /// Retries within 10 s, as a percentage of the requests in that time.
     ///
     /// It limits the extra load on a failing group of servers. `larder_origin_retries_over_budget_total` counts requests that failed
-    /// because of it.
+    /// because of this limit.
     budget_percent = Integer(0..=100).default("20").no_limit(),
     /// Retries allowed in addition to the percentage, per second.
     ///
-    /// For instances with few requests, whose percentage allows hardly any.
+    /// For instances with so few requests that the percentage allows hardly any retries.
     budget_per_second_min = Integer(0..=10_000).default("10").no_limit(),
 }
 
@@ -125,7 +125,7 @@ section! {
     duration = LIMIT.default("10s").no_limit(),
     /// Longest ejection.
     ///
-    /// By default `duration` if that is longer.
+    /// The default is `duration` if that is longer.
     duration_max = LIMIT.default("5m"),
     /// Percentage of servers that may be ejected, rounded up; one server always stays.
     ///
@@ -143,7 +143,7 @@ section! {
     HEALTH = "origin.health";
     /// Path that is requested, with GET and the origin's `host`.
     ///
-    /// The path of the server's URL is prepended, as to every path. Choose one that fails when the server can't answer, and that doesn't
+    /// The path of the server's URL is prepended, as to every path. Choose a path that fails if the server can't answer, and that doesn't
     /// depend on shared services: if a shared database is down, all servers would fail.
     path = Text("path, such as `/health`").absent("no checks"),
     /// Time between two checks of a server.
@@ -152,7 +152,7 @@ section! {
     interval = Duration(100..=HOUR_MS).default("5s"),
     /// Longest duration of a check, from the connection to the response's header section.
     ///
-    /// By default `interval` if that is shorter.
+    /// The default is `interval` if that is shorter.
     timeout = LIMIT.default("2s"),
     /// Consecutive failed checks after which a server gets no requests.
     unhealthy_after = Integer(1..=100).default("3").no_limit(),
@@ -170,12 +170,13 @@ section! {
     BREAKER = "origin.breaker";
     /// Whether the circuit breaker is used.
     enabled = Flag.default("true"),
-    /// How long a result counts.
+    /// Time for which a result counts.
     window = Duration(100..=HOUR_MS).default("10s"),
     /// Clients whose latest request within the window failed before the breaker can open.
     ///
-    /// Clients are counted as for `pool.client_share_percent`; all that a trusted proxy doesn't name count as one. With fewer clients than
-    /// this, the breaker never opens: lower it for an origin that a few services call. With `1` a single client can open it for all.
+    /// Clients are counted as for `pool.client_share_percent`; all clients that a trusted proxy doesn't name count as one. With fewer
+    /// clients than this, the breaker never opens: lower it for an origin that a few services call. With `1` a single client can open it
+    /// for all.
     requests_min = Integer(1..=1_000).default("20"),
     /// Percentage of failures at which the breaker opens: of the clients with a result within the window, those whose latest request
     /// failed.
@@ -184,14 +185,14 @@ section! {
     reset_time = Duration(1..=HOUR_MS).default("5s"),
     /// Longest time for which the breaker stays open.
     ///
-    /// By default `reset_time` if that is longer.
+    /// The default is `reset_time` if that is longer.
     reset_time_max = Duration(1..=HOUR_MS).default("30s"),
-    /// Requests that probe the origin concurrently after that time.
+    /// Requests that may probe the origin concurrently once the open time has ended.
     ///
-    /// As many uploads may probe it too: requests with content of over 64 KiB, or with content that arrives slowly. A client whose probe
-    /// failed sends the next one only if no other client does for `reset_time`.
+    /// The same number of uploads may probe it too: requests with content of over 64 KiB, or with content that arrives slowly. A client
+    /// whose probe failed sends the next one only if no other client does for `reset_time`.
     probes_max = Integer(1..=100).default("1"),
-    /// How long a probe keeps its place; then another request may probe as well.
+    /// Time for which a probe keeps its place; afterwards, another request may probe as well.
     probe_time_max = Duration(1..=HOUR_MS).default("30s"),
     /// Consecutive successful probes after which the breaker closes.
     successes_to_close = Integer(1..=1_000).default("3"),
@@ -216,12 +217,12 @@ section! {
     /// Whether connections are kept after a response.
     ///
     /// `false` is the same as `idle_connections_max = 0`. A connection is not reused if the origin may not have read the content of a
-    /// request and would take it for the next request: after a response other than 2xx that came before all content was sent, or after
+    /// request and would take it for the next request: after a response other than 2xx that arrived before all content was sent, or after
     /// content with GET, HEAD, DELETE, OPTIONS or TRACE. Set `false` for an origin that answers 2xx without reading the content.
     keep_alive = Flag.default("true"),
     /// Idle connections kept to each server.
     idle_connections_max = Integer(0..=100_000).default("256"),
-    /// How long an idle connection is kept.
+    /// Time for which an idle connection is kept.
     ///
     /// Set it a little below the origin's own idle timeout, so that Larder closes first.
     idle_timeout = Duration(1..=HOUR_MS).default("30s"),
@@ -234,15 +235,15 @@ section! {
     queue_max = Integer(0..=1_000_000).default("1024"),
     /// Longest wait in the queue (503).
     ///
-    /// While requests wait, a forward whose clients are all gone is cancelled. So is one for an HTTP/1 client that has closed its sending
-    /// side: it may be gone, or still reading.
+    /// While requests wait, Larder cancels forwards whose clients have all left, and forwards for HTTP/1 clients that have closed their
+    /// sending side, which may have left or may still be reading.
     queue_timeout = LIMIT.default("5s"),
     /// Exchanges at the pace of their clients: the limit applies to uploads and to responses separately.
     ///
     /// An upload is a request whose body is larger than 64 KiB or has not arrived after 250 ms; more wait in a queue of `queue_max`, like
-    /// requests in flight. A response counts here once its client has left half a MiB of it unread, up to which Larder reads ahead; if
-    /// there is no room, a response whose client takes nothing for 2 s is aborted. The origin may see the sum of all three limits: lower
-    /// this one if it has a thread for each connection.
+    /// requests in flight. A response counts once its client has left half a MiB of it unread, as much as Larder reads ahead; if the limit
+    /// is reached, a response whose client reads nothing for 2 s is aborted. The origin may see the sum of all three limits: lower this one
+    /// if it has a thread for each connection.
     transfers_max = Integer(1..=1_000_000).default("1024"),
     /// Tunnels (WebSocket) open at the same time; more are answered 503.
     ///

@@ -24,7 +24,7 @@ section! {
     ///
     /// A host can use any address of its /64. Many customers have a /56 or a /48.
     ipv6_prefix = Integer(16..=128).default("64").no_limit(),
-    /// Clients below their full burst that are tracked at a time.
+    /// Maximum number of tracked clients, which are those below their full burst.
     ///
     /// The table takes 17 bytes for each, used or not. If it is full, further clients share the entry of the client that has sent the
     /// fewest requests. A client with its full burst needs no entry.
@@ -73,17 +73,17 @@ row! {
 }
 
 row! {
-    /// Requests that may come at once.
+    /// Maximum number of requests that may arrive together.
     ///
     /// At most 584 years' worth: at a rate of 1 a day, 213,503.
     BURST = Integer(1..=1_000_000).absent("that of `requests`");
 }
 
 section! {
-    /// Requests for this rule that may go to the origin, from all clients together: misses and validations, of which a cold or purged cache
-    /// causes many. Beyond it, clients get a stale response if `stale_if_unreachable` allows one, else 503 with `Retry-After`. All GET,
-    /// HEAD and QUERY requests that are forwarded count. Requests with other methods, such as POST, don't, nor do requests that wait for
-    /// another request's forward.
+    /// Requests for this rule that may go to the origin, from all clients together: misses and validations, which a cold or purged cache
+    /// causes in large numbers. Beyond the budget, clients get a stale response if `stale_if_unreachable` allows one, else 503 with
+    /// `Retry-After`. All GET, HEAD and QUERY requests that are forwarded count. Requests with other methods, such as POST, don't, nor do
+    /// requests that wait for another request's forward.
     pub(super) MISS_BUDGET = "site.rule.miss_budget";
     /// Requests to the origin in `window`.
     requests = Integer(1..=1_000_000).required(),

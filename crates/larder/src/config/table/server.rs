@@ -13,7 +13,7 @@ section! {
     pub(crate) ROOT = "";
     /// Addresses that accept client connections.
     ///
-    /// An element is an address, or a table when the listener needs TLS or the PROXY protocol.
+    /// An element is an address, or a table if the listener needs TLS or the PROXY protocol.
     listen = List(&TextOrTable("address", &LISTENER)).default("[\"127.0.0.1:8080\"]").inside(),
     /// Worker threads, each with its own listening sockets.
     ///
@@ -21,7 +21,7 @@ section! {
     workers = Integer(1..=1024).absent("one per CPU that the process may use").kept().no_limit(),
     /// Name of this cache in `Via`, `CDN-Loop` and `Cache-Status`.
     ///
-    /// Give each cache in a chain its own name, so that a response says which one answered.
+    /// Give each cache in a chain its own name, so that a response shows which one answered.
     server_name = Text("token (letters, digits, `-`, `.`, `_`)").default("larder"),
     /// Defaults of the cache rules: `safe`, or everything that RFC 9111 permits.
     ///
@@ -34,13 +34,13 @@ section! {
     trusted_proxies = NETWORKS.default("[]"),
     /// Addresses in `X-Forwarded-For` or `Forwarded` that are read and forwarded, counted from the right.
     ///
-    /// The others are dropped: they are not considered as the client, and the origin doesn't get them. Set it higher than the number of
+    /// Other addresses are dropped: none of them can be the client's, and the origin doesn't get them. Set it higher than the number of
     /// proxies in front of Larder.
     forwarded_hops_max = Integer(1..=1000).default("32"),
     /// Time for which clients are still served after a stop is requested, while `/ready` already answers 503.
     ///
-    /// Set it longer than your load balancer takes to notice `/ready`, so that it sends no more requests on connections that are about to
-    /// close. A SHUTDOWN by a client takes effect at once.
+    /// Set it to more time than your load balancer takes to notice `/ready`, so that it sends no more requests on connections that are
+    /// about to close. A SHUTDOWN by a client takes effect immediately.
     drain_delay = Duration(0..=HOUR_MS).default("0s").kept(),
     /// Time for requests in flight to finish when Larder stops, after `drain_delay`.
     ///
@@ -49,21 +49,21 @@ section! {
     drain_limit = Duration(0..=HOUR_MS).default("30s").kept(),
     /// Further files with `site` and `origin` tables, such as `["sites.d/*.toml"]`.
     ///
-    /// Paths are relative to this file. Files are read in the order of their names. An included file can't include.
-    include = List(&Text("path of a file; `*` and `?` may stand in the file name")).default("[]"),
+    /// Paths are relative to this file. Files are read in the order of their names. An included file can't include others.
+    include = List(&Text("path of a file; `*` and `?` are allowed in the file name")).default("[]"),
     /// The admin API: probes, metrics, purge, reload.
     admin = Table(&ADMIN).default("{}").inside(),
     /// The PURGE method on client addresses.
     purge = Table(&PURGE).default("{}"),
     /// Limits on clients.
     limits = Table(&LIMITS).default("{}"),
-    /// Store for responses, except of sites with a `store` of their own.
+    /// Store for responses, except those of sites with their own `store`.
     store = Table(&super::store::STORE).default("{}").inside(),
     /// Stores that sites name in `site.store`, each with the keys of `[store]`: `[stores.NAME]`.
     ///
     /// Each has its own memory, its own remote server and its own purges: filling, purging or losing one of them doesn't affect the sites
-    /// of the others. A key that a named store lacks has its default, whatever `[store]` says. The process needs the memory of all stores
-    /// together. At most 64, including `[store]`.
+    /// of the others. A key that a named store lacks has its default, regardless of `[store]`. The process needs the memory of all stores
+    /// together. At most 64 stores are allowed, including `[store]`.
     stores = Map(KeyForm::Name, &Table(&super::store::STORE)).default("{}").inside(),
     /// The Redis-compatible cache server.
     kv = Table(&KV).absent("no Redis-compatible server, except as `larder kv`").inside(),
@@ -93,8 +93,8 @@ row! {
 }
 
 row! {
-    /// Sites: which requests go to which origin, and how responses are cached. At least one, over all files, unless there is a `kv` table:
-    /// without a site no gateway runs.
+    /// Sites map requests to origins and determine how responses are cached. At least one is required, over all files, unless there is a
+    /// `kv` table: without a site no gateway runs.
     ///
     /// The most specific host wins, then the longest path prefix. A request that matches no site is answered 421 (Misdirected Request).
     SITES = List(&SITE_KIND).default("[]");
@@ -103,7 +103,7 @@ row! {
 section! {
     /// One address that accepts client connections.
     LISTENER = "listen";
-    /// Address and port; port 0 takes a free port.
+    /// Address and port; port 0 picks a free port.
     ///
     /// A host name stands for the first of its addresses that this machine has, IPv4 preferred. It is resolved at the start; a reload
     /// resolves only new names.
@@ -111,8 +111,8 @@ section! {
         .required().kept(),
     /// Whether every connection starts with a PROXY protocol header (version 1 or 2).
     ///
-    /// Enable it only behind a load balancer that always sends one: the header decides the client address, and whether the scheme is https
-    /// if the balancer terminates TLS. A connection without it is closed.
+    /// Enable it only behind a load balancer that always sends one: the header determines the client address, and also the scheme if the
+    /// balancer terminates TLS. A connection without it is closed.
     proxy_protocol = Flag.default("false").kept(),
     /// Peers that may send the PROXY protocol header; connections from others are closed.
     ///
@@ -152,37 +152,38 @@ section! {
         .absent("probes and metrics on the admin address only").kept(),
     /// File with the bearer token of the admin API in its first line.
     ///
-    /// At least 16 characters. It is a file, so that configuration files can be shown and committed.
+    /// The token has at least 16 characters. It is in a file, so that configuration files can be shown and committed.
     token_file = SecretFile.absent("no token").kept(),
 }
 
 section! {
-    /// The PURGE method on client addresses. The admin API purges without it.
+    /// The PURGE method on client addresses. The admin API can purge without it.
     PURGE = "purge";
     /// File with the bearer token for PURGE requests in its first line.
     ///
-    /// At least 16 characters. With it, PURGE is never forwarded: a request without a token gets 401, one with a wrong token 403.
+    /// The token has at least 16 characters. If it is set, PURGE is never forwarded: a request without a token gets 401, one with a wrong
+    /// token 403.
     token_file = SecretFile.absent("PURGE is forwarded like any unknown method"),
 }
 
 section! {
-    /// Limits on clients. A request over a limit is refused with the status in brackets.
+    /// Limits on clients. A request over a limit is refused with the status in parentheses.
     LIMITS = "limits";
     /// Open client connections over all workers.
     ///
-    /// A new connection replaces an idle one: the one that has been idle longest, of the client with most connections. See also
+    /// A new connection replaces an idle one: the longest idle connection of the client with the most connections. See also
     /// `client_share_percent`. If none is idle, the new connection waits half a second for a place, with at most 63 others, and is then
-    /// closed. Each needs a file descriptor, and another one towards the origin while it forwards: keep it below half of the process's
-    /// limit.
+    /// closed. Each connection needs a file descriptor, and another one for the origin while it forwards: keep this key below half of the
+    /// process's limit.
     connections_max = Integer(1..=10_000_000).default("10000"),
-    /// One client's largest share, in percent, rounded up: of all connections when all are in use, of all compressions, and of half of the
+    /// Maximum share of one client, in percent, rounded up: of all connections when all are in use, of all compressions, and of half of the
     /// memory for unread responses.
     ///
     /// A client above its share loses connections to other clients even while they are in use, the longest used first; a new connection of
     /// its own replaces only one of its own idle ones. A client is an IPv4 address or a /64 network of IPv6; with the PROXY protocol, the
-    /// one in its header. Peers in `trusted_proxies` have no share, because many clients are behind each. If a response finds no room in
-    /// `store.memory`, the client whose slow readers hold most memory for bodies that are not stored, including their encoders, loses the
-    /// oldest of them if it is above its share. `100` disables the share.
+    /// one in its header. Peers in `trusted_proxies` have no share, because each represents many clients. If `store.memory` has no room for
+    /// a response, the client whose slow readers hold the most memory for bodies that aren't stored, including their encoders, loses its
+    /// oldest slow reader if the client is above its share. `100` disables the share.
     client_share_percent = Integer(1..=100).default("50"),
     /// Request line and header section together (431).
     ///
@@ -219,8 +220,8 @@ section! {
     idle_timeout = LIMIT.default("60s"),
     /// Time without progress while writing a response; the connection is then closed.
     ///
-    /// Also the time for which Larder waits, once the response has begun, for an HTTP/1 client that has closed its sending side while there
-    /// is nothing to send to it: it may be gone, or still reading.
+    /// It is also the time for which Larder waits, once the response has begun, for an HTTP/1 client that has closed its sending side while
+    /// there is nothing to send: the client may have left, or may still be reading.
     write_timeout = LIMIT.default("30s"),
     /// Minimum rate of a response, in bytes a second, over the time spent waiting for the client to read; `0` for any.
     ///
@@ -228,7 +229,7 @@ section! {
     write_rate_min = Size(0..=TIB).default("500"),
     /// Time without a byte in either direction of a tunnel (WebSocket); it is then closed.
     ///
-    /// Most applications send something at least every minute. `origin.pool.tunnels_max` limits their number.
+    /// Most applications send something at least every minute. `origin.pool.tunnels_max` limits the number of tunnels.
     tunnel_idle_timeout = Duration(1..=DAY_MS).default("5m"),
     /// Requests answered on one connection before it is closed.
     ///
@@ -244,8 +245,8 @@ section! {
     http2_send_buffer_bytes_max = Size(16 * KIB..=16 * MIB).default("256KiB"),
     /// Responses that are compressed at the same time; further ones are sent uncompressed.
     ///
-    /// As many of them as there are workers keep a CPU busy. One client has at most `client_share_percent` of them. Each takes up to 3MiB
-    /// of `store.memory`, and more at high levels of Brotli.
+    /// One per worker is enough to keep all CPUs busy. One client has at most `client_share_percent` of them. Each takes up to 3MiB of
+    /// `store.memory`, and more at high levels of Brotli.
     compressions_max = Integer(1..=10_000).default("64"),
 }
 

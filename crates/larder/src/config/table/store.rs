@@ -15,15 +15,15 @@ section! {
     memory = Size(2 * MIB..=16 * TIB).default("256MiB").kept(),
     /// Stored responses per cache key that differ only by nominated fields (`Vary`).
     ///
-    /// The least used one is removed when one more is stored. If all are in use, the new one isn't stored (`variants-max`). A client that
-    /// has caused a quarter of them, and is the only one to use those, replaces its own, not those of others. Without the limit, a response
+    /// At the limit, a new one replaces the least used one. If all are in use, the new one isn't stored (`variants-max`). A client that has
+    /// caused a quarter of them, and alone uses those, replaces its own instead of those of other clients. Without the limit, a response
     /// that varies by `User-Agent` could fill the store alone.
     variants_max = Integer(1..=1000).default("32"),
     /// Stored responses of one cache key that a validation request names in `If-None-Match`.
     ///
-    /// The origin's 304 then says which of them answers, even for a request whose nominated fields (`Vary`) matched none. Besides the
-    /// response that the request selects, only those with a strong ETag and without `Content-Encoding` are named. `1` names the selected
-    /// response alone, for origins whose 304 has no `ETag`.
+    /// The origin's 304 then shows which of them answers the request, even if its nominated fields (`Vary`) match none of them. In addition
+    /// to the response that the request selects, only those with a strong ETag and without `Content-Encoding` are named. `1` names the
+    /// selected response alone, for origins whose 304 has no `ETag`.
     validation_tags_max = Integer(1..=100).default("8"),
     /// Groups of one response that are distinguished, in `Cache-Groups` or in `Cache-Group-Invalidation` (RFC 9875).
     ///
@@ -83,7 +83,7 @@ section! {
     segment_timeout = LIMIT.default("500ms").kept(),
     /// Time limit for an operation on the purge log.
     log_timeout = LIMIT.default("500ms").kept(),
-    /// How long copies in memory are trusted after the last heartbeat that the server answered.
+    /// Time for which copies in memory are trusted after the last heartbeat that the server answered.
     ///
     /// Four heartbeats are sent in that time. It is also the longest time until an instance notices that a connection has died silently.
     verification_time = Duration(100..=HOUR_MS).default("2s").kept(),
@@ -93,7 +93,7 @@ section! {
     /// With `strict`, an instance that has noticed the failure (within `verification_time`) serves no response that another instance has
     /// changed, at the cost of a request to the origin for each request; if the origin is unreachable too, responses are stale.
     coherence = one_of::<Coherence>().default("available").kept(),
-    /// How long an instance that has crashed delays others that wait for its fetch (`collapse = "fleet"`).
+    /// Time for which a crashed instance delays others that wait for its fetch (`collapse = "fleet"`).
     ///
     /// A running instance renews its lease three times in this time, for as long as it fetches.
     lease_time = Duration(200..=60_000).default("3s").kept(),
@@ -104,8 +104,8 @@ section! {
     lease_wait_max = Duration(1..=60_000).default("5s").kept(),
     /// Memory for the keys whose changes the server reports.
     ///
-    /// A copy in memory whose key had to make room is read again before its next use, so set it higher for a large cache: a key takes its
-    /// length and some 100 bytes.
+    /// A copy in memory whose key was removed to make room is read again before its next use, so set it higher for a large cache: a key
+    /// takes its length and some 100 bytes.
     tracked_bytes_max = Size(64 * KIB..=TIB).default("16MiB").kept(),
     /// Circuit breaker for the server.
     breaker = Table(&BREAKER).default("{}").kept(),
@@ -114,7 +114,7 @@ section! {
 section! {
     /// The circuit breaker: a server that fails or does not answer in time gets no requests for a while, so that misses don't wait for it.
     BREAKER = "store.remote.breaker";
-    /// How long a result counts.
+    /// Time for which a result counts.
     window = Duration(100..=HOUR_MS).default("1s").kept(),
     /// Failures within the window before the breaker can open.
     requests_min = Integer(1..=1_000_000).default("5").kept(),
@@ -124,6 +124,6 @@ section! {
     reset_time = Duration(1..=HOUR_MS).default("500ms").kept(),
     /// Longest time for which the breaker stays open.
     ///
-    /// By default `reset_time` if that is longer.
+    /// The default is `reset_time` if that is longer.
     reset_time_max = Duration(1..=HOUR_MS).default("2s").kept(),
 }

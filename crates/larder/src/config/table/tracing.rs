@@ -10,8 +10,8 @@ section! {
     pub(super) TRACING = "tracing";
     /// URL that spans are posted to; without a path, `/v1/traces` is added.
     ///
-    /// Bodies are protobuf. An unreachable or slow collector doesn't delay requests: spans are queued, and dropped and counted when the
-    /// queue is full.
+    /// Bodies are protobuf. An unreachable or slow collector doesn't delay requests: spans are queued, and dropped and counted if the queue
+    /// is full.
     endpoint = Text("URL of a collector, such as `http://collector:4318`").required().kept(),
     /// Header fields of requests to the collector, each with a file whose first line is the value.
     ///
@@ -38,9 +38,9 @@ section! {
     ///
     /// A span takes about 1 KiB.
     queue_spans_max = Integer(1..=1_000_000).default("8192").kept(),
-    /// Spans of one request to the collector.
+    /// Maximum number of spans in one request to the collector.
     batch_spans_max = Integer(1..=65_536).default("512").kept(),
-    /// How long spans wait to be sent in one batch.
+    /// Maximum time for which spans wait to be sent in one batch.
     interval = Duration(10..=DAY_MS).default("1s").kept(),
     /// Longest duration of a request to the collector, including the connection.
     timeout = Duration(1..=DAY_MS).default("10s").kept(),

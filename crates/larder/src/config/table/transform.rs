@@ -10,7 +10,7 @@ section! {
     pub(super) TRANSFORM = "site.transform";
     /// Name in metrics and explanations; unique in its site.
     name = Text("name (letters, digits, `-`, `.`, `_`)").absent("`transform-` and its number"),
-    /// Message that is changed, and when.
+    /// Phase in which the rule applies, and thereby the message that it changes.
     ///
     /// `client_request`: the client's request, before the cache key is computed. `origin_request`: the request to the origin.
     /// `origin_response`: the origin's response, before it is stored. `client_response`: any response to a client; stored responses stay
@@ -20,18 +20,18 @@ section! {
     hosts = List(&Text("host name without a port, or `*.` and a host name")).default("[]"),
     /// Paths that match: one of `exact`, `prefix`, `glob`, `regex`.
     ///
-    /// In the phases of the client this is the path as sent, in normal form, in those of the origin the path after `rewrite`. In
+    /// In the client's phases, this is the path as sent, in normal form; in the origin's phases, it is the path after `rewrite`. In
     /// `origin_response` an expression is compared with the path alone: the query may not be part of the cache key.
     path = Table(&PATTERN).absent("every path"),
     /// Methods that match; an empty list means every method.
     ///
-    /// In `origin_response` a HEAD matches as `GET`: its response updates what is stored for GET.
+    /// In `origin_response` a HEAD matches as `GET`: its response updates the stored response for GET.
     methods = List(&Text("method, such as `GET` (in capitals)")).default("[]"),
-    /// Scheme that matches: of the connection, or as a peer in `trusted_proxies` says.
+    /// Scheme that matches: that of the connection, or the one that a peer in `trusted_proxies` reports.
     scheme = Choice(&["http", "https"]).absent("both"),
     /// Request fields that must be present, each with a glob that one of its values matches; `*` matches any.
     ///
-    /// Not in `origin_response`: stored responses also answer clients with other fields.
+    /// Not allowed in `origin_response`: stored responses also answer clients with other fields.
     request_fields = FIELD_GLOBS.default("{}"),
     /// Statuses that match; an empty list means every status. Only for responses.
     ///

@@ -200,7 +200,7 @@ fn a_token_guards_all_but_probes() {
     assert!(log.contains(told) && log.matches("refused").count() == 1, "the one without a token: {log}");
     check(&purge("wrong"), 1, "refused (401 Unauthorized)");
     let at_probes = operate(&larder, &["purge", "http://test.example/"]);
-    check(&at_probes, 1, "has only probes and metrics (`[admin] probes_listen`)");
+    check(&at_probes, 1, "serves only probes and metrics (`[admin] probes_listen`)");
     let status = operate(&larder, &["status"]);
     assert!(status.status == 0 && printed(&status).contains("ready"), "{}", printed(&status));
     for (target, status) in [("/live", 200), ("/ready", 200), ("/metrics", 200), ("/purge", 404)] {

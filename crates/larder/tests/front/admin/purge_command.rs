@@ -108,8 +108,8 @@ fn a_purge_of_a_host_that_no_site_serves_says_so() {
     for (words, status, told) in [
         ("--site Z --host www.example.org", 3, "warning: site Z doesn't serve the host www.example.org\n"),
         ("--site B --prefix /img", 3, "warning: site B doesn't serve below /img\n"),
-        ("--host *.b.example", 1, "is no host: write it as clients send it"),
-        ("--host z.example:99999", 1, "is no host: write it as clients send it"),
+        ("--host *.b.example", 1, "isn't a host: write it as clients send it"),
+        ("--host z.example:99999", 1, "isn't a host: write it as clients send it"),
         ("http://foreign.example/", 1, "no site serves this URL\nsite B: *.b.example, paths below /shop\n"),
         ("https://www.example.org:1/x", 3, "no stored response for https://www.example.org:1/x"),
     ] {

@@ -153,7 +153,7 @@ fn a_body_that_nobody_reads_and_that_has_no_room_names_the_memory() {
         |reason: &str| larder.metric("larder_fills_aborted_total", &[&format!("reason=\"{reason}\"")]);
     wait::until_true("it is given up", || aborted("memory-full") + aborted("abandoned") > 0.5);
     assert_eq!(aborted("memory-full"), 1.0);
-    let told = |line: &&str| line.contains("body broke off") && line.contains("/left");
+    let told = |line: &&str| line.contains("body was cut short") && line.contains("/left");
     let log = larder.stderr();
     assert!(log.lines().filter(told).all(|line| line.contains("reason=\"memory-full\"")), "{log}");
     gate.open();

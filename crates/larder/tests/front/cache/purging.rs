@@ -127,9 +127,9 @@ fn each_form_takes_what_it_says_and_no_more() {
         (r#"{"tags":["x"]}"#, 400, "\"sites\":[{\"hosts\":[]"),
         (r#"{"site":"none"}"#, 404, "no site is named \\\"none\\\""),
         ("{}", 400, "nothing selected"),
-        (r#"{"url":"http://a.example/","site":"shop"}"#, 400, "go with nothing else"),
+        (r#"{"url":"http://a.example/","site":"shop"}"#, 400, "can't be combined with other selectors"),
         (r#"{"tags":[""],"site":"shop"}"#, 400, "a tag has 0 bytes"),
-        (r#"{"host":"a","prefix":"http://b/"}"#, 400, "stands in the prefix already"),
+        (r#"{"host":"a","prefix":"http://b/"}"#, 400, "the prefix already contains a host"),
     ] {
         let answer = larder.ask_admin("POST", "/purge", order);
         assert!(answer.status() == status && answer.text().contains(part), "{order}: {}", answer.text());
@@ -600,7 +600,7 @@ fn explain_tells_of_the_purge() {
     purge(&larder, r#"{"tags":["x"],"site":"shop"}"#);
     let explain = || larder.ask_admin("POST", "/explain", r#"{"url":"http://test.example/x"}"#).text();
     let told = explain();
-    assert!(told.contains("purged: nothing that was stored before is used"), "{told}");
+    assert!(told.contains("purged: responses stored before the purge are not used"), "{told}");
     assert!(told.contains(r#"{"name":"by","value":"tag x, site shop"}"#), "{told}");
     assert!(!explain().contains("\"purge\""), "what is stored now was not purged");
     purge(&larder, r#"{"prefix":"http://test.example/"}"#);

@@ -98,7 +98,7 @@ fn each_site_is_in_its_own_server_only() {
     assert_eq!(loads(&["result=\"hit\"", "store=\"static\""]), 1.0);
     assert_eq!(loads(&["result=\"hit\""]), 2.0, "series without a name are those of [store]");
     let explained = world.gateways[1].ask_admin("POST", "/explain", "{\"url\":\"http://assets.test/page\"}");
-    assert!(explained.text().contains("the site has a store of its own"), "{}", explained.text());
+    assert!(explained.text().contains("the site has its own store"), "{}", explained.text());
 
     // Records that wait to be written at the end are written to each.
     let both = [&world.shop, &world.assets];

@@ -684,8 +684,8 @@ fn compression_is_explained() {
     let (_origin, larder) = start_with(stored, "");
     let (url, admin) = (larder.url("/page"), larder.admin().to_string());
     for (line, parts) in [
-        (GZIP, ["in a coding that it accepts", "gzip"]),
-        ("Accept-Encoding: identity", ["goes out as it came", "prefers `identity`"]),
+        (GZIP, ["in a coding that the client accepts", "gzip"]),
+        ("Accept-Encoding: identity", ["sent as received", "prefers `identity`"]),
     ] {
         let told = run(LARDER, ["explain", &url, "--admin", &admin, "-H", line]).text();
         assert!(parts.iter().all(|part| told.contains(part)), "{line}: {told}");

@@ -681,7 +681,7 @@ fn a_rule_has_a_response_for_when_the_origin_fails() {
         assert!(answer.ends_with("\r\n\r\n<p>soon</p>"), "{protocol}: {answer}");
     }
     for (wrong, problem) in [
-        ("body = \"a\", file = \"page.html\"", "not together with `body`"),
+        ("body = \"a\", file = \"page.html\"", "can't be combined with `body`"),
         ("fields = { Content-Length = \"1\" }", "Larder writes this field itself"),
         ("file = \"none.html\"", "can't be read"),
         ("status = 101", "from 200 to 599"),

@@ -199,7 +199,10 @@ fn slow_content_has_the_limits_of_its_rule() {
         assert_eq!(http2.end().response_begins_with(), 0x88, "{limits}");
         assert_eq!(cut(&larder), 2.0, "{limits}");
         let log = larder.stderr();
-        assert!(log.contains("a request body was broken off") && log.contains("path=\"/other\""), "{log}");
+        assert!(
+            log.contains("a request body exceeded its limits") && log.contains("path=\"/other\""),
+            "{log}"
+        );
     }
 }
 

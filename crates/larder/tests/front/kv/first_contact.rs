@@ -104,11 +104,11 @@ fn keys_that_an_import_leaves_out_are_told() {
     let bar: &[u8] = b"\x00\x03bar\x01v";
     let told = ":1\r\n$1\r\nv\r\n";
     let others = "imported 1 strings, 0 expired before, 0 without room, ";
-    let no_database = format!("{others}2 in databases that this server doesn't have left out");
+    let no_database = format!("{others}2 left out from databases that this server doesn't have");
     assert_eq!(check("", &[b"\xfe\x10", b"\x00\x01a\x011", bar, b"\xfe\x00", bar], &no_database), told);
-    let no_node = format!("{others}1 in slots of other nodes left out");
+    let no_node = format!("{others}1 left out from slots of other nodes");
     assert_eq!(check(NODES, &[b"\x00\x03foo\x01v", bar], &no_node), told);
-    let no_first = format!("{others}1 in databases that this server doesn't have left out");
+    let no_first = format!("{others}1 left out from databases that this server doesn't have");
     assert_eq!(check(NODES, &[bar, b"\xfe\x01", bar], &no_first), told);
     // Valkey 9 writes this: a field that expires, and one that doesn't.
     let hash = [&b"\x16\x01h\x02\x01f\x01v"[..], &[1; 8], b"\x01g\x01w", &[0xff; 8]].concat();

@@ -319,7 +319,7 @@ fn requests_that_are_not_whole_stay_within_the_limit() {
 
         let keys = kv.ask(&["DBSIZE"]);
         let mut never = begin_set(&kv, bytes_max * 6 / 5, 100);
-        let told = "-OOM the request needs more memory than maxmemory has for one\r\n";
+        let told = "-OOM the request is too large for maxmemory\r\n";
         assert_eq!(never.rest(), told, "{size}");
         assert_eq!(kv.ask(&["DBSIZE", "SET short 1"]), format!("{keys}+OK\r\n"), "{size}");
     }

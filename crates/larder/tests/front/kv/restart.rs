@@ -316,7 +316,7 @@ fn a_file_that_can_not_be_read_stops_the_start() {
         chown(&file, Some(OTHER), Some(OTHER)).expect("we are root");
         refused(&format!(
             "it belongs to user {OTHER}, and this process runs as user 0: run larder as user {OTHER}, \
-            give the file away with `sudo chown 0:0 {file}`, move it, or choose another path"
+            change its owner with `sudo chown 0:0 {file}`, move it, or choose another path"
         ));
         run_in_shell(&format!("chown 0:0 {file}"));
     }
@@ -406,7 +406,7 @@ fn damaged_files_are_refused_as_a_whole_and_kept_beside_each_other() {
         let kv = place.start(&[]);
         assert_empty(&kv, says);
         assert_says(&kv, "starts empty");
-        assert_says(&kv, if number < 8 { "the refused file is kept" } else { "in the place of one before" });
+        assert_says(&kv, if number < 8 { "the refused file is kept" } else { "replaces one kept earlier" });
         end(kv, Signal::TERM);
         let kept = fs::read(kept(number.min(7))).expect("it is kept");
         assert!(kept == *bytes, "{number}: another file is kept");

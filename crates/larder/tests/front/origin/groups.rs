@@ -208,7 +208,7 @@ fn a_pick_is_explained() {
     for part in [
         &format!("pick     the request goes to {}", servers[0].url()),
         "balance = power-of-two",
-        "servers that take requests = 1 of 2",
+        "servers that accept requests = 1 of 2",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -864,10 +864,10 @@ fn a_probe_is_explained() {
         output.text().contains(part).then(|| output.text())
     };
     let text = wait::until("it is time for one", || {
-        explained("the circuit breaker tries the origin behind the response")
+        explained("the circuit breaker probes the origin in the background")
     });
     let steps = [
-        "forward  the circuit breaker tries the origin behind the response",
+        "forward  the circuit breaker probes the origin in the background",
         "stale    the stale response is used in place of the error",
         "cause = circuit-open",
         "deliver  the client gets the response",

@@ -51,7 +51,7 @@ fresh/hit | | A: 1
     current_age =
 fresh/304 | | If-None-Match: "1"
     Status: 304\n
-    the client's own copy is still good [RFC 9111 section 4.3.2]
+    the client's own copy is still valid [RFC 9111 section 4.3.2]
 fresh/if-cached | - | Cache-Control: only-if-cached
     Status: 504\n
     504, because of only-if-cached
