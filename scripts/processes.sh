@@ -6,7 +6,8 @@ fail() { printf '%s: %s\n' "$name" "$*" >&2; exit 1; }
 
 is_used() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# free_ports VARIABLE...: sets each to a free port, below the ephemeral ports of the system, so that no other process gets one meanwhile.
+# free_ports VARIABLE...: sets each to a free port, below the ephemeral ports of the system, so that no other process is assigned one
+# meanwhile.
 free_ports() {
     local variable port chosen=" "
     for variable in "$@"; do

@@ -1,5 +1,5 @@
-//! Any two values of `Accept-Encoding` and `Accept-Language`: values that differ in spelling only are equal, and a
-//! certain response is acceptable.
+//! Compares any two values of `Accept-Encoding` or `Accept-Language`: values that differ only in spelling are
+//! equal, and a certain response is acceptable.
 
 #![no_main]
 
@@ -85,7 +85,7 @@ fn choice((field, content_field): (&str, &str), then: &[u8], now: &[u8], content
     }
 }
 
-/// Checks members in reverse order, in upper case, with spaces and empty members between them.
+/// Checks the same members in reverse order, in upper case, and with spaces and empty members between them.
 fn check_spelling(dimension: (&str, &str), value: &[u8]) {
     assert!(choice(dimension, value, value, b"").is_same);
     if understood(value).is_none() {
@@ -102,7 +102,7 @@ fn check_choice(dimension: (&str, &str), then: &[u8], now: &[u8], content: &[u8]
     if is_same || !is_certain {
         return;
     }
-    let preferences = understood(now).expect("what has no meaning makes nothing certain");
+    let preferences = understood(now).expect("a value without a meaning makes no response certain");
     let content = std::str::from_utf8(content).expect("one token").trim_matches([' ', '\t', ',']);
     let content = content.to_ascii_lowercase();
     let weight = match dimension.0 {

@@ -1,5 +1,5 @@
-//! Any request and any response: by a straightforward interpretation, the client accepts the selected coding, and the
-//! origin's entity tag can be derived from that of each form.
+//! Selects the coding for any request and any response: according to a straightforward interpretation, the client
+//! accepts the coding, and the origin's entity tag can be derived from the tag of each form.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
 /// Checks that the coding, or the asterisk, is listed with a weight other than zero.
 fn check_accepted(accept: &[u8], coding: Coding) {
     let text =
-        std::str::from_utf8(accept).expect("what is understood is tokens and weights").to_ascii_lowercase();
+        std::str::from_utf8(accept).expect("the value consists of tokens and weights").to_ascii_lowercase();
     let weight_of = |wanted: &str| {
         let mut members = text.split(',').map(|member| member.split_once(';').unwrap_or((member, "q=1")));
         let member = members.find(|(name, _)| name.trim_matches([' ', '\t']) == wanted);

@@ -1,5 +1,5 @@
-//! Any bytes as an HTTP-date, and any time as one. A parsed date is parsed again from its own written form, and the
-//! forms agree with each other.
+//! Parses any bytes as an HTTP-date, and formats any time as one. Parsed dates round-trip, and the forms of a
+//! date agree with each other.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 const YEAR_0_SECONDS: i64 = -62_167_219_200;
 const YEAR_9999_END_SECONDS: i64 = 253_402_300_799;
 
-/// Fifty years of two-digit dates on either side, with the rest of the first and the last of them.
+/// Range of two-digit years on either side: fifty years, with the rest of the first and the last year.
 const CENTURY_SIDE_MS: i64 = 51 * 366 * 86_400_000;
 
 fuzz_target!(|bytes: &[u8]| {

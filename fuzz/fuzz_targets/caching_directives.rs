@@ -1,5 +1,5 @@
-//! Any two header sections with `Cache-Control`: parsing both together gives the directives of the two, in order, so no
-//! line can undo a prohibition of another. Numbers saturate.
+//! Parses any two header sections with `Cache-Control`: both together have the directives of the two, in order, so no
+//! line can undo a prohibition in another line. Numbers saturate.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any bytes as `Forwarded` and as `X-Forwarded-For`, with a limit: a client's text doesn't change the element that a
-//! proxy appends to it, and parsed hops are parsed again from their written form.
+//! Parses any bytes as `Forwarded` and as `X-Forwarded-For`, with a limit: a client's text doesn't change the element
+//! that a proxy appends to it, and parsed hops round-trip: written out again, they parse to the same hops.
 
 #![no_main]
 
@@ -47,8 +47,8 @@ fn element(source: Source, node: &Node) -> Vec<u8> {
     text
 }
 
-/// Checks that the element of a proxy after the claims, in their line or in a separate one, is the nearest, and that
-/// the claims are parsed as they are alone.
+/// Checks that a proxy's element after the claims, in the same line or in a separate one, is the nearest, and that
+/// the claims are parsed as they are without it.
 fn check_behind(source: Source, claims: &[u8], alone: &[Node]) {
     let proxy = Node::parse(PROXY.as_bytes()).expect("it is an address");
     let text = element(source, &proxy);

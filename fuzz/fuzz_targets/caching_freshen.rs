@@ -1,5 +1,5 @@
-//! Any response and any 304 for it: neither the stored nor the freshened response has a field of one connection, and
-//! the same 304 a second time changes nothing.
+//! Freshens any response with any 304: neither the stored nor the freshened response has connection-specific fields,
+//! and applying the same 304 again has no effect.
 
 #![no_main]
 
@@ -19,18 +19,18 @@ fuzz_target!(|bytes: &[u8]| {
     let (kept, updated): (Vec<_>, Vec<_>) =
         freshened.iter().copied().partition(|line| is_line_of(line, &stored));
     check_kept(&updated, &not_modified);
-    // Fields that the response itself excluded from storing don't come back.
+    // Fields that the response itself excluded from storing don't reappear.
     check_kept(&kept, &response);
     let again = validation::freshened_fields(&freshened, &not_modified, &rules);
     assert_eq!(by_name(again), by_name(freshened));
 });
 
-/// Returns whether this very line, not an equal one, is in the section.
+/// Returns whether this line itself, not an equal one, is in the section.
 fn is_line_of(line: &FieldLine<'_>, section: &[FieldLine<'_>]) -> bool {
     section.iter().any(|known| std::ptr::eq(known.0, line.0) && std::ptr::eq(known.1, line.1))
 }
 
-/// Checks that each line is in `section`, and that nothing in it forbids keeping the line.
+/// Checks that each kept line is in `section`, and that nothing in the section forbids keeping it.
 //= RFC 9111 section 3.1: fields that are not stored
 fn check_kept(kept: &[FieldLine<'_>], section: &[FieldLine<'_>]) {
     for line in kept {

@@ -1,5 +1,5 @@
-//! Any two lists of key parts under any rules: their keys are equal exactly if a simple model, which compares part by
-//! part, finds them equal.
+//! Compares the keys of any two lists of parts under any rules: they are equal exactly if the lists are in a simple
+//! model, which compares part by part.
 
 #![no_main]
 
@@ -31,7 +31,7 @@ fn rules(choice: u8) -> KeyRules {
     KeyRules { parameters, order }
 }
 
-/// The parts, one in each line: method, scheme, authority, path and query, site; every further line is one extra part.
+/// The parts, one per line: method, scheme, authority, path and query, site; each further line is an extra part.
 #[derive(Debug)]
 struct Asked<'a> {
     method: String,
@@ -74,7 +74,7 @@ impl<'a> Asked<'a> {
         key
     }
 
-    /// Returns the normalised parts of the model: equal ones name the same resource.
+    /// Returns the normalised parts for the model; equal parts name the same resource.
     fn normal(&self, rules: &KeyRules) -> impl PartialEq + use<'a> {
         let method = if self.method == "HEAD" { "GET".to_owned() } else { self.method.clone() };
         let scheme = self.scheme.to_ascii_lowercase();

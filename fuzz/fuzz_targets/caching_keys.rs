@@ -1,4 +1,5 @@
-//! Any two targets: their keys are equal exactly if the targets are. Sorted and reduced keys never panic.
+//! Compares the keys of any two targets: they are equal exactly if the targets are. Sorted and reduced
+//! keys never panic.
 
 #![no_main]
 

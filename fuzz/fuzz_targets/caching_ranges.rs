@@ -1,5 +1,5 @@
-//! Any bytes as `Range` of a body of any length: served ranges are within the body and were requested, and the
-//! announced length of a multipart body is its actual length.
+//! Evaluates any bytes as `Range` for a body of any length: served ranges are within the body and were
+//! requested, and the announced length of a multipart body is its actual length.
 
 #![no_main]
 
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Checks that the ranges are parsed again from their written form.
+/// Checks that the ranges round-trip: written out again, they parse to the same ranges.
 fn check_specs(specs: &[RangeSpec]) {
     assert!((1..=RANGES_MAX).contains(&specs.len()));
     let written: Vec<String> = specs

@@ -1,4 +1,5 @@
-//! Any header section as a request against a stored response: directives, preconditions, ranges, nominated fields.
+//! Evaluates any header section as a request for a stored response: directives, preconditions, ranges, nominated
+//! fields.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any header section as a response: the stored fields, the effect of a 304, and the prohibition of no-store.
+//! Stores any header section as a response: checks the stored fields, the effect of a 304, and the
+//! prohibition of no-store.
 
 #![no_main]
 
@@ -14,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (stored, not_modified) = sections::two(bytes);
     let now = Timestamp::from_seconds(1_800_000_000);
     let times = ExchangeTimes { request: now, response: now, clock_ahead_ms: 0 };
-    // `Cache-Control` would be ignored beside a targeted field, and no-store beside must-understand.
+    // `Cache-Control` is ignored if there is a targeted field, and no-store if there is must-understand.
     let rules = Rules { targeted_fields: Box::default(), ..Rules::default() };
     let request = RequestFacts::parse("GET", &[]);
     let facts = ResponseFacts::parse(200, &stored, times, &rules);

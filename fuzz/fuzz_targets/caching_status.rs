@@ -1,4 +1,4 @@
-//! Any `Cache-Status`: a strict parser of structured fields gets the values that were to be written.
+//! Writes any `Cache-Status`: a strict parser of structured fields returns the same values.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any bytes as `ETag` and as `If-None-Match`: a strong tag is exactly one that the grammar allows, lists are parsed
-//! again from their own written form, and a client with the stored tag gets a 304, whatever else the list contains.
+//! Parses any bytes as `ETag` and as `If-None-Match`. A tag is strong exactly if the grammar allows it, lists
+//! round-trip, and a client with the stored tag gets a 304, whatever else its list contains.
 
 #![no_main]
 
@@ -36,7 +36,7 @@ fn is_strong(value: &[u8]) -> bool {
         && value[1..value.len() - 1].iter().copied().all(is_etagc)
 }
 
-/// Returns whether a byte is visible, or not ASCII, and not a quote.
+/// Returns whether a byte is visible or not ASCII, and isn't a quote.
 fn is_etagc(byte: u8) -> bool {
     byte != b'"' && (byte.is_ascii_graphic() || !byte.is_ascii())
 }

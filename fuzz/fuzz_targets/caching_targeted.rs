@@ -1,5 +1,5 @@
-//! Any header section with targeted fields: if one applies, no other field does, and a further line can only add
-//! directives.
+//! Parses any header section with targeted fields: if one applies, no other field does, and a further line can
+//! only add directives.
 
 #![no_main]
 
@@ -43,7 +43,7 @@ fn check_bounds(directives: &ResponseDirectives) {
     assert!(seconds.into_iter().flatten().all(|seconds| seconds <= DELTA_SECONDS_MAX), "{directives:?}");
 }
 
-/// Checks that lines of other fields change nothing if a targeted field applies.
+/// Checks that lines of other fields have no effect if a targeted field applies.
 fn check_others(section: &[FieldLine<'_>], more: &[FieldLine<'_>], rules: &Rules) {
     let others = more.iter().copied().filter(|(name, _)| !name.eq_ignore_ascii_case(FIELD));
     let longer: Vec<FieldLine<'_>> = section.iter().copied().chain(others).collect();
@@ -54,7 +54,7 @@ fn check_others(section: &[FieldLine<'_>], more: &[FieldLine<'_>], rules: &Rules
     }
 }
 
-/// Checks that a valid field stays valid with a further line, and has its directives.
+/// Checks that a valid field stays valid with a further line, whose directives are added.
 fn check_addition(section: &[FieldLine<'_>], rules: &Rules) {
     let added = [section, &[("cdn-CACHE-control", &b"no-store, private=\"X-a, b\""[..])]].concat();
     let (before, after) = (Control::of(section, rules), Control::of(&added, rules));
@@ -68,7 +68,7 @@ fn check_addition(section: &[FieldLine<'_>], rules: &Rules) {
     }
 }
 
-/// Checks that several lines are one value.
+/// Checks that several lines have the same meaning as one joined value.
 fn check_joined(own: &[FieldLine<'_>], rules: &Rules) {
     let joined = own.iter().map(|(_, value)| *value).collect::<Vec<_>>().join(&b", "[..]);
     let one: &[FieldLine<'_>] = &[(FIELD, &joined)];

@@ -1,5 +1,5 @@
-//! Any reference in `Location` of a response for any target: it resolves to a path of the same origin, without control
-//! bytes and dot segments, which resolves to itself.
+//! Resolves any reference in `Location` against any target. The result is a path on the same origin without control
+//! bytes and dot segments, and resolves to itself.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any response with `Vary` and any two requests: the second gets the response of the first exactly if a simple model
-//! finds the same members in all nominated fields.
+//! Matches any response with `Vary` and any two requests: the second request gets the response to the first exactly
+//! if a simple model finds the same members in all nominated fields.
 
 #![no_main]
 
@@ -30,7 +30,7 @@ fn check_names(nominated: &NominatedFields) {
     assert_eq!(&NominatedFields::from_joined(nominated.as_str()), nominated);
 }
 
-/// Checks that lines made of captured values are captured alike.
+/// Checks that captured values round-trip: the lines made from them are captured as the same values.
 fn check_lines(nominated: &NominatedFields, request: &[FieldLine<'_>]) {
     for negotiation in [Negotiation::AsSent, Negotiation::Normalised] {
         let captured = nominated.capture(Selecting::new(request, negotiation));

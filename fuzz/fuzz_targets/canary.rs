@@ -1,4 +1,4 @@
-//! Fails as soon as the fuzzer has found a lifetime: a run without this failure would not report other failures either.
+//! Fails as soon as the fuzzer finds a lifetime: a run that doesn't report this failure wouldn't report others either.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! Any bytes as a configuration file: every problem has a line of the file and can be shown in it, settings are
-//! returned exactly if no problem is an error, and no text of the file controls the reader's terminal.
+//! Checks any bytes as a configuration file: every problem has a position in the file and can be shown there,
+//! settings are returned exactly if no problem is an error, and no text of the file can control the reader's
+//! terminal.
 
 #![no_main]
 #![expect(dead_code, reason = "the binary uses more of its configuration than its checks")]
@@ -10,7 +11,7 @@ mod certificate;
 #[expect(unused_imports, reason = "names for the rest of the binary")]
 mod config;
 
-/// Replaces the binary's module of this name for the configuration.
+/// Stands in for the binary's module of this name, which the configuration uses.
 mod tier {
     pub(crate) fn of_machine() -> String {
         "fuzzed:1".to_owned()
@@ -23,7 +24,7 @@ use std::sync::LazyLock;
 use config::{Input, Overrides, Severity};
 use libfuzzer_sys::fuzz_target;
 
-/// One for each process, so that several can run side by side.
+/// One file per process, so that several can run in parallel.
 static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
     let directory = std::env::temp_dir().join(format!("larder-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a temporary directory");

@@ -1,5 +1,5 @@
-//! Any operations on an engine beside a sorted map, with all invariants checked after each; at the end the data set is
-//! saved and loaded. Each operation takes a few bytes of the input.
+//! Runs any operations on an engine and on a sorted map as its model, and checks all invariants after each operation.
+//! At the end, saves and loads the data set. Each operation consumes a few bytes of the input.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use engine::{Access, Cause, Database, Engine, Expiry, OutOfMemory, Policy, Removals, Saved, Settings};
 use libfuzzer_sys::fuzz_target;
 
-/// One shard or two: small, so that memory is soon full.
+/// Limits for one shard and for two: small, so that memory is soon full.
 const BYTES_MAX: [u64; 2] = [2 << 20, 17 << 20];
 
 fuzz_target!(|input: &[u8]| {
@@ -36,7 +36,7 @@ struct Entry {
 }
 
 impl fmt::Debug for Entry {
-    /// Short, because all bytes of a value are equal.
+    /// The format is short, because all bytes of a value are equal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} x {:?}, {:?}", self.value.len(), self.value.first(), self.expires_at_ms)
     }
@@ -48,7 +48,7 @@ struct Beside {
     engine: Engine,
     model: BTreeMap<Name, Entry>,
     now_ms: u64,
-    /// Memory of the engine without keys.
+    /// Memory of the empty engine.
     empty_bytes: u64,
 }
 
@@ -60,7 +60,7 @@ fn name(number: u8) -> Name {
     (database, key)
 }
 
-/// Returns lengths of values below, at and above the limit for a segment with its key.
+/// Returns the length of a value: below, at or above the limit for a segment with its key.
 fn length(byte: u8) -> usize {
     match byte {
         0..=199 => usize::from(byte),
@@ -99,7 +99,7 @@ impl Beside {
                 let name = name(key);
                 let key = self.engine.key(name.0, &name.1);
                 let mut outcomes = [Err(OutOfMemory), Ok(())].into_iter();
-                let write = || outcomes.next().expect("it is not asked again");
+                let write = || outcomes.next().expect("it is not called again");
                 let _ = self.engine.with_room(&key, self.now_ms, write);
                 self.engine.make_up(self.now_ms);
             }
@@ -110,7 +110,7 @@ impl Beside {
         self.engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
     }
 
-    /// Removes keys from the model that the engine has removed, each for a valid reason.
+    /// Removes from the model the keys that the engine has removed, and checks the reason of each.
     fn follow_removals(&mut self) {
         for removal in self.engine.take_removed() {
             if let Some(entry) = self.model.remove(&(removal.database, removal.key)) {
@@ -144,7 +144,7 @@ impl Beside {
             let value = Arc::new(entry.value.clone());
             self.engine.lock(&key).set_stored(self.engine.pack(value), expiry, self.now_ms)
         };
-        // Evictions for the operation come before it.
+        // The engine evicts before the operation.
         self.follow_removals();
         if set.is_ok() {
             self.model.insert(name, entry);
@@ -196,7 +196,7 @@ impl Beside {
         let mut bytes = Vec::new();
         self.engine.export(1, self.now_ms, &|| 0, &mut bytes).expect("a vector takes all");
         let saved = Arc::new(Saved::open(bytes).expect("it was written whole"));
-        // With room for all keys, so that none is evicted while loading.
+        // The limit has room for all keys, so that none is evicted while loading.
         let settings = Settings { bytes_max: 64 << 20, ..self.settings };
         let restored = Engine::restored(&settings, &saved, self.now_ms);
         for (name, entry) in &self.model {

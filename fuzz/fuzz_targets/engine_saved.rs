@@ -1,5 +1,6 @@
-//! Any bytes as a save file, or some other bytes in a valid one: an error, or an engine whose invariants hold. Never a
-//! panic. Checksums are corrected after every change, because otherwise no change would get past them.
+//! Loads any bytes as a save file, or a valid save file with some bytes changed. The result is an error or an engine
+//! whose invariants hold, never a panic. Checksums are corrected after every change; otherwise they would reject
+//! every change.
 
 #![no_main]
 
@@ -9,7 +10,7 @@ use engine::{Access, Database, Engine, Expiry, Policy, Saved, Settings};
 use libfuzzer_sys::fuzz_target;
 
 const NOW_MS: u64 = 1_000_000;
-/// One shard or two.
+/// Limits for one shard and for two.
 const BYTES_MAX: [u64; 2] = [4 << 20, 17 << 20];
 
 fuzz_target!(|input: &[u8]| {
@@ -51,14 +52,14 @@ static SAMPLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
 });
 
 /// Changes bytes of a file. Three bytes of the input are a place and the new byte: even places are near the beginning
-/// of the first shard, where lengths are, odd ones anywhere.
+/// of the first shard, which contains lengths, and odd places are anywhere.
 fn changed(input: &[u8]) -> Vec<u8> {
     let mut bytes = SAMPLE.clone();
     for &[low, high, value] in input.as_chunks::<3>().0 {
         let number = usize::from(u16::from_le_bytes([low, high]));
         let at = if number % 2 == 0 { number / 2 % 2048 } else { number / 2 * 7919 };
         let length = bytes.len();
-        // From the end too, where the table and the trailer are.
+        // Some places count from the end, near the table and the trailer.
         let at = if number & 2 == 0 { at % length } else { length - 1 - at % length };
         bytes[at] = value;
     }

@@ -1,4 +1,5 @@
-//! Any bytes as a chunked body. An accepted body is decoded again from the encoder's output.
+//! Decodes any bytes as a chunked body. An accepted body round-trips: encoded again, it decodes to
+//! the same body.
 
 #![no_main]
 

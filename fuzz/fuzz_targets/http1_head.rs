@@ -1,4 +1,5 @@
-//! Any bytes as a head. An accepted head follows the rules, and is parsed alike when its parts are written again.
+//! Parses any bytes as a request head. An accepted head follows the rules and round-trips: written out again,
+//! it parses to the same parts.
 
 #![no_main]
 

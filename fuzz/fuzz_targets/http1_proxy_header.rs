@@ -1,4 +1,5 @@
-//! Any bytes as a PROXY header. The outcome doesn't depend on the bytes after it or on how it arrives.
+//! Parses any bytes as a PROXY header. The result doesn't depend on the bytes after the header, or
+//! on the pieces in which it arrives.
 
 #![no_main]
 

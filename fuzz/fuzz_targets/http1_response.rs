@@ -1,5 +1,5 @@
-//! Any bytes from an origin on one connection. The result is the same for every split of the bytes. The first four
-//! bytes are the lengths of the pieces, repeated; the lowest bit of the fifth selects HEAD.
+//! Parses any bytes from an origin on one connection. The result is the same for every split of the bytes. The
+//! first four bytes are the lengths of the pieces, repeated; the lowest bit of the fifth selects HEAD.
 
 #![no_main]
 

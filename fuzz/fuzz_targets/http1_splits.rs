@@ -1,5 +1,5 @@
-//! Any bytes as a connection with any number of requests. The result is the same for every split of the bytes. The
-//! first four bytes are the lengths of the pieces, repeated.
+//! Parses any bytes as a connection with any number of requests. The result is the same for every split of the
+//! bytes. The first four bytes are the lengths of the pieces, repeated.
 
 #![no_main]
 

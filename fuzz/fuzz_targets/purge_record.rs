@@ -1,5 +1,5 @@
-//! Any bytes as a purge, as they are or after a valid head: an error, or a purge that is written with the same bytes.
-//! Never a panic.
+//! Decodes any bytes as a purge, on their own or after a valid head. The result is an error or a purge that
+//! encodes to the same bytes, never a panic.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
 fn check(bytes: &[u8]) {
     if let Ok(record) = PurgeRecord::decode(bytes) {
         assert_eq!(record.encode().as_deref(), Ok(bytes));
-        // The texts for people.
+        // These texts are for people.
         assert!(!record.what.to_string().is_empty() && !record.what.form().is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! Any bytes as a record or a segment, or the content of one in a frame with the right length and checksum: an error,
-//! or values that are written with the same bytes. Never a panic.
+//! Decodes any bytes as a record or a segment, or as their content in a frame with the right length and checksum.
+//! The result is an error or values that encode to the same bytes, never a panic.
 
 #![no_main]
 
@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
             encode_record(&record, kind, None, &mut written).expect("it was read");
             assert!(written == bytes || has_tag(&bytes));
         }
-        assert!(decode_record(&bytes, kind, key, Some(&keys)).is_err(), "nobody here knows the secret");
+        assert!(decode_record(&bytes, kind, key, Some(&keys)).is_err(), "the secret is unknown here");
     }
     if let Ok(segment) = decode_segment(&bytes, ID, None) {
         let mut written = Vec::new();
@@ -38,7 +38,7 @@ fn key_of(bytes: &[u8]) -> &[u8] {
     bytes.get(14..14 + usize::from(u16::from_le_bytes([low, high]))).unwrap_or_default()
 }
 
-/// A reader without the secret accepts a tag, but can't write it.
+/// Returns whether the bytes have a tag. A reader without the secret accepts it, but can't write it.
 fn has_tag(bytes: &[u8]) -> bool {
     bytes[5] & 1 != 0
 }

@@ -1,5 +1,5 @@
-//! Any bytes as replies. The result is the same for every split of the bytes, and written replies are parsed again. The
-//! first four bytes are the lengths of the pieces, repeated.
+//! Parses any bytes as replies. The result is the same for every split of the bytes, and parsed replies round-trip.
+//! The first four bytes are the lengths of the pieces, repeated.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Any bytes as requests, of RESP and of the 0x1F text protocol. The result of RESP is the same for every split of the
-//! bytes, and with arguments that are kept apart while they arrive. The first four bytes are the lengths of the pieces,
-//! repeated.
+//! Parses any bytes as requests in RESP and in the 0x1F text protocol. The result for RESP is the same for every split
+//! of the bytes, even if arguments are kept separately while they arrive. The first four bytes are the lengths of the
+//! pieces, repeated.
 
 #![no_main]
 
@@ -44,7 +44,7 @@ fn requests(bytes: &[u8], cuts: impl Iterator<Item = usize>) -> Requests {
     (requests, None)
 }
 
-/// Parses requests, and keeps each incomplete argument apart from them.
+/// Parses requests, and keeps each incomplete argument in a separate buffer.
 struct Apart {
     scanner: RequestScanner,
     unread: Vec<u8>,
@@ -105,8 +105,8 @@ impl Apart {
                 self.set_apart();
                 Ok(false)
             }
-            // Position in the request: the bytes kept apart precede it, because no bytes after them were parsed until
-            // then.
+            // Position in the request: the bytes in the separate buffer precede it, because no bytes after them have
+            // been parsed yet.
             Err(error) => Err(DecodeError { at: error.at + apart, ..error }),
         }
     }

@@ -1,5 +1,5 @@
-// `npm run build`: builds the package in `dist` or the named folder. The compiler writes CommonJS, which all versions of Node.js can load, and this script adds
-// ES modules around it. So there is one copy of the code, and of its types, however it is loaded.
+// `npm run build`: builds the package in `dist` or the named folder. The compiler writes CommonJS, which all versions of Node.js can load, and this script
+// wraps it in ES modules. So there is only one copy of the code and its types, however it is loaded.
 
 import { execFileSync } from 'node:child_process'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -30,7 +30,7 @@ writeFileSync(declarations, readFileSync(declarations, 'utf8').replace(/^export 
 write('package.json', ['{ "type": "commonjs" }'])
 for (const module of ['index', 'prometheus']) {
   const { default: main, ...others } = require(`${out}/${module}.js`)
-  // `import` sees the whole of a CommonJS module as its default export.
+  // For `import`, a whole CommonJS module is its default export.
   const asDefault = main === undefined ? [] : [`export { ${main.name} as default } from './${module}.js'`]
   write(`${module}.mjs`, [`export { ${Object.keys(others).join(', ')} } from './${module}.js'`, ...asDefault])
   write(`${module}.d.mts`, [`export * from './${module}.js'`, ...asDefault])

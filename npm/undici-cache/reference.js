@@ -1,7 +1,5 @@
-// `npm run reference`: writes API.md from the types of the package. With `--check`, reports whether the page is up to date.
-//
-// The reference is made of the compiler's declarations and their comments. Generators that read sources need the compiler as a library, which TypeScript 7 is
-// not.
+// `npm run reference`: writes API.md from the types of the package. With `--check`, reports whether the page is up to date. The reference is generated from the
+// compiler's declarations and their comments. Generators that read sources need the compiler as a library, which TypeScript 7 is not.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 
@@ -12,7 +10,7 @@ function typesOf(module) {
   return readFileSync(new URL(`dist/${module}.d.ts`, import.meta.url), 'utf8')
 }
 
-/** The exports that a module takes from others, in order: `[name, alias or undefined, module]`. */
+/** The re-exports of a module, in order: `[name, alias or undefined, module]`. */
 function exportsOf(text) {
   return [...text.matchAll(/^export (?:type )?\{ (.*) \} from '\.\/(.*)\.js';$/gm)].flatMap(([, names, module]) => names.split(', ').map((entry) => {
     const [name, alias] = entry.replace(/^type /, '').split(' as ')

@@ -1,7 +1,8 @@
 //! The generated pages of `docs/reference`.
 //!
 //! The tables are in the binary: `larder reference --out DIR` writes the pages into a folder. A test of the binary
-//! (`command_line.rs`) checks that the pages in the tree are current, because this module would have to build it again.
+//! (`command_line.rs`) checks that the pages in the tree are current, because this module would have to build the
+//! binary again.
 
 use std::path::Path;
 use std::process::Command;

@@ -17,15 +17,15 @@ const HELP: &str = "cargo xtask <command>
   codegen           write the generated pages of docs/reference
   requirements      join requirements and citations into docs/reference/rfc9111.md
   requirements --check
-                    compare it with the tree; exit status 1 if it differs, a citation names nothing, or a
-                    requirement has neither code and test nor an excuse
+                    compare it with the tree; exit status 1 if it differs, a citation names no requirement, or a
+                    requirement without an exception lacks code or test
   vectors           write the vectors of conformance/store
-  vectors --check   compare them with what the code says; exit status 1 if they differ
+  vectors --check   compare them with the code's results; exit status 1 if they differ
   release [--binary FILE | --profile FILE] [--version VERSION] [--out FOLDER]
-                    build a release, or take a `larder` with the `larder-bench` beside it, and make its archive, Debian package,
-                    lists of components and checksums; the server is built twice, and trained under load in between, unless there is a
-                    profile of an earlier training;
-                    VERSION begins with that of the binary: 0.1.0, 0.1.0-1, 0.1.0~rc1
+                    build a release, or use a built `larder` with `larder-bench` in the same folder; make an archive, a Debian
+                    package, lists of components and checksums; without a profile of an earlier training, the server is built
+                    twice, and trained under load in between;
+                    VERSION begins with the version of the binary: 0.1.0, 0.1.0-1, 0.1.0~rc1
 ";
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! The requirement page: every requirement of the RFCs on a shared cache, with its code and tests.
 //!
-//! `conformance/requirements` lists the requirements, one file per document. Citations name one of them, in Rust as
+//! `conformance/requirements` lists the requirements, one file per document. A citation names one of them: in Rust as
 //! `//= RFC 9111 section 4.2.3: current age`, in a case of `conformance` as a string of `cites`. This module joins the
 //! two into `docs/reference/rfc9111.md` and reports mismatches: citations of unknown requirements, and requirements
 //! without code or test.
@@ -18,10 +18,10 @@ use anyhow::{Context as _, bail};
 use self::evidence::Evidence;
 use crate::tidy::Problem;
 
-/// Use of the page.
+/// Treatment of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Compare it with the one in the tree.
+    /// Compare it with the page in the tree.
     Check,
     /// Write it into the tree.
     Write,

@@ -1,7 +1,7 @@
 //! The house rules that a program can check.
 //!
-//! Every rule reads the tree as text and tokens, without a build, so that the whole check takes a second. Rules look at
-//! tokens, not raw text: a word in a comment or a string is not a call.
+//! Every rule reads the tree as text and tokens, without a build, so that the whole check runs in about a second. Rules
+//! look at tokens, not raw text: a word in a comment or a string is not a call.
 
 mod edges;
 mod floors;
@@ -29,7 +29,7 @@ pub use self::problem::Problem;
 ///
 /// # Errors
 ///
-/// Returns an error if the tree can't be read or `cargo metadata` fails; broken rules are no error.
+/// Returns an error if the tree can't be read or `cargo metadata` fails; broken rules aren't an error.
 pub fn check(root: &Path) -> anyhow::Result<Vec<Problem>> {
     let layout = Layout::read(root)?;
     let mut problems = edges::check(root)?;

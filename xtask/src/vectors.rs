@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-/// Use of the vectors.
+/// Treatment of the vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vectors {
     /// Compare them with those in the tree.

@@ -117,7 +117,7 @@ fn lists_have_order_and_no_double_titles() {
         &[
             "conformance/requirements/rfc9111.toml:6: section 4.2.3 has two lines `current age`; a title names one \
              requirement of its section",
-            "conformance/requirements/rfc9111.toml:10: section 4.2.1 stands behind 4.2.3; sections stand once each, \
+            "conformance/requirements/rfc9111.toml:10: section 4.2.1 comes after 4.2.3; each section appears once, \
              in order",
         ],
     );
@@ -165,7 +165,7 @@ fn gaps_are_lines_without_code_test_or_exception() {
     let excepted = "//= RFC 9111 section 4.2.3: a clock\nfn g() {}\n";
     let more = [("crates/caching/src/clock.rs", excepted), ("crates/caching/tests/clock.rs", excepted)];
     let gaps = report(&[[code, test], more].concat()).gaps;
-    assert_eq!(gaps, ["RFC 9111 section 4.2.3: a clock: an exception in spite of code and test"]);
+    assert_eq!(gaps, ["RFC 9111 section 4.2.3: a clock: an exception despite code and test"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ import { address, equal, fails, restart, run, until } from './script.mjs'
 
 function connect (options = {}, name = 'SERVER') {
   const client = new Redis({ ...address(name), ...options })
-  // The calls that fail report the error.
+  // Failing calls report the error.
   client.on('error', () => {})
   return client
 }

@@ -6,7 +6,7 @@ import { address, equal, fails, restart, run, until } from './script.mjs'
 
 async function connect ({ socket, ...options } = {}, name = 'SERVER') {
   const client = createClient({ socket: { ...address(name), ...socket }, ...options })
-  // The calls that fail report the error.
+  // Failing calls report the error.
   client.on('error', () => {})
   return client.connect()
 }
@@ -109,7 +109,7 @@ async function pubsub () {
   equal(received[2], ['shard', 'piece'])
   equal({ ...await client.pubSubNumSub(['news', 'sport']) }, { news: 1, sport: 1 })
   equal((await client.pubSubChannels('*')).sort(), ['news', 'sport'])
-  // A subscribed RESP3 connection accepts every command.
+  // With RESP3, a subscribed connection accepts every command.
   equal(await listener.set('while', 'subscribed'), 'OK')
   equal(await listener.ping(), 'PONG')
   const bytes = []

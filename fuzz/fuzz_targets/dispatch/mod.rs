@@ -1,4 +1,4 @@
-//! Clients of a server in memory, and properties that hold for every script.
+//! Clients of an in-memory server, and properties that hold for every script.
 
 mod observer;
 mod play;
@@ -12,13 +12,13 @@ pub fn is_harmful(script: &[u8]) -> bool {
     has_word(script, &["shutdown", "sleep"])
 }
 
-/// Returns whether replies differ between runs, or with the split of the bytes.
+/// Returns whether replies may differ between runs or between splits of the bytes.
 pub fn depends_on_chance_or_clock(script: &[u8]) -> bool {
     let words = [
         "random", "time", "info", "slowlog", "latency", "list", "memory", "stats", "doctor", "debug",
         "channels", "monitor",
     ];
-    // Broadcasts report all keys together that changed in the same read.
+    // A broadcast reports all keys together that changed in the same read.
     has_word(script, &words) || has_word(script, &["bcast"])
 }
 

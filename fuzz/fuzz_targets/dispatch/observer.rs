@@ -1,4 +1,4 @@
-//! Clients that must learn of every change: one caches values (CLIENT TRACKING), one watches keys (WATCH).
+//! Clients that must be notified of every change: one caches values (CLIENT TRACKING), one watches keys (WATCH).
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ impl Observer {
             if let Some(believed) = self.believed.get(key) {
                 assert!(
                     truth.starts_with(believed) || is_null(believed) && is_missing(truth),
-                    "{key} has changed in silence"
+                    "{key} has changed without a notification"
                 );
                 continue;
             }

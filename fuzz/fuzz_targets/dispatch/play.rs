@@ -31,7 +31,7 @@ struct Rules {
     has_whole_replies: bool,
     /// There is one reply for each request.
     counts_replies: bool,
-    /// A client always gets a reply in the end.
+    /// Each client gets a reply to a last request.
     has_last_word: bool,
 }
 
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Returns all output: replies, then messages, which may come before or after any reply.
+    /// Returns all output: replies, then messages, which may arrive before or after any reply.
     fn end(mut self, rules: Rules, now_ms: u64) -> Vec<u8> {
         self.say(b"", now_ms);
         if !rules.has_whole_replies {
@@ -174,7 +174,7 @@ impl Client {
     }
 }
 
-/// Counts whole requests that want a reply; `None` if the last one is incomplete.
+/// Counts complete requests that expect a reply; `None` if the last one is incomplete.
 fn count_requests(mut bytes: &[u8]) -> Option<usize> {
     let mut requests = 0;
     while !bytes.is_empty() {
@@ -186,7 +186,7 @@ fn count_requests(mut bytes: &[u8]) -> Option<usize> {
     Some(requests)
 }
 
-/// Splits replies from messages; all are whole.
+/// Separates replies from messages; all must be complete.
 fn split(mut bytes: &[u8]) -> (Vec<&[u8]>, Vec<&[u8]>) {
     let (mut replies, mut messages) = (Vec::new(), Vec::new());
     while !bytes.is_empty() {

@@ -1,17 +1,17 @@
 //! The format of scripts.
 //!
 //! In a line `NAME: TEXT` a client sends the text; lines without a name belong to the first client. Consecutive lines
-//! of the same client are sent at once. `\n` in a text is a line end too. `+NUMBER` waits for this many milliseconds,
-//! `close` ends a connection, and `==` all of them.
+//! of the same client are sent together. `\n` in a text is a line end too. `+NUMBER` waits for this many
+//! milliseconds, `close` ends a connection, and `==` ends all connections.
 
 use resp::encode_command;
 
-/// The way in which lines of a script become bytes.
+/// The conversion of script lines to bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     pub piece_bytes: usize,
     pub is_text_protocol: bool,
-    /// Whether words become an array of bulk strings, as most clients send them.
+    /// Whether words are sent as an array of bulk strings, as by most clients.
     pub is_array: bool,
 }
 
@@ -25,7 +25,7 @@ pub enum Step {
 
 /// Clients with an odd number begin with RESP3.
 pub const CLIENTS: usize = 8;
-/// Limit of waits: a year has 3e10 ms.
+/// Maximum number of digits of a wait: a year has 3e10 ms.
 const WAIT_DIGITS: usize = 11;
 const UNIT_SEPARATOR: u8 = 0x1f;
 

@@ -1,4 +1,4 @@
-//! Turns fuzzer bytes into header sections: lines of `name: value`, as a strict parser accepts them.
+//! Turns fuzzer bytes into header sections: lines of `name: value` that a strict parser accepts.
 
 use caching::FieldLine;
 

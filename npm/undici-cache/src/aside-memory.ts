@@ -9,7 +9,7 @@ interface Remembered {
   readonly endMs: number
 }
 
-/** Approximate memory of an entry besides its key and bytes. */
+/** Approximate overhead of an entry, in addition to its key and bytes. */
 const OVERHEAD_BYTES = 256
 
 export class AsideMemory {

@@ -1,4 +1,4 @@
-// Circuit breaker of a store. A store that hasn't answered is not asked again until it answers a probe, so that callers don't wait for it repeatedly.
+// Circuit breaker of a store. A store that hasn't answered is not used again until it answers a probe, so that callers don't wait for it repeatedly.
 
 /** Pause after a failed probe. */
 const PAUSE_MS = 250
@@ -8,7 +8,7 @@ export class Breaker {
   #isOpen = false
   #probesFrom = 0
 
-  /** `probe` fulfils if the store answers. */
+  /** `probe` resolves if the store answers. */
   constructor(probe: () => Promise<unknown>) {
     this.#probe = probe
   }

@@ -3,7 +3,7 @@
 const NULL_TEXT = 0xffff
 const NO_NUMBER = 0xffff_ffff_ffff_ffffn
 
-/** Why bytes are refused, which decides how they are handled. */
+/** The reason for refusing bytes, which determines how they are handled. */
 export type FormatProblem = 'length' | 'checksum' | 'version' | 'not-ours' | 'unauthenticated' | 'other' | 'invalid'
 
 /** Malformed or unexpected bytes: always a miss. */

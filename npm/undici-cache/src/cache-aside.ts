@@ -13,7 +13,7 @@ export interface CacheAsideOptions<T> {
   prefix?: string
   /** How long a value is fresh, in milliseconds. */
   ttl: number
-  /** The largest share of `ttl` by which a value expires early, at random, so that values loaded together don't expire together. @default 0.1 */
+  /** The maximum share of `ttl` by which a value expires early, at random, so that values loaded together don't expire together. @default 0.1 */
   jitter?: number
   /** How much longer a stale value is served while it is reloaded, in milliseconds. @default 0 */
   staleWhileRevalidate?: number
@@ -23,7 +23,7 @@ export interface CacheAsideOptions<T> {
   errorTtl?: number
   /** Keeps values in the memory of this process too. @default values are kept in the store only */
   memory?: CacheAsideMemory
-  /** The timeout of a store operation, in milliseconds. A store that takes longer is not asked until it answers again. @default 500 */
+  /** The timeout of a store operation, in milliseconds. A store that takes longer is not used until it answers again. @default 500 */
   timeout?: number
   /** How long a load may take before another process loads, in milliseconds. The value of a much longer load is not kept. @default 5000 */
   loadTimeout?: number
@@ -40,10 +40,10 @@ export interface CacheAsideOptions<T> {
 export interface CacheAsideMemory {
   /**
    * How long a value is served without asking the store, in milliseconds. During this time, this process may serve a value that another process has deleted;
-   * its own deletions take effect at once.
+   * its own deletions take effect immediately.
    */
   ttl: number
-  /** The largest number of values. @default 10,000 */
+  /** The maximum number of values. @default 10,000 */
   maxCount?: number
   /** The memory limit in bytes. @default 32 MiB */
   maxSize?: number
@@ -63,7 +63,7 @@ export interface CacheAsideWrapOptions<A extends readonly unknown[]> extends Cac
 }
 
 export interface CacheAsideEvent {
-  /** `memory`: from this process. `failed`: a remembered error is thrown again. `away`: the store didn't answer earlier, so it wasn't asked. */
+  /** `memory`: from this process. `failed`: a remembered error is thrown again. `away`: the store didn't answer earlier, so it wasn't used. */
   readonly type: 'memory' | 'failed' | 'hit' | 'stale' | 'negative' | 'miss' | 'away' | 'load' | 'wait' | 'error'
   readonly key: string
 }
@@ -75,13 +75,13 @@ export interface CacheAside<T> {
   getMany(keys: readonly string[], load: (keys: readonly string[]) => Promise<ReadonlyMap<string, T>>, options?: CacheAsideValueOptions): Promise<Map<string, T>>
   /** Whether `get` would return a value without a load. */
   has(key: string): Promise<boolean>
-  /** Keeps a value in place of the one that is kept or being loaded; `undefined` records a miss. Rejects as `delete` does. */
+  /** Keeps a value in place of the one that is kept or being loaded; `undefined` records a miss. Rejects like `delete`. */
   set(key: string, value: T | undefined, options?: CacheAsideValueOptions): Promise<void>
   /** Wraps a function so that its results are kept. */
   wrap<A extends readonly unknown[]>(load: (...args: A) => Promise<T | undefined>, options?: CacheAsideWrapOptions<A>): (...args: A) => Promise<T | undefined>
-  /** Deletes the value of a key, even while it is being loaded. Rejects if the store has not taken the deletion: the value may still be there. */
+  /** Deletes the value of a key, even while it is being loaded. Rejects if the store has not accepted the deletion: the value may still be stored. */
   delete(key: string): Promise<void>
-  /** Deletes the values with this tag, even while they are being loaded. Rejects if the store has not taken the deletion. */
+  /** Deletes the values with this tag, even while they are being loaded. Rejects if the store has not accepted the deletion. */
   deleteTag(tag: string): Promise<void>
 }
 
@@ -99,7 +99,7 @@ interface Loaded<T> {
   readonly isOutdated: boolean
 }
 
-/** The lock of a key: taken by this process, held by another one, or not asked for because the store is away. */
+/** The lock of a key: taken by this process, held by another one, or not requested because the store is away. */
 type Lock = 'taken' | 'held' | 'unasked'
 
 /** The state of the store when a load begins. */
@@ -126,7 +126,7 @@ const POLL_MS = 20
 const ERRORS_MAX = 1000
 /** Longer than any value is kept: a value is valid only while the versions of its tags exist. */
 const TAG_TTL_MS = 30 * 24 * 3_600_000
-/** Suffix of a tag version that no deletion has made. */
+/** Suffix of a tag version that wasn't created by a deletion. */
 const MADE = ' made'
 
 /** Creates a cache for values that aren't HTTP responses, with one load per key across all processes. */
@@ -200,7 +200,7 @@ class Aside<T> implements CacheAside<T> {
   #unanswered: { readonly key: string, readonly tags: readonly string[] } = { key: '', tags: [] }
   readonly #memory: AsideMemory | undefined
   readonly #errors = new Map<string, { readonly error: unknown; readonly endMs: number }>()
-  /** The number of deletions of this process that the store has taken. */
+  /** The number of deletions of this process that the store has accepted. */
   #deletions = 0
   /** The number of deletions that have begun. Values requested earlier are not kept in memory. */
   #begun = 0
@@ -324,7 +324,7 @@ class Aside<T> implements CacheAside<T> {
     })
   }
 
-  /** Runs a deletion. Rejects if the store has not taken it, since the value may still be there. */
+  /** Runs a deletion. Rejects if the store has not accepted it, since the value may still be stored. */
   async #deletion(key: string, tags: readonly string[], work: () => Promise<unknown>): Promise<void> {
     this.#begun += 1
     for (const tag of tags) this.#memory?.deleteTag(tag)
@@ -340,7 +340,7 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** Joins or starts a load. A caller that joined may have asked after the deletion that made the load outdated, so it asks again. */
+  /** Joins or starts a load. A caller that joined may have begun after the deletion that made the load outdated, so it tries again. */
   async #loadOnce(key: string, load: (key: string) => Promise<T | undefined>, own: CacheAsideValueOptions): Promise<T | undefined> {
     const joined = this.#loads.get(key)
     if (joined === undefined) return (await this.#startLoad(key, load, own)).value
@@ -348,7 +348,7 @@ class Aside<T> implements CacheAside<T> {
     return isOutdated ? this.get(key, load, own) : this.#copyOf(value)
   }
 
-  /** A copy, as other callers get from the store. A value without a serialized form is not kept, and all callers get the same object. */
+  /** A copy like those that other callers get from the store. A value without a serialized form is not kept, and all callers get the same object. */
   #copyOf(value: T | undefined): T | undefined {
     if (typeof value !== 'object' || value === null) return value
     const { serialize = JSON.stringify, parse = parseJson } = this.#options
@@ -402,14 +402,14 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** Returns `taken` also if the store doesn't answer: it may have set the lock. */
+  /** Returns `taken` even if the store doesn't answer: it may have set the lock. */
   async #takeLock(key: string, token: string): Promise<Lock> {
     if (this.#breaker.isOpen) return 'unasked'
     const outcome = await this.#attempt(key, () => this.#text('SET', this.#lockName(key), token, 'PX', this.#loadTimeout, 'NX'), 'failed')
     return outcome === 'failed' || outcome === 'OK' ? 'taken' : 'held'
   }
 
-  /** Frees the lock. A store that is away is sent this too, without waiting, so that nobody waits for a finished load once it is back. */
+  /** Frees the lock. Also sent, without waiting, to a store that is away, so that no process waits for a finished load once it is back. */
   async #freeLock(key: string, token: string): Promise<void> {
     const free = async (): Promise<void> => {
       if (await this.#text('GET', this.#lockName(key)) === token) await this.#send('UNLINK', this.#lockName(key))
@@ -442,7 +442,7 @@ class Aside<T> implements CacheAside<T> {
     return kept
   }
 
-  /** Reads the state of the store before a load; `undefined` if it can't be asked, in which case the value is not kept. */
+  /** Reads the state of the store before a load; `undefined` if the store is away, in which case the value is not kept. */
   async #begin(key: string, own: CacheAsideValueOptions): Promise<Beginning | undefined> {
     const [askedAt, begun] = [performance.now(), this.#begun]
     const [startedAt, version, lastDeletion] = await this.#attempt(key, () => Promise.all([
@@ -539,7 +539,7 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** Runs a store operation; returns `otherwise` if the store is away or fails. `tags` are those whose names it needs besides those of the key. */
+  /** Runs a store operation; returns `otherwise` if the store is away or fails. `tags` are those whose names it needs in addition to those of the key. */
   async #attempt<R, E = undefined>(key: string, work: () => Promise<R>, otherwise?: E, tags: readonly string[] = []): Promise<R | E> {
     if (this.#breaker.isOpen) return otherwise as E
     try {
@@ -563,7 +563,7 @@ class Aside<T> implements CacheAside<T> {
     this.#failed(key, error)
   }
 
-  /** Asks for every name that a look-up needs, and so, in a cluster, each node that holds one. EXISTS costs the same for values of any length. */
+  /** Checks every name that a look-up needs, and so, in a cluster, each node that holds one. EXISTS costs the same for values of any length. */
   async #probe(): Promise<void> {
     const { key, tags } = this.#unanswered
     const ofTags = tags.map((tag) => this.#tagName(tag))

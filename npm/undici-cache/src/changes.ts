@@ -1,5 +1,5 @@
-// Optimistic changes: reads under WATCH, then MULTI and EXEC, so that a change applies only if nothing else has changed the keys it depends on. They have
-// connections of their own. Each change takes two round trips, so two turns of a possibly busy event loop; waiting changes are therefore batched.
+// Optimistic changes: reads under WATCH, then MULTI and EXEC, so that a change applies only if nothing else has changed the keys it depends on. They use
+// separate connections. Each change takes two round trips, and so two turns of a possibly busy event loop; waiting changes are therefore batched.
 
 import type { Redis } from 'iovalkey'
 import { type Command, end, exec } from './commands.js'
@@ -8,7 +8,7 @@ import { asError, isOfNoMaster, StoreTimeoutError, within } from './errors.js'
 export interface Change {
   readonly watched: readonly [string, ...string[]]
   readonly reads: readonly Command[]
-  /** Returns the commands to send, given what was read; may be none. */
+  /** Returns the commands to send for the values that were read; may be none. */
   readonly decide: (found: unknown[]) => readonly Command[]
 }
 
@@ -37,7 +37,7 @@ export class Changes {
   #waitingCount = 0
   readonly #connections = new Set<Connection>()
 
-  /** `open` makes a connection, and calls `ended` when it has ended. */
+  /** `open` creates a connection, and calls `ended` when it has ended. */
   constructor(settings: ChangesSettings, timeoutMs: number, open: (ended: () => void) => Promise<Redis>) {
     this.#settings = settings
     this.#timeoutMs = timeoutMs

@@ -35,12 +35,12 @@ interface ClusterSettings {
   readonly settings: ConnectionSettings
 }
 
-/** Socket options of node-redis that have nothing to do with TLS. */
+/** Socket options of node-redis that don't concern TLS. */
 const NOT_OF_TLS = new Set(['host', 'port', 'path', 'tls', 'family', 'connectTimeout', 'socketTimeout', 'reconnectStrategy', 'keepAlive', 'keepAliveInitialDelay', 'noDelay'])
 const UNREADABLE = 'tracking needs connections of its own, and the settings for them can\'t be read from opts.client: give it a client of ioredis, iovalkey or node-redis, '
   + 'or use opts.clientOpts'
 
-/** The nodes of the cluster that a client connects to; `undefined` for a client of one server. */
+/** The nodes of the cluster to which a client connects; `undefined` for a client of one server. */
 export function seedsOf(client: RedisClientLike): readonly NodeAddress[] | undefined {
   return clusterOf(client)?.seeds
 }
@@ -85,7 +85,7 @@ function isIoRedis(client: RedisClientLike): client is IoRedisLike {
 }
 
 function ioRedisSettings(options: object): ConnectionSettings {
-  // Options for commands have no meaning here.
+  // Options for commands don't apply here.
   const { keyPrefix: _, commandTimeout: __, ...settings } = options as RedisOptions
   return settings
 }

@@ -16,7 +16,7 @@ export async function exec(redis: Redis, commands: readonly Command[]): Promise<
   })
 }
 
-/** Closes a connection at once. `disconnect` would give an unresponsive server another 2 s, and keep a timer for it. */
+/** Closes a connection immediately. `disconnect` would give an unresponsive server another 2 s, and keep a timer for it. */
 export function end(redis: Redis): void {
   // No stream exists before the first connection attempt.
   const stream = redis.stream as Redis['stream'] | undefined

@@ -37,7 +37,7 @@ export interface CacheValue {
   statusCode: number
   statusMessage: string
   headers: HeaderMap
-  /** Request fields that the response was selected by, with their values; `null` for an absent field. */
+  /** Request fields that selected the response, with their values; `null` for an absent field. */
   vary?: VaryMap
   etag?: string
   cacheControlDirectives?: CacheControlDirectives

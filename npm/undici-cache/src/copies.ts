@@ -22,7 +22,7 @@ export interface Slot {
 
 export interface SlotSource {
   readonly id: string
-  /** The response in the record; `undefined` if it is stored apart. */
+  /** The response in the record; `undefined` if it is stored separately. */
   readonly response: Response | undefined
 }
 
@@ -44,14 +44,14 @@ export interface CopiesLimits {
   readonly maxSize: number
 }
 
-/** Approximate memory of a copy besides its record and bodies. */
+/** Approximate overhead of a copy, in addition to its record and bodies. */
 const OVERHEAD_BYTES = 1024
 
 export class Copies {
   readonly #limits: CopiesLimits
   readonly #byText = new Map<string, Copy>()
   readonly #byDigest = new Map<Digest, Copy>()
-  /** The clock hand: every copy before it is gone or was moved to the end. A new iterator for each eviction would walk over the deleted places again. */
+  /** The clock hand: every copy before it has been removed or moved to the end. A new iterator for each eviction would walk over the deleted places again. */
   #hand = this.#byText.values()
   #bytes = 0
 

@@ -24,7 +24,7 @@ export class EntryWriter extends Writable {
     done()
   }
 
-  /** Doesn't report an aborted response as an error: undici would delete the stored response for everybody. */
+  /** Doesn't report an aborted response as an error: undici would delete the stored response for all clients. */
   override _destroy(_error: Error | null, done: Done): void {
     this.#pieces = undefined
     done()

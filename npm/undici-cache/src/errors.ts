@@ -24,7 +24,7 @@ export function isOfNoMaster(error: unknown): boolean {
   return /^(READONLY|MASTERDOWN)/.test(asError(error).message)
 }
 
-/** Whether the server that holds the key refused the command, so that retrying at once is useless. */
+/** Whether the server that holds the key refused the command, so that an immediate retry is useless. */
 export function isRefusal(error: Error): boolean {
   return isAnswer(error) && !isMoved(error) && !isOfNoMaster(error)
 }

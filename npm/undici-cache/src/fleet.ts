@@ -9,11 +9,11 @@ import type { LogCursor } from './record.js'
 import type { Tier } from './tier.js'
 import { setTimeout } from './timers.js'
 
-/** A gateway or a process that keeps copies, and when it dropped the deleted responses. */
+/** A gateway or a process that keeps copies, and the time until it dropped the deleted responses. */
 export interface MemberReach {
   readonly id: string
   readonly name: string
-  /** Milliseconds until it had dropped the deleted responses; `undefined` if it isn't known to have done so in time. */
+  /** Milliseconds until it dropped the deleted responses; `undefined` if it isn't known to have done so in time. */
   readonly afterMs: number | undefined
 }
 
@@ -66,7 +66,7 @@ export class Fleet {
     this.#tier = tier
   }
 
-  /** Writes a member's record, which tells the others that it is alive and how far it has read the log. */
+  /** Writes a member's record, which shows the others that it is alive and how far it has read the log. */
   async say(member: Member): Promise<void> {
     await this.#tier.put(digestOfMember(member.id), encodeMember(member), LIFETIME_MS)
   }
@@ -88,13 +88,13 @@ export class Fleet {
     if (!members.includes(id)) throw new StoreUnavailableError(`${MEMBERS_MAX} processes and gateways share the store, which is the limit`)
   }
 
-  /** Removes a member, so that nobody waits for it. */
+  /** Removes a member, so that the others don't wait for it. */
   async leave(member: Member): Promise<void> {
     await this.say({ ...member, read: 'left' })
     await this.#change((listed) => listed.filter((one) => one !== member.id))
   }
 
-  /** How far all members have read, asked for before a purge is appended; empty if the store doesn't answer. */
+  /** How far all members have read, for a check before a purge is appended; empty if the store doesn't answer. */
   async said(timeoutMs: number): Promise<readonly LogCursor[]> {
     this.#looking ??= this.#look().finally(() => { this.#looking = undefined })
     const members = await within(this.#looking, timeoutMs).catch((): Member[] => [])

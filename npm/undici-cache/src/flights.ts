@@ -4,7 +4,7 @@ import type { CacheKey, GetResult } from './contract.js'
 import type { LarderCacheStore, Turn } from './store.js'
 import { clearTimeout, setTimeout } from './timers.js'
 
-/** The longest wait for another request of this process, whose client may leave its body unread. */
+/** The maximum wait for another request of this process, whose client may leave its body unread. */
 const FLIGHT_WAIT_MS = 5000
 
 /** The client of a waiting request. `until` resolves to `undefined` once it has given up. */
@@ -13,7 +13,7 @@ export interface Client {
   until<T>(work: Promise<T>): Promise<T | undefined>
 }
 
-/** A result, or the flight that is to fetch one. */
+/** A result, or the flight that has to fetch one. */
 export interface Joined {
   readonly result: GetResult | undefined
   readonly flight: Flight | undefined
@@ -24,7 +24,7 @@ type Landing = 'over' | 'gave-up'
 
 /** A request to the origin that other requests wait for. */
 export interface Flight {
-  /** Ends the flight: the exchange is over, or its response is for this client alone. */
+  /** Ends the flight: the exchange is over, or its response is only for this client. */
   end(landing: Landing): void
 }
 
@@ -38,7 +38,7 @@ export class Flights {
     this.#store = store
   }
 
-  /** Joins or begins a flight. If a flight gives up, the next of its waiters takes its place. */
+  /** Joins or begins a flight. If a flight gives up, the next of its waiters replaces it. */
   async join(key: CacheKey, client: Client): Promise<Joined> {
     const text = textOf(key)
     let timer: NodeJS.Timeout | undefined

@@ -1,5 +1,5 @@
 // Checks by the received fields whether a response may be shared. undici's parsing changes between versions, and a version that reads a field too leniently
-// would serve one user's page to everybody who shares the store.
+// would serve one user's page to all users of the store.
 
 import type { CacheKey, CacheValue, HeaderMap } from './contract.js'
 
@@ -13,7 +13,7 @@ function fieldOf(headers: HeaderMap, name: string): string | undefined {
   return values.length === 0 ? undefined : values.join(', ')
 }
 
-/** Whether the response may be used for other clients than the one that asked. */
+/** Whether the response may be used for clients other than the one that requested it. */
 export function isForAll(headers: HeaderMap, vary: CacheValue['vary']): boolean {
   if (fieldOf(headers, 'set-cookie') !== undefined) return false
   return !isRestricted(fieldOf(headers, 'cache-control') ?? '', headers) && isChosenBy(vary, fieldOf(headers, 'vary') ?? '')
@@ -49,7 +49,7 @@ export function fieldNames(argument: string): string[] | undefined {
   return names.every((name) => TOKEN.test(name)) ? names : undefined
 }
 
-/** Whether `vary` has all fields that the response was selected by. */
+/** Whether `vary` has all fields that selected the response. */
 function isChosenBy(vary: CacheValue['vary'], names: string): boolean {
   return names.split(',').every((name) => name.trim() === '' || Object.hasOwn(vary ?? {}, name.trim().toLowerCase()))
 }

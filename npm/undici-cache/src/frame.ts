@@ -31,7 +31,7 @@ export function openFrame(bytes: Buffer, kind: Kind): ByteReader {
   return new ByteReader(bytes.subarray(HEADER_BYTES, checksumAt - declared.tagBytes))
 }
 
-/** The kind in the header of a record; `undefined` if the bytes are no record of this version. */
+/** The kind in the header of a record; `undefined` if the bytes aren't a record of this version. */
 export function kindOf(bytes: Buffer): number | undefined {
   try {
     return readHeader(bytes).kind

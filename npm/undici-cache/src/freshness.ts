@@ -42,7 +42,7 @@ export function parseCacheControl(value: string | undefined): CacheControlDirect
 
 function addDirective(directives: Record<string, unknown>, name: string, argument: string | undefined): void {
   if (SECONDS_DIRECTIVES.has(name)) {
-    // The first of several counts, and an invalid number makes the response stale.
+    // If a directive is repeated, the first one counts. An invalid number makes the response stale.
     directives[name] ??= argument !== undefined && /^\d+$/.test(argument) ? Math.min(Number(argument), SECONDS_MAX) : 0
   } else if (FIELD_DIRECTIVES.has(name) && argument !== undefined) {
     if (directives[name] !== true) directives[name] = fieldNames(argument) ?? true
@@ -73,7 +73,7 @@ export function mayBePersonal(key: CacheKey, value: CacheValue): boolean {
 /** Request fields that a fresh response may not satisfy. */
 const WANTING_MORE = ['cache-control', 'pragma', 'if-none-match', 'if-modified-since'] as const
 
-/** A response this close to its end may be stale by the time that undici looks at it. */
+/** A response this close to its expiry may be stale by the time undici checks it. */
 const SOON_MS = 1000
 
 /** Whether undici may forward a request although this response was found for it. */

@@ -21,7 +21,7 @@ export interface LarderCacheOptions extends Omit<CacheInterceptorOptions, 'store
   cacheStatus?: string
 }
 
-/** Request fields that ask for something other than the shared response. */
+/** Request fields that request something other than the shared response. */
 const APART = new Set([
   'authorization', 'proxy-authorization', 'cookie', 'cache-control', 'pragma', 'range', 'if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range',
 ])
@@ -44,7 +44,7 @@ export function larderCache(options: LarderCacheOptions): Dispatcher.DispatcherC
       return exchange.start(marked, cached)
     }
   }
-  // undici recognises by these symbols which interceptors must not come before others.
+  // By these symbols, undici recognises interceptors that must not precede others.
   for (const symbol of Object.getOwnPropertySymbols(inner)) Object.defineProperty(interceptor, symbol, Object.getOwnPropertyDescriptor(inner, symbol)!)
   return interceptor as Dispatcher.DispatcherComposeInterceptor
 }
@@ -133,7 +133,7 @@ class Exchange implements Handler, OldHandler, Sending {
   readonly #handler: Handler & Sending
   #opts: Options | undefined
   #key: CacheKey | undefined
-  /** The controller that the client has while the request waits. */
+  /** The client's controller while the request waits. */
   #waiting: Waiting | undefined
   #flight: Flight | undefined
   #found: GetResult | undefined
@@ -142,7 +142,7 @@ class Exchange implements Handler, OldHandler, Sending {
   #wantsNothing = false
   wasAsked = false
   isStoring = false
-  /** Whether no other request may share its response: it has content, is an upgrade, or goes to another host than its origin. */
+  /** Whether no other request may share its response: it has content, is an upgrade, or is for a host other than its origin. */
   isUnlike = false
 
   constructor(around: Surroundings, handler: Handler) {
@@ -200,7 +200,7 @@ class Exchange implements Handler, OldHandler, Sending {
     return result
   }
 
-  /** Lets the client give up from now on. undici learns of that only once it has sent something. */
+  /** Lets the client give up from now on. undici notices that only once it has sent something. */
   #wait(): Waiting {
     const waiting = new Waiting((reason) => this.#handler.onResponseError?.(waiting.asController, reason))
     this.#waiting = waiting
@@ -208,7 +208,7 @@ class Exchange implements Handler, OldHandler, Sending {
     return waiting
   }
 
-  /** Ends the flight, so that other requests don't wait any longer. */
+  /** Ends the flight, so that other requests stop waiting. */
   #end(landing: 'over' | 'gave-up'): void {
     this.#flight?.end(landing)
     this.#flight = undefined
@@ -243,7 +243,7 @@ class Exchange implements Handler, OldHandler, Sending {
     if (!this.#isGone) this.#handler.onResponseEnd?.(...args)
   }
 
-  /** If the client aborted, others still want the response. */
+  /** If the client aborted, others may still need the response. */
   onResponseError(...args: Arguments<'onResponseError'>): void {
     const [controller] = args as [Controller | undefined, Error]
     this.#end(this.#isGone || controller?.aborted === true ? 'gave-up' : 'over')
@@ -340,7 +340,7 @@ class Waiting implements Client {
     return this.#controller?.paused ?? this.#isPaused
   }
 
-  /** The result of `work`, or `undefined` once the client has given up; the work itself goes on. */
+  /** The result of `work`, or `undefined` once the client has given up; the work itself continues. */
   until<T>(work: T | Promise<T>): Promise<T | undefined> {
     return this.isGone ? Promise.resolve(undefined) : Promise.race([work, this.#gone])
   }
@@ -363,7 +363,7 @@ class Waiting implements Client {
     this.#gaveUp(this.reason)
   }
 
-  /** Hands the client over to undici's controller, when undici begins the request or begins it again. */
+  /** Hands the client over to undici's controller, when undici begins or restarts the request. */
   goOn(controller: Controller, context: unknown): void {
     if (this.isGone) return controller.abort(this.reason!)
     Object.assign(this.context, context)

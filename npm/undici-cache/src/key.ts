@@ -29,12 +29,12 @@ export function targetOf(origin: string, pathAndQuery: string): Target {
 
 const ESCAPE = /%[0-9a-f]{2}/gi
 const UNRESERVED = /^[a-z0-9._~-]$/i
-/** The end of a text after which a decoded escape would complete another escape: a stray `%`, perhaps with one digit. */
+/** The end of a text after which a decoded escape would complete another escape: a stray `%`, possibly with one digit. */
 const STRAY = /%[0-9a-f]?$/i
 
 /**
  * The normal form of equivalent targets (RFC 3986 sections 6.2.2.1 and 6.2.2.2): escapes of unreserved characters decoded, all other escapes in upper case.
- * Invalid escapes stay as they are.
+ * Invalid escapes are not changed.
  */
 export function normalForm(target: string): string {
   if (!target.includes('%')) return target
@@ -58,7 +58,7 @@ export function isForItsOrigin(origin: string, host: string | string[] | null | 
 
 type Host = Pick<Target, 'scheme' | 'authority'>
 
-/** Recently used origins. An application has few, and each response that is kept shares these strings. */
+/** Recently used origins. An application has few of them, and all kept responses share these strings. */
 const hosts = new Map<string, Host>()
 const HOSTS_MAX = 256
 
@@ -79,7 +79,7 @@ export function targetOfUrl(url: string): Target | undefined {
   return SCHEME.test(url) ? targetOfText(url) : undefined
 }
 
-/** The target of a URL in a record. It has no scheme if undici was given an origin without one. */
+/** The target of a URL in a record. It has no scheme if the origin in undici's key has none. */
 export function targetOfText(text: string): Target {
   const authorityBegins = SCHEME.exec(text)?.[0].length ?? 0
   const pathBegins = text.slice(authorityBegins).search(/[/?]/)
@@ -113,7 +113,7 @@ export function splitPort(authority: string): { host: string; port: string } {
   return isPort ? { host, port: port ?? '' } : { host: authority, port: '' }
 }
 
-/** The cache key of a request in a site. HEAD has a key of its own here; the gateway answers HEAD from stored responses to GET. */
+/** The cache key of a request in a site. HEAD has its own key here; the gateway answers HEAD from stored responses to GET. */
 export function cacheKeyOf(site: string, target: Target, method: string): Buffer {
   const query = target.query === undefined ? [QUERY_ABSENT] : [QUERY_PRESENT, part(target.query)]
   return Buffer.concat([
@@ -121,7 +121,7 @@ export function cacheKeyOf(site: string, target: Target, method: string): Buffer
   ])
 }
 
-/** Bytes with their length in front, so that no part can be mistaken for its neighbour. */
+/** Bytes preceded by their length, so that adjacent parts can't be confused. */
 function part(text: string): Buffer {
   const bytes = Buffer.from(text, 'utf8')
   return Buffer.concat([lengthBytes(bytes.length), bytes])
@@ -159,7 +159,7 @@ export function digestOfMemberList(): Digest {
   return digest(MEMBER_LIST)
 }
 
-/** The digest of a response that is stored apart from its record. */
+/** The digest of a response that is stored separately from its record. */
 export function digestOfResponse(id: string): Digest {
   return digest(Buffer.concat([APART, Buffer.from(id, 'hex')]))
 }

@@ -1,6 +1,6 @@
-// The connections to one server: one for commands, one for invalidation messages if copies are kept, and more for changes, opened when first needed. All end
-// together, which discards everything learned through them: a generation. Nothing is sent twice, and nothing waits for a connection: without one, operations
-// fail at once.
+// The connections to one server: one for commands, one for invalidation messages if copies are kept, and more for changes, opened when first needed. They form
+// a generation: all end together, which discards everything learned through them. Nothing is sent twice, and nothing waits for a connection: without one,
+// operations fail immediately.
 
 import { Redis, type RedisOptions } from 'iovalkey'
 import { type Change, Changes, type ChangesSettings } from './changes.js'
@@ -27,12 +27,12 @@ export interface LinkEvents {
 const INVALIDATIONS = '__redis__:invalidate'
 /** Connecting takes several round trips, each of which may be slow on a busy machine. */
 const CONNECT_MS_MIN = 1000
-/** A connection without an answer for this long is closed, which discards everything learned through it. */
+/** If a connection has no answer for this long, it is closed, which discards everything learned through it. */
 const VERIFIED_MS = 2000
 const PAUSE_MS_MIN = 50
 const PAUSE_MS_MAX = 1000
 const IN_FLIGHT_MAX = 10_000
-/** Clock differences up to this are ignored. */
+/** Clock differences up to this limit are ignored. */
 const CLOCK_DOUBT_MS = 100
 
 interface Connections {
@@ -123,7 +123,7 @@ export class Link {
     return this.#changes.make(change)
   }
 
-  /** Like `change`, but rejects if too many changes wait already. */
+  /** Like `change`, but rejects if too many changes are waiting already. */
   changeIfRoom(change: Change): Promise<boolean> {
     if (this.#changes.isFull) return Promise.reject(new StoreUnavailableError('too many changes wait for the store'))
     return this.change(change)
@@ -131,7 +131,7 @@ export class Link {
 
   /**
    * Opens another connection and listens to these channels, until the connection ends or the returned function is called. The connection keeps the process
-   * alive, which may have nothing to do but listen.
+   * alive, since the process may only listen.
    */
   async listen(channels: readonly string[], heard: (channel: string, message: string) => void, ended: () => void): Promise<() => void> {
     const redis = await this.#open(ended)

@@ -28,7 +28,7 @@ export interface LogRecord {
 /** The state of a log on the server. */
 export interface LogState extends LogHeader {
   readonly end: number
-  /** The bytes now at the place of the mark in `Read`; `undefined` if unknown. */
+  /** The current bytes at the place of the mark in `Read`; `undefined` if unknown. */
   readonly there: Buffer | undefined
 }
 
@@ -55,7 +55,7 @@ export function encodeLogHeader({ id, floor }: LogHeader): Buffer {
   return bytes
 }
 
-/** Decodes a log header; `undefined` if the bytes are no log of this version. */
+/** Decodes a log header; `undefined` if the bytes aren't a log of this version. */
 export function decodeLogHeader(bytes: Buffer): LogHeader | undefined {
   if (bytes.length < LOG_HEADER_BYTES || !bytes.subarray(0, 8).equals(MARK)) return undefined
   const floor = bytes.readBigUInt64LE(24)
@@ -63,7 +63,7 @@ export function decodeLogHeader(bytes: Buffer): LogHeader | undefined {
   return { id: bytes.subarray(8, 24).toString('hex'), floor: Number(floor) }
 }
 
-/** Compares a log with the part read of it. A log that was set back and has grown again has another record in place of the last one read. */
+/** Compares a log with the part read of it. If a log was set back and has grown again, a different record is in the place of the last one read. */
 export function continuityOf(state: LogState, read: Read): Continuity {
   if (state.id !== read.id || state.end < read.offset) return 'lost'
   if (state.floor > read.offset) return 'trimmed'
@@ -99,7 +99,7 @@ export function decodeLogRecords(read: Buffer, start: number): LogRecord[] {
   return records
 }
 
-/** The length is the seed, so that zeros are not a valid record. */
+/** The length is the seed, so that zeros aren't a valid record. */
 function checksumOf(bytes: Buffer): number {
   return Number(xxh3(bytes, BigInt(bytes.length)) & 0xffff_ffffn)
 }

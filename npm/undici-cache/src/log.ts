@@ -14,7 +14,7 @@ import { decodePurge, encodePurge, newPurge, type Purged, type PurgeRecord } fro
 import type { LogCursor } from './record.js'
 import { setTimeout } from './timers.js'
 
-/** A log longer than this is cut to half of it by the process that appends. */
+/** If the log is longer than this, the appending process cuts it to half. */
 const LOG_BYTES_MAX = 1 << 20
 /** Limit of purges that wait for a store that is away. */
 const UNSENT_MAX = 1000
@@ -42,7 +42,7 @@ export class PurgeLog {
   readonly #onPurges: (purges: readonly PurgeRecord[]) => void
   #cursor: LogCursor | undefined
   #last: Last | undefined
-  /** Ids of logs that were read before. A log that has one of them again was set back. */
+  /** Ids of previous logs. If a log has one of them again, it was set back. */
   #left: readonly string[] = []
   /** The offset below which purges are unknown to this process. */
   #knownFrom = 0
@@ -125,14 +125,14 @@ export class PurgeLog {
     this.noteState(await this.#link().ask(this.stateCommands()))
   }
 
-  /** Takes account of the replies to `stateCommands`. */
+  /** Evaluates the replies to `stateCommands`. */
   noteState(answers: readonly unknown[]): void {
     const [state, cursor] = [this.#stateIn(answers), this.#cursor]
     const isSame = state !== undefined && cursor !== undefined && state.floor === this.#floor && state.end === cursor.offset
     if (!isSame || continuityOf(state, { ...cursor, last: this.#last?.mark }) !== 'whole') this.#isDirty = true
   }
 
-  /** Reads the log to its end. A caller that learned of a change since the current read began waits for another read. */
+  /** Reads the log to its end. A caller that was notified of a change after the current read began waits for another read. */
   async readOn(): Promise<void> {
     while (!this.isRead) {
       this.#reading ??= this.#read().finally(() => {
@@ -143,8 +143,8 @@ export class PurgeLog {
   }
 
   /**
-   * Appends a purge, and returns the place where it ends. Retries until `endMs` (by `performance.now()`), then rejects; rejects at once if the server refuses
-   * it. In any case, the purge is written before the log is read the next time.
+   * Appends a purge, and returns the place where it ends. Retries until `endMs` (by `performance.now()`), then rejects; rejects immediately if the server
+   * refuses it. In any case, the purge is written before the log is read the next time.
    */
   async append(what: Purged, at: number, endMs: number): Promise<LogCursor> {
     const written = this.#keepUnsent(newPurge(what, at))
@@ -153,7 +153,7 @@ export class PurgeLog {
     this.#isDirty = true
     while (!isWritten) {
       const error = await this.readOn().catch(asError)
-      // A purge that is written but can't be read back keeps all stored responses out of use until it can.
+      // If a purge is written but can't be read back, no stored response is used until it can.
       if (error === undefined || isWritten) break
       if (isRefusal(error) || performance.now() >= endMs) throw error
       await Promise.race([written, new Promise((resolve) => setTimeout(resolve, AGAIN_MS))])
@@ -206,7 +206,7 @@ export class PurgeLog {
     }
   }
 
-  /** Reads one part; returns whether the end is reached. */
+  /** Reads one part; returns whether it reached the end. */
   async #readPart(link: Link): Promise<boolean> {
     if (this.#cursor === undefined) return this.#begin(link)
     const cursor = this.#cursor
@@ -249,7 +249,7 @@ export class PurgeLog {
     return false
   }
 
-  /** Forgets the read place. Purges are unknown: another log took its place, it was set back, or a part that was not read yet was trimmed. */
+  /** Discards the read place. Purges are unknown: a different log replaced it, it was set back, or an unread part was trimmed. */
   #restart(): false {
     this.#cursor = undefined
     this.#last = undefined
@@ -267,7 +267,7 @@ export class PurgeLog {
     return this.#restart()
   }
 
-  /** Gives a log that was set back another id, unless another log took its place: it grows again, with other purges at the same places. */
+  /** Gives a log that was set back a new id, unless a different log replaced it: it grows again, with other purges at the same places. */
   async #rename(link: Link, id: string): Promise<void> {
     await this.#rewrite(link, (header, records) => header.id === id ? [{ ...newLogHeader(), floor: header.floor }, records] : undefined)
   }
@@ -296,7 +296,7 @@ export class PurgeLog {
     }
   }
 
-  /** Replaces the log with another one, unless it changes meanwhile. */
+  /** Replaces the log, unless it changes meanwhile. */
   async #rewrite(link: Link, change: (header: LogHeader, records: Buffer) => [LogHeader, Buffer] | undefined): Promise<void> {
     const log = this.#names.log
     const decide = ([found]: unknown[]): readonly Command[] => {

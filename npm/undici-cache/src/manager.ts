@@ -27,7 +27,7 @@ const KEY_EVENTS = ['set', 'del', 'expired', 'evicted', 'append'] as const
 const AGAIN_MS = 200
 /** Limit of records remembered for `delete-entry` events. */
 const KNOWN_MAX = 100_000
-/** Limit of prefixes, each of which has a connection of its own. */
+/** Limit of prefixes, each of which has its own connection. */
 const PREFIXES_MAX = 100
 
 /**
@@ -104,7 +104,7 @@ export class LarderCacheManager extends QuietEmitter {
     return this.#of(prefix).#listings.deleteIds(ids)
   }
 
-  /** Removes the responses of URLs for all methods. Deletions wait and reject as those of the store do. */
+  /** Removes the responses of URLs for all methods. Deletions wait and reject like those of the store. */
   async deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[], prefix?: string): Promise<Reached> {
     keys.forEach(assertCacheKey)
     return this.#of(prefix).#shared.deleteUrls(keys)
@@ -163,7 +163,7 @@ export class LarderCacheManager extends QuietEmitter {
     return managers
   }
 
-  /** Repeats deletions of tags under other prefixes that have older responses with them. A repeated deletion finds none, so it isn't repeated for ever. */
+  /** Repeats deletions of tags under other prefixes that have older responses with them. A repeated deletion finds none, so the repetition ends. */
   #repeat(prefix: string, purges: readonly PurgeRecord[]): void {
     if (!this.#isListening || this.#prefixes === 'own') return
     const others = [this, ...this.#others.values()].filter((other) => other.#options.prefix !== prefix)

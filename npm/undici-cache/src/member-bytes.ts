@@ -13,7 +13,7 @@ export interface Member {
 }
 
 export interface MemberList {
-  /** A list that was lost and recreated has another id. */
+  /** A list that was lost and recreated has a different id. */
   readonly id: string
   readonly members: readonly string[]
 }
@@ -26,7 +26,7 @@ const OFFSET_BYTES = 8
 const CHECKSUM_BYTES = 8
 const MEMBER = Buffer.from('LAR\u0001I\0\0\0')
 const LIST = Buffer.from('LAR\u0001M\0\0\0')
-/** The place that a leaving member reports, beyond the end of any log, so that nobody waits for it. */
+/** The place that a leaving member reports, beyond the end of any log, so that the others don't wait for it. */
 const LEFT_LOG = '0'.repeat(2 * ID_BYTES)
 const LEFT_OFFSET = 0xffff_ffff_ffff_ffffn
 
@@ -63,7 +63,7 @@ function nameIn(bytes: Buffer): string {
     const name = utf8.decode(bytes)
     if (!CONTROLS.test(name)) return name
   } catch {
-    // Refused below, like a name with control characters.
+    // The check below refuses it, like a name with control characters.
   }
   throw invalid('the name of a member is not valid text')
 }

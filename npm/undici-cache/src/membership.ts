@@ -9,7 +9,7 @@ import type { SharedStore } from './shared-store.js'
 import { clearInterval, clearTimeout, setInterval, setTimeout } from './timers.js'
 
 const TICK_MS = VERIFICATION_MS / 2
-/** Ticks from one look at all members to the next; in between, only checks that the list still has this process. */
+/** Ticks between look-ups of all members; in between, only checks that the list still has this process. */
 const TICKS_TO_LOOK = 3
 const RETRY_MS_MIN = 100
 
@@ -39,7 +39,7 @@ export class Membership {
     this.#ticking = setInterval(() => this.#tick(), TICK_MS).unref()
   }
 
-  /** Whether the others wait for this process, by its own clock: a process that was suspended for long resumes without knowing what was purged. */
+  /** Whether the others wait for this process, by its own clock: a process that was suspended for long resumes without knowing the latest purges. */
   isWaitedFor(nowMs: number): boolean {
     return nowMs < this.#untilMs
   }

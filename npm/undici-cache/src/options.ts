@@ -11,7 +11,7 @@ export interface ConnectionOptions {
   /**
    * A client of ioredis, iovalkey or node-redis, or a function that makes one. The store opens its own connections with the settings of the client: server,
    * TLS, user and password, database, sentinels, cluster nodes, reconnection pauses, prefix. `clientOpts` override them. A function is called for each
-   * connection, and the client that it makes is ended.
+   * connection, and the store closes the client that it returns.
    */
   client?: RedisClientLike | (() => RedisClientLike)
   /** Nodes of a Redis Cluster, at least one; the others are discovered. */
@@ -38,7 +38,7 @@ export interface LarderCacheStoreOptions extends ConnectionOptions {
   tracking?: boolean
   /** The size limit of all copies in this process, in bytes. @default 128 MiB */
   maxSize?: number
-  /** The largest number of records with copies in this process. @default 100,000 */
+  /** The maximum number of records with copies in this process. @default 100,000 */
   maxCount?: number
   /** The name of this process in answers to deletions and purges, at most 64 bytes. @default the host name with the process id */
   instance?: string
@@ -47,7 +47,7 @@ export interface LarderCacheStoreOptions extends ConnectionOptions {
 export interface CheckedConnection {
   /** Returns the settings of another connection. */
   readonly settings: () => Promise<ConnectionSettings>
-  /** As given, without the prefix. */
+  /** The given options, without the prefix. */
   readonly given: Pick<ConnectionOptions, 'client' | 'clientOpts'>
   readonly cluster: readonly NodeAddress[] | undefined
   readonly prefix: string
@@ -103,7 +103,7 @@ export function checkStore(opts: LarderCacheStoreOptions = {}): CheckedStore {
   }
 }
 
-/** Uses a client, and ends it if it was made here. */
+/** Uses a client, and closes it if it was created here. */
 function withClient<T>(client: NonNullable<ConnectionOptions['client']>, use: (made: RedisClientLike) => T): T {
   if (typeof client !== 'function') return use(checkClient(client))
   const made = checkClient(client())

@@ -25,7 +25,7 @@ export class PurgeIndex {
   readonly #site: string
   /** URLs, and tags within a scope, in the order in which they were last named. */
   readonly #names = new Map<string, Mark>()
-  /** The eviction hand: every name before it is gone or was moved to the end. */
+  /** The eviction hand: every name before it has been removed or moved to the end. */
   #hand = this.#names.entries()
   #clauses: Mark[] = []
   /** Responses requested before this place count as purged. */
@@ -98,7 +98,7 @@ function verdictOf(marks: readonly Mark[]): Verdict {
   return { staleSince: Math.min(...marks.map(({ purge }) => purge.at)) }
 }
 
-/** The names under which a purge is indexed; `undefined` if it goes to the list. Soft purges go to the list, so that they never hide a hard one. */
+/** The names under which a purge is indexed; `undefined` if it belongs in the list. Soft purges do, so that they never hide a hard one. */
 function namesOf({ what, mode }: PurgeRecord): string[] | undefined {
   if (mode !== 'hard' || what === 'everything') return undefined
   if ('url' in what) {
@@ -143,7 +143,7 @@ function takesTags({ tags, match }: Selection, own: readonly string[]): boolean 
   return match === 'all' ? tags.every((tag) => own.includes(tag)) : tags.some((tag) => own.includes(tag))
 }
 
-/** Whether a selected host takes a target. A port selects only that port. A scheme without a port selects only the scheme's default port. */
+/** Whether a selected host matches a target. A port selects only that port. A scheme without a port selects only the scheme's default port. */
 function isHost(host: string, scheme: string | undefined, target: Target): boolean {
   if (scheme !== undefined && scheme !== target.scheme) return false
   const [wanted, own] = [splitPort(host), splitPort(target.authority)]

@@ -13,7 +13,7 @@ export interface LogCursor {
   readonly offset: number
 }
 
-/** A hint for requests that wait for a response; it never answers a request. */
+/** A hint for requests that wait for a response; it is never an answer itself. */
 export interface Note {
   readonly kind: 'not-shared' | 'gave-up'
   readonly scope: number
@@ -43,7 +43,7 @@ export interface Variant {
   readonly nominated: readonly NamedValue[]
   /** 32 hexadecimal digits. */
   readonly id: string
-  /** `undefined` if the response is stored apart, under its id. */
+  /** `undefined` if the response is stored separately, under its id. */
   readonly response: Response | undefined
 }
 
@@ -66,7 +66,7 @@ const APART = 2
 const NOTE_KINDS = ['not-shared', 'gave-up'] as const
 const NO_LOG = '0'.repeat(32)
 
-/** Decodes a record. The caller compares `record.key` with the key that it asked for. */
+/** Decodes a record. The caller compares `record.key` with the requested key. */
 export function decodeRecord(bytes: Buffer, kind: RecordKind): StoredRecord {
   const reader = openFrame(bytes, kind)
   const key = reader.raw()
@@ -81,7 +81,7 @@ export function decodeRecord(bytes: Buffer, kind: RecordKind): StoredRecord {
   return record
 }
 
-/** Decodes the record of a key; throws if it is the record of another key. */
+/** Decodes the record of a key; throws if it belongs to a different key. */
 export function decodeRecordOf(key: Buffer, bytes: Buffer, kind: RecordKind): StoredRecord {
   const record = decodeRecord(bytes, kind)
   if (!record.key.equals(key)) throw new FormatError('other', 'the record of another key')

@@ -100,7 +100,7 @@ export class SharedStore {
     return storedOf(variant, response, this.options.cacheTagsHeader, this.clockAheadMs)
   }
 
-  /** The variants of a record, with the responses that are stored apart loaded where they exist. */
+  /** The variants of a record, with the separately stored responses that exist loaded. */
   async loadApart(key: Buffer, variants: readonly Variant[]): Promise<Variant[]> {
     const apart = variants.filter(({ response }) => response === undefined)
     const found = await this.tier.loadMany(apart.map(({ id }) => digestOfResponse(id)))
@@ -141,7 +141,7 @@ export class SharedStore {
     return this.tier.replace(place.digest, bytes, { bytes: record, ttlMs })
   }
 
-  /** Encodes a record with the first response inside, and stores the others apart. */
+  /** Encodes a record with the first response inside, and stores the others separately. */
   async #recordOf({ key }: Place, [first, ...others]: readonly Variant[], ttlMs: number): Promise<Buffer> {
     await this.#putApart(key, others, ttlMs)
     const listed = others.map((other) => ({ ...other, response: undefined }))
@@ -234,19 +234,19 @@ export class SharedStore {
     await this.log.append(what, at, performance.now() + this.options.timeout)
   }
 
-  /** Rejects if the store has not taken the purges in time, and sends them later. Otherwise waits until all members of the fleet have read them. */
+  /** Rejects if the store has not accepted the purges in time, and sends them later. Otherwise waits until all members of the fleet have read them. */
   async #purge(purges: readonly Purged[]): Promise<Reached> {
     if (purges.length === 0) return { isComplete: true, members: [] }
-    // From now on, nothing is used without a look at the log.
+    // From now on, no response is used without checking the log.
     this.log.suspect()
-    // A starting process has no connection yet, and connecting has a time limit of its own.
+    // A starting process has no connection yet, and connecting has its own time limit.
     await this.#nodes.settled()
     const { place, isInDoubt } = await within(this.#append(purges), this.options.timeout)
     const reached = await this.fleet.reach(place)
     return isInDoubt ? { ...reached, isComplete: false } : reached
   }
 
-  /** Appends purges. The log is in doubt if it is shorter than someone has read it before: reports that it was read then mean nothing. */
+  /** Appends purges. The log is in doubt if it is shorter than a member has already read: then reports that it was read mean nothing. */
   async #append(purges: readonly Purged[]): Promise<{ place: LogCursor; isInDoubt: boolean }> {
     const endMs = performance.now() + this.options.timeout
     const said = await this.fleet.said(this.options.timeout / 2)
@@ -293,12 +293,12 @@ export class QuietEmitter extends EventEmitter {
     try {
       if (event !== 'error' || this.listenerCount('error') > 0) this.emit(event, ...values)
     } catch {
-      // An error of a listener is not one of the store.
+      // An error of a listener isn't an error of the store.
     }
   }
 }
 
-/** The time to live on the server of a response that is deleted then: at least 1 ms, and within the limit of the commands. */
+/** The time to live on the server of a response that is deleted at `deleteAt`: at least 1 ms, and within the limit of the commands. */
 export function ttlMsOf(deleteAt: number): number {
   return Math.min(TTL_MS_MAX, Math.max(1, Math.ceil(deleteAt - Date.now())))
 }
@@ -314,12 +314,12 @@ export function isInPlaceOf(newer: Variant, older: Variant): boolean {
   return JSON.stringify(newer.nominated) === JSON.stringify(older.nominated)
 }
 
-/** Whether another process's response to the same requests makes this one needless: it is newer, or was stored after this write began. */
+/** Whether another process's response to the same requests makes this one unnecessary: it is newer, or was stored after this write began. */
 function isInstead(their: Variant, own: Variant, before: ReadonlySet<string>): boolean {
   return JSON.stringify(their.nominated) === JSON.stringify(own.nominated) && (!before.has(their.id) || isNewer(their, own))
 }
 
-/** Whether a response is newer, and was requested when all purges that the other one knows of were known. */
+/** Whether a response is newer, and was requested when at least the same purges were known. */
 function isNewer({ response: their }: Variant, { response: own }: Variant): boolean {
   if (their?.log === undefined || own === undefined) return false
   return their.responseTime > own.responseTime && their.log.id === own.log?.id && their.log.offset >= own.log.offset

@@ -38,7 +38,7 @@ function guardData(stream: Duplex): Duplex {
   return stream
 }
 
-/** Guards the client of a sentinel. It starts to connect in the tick after it is made, ahead of the callback that is queued here. */
+/** Guards the client of a sentinel. It starts to connect in the tick after its creation, before the callback that is queued here. */
 function guardBegun(redis: Redis): Redis {
   const { connector } = redis as unknown as { readonly connector: Connector }
   process.nextTick(() => connector.stream?.on('error', ignore))

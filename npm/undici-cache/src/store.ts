@@ -1,5 +1,5 @@
-// The store behind undici's cache interceptor. Hits on copies are answered at once; other look-ups take one round trip, and a second one for a body too large
-// for its record. Any failure is a miss.
+// The store behind undici's cache interceptor. Hits on copies are answered synchronously; other look-ups take one round trip, and a second one for a body too
+// large for its record. Any failure is a miss.
 
 import { randomBytes } from 'node:crypto'
 import type { Writable } from 'node:stream'
@@ -62,7 +62,7 @@ export interface Turn {
 }
 
 const SMALL_CELL_BYTES = 65_536
-/** Limit of all bodies that are being written or wait for it. */
+/** Limit of all bodies that are being written or wait to be written. */
 const WRITING_BYTES_MAX = 64 << 20
 const CLOSE_MS = 1000
 
@@ -78,12 +78,12 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   readonly #loads = new Map<string, Loading>()
   readonly #writes = new Writes<Pending>((batch) => this.#publishAll(batch))
   readonly #asked = new WeakMap<CacheKey, Asked>()
-  /** Deletions by URL; those of the same tick are one. */
+  /** Deletions by URL; those of the same tick are combined. */
   readonly #deleting = new Map<string, Promise<void>>()
   readonly #fills = new Fills()
   readonly #listings: Listings
   readonly #turns: Turns
-  /** Set if the process keeps copies. Without copies, it has nothing that deletions would have to wait for. */
+  /** Set if the process keeps copies. Without copies, deletions needn't wait for it. */
   readonly #membership: Membership | undefined
   #writingBytes = 0
   #closed = false
@@ -113,7 +113,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return this.#options.prefix
   }
 
-  /** Looks up the response to a request; at once if there is a local copy. Any failure is a miss. */
+  /** Looks up the response to a request; synchronously if there is a local copy. Any failure is a miss. */
   get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
     assertCacheKey(key)
     if (this.#closed || !isForItsOrigin(key.origin, key.headers?.host)) return undefined
@@ -155,9 +155,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * Removes the responses of a URL for all methods, in all processes and gateways that share the store, and waits until they have done so.
-   *
-   * Rejects if the store has not taken the deletion within `timeout`: others may use the responses until the store gets it.
+   * Removes the responses of a URL for all methods, in all processes and gateways that share the store, and waits until they have done so. Rejects if the store
+   * has not accepted the deletion within `timeout`: others may use the responses until it does.
    */
   delete(key: CacheKey): Promise<void> {
     assertCacheKey(key)
@@ -171,8 +170,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return deletion
   }
 
-  /**
-   * Removes only the response that answers this request. Other processes follow as soon as the server tells them.
+  /** Removes only the response that answers this request. Other processes follow as soon as the server notifies them.
    * @internal
    */
   forget(key: CacheKey): Promise<void> {
@@ -190,7 +188,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return this.#deletion(() => this.#deleteUrls(keys))
   }
 
-  /** Removes responses with any of these tags; a list within the list means all of its tags. Waits and rejects as `delete` does. */
+  /** Removes responses with any of these tags; a list within the list means all of its tags. Waits and rejects like `delete`. */
   deleteTags(tags: readonly (string | readonly string[])[]): Promise<Reached> {
     return this.#deletion(() => this.#shared.deleteTags(tags))
   }
@@ -200,9 +198,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return this.deleteTags([tag])
   }
 
-  /**
-   * Removes responses by their ids in `entries` and the event `write`. Rejects if the store has not done so. Doesn't wait for other processes, which follow as
-   * soon as the server tells them.
+  /** Removes responses by their ids in `entries` and the event `write`. Rejects if the store has not done so. Doesn't wait for other processes, which follow as
+   * soon as the server notifies them.
    */
   deleteIds(ids: readonly string[]): Promise<void> {
     return this.#deletion(() => this.#listings.deleteIds(ids))
@@ -228,8 +225,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return this.#listings.responseById(id)
   }
 
-  /**
-   * Takes the turn to ask the origin, or returns a result that another process has brought meanwhile. If the store fails, the request doesn't wait.
+  /** Takes the turn to ask the origin, or returns a result that another process has fetched meanwhile. If the store fails, the request doesn't wait.
    * @internal
    */
   async takeTurn(key: CacheKey, isWanted: () => boolean = () => true): Promise<Turn> {
@@ -271,8 +267,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return writing === undefined ? 'not-stored' : 'stored'
   }
 
-  /**
-   * Notes a look-up with this key that was answered at once. If the request may still be forwarded, its response may be written later.
+  /** Notes a look-up with this key that was answered synchronously. If the request may still be forwarded, its response may be written later.
    * @internal
    */
   noteAsked(key: CacheKey, result: GetResult | undefined): void {
@@ -386,7 +381,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return copy && this.#resolve(copy, place, key)
   }
 
-  /** Makes a process that the others don't wait for read the log before it uses its copies. */
+  /** Reads the log before copies are used, if the other members don't wait for this process. */
   async #inStep(): Promise<void> {
     const membership = this.#membership
     if (membership === undefined || membership.isWaitedFor(Date.now())) return
@@ -443,7 +438,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return Infinity
   }
 
-  /** The answer to a request. Loads bodies and responses that are stored apart as needed. */
+  /** The answer to a request. Loads bodies and separately stored responses as needed. */
   async #resolve(copy: Copy, place: Place, key: CacheKey): Promise<GetResult | undefined> {
     for (const slot of copy.slots) {
       if (slot.source !== undefined && matches(slot.nominated, key.headers)) await this.#fillSlot(copy, slot, slot.source, place)
@@ -594,7 +589,7 @@ function pieces(body: Buffer): Buffer[] {
   return body.length === 0 ? [] : [body]
 }
 
-/** Cuts a body into pieces of these lengths, and the rest. */
+/** Splits a body into pieces of these lengths, and the rest. */
 function cut(body: Buffer, lengths: readonly number[]): Buffer[] {
   let at = 0
   const cuts = lengths.map((length) => body.subarray(at, at += length))

@@ -8,7 +8,7 @@ import { type Target, targetOfText, urlOf } from './key.js'
 import type { FieldLine, LogCursor, NamedValue, Response, Variant } from './record.js'
 import { tagsOf } from './tags.js'
 
-/** Conclusions about a response that this package stored, kept in a field that is never sent. */
+/** undici's conclusions about a response that this package stored, kept in a field that is never sent. */
 interface Conclusions {
   readonly at: number
   readonly cachedAt: number

@@ -49,7 +49,7 @@ export class Tier {
     return (await link.ask([['CLIENT', 'CACHING', 'YES'], read]))[1]
   }
 
-  /** Asks in the same round trip whether the log has grown. */
+  /** Loads, and checks in the same round trip whether the log has grown. */
   async #loadUntracked(link: Link, read: Command): Promise<unknown> {
     const logLink = this.#nodes.linkOf(this.#log.name)
     const state = this.#log.stateCommands()
@@ -79,7 +79,7 @@ export class Tier {
     return { bytes: bytesIn(found), ttlMs: Math.max(0, Number(ttl)) }
   }
 
-  /** Replaces or removes a record that has these bytes. Returns false if it has other bytes by now. */
+  /** Replaces or removes a record that has these bytes. Returns false if its bytes have changed. */
   async replace(digest: Digest, expected: Buffer, put: Put | 'nothing'): Promise<boolean> {
     const name = this.#names.record(digest)
     let isSame = false

@@ -15,7 +15,7 @@ const NOTE_MS = 5000
 const POLL_MS = 50
 /** Requests that have waited this long ask the origin themselves. */
 const WAIT_MS_MAX = 10_000
-/** Limit of held leases. Each is released by a change that waits in a queue; more of them would expire before the store can be told. */
+/** Limit of held leases. Each is released by a change that waits in a queue; more of them would expire before their release. */
 const HELD_MAX = 2000
 const SCOPE_ALL = 2
 
@@ -31,7 +31,7 @@ export class Turns {
     this.#shared = shared
   }
 
-  /** Whether this process may hold one more lease. */
+  /** Whether this process may hold another lease. */
   get hasRoom(): boolean {
     return this.#held.size < HELD_MAX
   }
@@ -57,7 +57,7 @@ export class Turns {
     return lease
   }
 
-  /** Releases a lease, so that others may go on. */
+  /** Releases a lease, so that others may continue. */
   async release(lease: Lease, outcome: Outcome): Promise<void> {
     try {
       await lease.release(outcome)
@@ -150,7 +150,7 @@ export class Lease {
     await this.#ifHeld([['GETRANGE', record, 0, RECORD_BYTES_MAX]], (found) => [this.#lastWord(record, found as Buffer, outcome), ['DEL', lease]])
   }
 
-  /** The last write of a holder. Rewrites an existing record, since others wait for a change; otherwise writes a note. */
+  /** The final write of a holder. Rewrites an existing record, since others wait for a change; otherwise writes a note. */
   #lastWord(record: string, found: Buffer, outcome: Outcome): Command {
     if (found.length > 0 && outcome !== 'not-stored') return ['SET', record, found, 'KEEPTTL']
     const theirs = found.length > 0 ? decodeAny(found) : undefined

@@ -1,4 +1,4 @@
-// Writes by name: those of one name run one after another, and those that wait run together.
+// Writes by name: writes of the same name run one batch after another, and waiting ones are combined.
 
 interface Batch<T> {
   readonly waiting: T[]

@@ -1,4 +1,4 @@
-// Tests of cache-aside over redis-server and larder kv, with a client of its own for each process.
+// Tests of cache-aside over redis-server and larder kv, with a separate client for each process.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, test, type TestContext } from 'node:test'
@@ -11,7 +11,7 @@ const SERVERS = [
   ...larderBinary() === undefined ? [] : [['larder kv', startKv] as const],
 ]
 
-/** A load that lasts until it is given its value. */
+/** A load that lasts until the test supplies its value. */
 class HeldLoad {
   #begin!: () => void
   readonly begun = new Promise<void>((resolve) => { this.#begin = resolve })
@@ -511,7 +511,7 @@ test('cache-aside on a cluster: a node with nothing but a tag is away until it a
     await eventually(async () => await next() === 'hit', 'the value is kept')
     await server.freeze()
     await eventually(async () => await next() === 'away', 'the node is away')
-    // Longer than asking the other nodes and probing again takes.
+    // Longer than querying the other nodes and probing again take.
     const end = Date.now() + 1500
     while (Date.now() < end) {
       assert.equal(await next(), 'away')

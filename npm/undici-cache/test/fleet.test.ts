@@ -20,7 +20,7 @@ import { eventually, freePort, larderBinary, type Server, startCluster, startKv,
 
 const HOST = 'shop.test'
 
-/** Longer than any wait for another process: T and a second, plus an allowance for a busy machine. */
+/** Longer than any wait for another process: T plus a second, with an allowance for a busy machine. */
 const SOON_MS = 20_000
 
 class Member {

@@ -1,4 +1,4 @@
-// The Larder gateway and this package over one store: each serves responses that the other stored, and a purge through either reaches both.
+// The Larder gateway and this package over one store: each serves responses that the other stored, and a purge through either applies to both.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'

@@ -1,4 +1,4 @@
-// Servers with wrong answers: they make no request fail or wait long, and don't end the process.
+// Servers with wrong answers: requests neither fail nor wait long, and the process doesn't end.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

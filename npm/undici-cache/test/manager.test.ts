@@ -178,7 +178,7 @@ describe('what was wrong before', () => {
 
   test('a store that stands still costs a look-up its time limit, and soon nothing', async () => {
     const own = await startRedis()
-    // Longer than any other delay on the machine.
+    // Longer than any delay on a busy machine.
     const timeout = 2000
     const store = new LarderCacheStore({ ...own.options, timeout, errorCallback: () => undefined })
     await put(store, keyOf('/still'), '')

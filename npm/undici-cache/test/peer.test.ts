@@ -1,4 +1,4 @@
-// The tests of undici-cache-redis, from its package, with their import switched to this package.
+// The tests of undici-cache-redis, from its package, with their import replaced by this package.
 
 import assert from 'node:assert/strict'
 import { execFile, spawn } from 'node:child_process'
@@ -17,7 +17,7 @@ const PRELOADED = `${root}test/peer-preload.cjs`
 const SWITCHED_TO = `${root}build/peer`
 const TESTS = 40
 
-/** Tests that count names on the server, where this package has other names. */
+/** Tests that count names on the server, where this package uses different names. */
 const OF_KEY_NAMES = [
   'should handle big number of concurrent requests', 'invalidates cache by cache keys', 'invalidates cache by ids', 'invalidates cache by combined cache tag',
   'invalidates cache by cache tag',

@@ -114,7 +114,7 @@ export function startRedis(...more: string[]): Promise<Server> {
   return startServer('redis-server', (port) => ['--port', String(port), '--bind', HOST, '--save', '', '--appendonly', 'no', ...more])
 }
 
-/** A Redis server with TLS that asks for no client certificates. */
+/** A Redis server with TLS that doesn't request client certificates. */
 export function startTlsRedis({ cert, key }: { readonly cert: string; readonly key: string }, at?: number): Promise<Server> {
   return startServer('redis-server', (port) => [
     '--port', '0', '--tls-port', String(port), '--bind', HOST, '--save', '', '--appendonly', 'no',

@@ -1,4 +1,4 @@
-// A store behind TLS that this process can't talk to: requests go to the origin, and no socket error is uncaught.
+// A store behind TLS to which this process can't connect: requests go to the origin, and no socket error is uncaught.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
@@ -25,7 +25,7 @@ interface Certificate {
 async function makeCertificate(directory: string, name: string, days: number): Promise<Certificate> {
   const [cert, key, csr] = ['cert', 'key', 'csr'].map((part) => join(directory, `${name}.${part}.pem`)) as [string, string, string]
   await run('openssl', ['req', '-new', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', key, '-out', csr, '-subj', `/CN=${name}.test`])
-  // A negative number of days makes an expired certificate. `req -x509` doesn't accept one.
+  // A negative number of days creates an expired certificate. `req -x509` doesn't accept a negative number.
   await run('openssl', ['x509', '-req', '-in', csr, '-signkey', key, '-out', cert, '-days', String(days)])
   return { cert, key }
 }
@@ -38,7 +38,7 @@ describe('a store behind TLS', () => {
   const note = (error: unknown): void => void uncaught.push(error)
 
   before(async () => {
-    // Runs besides the test runner's own listener. Without a listener, an uncaught error ends the process.
+    // Runs alongside the test runner's own listener. Without a listener, an uncaught error ends the process.
     process.on('uncaughtExceptionMonitor', note)
     directory = await mkdtemp(join(tmpdir(), 'larder-tls-'))
     good = await makeCertificate(directory, 'good', 2)

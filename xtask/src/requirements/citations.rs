@@ -25,7 +25,7 @@ pub(super) struct Citation {
     pub(super) file: String,
     /// Line number, counted from 1.
     pub(super) line: usize,
-    /// The function or the case; `None` if a citation is above another item.
+    /// The function or the case; `None` if the citation is above an item of another kind.
     pub(super) place: Option<String>,
     pub(super) witness: Witness,
 }
@@ -35,7 +35,8 @@ pub(super) struct Citation {
 pub(super) enum Witness {
     Code,
     Test,
-    /// None: the citation is in a tool, such as the mock origin server, which plays another role.
+    /// No evidence: the citation is in a tool, such as the mock origin server, which plays a
+    /// different role.
     Tool,
 }
 
@@ -134,7 +135,7 @@ fn witness(source: &Source, line: usize) -> Witness {
     if source.is_test_line(line + 1) { Witness::Test } else { Witness::Code }
 }
 
-/// Returns the function that a citation is above, otherwise the innermost one around it.
+/// Returns the function below a citation, or else the innermost function around it.
 fn place(source: &Source, lines: &[&str], cited: usize) -> Option<String> {
     let is_above = |text: &&str| matches!(text.trim_start().as_bytes(), [b'/', b'/', ..] | [b'#', ..]);
     let item = cited + lines[cited..].iter().take_while(|text| is_above(text)).count() + 1;

@@ -23,8 +23,8 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Joins `citations` with `documents`; also returns problems for those that name no requirement. Ignores citations
-    /// of documents without a list.
+    /// Joins `citations` with `documents`; also returns problems for citations that name no requirement. Ignores
+    /// citations of documents without a list.
     pub(super) fn join(documents: &[Document], citations: &[Citation]) -> (Self, Vec<Problem>) {
         let mut evidence = Self::default();
         let mut unmatched = Vec::new();
@@ -53,8 +53,8 @@ impl Evidence {
         self.answers.get(&reference(document, section, line))
     }
 
-    /// Returns a line for each requirement that has neither an excuse (exception, unused, deviation) nor both code and
-    /// test, and for each that has an exception, or is unused, and has both.
+    /// Returns a line for each requirement without an excuse (exception, unused, deviation) that lacks code or test.
+    /// Also returns a line for each requirement that has an exception or is unused, although it has both.
     pub(super) fn gaps(&self, documents: &[Document]) -> Vec<String> {
         let mut gaps = Vec::new();
         for document in documents {
@@ -80,7 +80,7 @@ fn gap(line: &Requirement, answer: Option<&Answer>) -> Option<&'static str> {
         (false, true, false) => Some("no test"),
         (false, false, true) => Some("no code"),
         (false, false, false) => Some("no code and no test"),
-        (true, true, true) if is_left_out => Some("an exception in spite of code and test"),
+        (true, true, true) if is_left_out => Some("an exception despite code and test"),
         (true, _, _) => None,
     }
 }

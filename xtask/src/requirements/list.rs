@@ -35,11 +35,11 @@ pub(super) struct Requirement {
     pub(super) level: Level,
     /// The requirement, paraphrased.
     pub(super) requirement: String,
-    /// The role that the requirement is for, if Larder doesn't play it: `role: user agent; ..`
+    /// The role to which the requirement applies, if Larder doesn't play it: `role: user agent; ..`
     pub(super) exception: Option<String>,
-    /// The reason why Larder doesn't use a permission, or why the requirement never applies.
+    /// The reason why Larder doesn't use the permission, or why the requirement never applies.
     pub(super) unused: Option<String>,
-    /// The different behaviour of Larder, with the reason.
+    /// The deviating behaviour of Larder, with the reason.
     pub(super) deviation: Option<String>,
 }
 
@@ -93,7 +93,7 @@ struct File {
     section: Vec<Section>,
 }
 
-/// The document that the page is about; the others supplement it.
+/// The main document of the page; the others supplement it.
 const FIRST: u32 = 9111;
 const FOLDER: &str = "conformance/requirements";
 
@@ -129,8 +129,8 @@ fn faults(path: &str, text: &str, document: &Document) -> Vec<Problem> {
     for (before, after) in document.sections.iter().zip(document.sections.iter().skip(1)) {
         if order(&before.number) >= order(&after.number) {
             let sought = format!("number = \"{}\"", after.number);
-            let what = format!("section {} stands behind {}", after.number, before.number);
-            fault(&sought, what, "sections stand once each, in order");
+            let what = format!("section {} comes after {}", after.number, before.number);
+            fault(&sought, what, "each section appears once, in order");
         }
     }
     for section in &document.sections {

@@ -22,7 +22,7 @@ an origin server or a client: `ttl_override`, `ttl_default`, `honour_request_dir
 
 ";
 
-/// Names of a file shown in one cell; of the others, the number.
+/// Maximum number of names of a file in one cell; the rest are counted.
 const PLACES_MAX: usize = 4;
 
 pub(super) fn render(documents: &[Document], evidence: &Evidence) -> String {
@@ -34,7 +34,7 @@ pub(super) fn render(documents: &[Document], evidence: &Evidence) -> String {
             "| section | requirement | level | code | tests | exception, not used or deviation |\n|---|---|---|---|---|---|\n",
         );
         for section in &document.sections {
-            // The title stands beside the first line of its section.
+            // The first line of a section has its title.
             let first = format!("{}: {}", section.number, section.title);
             for (index, line) in section.line.iter().enumerate() {
                 let place = if index == 0 { &first } else { &section.number };

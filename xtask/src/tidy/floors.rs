@@ -1,7 +1,7 @@
-//! Rooms of a crate are on floors: a room imports only rooms of lower floors.
+//! Floors of a crate's rooms: a room imports only rooms on lower floors.
 //!
-//! A room is a folder, or a file beside `lib.rs`. `xtask/floors.txt` has the floors of each crate from the top down,
-//! with the rooms of each. Remaining upward imports are listed there one by one, so that their number can only fall.
+//! A room is a folder, or a file next to `lib.rs`. `xtask/floors.txt` lists the floors of each crate from the top
+//! down, with the rooms on each. It also lists each remaining upward import, so that their number can only fall.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -61,9 +61,7 @@ impl House<'_> {
         let mut problems = self.unlisted(imports, root);
         let empty = self.rooms.iter().filter(|(name, _)| !found.contains(name));
         problems.extend(
-            empty.map(|(name, line)| {
-                problem(WRITTEN, *line, format!("no room `{name}`"), "take the line out")
-            }),
+            empty.map(|(name, line)| problem(WRITTEN, *line, format!("no room `{name}`"), "remove the line")),
         );
         problems.extend(self.upward_imports(imports, root));
         problems
@@ -76,7 +74,7 @@ impl House<'_> {
         unlisted
             .map(|file| {
                 let what = format!("the room `{}` has no floor", room_of(file, root));
-                problem(file, 1, what, "write it into xtask/floors.txt")
+                problem(file, 1, what, "add it to xtask/floors.txt")
             })
             .collect()
     }
@@ -100,7 +98,7 @@ impl House<'_> {
             }
         }
         problems.extend(unused.iter().map(|(from, to, line)| {
-            problem(WRITTEN, *line, format!("`{from}` doesn't import `{to}`"), "take the line out")
+            problem(WRITTEN, *line, format!("`{from}` doesn't import `{to}`"), "remove the line")
         }));
         problems
     }
@@ -111,7 +109,7 @@ impl House<'_> {
     }
 
     fn unknown(&self) -> Problem {
-        problem(WRITTEN, self.line, format!("no crate `{}`", self.name), "take its lines out")
+        problem(WRITTEN, self.line, format!("no crate `{}`", self.name), "remove its lines")
     }
 }
 

@@ -1,12 +1,12 @@
-//! Imports between the files of a crate: an edge leads to the file that defines the item, not to one that re-exports
-//! it.
+//! Imports between the files of a crate: an edge leads to the file that defines the item, not to a file that
+//! re-exports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::paths::{Import, Names, Reach};
 use super::source::{Purpose, Source};
 
-/// Limit of re-exports that are followed to the definition of a name.
+/// Maximum number of re-exports that are followed to the definition of a name.
 const HOPS_MAX: usize = 8;
 
 /// Keywords before the name of an item.
@@ -160,7 +160,8 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// Re-exports make no edge; a trait may be used without its name.
+/// Returns whether an import makes an edge. A re-export does only if this file uses its name; any other import
+/// does, because a trait may be used without its name.
 fn is_used_here(import: &Import, names: &Names) -> bool {
     import.reach == Reach::Own || names.words.contains(&import.name)
 }

@@ -18,7 +18,8 @@ pub(crate) struct Layout {
     pub(super) others: Vec<(String, String)>,
     /// Every file and folder, by path from the root; folders without a slash at the end.
     pub(crate) paths: BTreeSet<String>,
-    /// Folders at the root of the tree that git ignores: they may be named without existing.
+    /// Folders at the root of the tree that git ignores: pages may name them even if they don't
+    /// exist.
     pub(super) ignored: Vec<String>,
 }
 
@@ -114,7 +115,8 @@ fn matches_name(name: &str, pattern: &str) -> bool {
     }
 }
 
-/// A file that is declared only behind `#[cfg(test)]`, or by such a file, is a test file as a whole.
+/// Marks test files: a file that is declared only under `#[cfg(test)]`, or by such a file, is a test
+/// file as a whole.
 fn mark_test_modules(sources: &mut [Source]) {
     let mut marked = 0;
     loop {

@@ -62,7 +62,7 @@ fn broken_link(
     is_missing.then(|| format!("`{resolved}` has no heading `#{anchor}`"))
 }
 
-/// Returns the path from the root that `target` means on `page`; a leading slash is the root.
+/// Returns the path from the root to which `target` resolves on `page`; a leading slash stands for the root.
 pub(crate) fn resolve(page: &str, target: &str) -> Option<String> {
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = if target.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
@@ -95,7 +95,7 @@ fn path_of(word: &str) -> Option<&str> {
     (is_path && !path.contains("..")).then_some(path)
 }
 
-/// Expands braces with a comma in them to several paths.
+/// Expands braces that contain a comma to several paths.
 fn alternatives(path: &str) -> Vec<String> {
     let braces = path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
     match braces {

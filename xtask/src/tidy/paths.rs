@@ -35,7 +35,7 @@ pub(crate) struct Import {
 pub(crate) enum Reach {
     /// This file.
     Own,
-    /// Others too: `pub use`, `pub(crate) use`.
+    /// Other files too: `pub use`, `pub(crate) use`.
     Others,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Names {
     pub(crate) imports: Vec<Import>,
     /// Paths outside of imports, as written.
     paths: Vec<NamedPath>,
-    /// Words outside imports.
+    /// Words outside of imports.
     pub(crate) words: BTreeSet<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One broken rule: the place, the rule, the problem and the allowed alternative.
+/// A broken rule: its place, its name, the problem and the allowed alternative.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Path from the root of the repository.

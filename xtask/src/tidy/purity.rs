@@ -15,7 +15,7 @@ const PURE_FILES: [&str; 4] = [
     "crates/gateway/src/protection/rate.rs",
 ];
 
-/// Dependencies that a pure crate can't have: each has a clock, a socket or randomness.
+/// Dependencies that a pure crate must not have: each has a clock, a socket or randomness.
 pub(super) const IMPURE_DEPENDENCIES: [&str; 7] =
     ["getrandom", "h2", "hyper", "mio", "rand", "socket2", "tokio"];
 
@@ -40,8 +40,8 @@ const IMPURE_PATHS: [&[&str]; 14] = [
 /// Impure paths in the crates of pure files.
 const ACTING_PATHS: [&[&str]; 1] = [&["crate", "worker"]];
 
-/// Crates that may read the environment: the binaries with the crates that read it for them, the automation, and crates
-/// for tests.
+/// Crates that may read the environment: the binaries, the crates that read it for them, the automation, and crates for
+/// tests.
 const ENVIRONMENT_CRATES: [&str; 6] = ["bench", "larder", "larder-bench", "terminal", "testkit", "xtask"];
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {

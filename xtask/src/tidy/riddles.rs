@@ -29,7 +29,7 @@ pub(super) fn check(layout: &Layout) -> Vec<Problem> {
     }
     let count = problems.len();
     for problem in &mut problems {
-        problem.allowed = format!("the subject first; {count} sentences of at most {SENTENCES_MAX} begin so");
+        problem.allowed = format!("the subject first; {count} sentences (at most {SENTENCES_MAX}) begin so");
     }
     if count > SENTENCES_MAX { problems } else { Vec::new() }
 }
@@ -40,7 +40,7 @@ fn is_generated(path: &str) -> bool {
         && !is_written_by_hand.iter().any(|name| path.ends_with(name))
 }
 
-/// Returns the lines of a file with their numbers, and the text of lines that are comments only.
+/// Returns the lines of a file with their numbers, and the text of each line that is only a comment.
 fn comments(text: &str) -> impl Iterator<Item = (usize, Option<&str>)> {
     text.lines().enumerate().map(|(at, line)| {
         let line = line.trim_start();

@@ -3,7 +3,7 @@
 use super::problem::Problem;
 use super::source::{Kind, Purpose, Source};
 
-/// Limit of a file, which should have one concern.
+/// Maximum length of a file, which should have one concern.
 const FILE_LINES_MAX: usize = 800;
 const UNFINISHED_MACROS: [&str; 3] = ["dbg", "todo", "unimplemented"];
 /// Module names that say nothing about the contents.
@@ -72,6 +72,6 @@ fn empty_name(source: &Source, at: usize) -> Option<Problem> {
     let name = (source.word(at)? == "mod").then(|| source.word(at + 1))??;
     EMPTY_NAMES.contains(&name).then(|| {
         let what = format!("a module named `{name}`");
-        source.problem(source.tokens[at].line, "module-name", what, "a noun for what it holds")
+        source.problem(source.tokens[at].line, "module-name", what, "a noun for its contents")
     })
 }

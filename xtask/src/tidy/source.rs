@@ -62,7 +62,7 @@ impl Source {
                 file: path.to_owned(),
                 line: error.span().start().line.max(1),
                 rule: "syntax",
-                what: "the file is no Rust".to_owned(),
+                what: "the file isn't valid Rust".to_owned(),
                 allowed: "delimiters and literals must close".to_owned(),
             }),
         };
@@ -115,7 +115,7 @@ impl Source {
         item_end(&self.tokens, at)
     }
 
-    /// Returns every function with a body, including those inside of macros and functions.
+    /// Returns every function with a body, including those inside macros and functions.
     pub(crate) fn functions(&self) -> Vec<Function> {
         (0..self.tokens.len()).filter_map(|at| self.function(at)).collect()
     }

@@ -1,6 +1,6 @@
-//! Words: the first words of doc comments, the names of predicates, and type names with three meanings in one crate.
+//! Words: the first words of doc comments, names of predicates, and type names with three meanings in one crate.
 //!
-//! Each rule has a list of crates that follow it, which only grows.
+//! Each rule has a list of crates that follow it; lists only grow.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ const PREDICATE_CRATES: [&str; 18] = [
 /// Beginnings of the names of predicates.
 const PREDICATES: [&str; 3] = ["can_", "has_", "is_"];
 
-/// Crates in which a type name means one thing.
+/// Crates in which each type name has one meaning.
 const TYPE_NAME_CRATES: [&str; 7] =
     ["cache", "fleet", "gateway", "message", "option-table", "origin", "store"];
 
@@ -112,7 +112,7 @@ fn predicate(source: &Source, at: usize) -> Option<Problem> {
         return None;
     }
     let what = format!("`{name}` returns neither `bool` nor an `Option`");
-    Some(source.problem(line, "predicates", what, "a verb for what acts, a noun for what is returned"))
+    Some(source.problem(line, "predicates", what, "a verb for an action, a noun for a returned value"))
 }
 
 /// Returns whether the function at `at` returns `bool` or an `Option`.
@@ -160,7 +160,7 @@ fn repeated(name: &str, places: &[(&Source, usize)]) -> Vec<Problem> {
     let (first, more) = places.split_at(places.len().min(DECLARATIONS_MAX));
     let others: Vec<String> = first.iter().map(|(source, line)| format!("{}:{line}", source.path)).collect();
     let what = format!("one more type named `{name}`, as at {}", others.join(" and "));
-    let allowed = "at most two types of a crate share a name: say in it which one this is";
+    let allowed = "at most two types of a crate share a name: choose a more specific name";
     more.iter().map(|(source, line)| source.problem(*line, "type-names", what.clone(), allowed)).collect()
 }
 
