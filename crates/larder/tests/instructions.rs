@@ -1,10 +1,10 @@
-//! The cost of a request in instructions and allocations, against the figures that are committed in
-//! `instructions.toml` and, for the kv server, `instructions_kv.toml`: `make instructions`.
+//! The cost of a request in instructions and allocations, compared with the committed figures in `instructions.toml` and,
+//! for the kv server, `instructions_kv.toml`: `make instructions`.
 //!
-//! Times differ from machine to machine and from run to run; instructions hardly do. Each case runs in a process of
-//! its own, which first makes all requests of all cases a few times, then its own many times. The cost of a process without
-//! a case of its own is subtracted, and the rest divided by the number of requests: start, end and first requests
-//! count for nothing. One connection in lock step, so that a request is always one wake-up, one read and one write.
+//! Times differ from machine to machine and from run to run; instructions hardly do. Each case runs in its own process,
+//! which first handles all requests of all cases a few times, then those of its case many times. The cost of a process
+//! without a case is subtracted, and the rest divided by the number of requests, so start, end and first requests don't
+//! count. One connection runs in lock step, so that a request is always one wake-up, one read and one write.
 
 mod callgrind;
 mod counted_commands;
@@ -19,19 +19,20 @@ use self::callgrind::http2::Http2;
 use self::callgrind::{Counts, Sites};
 use self::figures::Figure;
 
-/// The build that is counted. The one beside this test has the checks of debug builds.
+/// The measured build. The binary built with this test has the checks of debug builds.
 static LARDER: LazyLock<String> =
     LazyLock::new(|| env::var("LARDER").expect("scripts/instructions names a binary of profile fast"));
-/// Buffers have their sizes, and caches their entries, after so many.
+/// After so many requests, buffers have reached their sizes, and caches are filled.
 const FIRST_REQUESTS: u64 = 64;
 const COUNTED_REQUESTS: u64 = 16_384;
-/// A start with many sites takes so many instructions that what two of them differ by would show in each request of fewer.
+/// A start with many sites takes so many instructions that the difference between two starts would distort the cost of
+/// fewer requests.
 const COUNTED_REQUESTS_OF_SITES: u64 = 8 * COUNTED_REQUESTS;
 
-/// Request that is sent again and again.
+/// A request that is sent repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
-    /// A target, field lines, the status of the answer, and how many requests are sent before an answer is read.
+    /// A target, field lines, the status of the response, and how many requests are sent before a response is read.
     Http1 {
         target: &'static str,
         fields: &'static str,
@@ -57,7 +58,7 @@ const CASES: [(&str, Ask); 6] = [
     ("miss", one("/unstored", "", 200)),
 ];
 
-/// The same hit where each site has its host: one of them, and many.
+/// The same hit if each site has its own host: with one site, and with many.
 const HIT_OF_ONE: (&str, Sites) = ("hit-1-host", Sites::Named(1));
 const HIT_OF_MANY: (&str, Sites) = ("hit-10000-hosts", Sites::Named(10_000));
 /// Largest extra cost of a hit with many sites.
@@ -83,7 +84,7 @@ fn requests_cost_what_is_committed() {
 fn origin() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
         if exchange.request.target() == "/unstored" {
-            // In one piece, so that it is read at once.
+            // In one piece, so that one read gets all of it.
             let fields = "Content-Type: text/html\r\nCache-Control: no-store\r\nContent-Length: 69";
             exchange.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{}", "a".repeat(69)));
             return;
@@ -93,7 +94,7 @@ fn origin() -> ScriptedOrigin {
             "Cache-Control: max-age=86400\r\nContent-Type: text/html\r\nETag: \"1\"\r\n\
              Last-Modified: Sat, 21 Nov 2026 00:00:00 GMT\r\n{vary}"
         );
-        // Small: copies of many bytes are one instruction on some processors, and thousands on others.
+        // A small body, because copying many bytes is one instruction on some processors, and thousands on others.
         exchange.respond("200 OK", &fields, "a".repeat(69));
     })
 }
@@ -109,7 +110,7 @@ const fn counted_requests(sites: Sites) -> u64 {
     }
 }
 
-/// The cost of a whole process that makes the first requests, and then those of one case.
+/// Measures a whole process that handles the first requests, and then those of one case.
 fn counts_of(origin: &str, sites: Sites, counted: Option<Ask>) -> Counts {
     let larder = callgrind::start(&LARDER, origin, sites);
     let mut connections: Vec<Connection> =

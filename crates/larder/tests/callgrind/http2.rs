@@ -1,4 +1,4 @@
-//! The least HTTP/2 client that can ask again and again for one response: it counts nothing that it did not send.
+//! A minimal HTTP/2 client that can repeat one request and read its responses.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,16 +19,17 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// As much as the window of a connection may be raised by, so that it never has to be raised again.
+/// The maximum increment of a connection's window, so that it never has to be raised again.
 const WINDOW_RAISE_BYTES: u32 = (1 << 31) - 1 - 65_535;
 
 impl Http2 {
-    /// Connects, and asks once.
+    /// Connects, and sends the request once.
     pub(crate) fn connect(address: SocketAddr, path: &str) -> Self {
         let stream = TcpStream::connect(address).expect("the gateway listens");
         stream.set_nodelay(true).expect("a TCP socket has this option");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("the deadline is not zero");
-        // `:method GET`, `:scheme http`, and path and authority as literals that go into the table (RFC 7541 section 6).
+        // `:method GET`, `:scheme http`, and path and authority as literals that are added to the table (RFC 7541
+        // section 6).
         let mut block = vec![0x82, 0x86];
         for (name, value) in [(0x44, path), (0x41, "localhost")] {
             block.extend([name, u8::try_from(value.len()).expect("it is short")]);
@@ -39,12 +40,12 @@ impl Http2 {
         client.send(SETTINGS, 0, 0, &[]);
         client.send(WINDOW_UPDATE, 0, 0, &WINDOW_RAISE_BYTES.to_be_bytes());
         client.ask();
-        // From now on both are known by their places in the table.
+        // From now on, table indexes stand for both.
         client.block = vec![0x82, 0x86, 0xbf, 0xbe];
         client
     }
 
-    /// One request and its response to the end.
+    /// Sends one request and reads the complete response.
     pub(crate) fn ask(&mut self) {
         let block = std::mem::take(&mut self.block);
         self.send(HEADERS, END_STREAM | END_HEADERS, self.stream_id, &block);
@@ -61,7 +62,7 @@ impl Http2 {
         self.stream.write_all(&frame).expect("the gateway reads");
     }
 
-    /// Reads one frame.
+    /// Reads one frame, and returns whether it ends the response.
     fn is_end_of_response(&mut self) -> bool {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).expect("the gateway answers");

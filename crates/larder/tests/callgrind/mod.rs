@@ -14,7 +14,7 @@ pub(crate) struct Counts {
     pub(crate) allocations: u64,
 }
 
-/// Names in full wherever they stand: the format is then read line by line.
+/// Names are never abbreviated, so the output can be parsed line by line.
 const TOOL: [&str; 4] =
     ["valgrind", "--tool=callgrind", "--compress-strings=no", "--callgrind-out-file=@dir@/counts"];
 
@@ -23,7 +23,7 @@ const TOOL: [&str; 4] =
 pub(crate) enum Sites {
     /// One site for any host.
     AnyHost,
-    /// So many sites, each for its own host, the one that is asked behind all others.
+    /// This number of sites, each for its own host; the requested one is the last.
     Named(u32),
 }
 
@@ -44,7 +44,7 @@ fn site(name: &str, host: &str, origin: &str) -> String {
     format!("[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\norigin = \"{origin}\"\n")
 }
 
-/// Ends the gateway in order, and tells what it did.
+/// Stops the gateway gracefully, and returns its counts.
 pub(crate) fn finish(mut larder: Larder) -> Counts {
     larder.signal(Signal::TERM);
     let status = larder.service().end();
@@ -58,7 +58,7 @@ pub(crate) fn start_kv(binary: &str) -> Kv {
     Kv::start_under(&TOOL, binary, &["--workers", "1", "--maxmemory", "64MiB"])
 }
 
-/// Ends the kv server in order, and tells what it did.
+/// Stops the kv server gracefully, and returns its counts.
 pub(crate) fn finish_kv(mut kv: Kv) -> Counts {
     kv.service.signal(Signal::TERM);
     let status = kv.service.end();
@@ -66,7 +66,7 @@ pub(crate) fn finish_kv(mut kv: Kv) -> Counts {
     read(&fs::read_to_string(kv.folder().join("counts")).expect("callgrind wrote its counts"))
 }
 
-/// Allocators have their names from the C library; jemalloc puts a prefix before them.
+/// Names of allocation functions as in the C library; jemalloc prefixes them.
 const ALLOCATORS: [&str; 7] =
     ["malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "mallocx", "rallocx"];
 

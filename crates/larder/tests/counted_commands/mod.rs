@@ -1,5 +1,5 @@
-//! The cost of a command for the kv server: as for requests of the gateway, a process for each case, and one connection in
-//! lock step.
+//! The cost of a command for the kv server. As for requests to the gateway, each case has its own process, and one
+//! connection in lock step.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::LARDER;
 use crate::callgrind::{self, Counts};
 use crate::figures::{self, Figure};
 
-/// A command on many keys, so many at a time.
+/// A command on many keys, several of them at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ask {
     verb: Verb,
@@ -30,9 +30,9 @@ const CASES: [(&str, Ask); 4] = [
     ("set-pipelined", Ask { verb: Verb::Set, at_once: 100 }),
 ];
 
-/// More than the caches of a processor keep from one command to the next does not matter here: instructions are the same.
+/// Whether the keys fit into processor caches doesn't matter here: the number of instructions is the same.
 const KEYS: u64 = 1000;
-/// A multiple of the commands at once.
+/// A multiple of the commands in one batch.
 const FIRST_COMMANDS: u64 = 2 * KEYS;
 const COUNTED_COMMANDS: u64 = 20 * KEYS;
 
@@ -50,7 +50,7 @@ fn figure(nothing: Counts, ask: Ask) -> Figure {
 fn counts_of(counted: Option<Ask>) -> Counts {
     let kv = callgrind::start_kv(&LARDER);
     let mut client = Client::connect(&kv);
-    // Keys are there before they are asked for.
+    // In reverse, so that keys exist before they are read.
     for (_, ask) in CASES.iter().rev() {
         client.ask(*ask, FIRST_COMMANDS);
     }

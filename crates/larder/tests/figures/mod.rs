@@ -1,4 +1,4 @@
-//! The committed figures, and what is said where they no longer hold.
+//! The committed figures, and the messages if they no longer hold.
 
 use std::collections::BTreeMap;
 use std::{fmt, fs, thread};
@@ -11,7 +11,7 @@ use crate::callgrind::Counts;
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Figure {
     pub(crate) instructions: u64,
-    /// To the hundredth, for buffers that grow only now and then.
+    /// In hundredths, for buffers that grow only now and then.
     pub(crate) allocations: f64,
 }
 
@@ -40,12 +40,13 @@ const HEADER: &str = "\
 
 ";
 
-/// Instructions may rise and fall by so much: other compilers and processors take other ways through the same code.
+/// Tolerance for instructions: different compilers and processors take different paths through the same code.
 const INSTRUCTIONS_TOLERANCE_PERCENT: f64 = 3.0;
-/// An allocation in every twentieth request shows; one per run of a long-lived buffer does not.
+/// Tolerance for allocations: an additional one in every twentieth request exceeds it; one per run for a long-lived
+/// buffer doesn't.
 const ALLOCATIONS_TOLERANCE: f64 = 0.05;
 
-/// Compares figures with those of a file, or writes the file where that is asked for.
+/// Compares figures with those of a file, or writes the file on request.
 pub(crate) fn judge(file: File, measured: &Figures) {
     let committed = file.read();
     let comparison = |(case, is): (&String, &Figure)| Comparison {
@@ -67,7 +68,7 @@ pub(crate) fn judge(file: File, measured: &Figures) {
     );
 }
 
-/// The figures of all cases; half of them at once, as many as a small machine has cores.
+/// Measures the figures of all cases, in two halves at the same time, because a small machine has two cores.
 pub(crate) fn of_all<A: Copy + Sync>(
     cases: &[(&'static str, A)],
     figure: impl Fn(A) -> Figure + Sync,
@@ -84,7 +85,7 @@ pub(crate) fn of_all<A: Copy + Sync>(
     })
 }
 
-/// The figure of so many requests, and of nothing but the same begin and end.
+/// Returns the cost of one of `requests` requests: `nothing` is the cost of a process without them.
 pub(crate) fn per_request(counts: Counts, nothing: Counts, requests: u64) -> Figure {
     let each = |all: u64, nothing: u64| all.saturating_sub(nothing) as f64 / requests as f64;
     let allocations = each(counts.allocations, nothing.allocations);
@@ -107,7 +108,7 @@ impl File {
     }
 }
 
-/// One measured figure beside the committed one.
+/// A measured figure and the committed one.
 struct Comparison {
     case: String,
     was: Option<Figure>,
@@ -123,7 +124,7 @@ impl Comparison {
         }
         match self.percent() {
             percent if percent > INSTRUCTIONS_TOLERANCE_PERCENT => Some("costs more"),
-            // A gain that isn't recorded could be lost again unseen.
+            // A gain that isn't recorded could be lost unnoticed.
             percent if percent < -INSTRUCTIONS_TOLERANCE_PERCENT => Some("costs less"),
             _ if self.is.allocations < was.allocations - ALLOCATIONS_TOLERANCE => Some("allocates less"),
             _ => None,

@@ -1,4 +1,5 @@
-//! The binary from outside, as its users and those around it meet it. One program, so that it is linked once and tests that wait share cores.
+//! Tests of the binary from outside, as users and other programs see it. They are one program, so that it is
+//! linked once and waiting tests share cores.
 
 /// Messages between clients and the gateway.
 mod http {
@@ -50,7 +51,7 @@ mod origin {
     pub(crate) mod same_answer;
 }
 
-/// Several instances over one store.
+/// Several instances with one store.
 mod fleet {
     mod collapsing;
     pub(crate) mod instances;

@@ -1,5 +1,5 @@
-//! Clients of Redis as they exist, with `larder kv`: each plays its script against redis-server 7.0, which shows that the script is right,
-//! and against Larder. `conformance/clients/README.md` tells the parts of a script.
+//! Real Redis clients with `larder kv`: each plays its script against redis-server 7.0, which shows that the script is right, and against
+//! Larder. `conformance/clients/README.md` describes the parts of a script.
 
 mod cluster;
 mod redis_rs;
@@ -31,7 +31,7 @@ fn go_redis_passes_its_script() {
     play(&["{}/go/bin/goredis"], ALL, &[]);
 }
 
-/// Its handshake always has CLIENT TRACKING.
+/// rueidis always sends CLIENT TRACKING in its handshake.
 #[test]
 fn rueidis_passes_its_script() {
     play(&["{}/go/bin/rueidis"], ALL, &[]);

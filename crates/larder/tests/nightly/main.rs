@@ -1,4 +1,4 @@
-//! Tests against software of others that takes long to build or to start: `scripts/nightly-tests`.
+//! Tests against third-party software that takes long to build or start: `scripts/nightly-tests`.
 
 mod kv_clients;
 

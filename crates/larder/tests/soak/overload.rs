@@ -1,4 +1,5 @@
-//! Ten times the requests that an origin can answer: its limit holds, hits go on, and the others are refused at once.
+//! Ten times the requests that an origin can answer: its limit holds, hits are served, and excess requests are
+//! refused immediately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -9,16 +10,17 @@ use testkit::{Larder, ScriptedOrigin, Setup, wait};
 
 use crate::LARDER;
 
-/// Requests that the origin may have at the same time.
+/// Maximum number of requests at the origin at the same time.
 const PLACES: usize = 4;
 const TAKES: Duration = Duration::from_millis(50);
 const PACE: Duration = Duration::from_millis(100);
-/// Ten requests a second each, where the origin can answer 80 in all; those in the queue ask less often.
+/// Clients that send up to ten requests a second each, while the origin can answer 80 in all; queued clients send
+/// fewer.
 const CLIENTS: usize = 110;
 const HIT_CLIENTS: usize = 20;
-/// Half the time that a place in the queue takes: a refusal waits for none.
+/// Half the waiting time in the queue, because a refusal doesn't wait in it.
 const REFUSED_P99_MAX: Duration = Duration::from_millis(100);
-/// Refused requests leave nothing behind that a later one waits for.
+/// Time for recovery. Refused requests must not delay later ones.
 const RECOVERED_MAX: Duration = Duration::from_secs(5);
 
 /// Keeps the origin overloaded for a while.
@@ -58,7 +60,8 @@ fn config(origin: &str) -> String {
     )
 }
 
-/// How many requests were forwarded, and how long each refusal took. Every request for the stored page is a hit.
+/// Returns how many requests were forwarded, and how long each refusal took. Checks that every request for the stored
+/// page is a hit.
 fn load(larder: &Larder, end: Instant) -> (usize, Vec<Duration>) {
     let visit = |target: String| {
         let (mut client, mut forwarded, mut refused) = (larder.client(), 0, Vec::new());

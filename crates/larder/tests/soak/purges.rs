@@ -1,7 +1,7 @@
-//! Purges in a fleet of which one clock is 30 s ahead: no request gets a response that was purged before the request began.
+//! Purges in a fleet in which one clock is 30 s ahead: no request gets a response that was purged before the request began.
 //!
-//! The origin numbers its responses. A purge notes the latest number before it begins; once it is complete, every gateway has to bring a
-//! later one.
+//! The origin numbers its responses. The test notes the latest number before a purge; once the purge is complete, every gateway must
+//! return a later one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ const PURGE_PACE: Duration = Duration::from_millis(50);
 struct Scene {
     gateways: Vec<Larder>,
     version: Arc<AtomicU64>,
-    /// The lowest version of each page that a request may bring which begins now.
+    /// The lowest version of each page that a new request may return.
     lowest: [AtomicU64; PAGES],
     end: Instant,
 }
 
-/// Purges and asks for a while.
+/// Sends purges and requests for a while.
 pub(crate) fn run(duration: Duration) {
     let redis = Redis::start("");
     let version = Arc::new(AtomicU64::new(0));
@@ -39,7 +39,7 @@ pub(crate) fn run(duration: Duration) {
         redis.address()
     );
     let setup = || Setup::config(LARDER, &config);
-    // The wall clock alone is ahead; time passes as it does.
+    // Only the wall clock is ahead; the monotonic clock is unchanged.
     let ahead = setup().environment("LD_PRELOAD", &faketime().display().to_string());
     let ahead = ahead.environment("FAKETIME", "+30s").environment("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     let gateways = vec![ahead.start(), setup().start(), setup().start()];
@@ -110,7 +110,7 @@ impl Scene {
     }
 }
 
-/// The query of a purge, and the pages that it is about.
+/// Returns the query of a purge, and the pages that it affects.
 fn subject(random: &mut Random) -> (String, Vec<usize>) {
     let (page, folder) = (random.below(PAGES), random.below(FOLDERS));
     let in_folder = (0..PAGES).filter(|page| page % FOLDERS == folder).collect();

@@ -21,7 +21,7 @@ const HTTP2_GET: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
 /// CANCEL for its stream.
 const HTTP2_CANCEL: &[u8] = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08";
 
-/// Waits for a line with these values, and returns the last one.
+/// Waits for lines with these values, and returns the last one.
 #[track_caller]
 pub(crate) fn logged(larder: &Larder, values: &[(&str, &str)]) -> Value {
     wait::until("a line of the log", || {
@@ -99,7 +99,7 @@ fn the_page_on_the_access_log_has_the_fields_of_lines_in_their_order() {
     assert_eq!(told, names, "{line}");
 }
 
-/// A request whose client goes before its response begins.
+/// A request whose client disconnects before its response begins.
 struct Left(&'static str, &'static [u8], fn(Client), &'static str);
 
 impl Left {
@@ -125,7 +125,7 @@ impl Left {
     }
 }
 
-/// Field bug: a request whose client had left before its response began was in no log and no figure.
+/// Field bug: a request whose client had left before its response began was neither logged nor counted.
 #[test]
 fn clients_that_leave_before_their_response_are_logged_and_counted() {
     const UPLOAD: &[u8] = b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345";
@@ -137,7 +137,7 @@ fn clients_that_leave_before_their_response_are_logged_and_counted() {
         .check(&larder, &origin);
     Left("/upload", UPLOAD, drop, "client-closed").check(&larder, &origin);
     Left("/http2", HTTP2_GET, cancel, "client-reset").check(&larder, &origin);
-    // One that waits for the forward of another.
+    // A client that waits for the forward of another.
     let shared = "GET /shared HTTP/1.1\r\nHost: a\r\n\r\n";
     let [mut leader, mut waiter] = [larder.client(), larder.client()];
     leader.send(shared);
@@ -150,7 +150,7 @@ fn clients_that_leave_before_their_response_are_logged_and_counted() {
     assert_eq!(leader.response().status(), 200);
 }
 
-/// A refusal by Larder is no failure of an origin, whatever its status.
+/// A refusal by Larder doesn't count as a failure of the origin, whatever its status.
 #[test]
 fn refusals_are_local() {
     let text = format!("{SITE}x_cache = true\n[purge]\ntoken_file = \"token\"\n{TO_FILE}");
@@ -170,7 +170,7 @@ fn refusals_are_local() {
     assert_eq!(log.matches("\"cache\":\"local\"").count(), cases.len(), "{log}");
 }
 
-/// Field bug: nobody could tell from the log which server of a group had failed.
+/// Field bug: the log didn't show which server of a group had failed.
 #[test]
 fn lines_name_the_server_that_was_asked() {
     let dead = ScriptedOrigin::start(|exchange| _ = exchange.reset());
@@ -185,7 +185,7 @@ fn lines_name_the_server_that_was_asked() {
     let urls = [dead.url(), well.url()];
     let group = format!("[[origin]]\nname = \"group\"\nservers = [\"{}\", \"{}\"]\n", urls[0], urls[1]);
     let config = format!("{TO_STDOUT}{group}{}", SITE.replace("http://127.0.0.1:1", "group"));
-    // The log repeats the client's own request, and the origin gets another one.
+    // The log contains the client's request, even if a rule changes the forwarded one.
     let rule = "[[site.transform]]\nname = \"b\"\nphase = \"client_request\"\nset = { X-B = \"b\" }\n";
     for more in ["", rule] {
         let larder = start(&(config.clone() + more));
@@ -193,11 +193,11 @@ fn lines_name_the_server_that_was_asked() {
             |target, cache| logged(&larder, &[("target", target), ("cache", cache)])["server"].clone();
         for target in ["/swr", "/sie", "/kept"] {
             assert_eq!(larder.get(target).text(), "well");
-            assert_eq!(server(target, "miss"), urls[1], "the other one is dead");
+            assert_eq!(server(target, "miss"), urls[1], "the other server is dead");
         }
         for (target, cache) in [("/kept", "hit"), ("/swr", "stale")] {
             assert_eq!(larder.get(target).text(), "well");
-            assert_eq!(server(target, cache), Value::Null, "nobody was asked");
+            assert_eq!(server(target, cache), Value::Null, "no server was used");
         }
         let http2 = ["--silent", "--http2-prior-knowledge", &larder.url("/http2")];
         assert_eq!(run("curl", http2).succeeded().text(), "well");
@@ -213,7 +213,7 @@ fn lines_name_the_server_that_was_asked() {
     wait::until_true(&warning, || larder.stderr().contains(&warning));
 }
 
-/// Field bug: the signal by which other servers rotate their logs ended the process.
+/// Field bug: SIGUSR1, with which other servers rotate their logs, ended the process.
 #[test]
 fn logs_are_rotated_by_signal() {
     let origin = lasting();
@@ -228,14 +228,14 @@ fn logs_are_rotated_by_signal() {
     larder.get("/second");
     wait::until_true("the second is written", || has(&log, "/second"));
     assert!(has(&old, "/first") && !has(&old, "/second"));
-    // Without a file it does nothing.
+    // Without a log file, the signal has no effect.
     let larder = start(&site(&origin, ""));
     larder.signal(Signal::USR1);
     wait::until_true("it is logged", || larder.stderr().contains("access log"));
     assert_eq!(larder.get("/first").status(), 200);
 }
 
-/// Asks for more lines than a pipe takes.
+/// Writes more lines to the log than fit into a pipe.
 fn fill_access_log(larder: &Larder) {
     let target = format!("/{}", "x".repeat(1000));
     let mut client = larder.client();
@@ -266,7 +266,7 @@ fn a_pipe_without_a_reader_is_no_access_log() {
     check(&refused, 1, "it is a pipe (FIFO) that no process reads");
     let refused = shell(&format!("{serve} /proc/no-such"));
     let reasons = refused.stderr.matches("No such file").count();
-    assert_eq!((refused.status, reasons), (1, 1), "the reason is told once: {}", refused.stderr);
+    assert_eq!((refused.status, reasons), (1, 1), "the reason is printed once: {}", refused.stderr);
 
     let mut larder = start(&format!("{SITE}{TO_FILE}"));
     let log = larder.folder().join("log");
@@ -292,7 +292,7 @@ fn an_access_log_whose_reader_has_stopped_is_reopened() {
 
 #[test]
 fn a_line_that_a_full_disk_cuts_is_finished() {
-    // In blocks of 512 bytes, or of twice as many: files may not grow beyond, as if the disk were full.
+    // The limit is in blocks of 512 or 1024 bytes: files can't grow beyond it, as if the disk were full.
     let limited = ["sh", "-c", "ulimit -S -f 5; exec \"$@\"", "sh"];
     let origin = lasting();
     let mut larder = Setup::config(LARDER, &site(&origin, TO_FILE)).under(&limited).start();
@@ -310,7 +310,7 @@ fn a_line_that_a_full_disk_cuts_is_finished() {
     assert_eq!(text.lines().count() as f64 + dropped, 80.0);
 }
 
-/// A process before could not finish it.
+/// An earlier process couldn't finish its last line.
 #[test]
 fn a_line_that_another_process_left_cut_stands_alone() {
     let origin = lasting();

@@ -1,4 +1,4 @@
-//! The admin API and commands that ask it: probes, status, tokens, and refusals in metrics and log.
+//! The admin API and the commands that use it: probes, status, tokens, and refusals in metrics and log.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -64,7 +64,7 @@ fn status_says_how_a_server_does() {
     assert_eq!((&told["stores"][0]["name"], &told["stores"][0]["responses"]), (&"default".into(), &1.into()));
 }
 
-/// The address of the gateway is easily taken for that of the admin API, and an origin may answer anything to anybody.
+/// The address of the gateway is easily mistaken for that of the admin API, and an origin may answer anything.
 #[test]
 fn a_wrong_admin_address_is_told_and_gets_no_token() {
     let origin = ScriptedOrigin::fixed("Content-Type: application/json\r\n", "{\"ready\":true}");
@@ -82,7 +82,7 @@ fn a_wrong_admin_address_is_told_and_gets_no_token() {
     }
 }
 
-/// A process may end, or hand over, between the connection and the request.
+/// A process may end or hand over after the connection is made and before the request arrives.
 #[test]
 fn a_command_without_an_answer_asks_once_more() {
     let check_closing = |closed: usize, expected: i32, part: &str| {
@@ -106,7 +106,7 @@ fn a_command_without_an_answer_asks_once_more() {
     check_closing(2, 1, "closes connections without an answer");
 }
 
-/// A gateway whose admin API asks for a token, and the address of that API; probes are at [`Larder::admin`].
+/// A gateway whose admin API requires a token, and the address of that API; probes are at [`Larder::admin`].
 fn guarded() -> (Larder, Port) {
     let port = Port::reserve();
     let admin = format!("listen = \"{}\"\nprobes_listen = \"@admin@\"\n", port.address());
@@ -115,7 +115,8 @@ fn guarded() -> (Larder, Port) {
     (setup.file("wrong", "s3cret-s3cret-s3creT\n").start(), port)
 }
 
-/// A web page must not reach the admin API through a browser of the operator. Field bug: strangers who tried the API left no trace.
+/// A web page must not reach the admin API through the operator's browser. Field bug: unauthorized requests to the API left no
+/// trace.
 #[test]
 fn refused_admin_requests_are_counted_and_logged() {
     let origin = lasting();
@@ -147,7 +148,7 @@ fn refused_admin_requests_are_counted_and_logged() {
         let wrong = format!("{request}\r\nAuthorization: Bearer gue55ed-gue55ed-gue55ed");
         check(at_guarded, &wrong, "token_wrong", "its token is wrong");
     }
-    // `larder` looks whether this is an admin API before it shows its token.
+    // `larder` checks that this is an admin API before it sends its token.
     let token = guarded.folder().join("token").display().to_string();
     run(LARDER, ["reload", "--admin", &port.address().to_string(), "--token-file", &token]).succeeded();
     assert_eq!(guarded.metric("larder_admin_refused_total", &[]), 4.0);
@@ -155,7 +156,7 @@ fn refused_admin_requests_are_counted_and_logged() {
     assert!(!log.contains("gue55ed") && !log.contains("s3cret-") && !log.contains("a/x"), "{log}");
 }
 
-/// A full log hides other events. Field bug: a line had all that a stranger said, up to 16 KiB of it.
+/// A flooded log hides other events. Field bug: a line contained everything that an untrusted client had sent, up to 16 KiB.
 #[test]
 fn refused_admin_requests_are_logged_within_limits() {
     let larder = start(SITE);

@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector: takes spans by OTLP over HTTP, and decodes them with the types published by OpenTelemetry.
+//! An OpenTelemetry collector: accepts spans by OTLP over HTTP, and decodes them with the types published by OpenTelemetry.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ pub(crate) struct CollectedSpan {
 }
 
 impl CollectedSpan {
-    /// Returns an attribute; empty if there is none of this name.
+    /// Returns an attribute, or an empty string if there is no attribute of this name.
     pub(crate) fn attribute(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
@@ -47,20 +47,20 @@ impl CollectedSpan {
     }
 }
 
-/// A collector on a port of its own.
+/// A collector on its own port.
 pub(crate) struct Collector {
     server: ScriptedOrigin,
     spans: Arc<Mutex<Vec<CollectedSpan>>>,
 }
 
 impl Collector {
-    /// Starts a collector that takes all requests.
+    /// Starts a collector that accepts all requests.
     pub(crate) fn start() -> Self {
         Self::answering(|_| true)
     }
 
-    /// Starts a collector that takes the requests for which `is_taken` returns true. For the others, `is_taken` sends the answer, or
-    /// none.
+    /// Starts a collector that accepts the requests for which `is_taken` returns true. For other requests, `is_taken` itself sends a
+    /// response or none.
     pub(crate) fn answering(is_taken: impl Fn(&mut Exchange<'_>) -> bool + Send + Sync + 'static) -> Self {
         let spans: Arc<Mutex<Vec<CollectedSpan>>> = Arc::default();
         let taken = Arc::clone(&spans);
@@ -95,13 +95,13 @@ impl Collector {
         self.spans.lock().expect("no holder panics").clone()
     }
 
-    /// Waits until the collector has a span that fits, and returns the first one.
+    /// Waits until the collector has a matching span, and returns the first one.
     #[track_caller]
     pub(crate) fn one(&self, fits: impl Fn(&CollectedSpan) -> bool) -> CollectedSpan {
         self.wait_for(1, fits).remove(0)
     }
 
-    /// Waits until the collector has `count` spans that `fit`, and returns them.
+    /// Waits until the collector has `count` spans for which `fit` returns true, and returns them.
     #[track_caller]
     pub(crate) fn wait_for(&self, count: usize, fit: impl Fn(&CollectedSpan) -> bool) -> Vec<CollectedSpan> {
         wait::until("the collector has the spans", || {
@@ -117,7 +117,7 @@ impl Collector {
 
 const PROTOBUF: &str = "Content-Type: application/x-protobuf\r\n";
 
-/// Returns the spans of a request, which must follow the specification.
+/// Returns the spans of a request. Panics if it violates the specification.
 fn read(request: &Received) -> Vec<CollectedSpan> {
     assert_eq!((request.method(), request.field("content-type")), ("POST", "application/x-protobuf"));
     let message = ExportTraceServiceRequest::decode(&*request.body).expect("a message");
@@ -168,7 +168,7 @@ fn attributes(attributes: &[KeyValue]) -> BTreeMap<String, String> {
         (attribute.key.clone(), value)
     };
     let all: BTreeMap<_, _> = attributes.iter().map(read).collect();
-    assert_eq!(all.len(), attributes.len(), "an attribute is there twice: {attributes:?}");
+    assert_eq!(all.len(), attributes.len(), "an attribute is repeated: {attributes:?}");
     all
 }
 

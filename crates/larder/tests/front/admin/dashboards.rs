@@ -16,7 +16,7 @@ use prometheus::{Prometheus, deploy};
 use testkit::{run, wait};
 use world::World;
 
-/// Returns all queries of panels, and the names of all recording rules.
+/// Returns the queries of all panels, and the names of all recording rules as queries.
 fn queries(prometheus: &Prometheus) -> Vec<Query> {
     let panels = panels::all().into_iter().flat_map(|dashboard| dashboard.queries());
     let recorded = prometheus.rules().into_iter().filter(|rule| rule.firing.is_none());
@@ -24,7 +24,7 @@ fn queries(prometheus: &Prometheus) -> Vec<Query> {
     panels.chain(recorded).collect()
 }
 
-/// Waits until each query has found something.
+/// Waits until each query has found data.
 #[track_caller]
 fn find_data(prometheus: &Prometheus) {
     let mut left = queries(prometheus);
@@ -47,7 +47,7 @@ fn prometheus_finds_what_panels_ask_for_and_alerts_fire() {
     for rule in world.prometheus.rules() {
         assert_eq!(rule.health, "ok", "{}", rule.name);
         for mut metric in metrics_in(&rule.query) {
-            // A histogram has no series of its own name.
+            // A histogram has no series with its own name.
             metric += if metric.ends_with("_duration_seconds") { "_count" } else { "" };
             assert_ne!(world.prometheus.series(&metric), 0, "{}: {metric}", rule.name);
         }
@@ -66,8 +66,8 @@ fn prometheus_finds_what_panels_ask_for_and_alerts_fire() {
 #[track_caller]
 fn nothing_fires(prometheus: &Prometheus) {
     let end = Instant::now() + wait::DEADLINE * 9 / 10;
-    // On a busy machine, something may be late for a moment.
-    let firing = wait::until("nothing is out of order", || {
+    // On a busy machine, an alert may fire for a moment.
+    let firing = wait::until("no alert fires", || {
         let firing = prometheus.firing();
         (firing.is_empty() || Instant::now() > end).then_some(firing)
     });

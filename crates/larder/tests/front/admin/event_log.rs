@@ -1,4 +1,4 @@
-//! The event log: levels of sites, errors that clients may see, and limits for what fills it.
+//! The event log: levels of sites, errors that clients may see, and limits for repeated events.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn each_site_has_its_own_log_level_and_tells_clients_of_errors_where_it_says_so(
     assert!(!log.contains("site=quiet") && !log.contains("secret"), "{log}");
 }
 
-/// Field bug: each request that an origin failed wrote a line, and many of them filled the disk.
+/// Field bug: each request for which an origin failed wrote a line, which filled the disk.
 #[test]
 fn requests_write_few_warnings() {
     let larder = two_sites();
@@ -50,13 +50,13 @@ fn requests_write_few_warnings() {
     assert!(told.contains("site=talkative"), "{told}");
 }
 
-/// Field bug: refused purges, or requests that had been here before, kept the failures of the origin out of the log.
+/// Field bug: refused purges or looping requests displaced the failures of the origin from the log.
 #[test]
 fn one_kind_of_warnings_leaves_room_for_others() {
     let config = format!("[purge]\ntoken_file = \"token\"\n{SITE}");
     let larder = Setup::config(LARDER, &config).file("token", "0123456789abcdef0123456789abcdef").start();
     let warned = |what: &str| larder.stderr().matches(what).count();
-    // Each more than are written in a second.
+    // More of each kind than are logged in a second.
     let fill = |method: &str, fields: &str| (0..40).for_each(|_| drop(larder.ask(method, "/", fields)));
     fill("PURGE", "");
     fill("GET", &"Via: 1.1 larder\r\n".repeat(9));
@@ -87,7 +87,7 @@ fn connections_that_are_not_accepted_do_not_fill_the_log() {
     let clients: Vec<_> = (0..64).map(|_| larder.client()).collect();
     let told = |count: usize| {
         let lines = || larder.stderr().matches("connection not accepted").count();
-        wait::until_true("it is told", || lines() >= count);
+        wait::until_true("it is logged", || lines() >= count);
         Instant::now()
     };
     let (first, third) = (told(1), told(3));

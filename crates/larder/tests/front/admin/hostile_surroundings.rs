@@ -1,4 +1,5 @@
-//! Surroundings that must not stop an operator: outputs that nobody reads, full disks, few open files, and silent clients of the admin API.
+//! Conditions under which operators must still have control: outputs that aren't read, full disks, few open files, and silent clients of
+//! the admin API.
 
 use std::fs;
 use std::process::Command;
@@ -11,18 +12,18 @@ use crate::admin::operator::{
     SITE, assert_operable, ends, lasting, shell, site, soon, stop_successor, upgrade,
 };
 
-/// Fills a pipe until it takes nothing more; somebody has it open for reading.
+/// Fills a pipe that is open for reading until it accepts nothing more.
 const FULL_PIPE: &str =
     "mkfifo @pipe@; exec 3<>@pipe@; dd if=/dev/zero bs=4096 count=64 oflag=nonblock >&3 2>/dev/null";
 
-/// Addresses are told there.
+/// Addresses are printed there.
 #[test]
 fn a_standard_output_that_nobody_reads_does_not_keep_the_process() {
     let origin = lasting();
     let script = format!("{FULL_PIPE}; exec \"$@\" >@pipe@").replace("@pipe@", "@dir@/pipe");
     let setup = Setup::config(LARDER, &site(&origin, "")).under(&["sh", "-c", &script, "sh"]);
     let mut larder = soon("the start", || setup.start());
-    wait::until_true("it is told", || larder.stderr().contains("can't write the address: timed out"));
+    wait::until_true("it is logged", || larder.stderr().contains("can't write the address: timed out"));
     let successor = soon("an upgrade", || upgrade(&larder));
     soon("the end", || ends(&mut larder));
     assert_eq!(larder.ask_admin("GET", "/ready", "").status(), 200);
@@ -81,7 +82,7 @@ fn outputs_that_are_full_end_nothing_by_a_panic() {
     assert_operable(&mut setup.under(&words).start());
 }
 
-/// Each had an excerpt, which looked at all the others.
+/// Field bug: each problem had an excerpt, which searched all the others.
 #[test]
 fn problems_that_are_many_are_counted() {
     let folder = tempfile::tempdir().expect("a folder");

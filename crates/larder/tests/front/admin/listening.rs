@@ -1,4 +1,4 @@
-//! Addresses: one process for each, sockets that are inherited, limits of connections, and news for a service manager.
+//! Addresses: only one process for each, inherited sockets, connection limits, and notifications for a service manager.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use testkit::{Client, Port, Service, Setup, Signal, run, wait};
 use crate::LARDER;
 use crate::admin::operator::{HIT, SITE, ends, gated, halting, lasting, operate, site, start};
 
-/// One more process; killed when dropped.
+/// An additional process; killed when dropped.
 struct Another {
     service: Service,
     _folder: TempDir,
@@ -33,7 +33,7 @@ impl Another {
         Self { service, _folder: folder }
     }
 
-    /// Starts it as a service manager does, with a socket as its descriptor 3: a shell moves it there.
+    /// Starts a process as a service manager does: a shell moves the socket to descriptor 3.
     fn activated(socket: OwnedFd, process: &str, arguments: &[&str]) -> Self {
         let script =
             format!("exec 3<&0 </dev/null; LISTEN_PID={process} LISTEN_FDS=1 LISTEN_FDNAMES=web exec \"$@\"");
@@ -44,7 +44,7 @@ impl Another {
         Self { service, _folder: folder }
     }
 
-    /// Waits until it ends with status 1, and has said so.
+    /// Waits until the process ends with status 1, and checks that it has printed `told`.
     #[track_caller]
     fn assert_refused(mut self, told: &str) {
         let (status, text) = (self.service.end(), self.service.stderr());
@@ -70,7 +70,7 @@ fn taken(address: &str) -> String {
 
 const PING: &str = "PING\r\nQUIT\r\n";
 
-/// Asks on a connection of its own, which ends with the answer.
+/// Sends a request on a new connection, which ends with the response.
 fn asked(address: SocketAddr, question: &str) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("it listens");
     client.write_all(question.as_bytes()).expect("it is queued at least");
@@ -105,7 +105,7 @@ fn an_address_is_for_one_process() {
         Another::start(&arguments).assert_refused(&taken(address));
     }
     for _ in 0..20 {
-        assert_eq!(larder.get("/").text(), "body", "all connections reach the first one");
+        assert_eq!(larder.get("/").text(), "body", "all connections reach the first process");
     }
 }
 
@@ -135,7 +135,7 @@ fn one_of_many_processes_that_start_at_once_gets_the_address() {
     }
 }
 
-/// Clients of the one that stops are still being answered, and connections that have ended wait for late packets.
+/// Clients of the stopping process are still being answered, and its closed connections are in TIME_WAIT.
 #[test]
 fn the_next_process_gets_the_address_while_the_last_drains() {
     let (gate, origin) = halting("no-store");
@@ -144,7 +144,7 @@ fn the_next_process_gets_the_address_while_the_last_drains() {
     let mut client = first.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").head();
     first.signal(Signal::TERM);
-    wait::until_true("it takes no connections", || TcpStream::connect(address).is_err());
+    wait::until_true("it accepts no connections", || TcpStream::connect(address).is_err());
     first.service().assert_runs();
     let listen = address.to_string();
     let arguments = ["serve", "--origin", "http://a", "--admin", "127.0.0.1:0", "--listen", &listen];
@@ -158,7 +158,7 @@ fn the_next_process_gets_the_address_while_the_last_drains() {
     ends(&mut first);
 }
 
-/// The soft limit of a shell is for programs that use `select`: a gateway in it would end at a thousand connections.
+/// The soft limit of a shell is for programs that use `select`: it would limit a gateway to a thousand connections.
 #[test]
 fn the_gateway_takes_the_open_files_that_it_may_have() {
     let limited = ["sh", "-c", "ulimit -S -n 256; exec \"$0\" \"$@\""];
@@ -174,7 +174,7 @@ fn listeners(port: u16) -> usize {
     sockets.text().lines().count()
 }
 
-/// One process may have a port for itself in several ways, and all its workers share it.
+/// One process may use a port in several addresses, and all its workers share it.
 #[test]
 fn workers_and_addresses_of_one_process_share_a_port() {
     let port = Port::reserve().address().port();
@@ -183,7 +183,7 @@ fn workers_and_addresses_of_one_process_share_a_port() {
     assert_eq!((listeners(larder.address().port()), listeners(port)), (3, 6));
 }
 
-/// Scripts read from standard output where a server listens.
+/// Scripts read the addresses of a server from its standard output.
 #[test]
 fn all_servers_announce_themselves_alike() {
     let listen = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
@@ -194,7 +194,7 @@ fn all_servers_announce_themselves_alike() {
         (["origin", "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0"].into(), ["http", "https"]),
     ] {
         let another = Another::start(&arguments);
-        wait::until_true("all addresses are told", || another.service.listening().len() == schemes.len());
+        wait::until_true("all addresses are printed", || another.service.listening().len() == schemes.len());
         let text = another.service.stdout();
         for (line, scheme) in text.lines().zip(schemes) {
             let told = format!("listening on {scheme}://127.0.0.1:");
@@ -206,7 +206,7 @@ fn all_servers_announce_themselves_alike() {
     assert_eq!(another.service.stdout(), "", "it is for the access log");
 }
 
-/// Hears of the process instead of a service manager.
+/// Receives the notifications of the process in place of a service manager.
 struct Manager(UnixDatagram);
 
 impl Manager {
@@ -219,7 +219,7 @@ impl Manager {
     #[track_caller]
     fn hears(&self, begin: &str) {
         let mut message = [0; 512];
-        let length = self.0.recv(&mut message).expect("it is told");
+        let length = self.0.recv(&mut message).expect("it is notified");
         let text = String::from_utf8_lossy(&message[..length]);
         assert!(text.starts_with(begin), "{begin:?} is not how {text:?} begins");
     }
@@ -244,7 +244,7 @@ fn the_service_manager_is_told_of_each_step() {
     manager.hears("STOPPING=1\n");
     ends(&mut larder);
 
-    // A name without a file.
+    // An abstract socket name, without a file.
     let name = format!("larder-test-{}", folder.path().display());
     let manager = Manager::at(&UnixAddr::from_abstract_name(&name).expect("a name"));
     let port = Port::reserve();
@@ -252,12 +252,12 @@ fn the_service_manager_is_told_of_each_step() {
     command.args(["kv", "--listen", &port.address().to_string()]).env("NOTIFY_SOCKET", format!("@{name}"));
     let mut kv = Another::of(&mut command);
     manager.hears("READY=1\n");
-    TcpStream::connect(port.address()).expect("clients are welcome as soon as it is told");
+    TcpStream::connect(port.address()).expect("it accepts clients once it is ready");
     kv.stop();
     manager.hears("STOPPING=1\n");
 }
 
-/// The socket is there before the process and after it, and clients who connect in between are not turned away.
+/// The socket exists before and after the process, and clients that connect in between are not refused.
 #[test]
 fn a_socket_may_be_there_before_and_after_the_process() {
     let origin = lasting();
@@ -309,7 +309,7 @@ fn spread(count: usize, address: &str, arguments: &[&str]) -> Another {
     Another::of(&mut python)
 }
 
-/// The kernel gives each socket its part of the connections: one that nobody accepts from would keep its clients waiting.
+/// The kernel distributes connections over the sockets: clients of a socket that no worker accepts from would hang.
 #[test]
 fn sockets_that_share_an_address_go_round_the_workers() {
     let origin = lasting();
@@ -336,7 +336,7 @@ fn sockets_that_do_not_fit_are_told() {
     let port = Port::reserve();
     let address = port.address().to_string();
     let serve = ["serve", "--origin", "http://a", "--listen", "127.0.0.1:0", "--admin", &address];
-    // It takes connections from one, and the kernel would give the other its part of them.
+    // The admin API accepts from only one socket, but the kernel would send some connections to the other.
     let told = format!("2 sockets are inherited for {address}, and the admin API takes one");
     spread(2, &address, &serve).assert_refused(&told);
 
@@ -348,7 +348,7 @@ fn sockets_that_do_not_fit_are_told() {
     Another::activated(client.into(), "$$", &kv).assert_refused(&format!("{told}it is a connection"));
     let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a port");
     Another::activated(datagrams.into(), "$$", &kv).assert_refused(told);
-    // The variables may come from a process before, which had them for itself.
+    // The variables may be inherited from a process for which they were meant.
     let own = listening.try_clone().expect("a descriptor");
     let elsewhere = ["kv", "--listen", &address.to_string()];
     Another::activated(own.into(), "1", &elsewhere).assert_refused(&taken(&address.to_string()));
@@ -360,7 +360,7 @@ fn sockets_that_do_not_fit_are_told() {
     wait::until_true("nobody listens", || TcpStream::connect(address).is_err());
 }
 
-/// A signal for later steps has no meaning before, and least of all that of an end.
+/// Before their steps are reached, signals have no effect, and don't end the process.
 #[test]
 fn signals_that_come_early_do_nothing() {
     let origin = lasting();
@@ -377,7 +377,7 @@ fn signals_that_come_early_do_nothing() {
         early.iter().all(|signal| caught >> (signal.as_raw() - 1) & 1 == 1)
     });
     early.iter().for_each(|signal| larder.service.signal(*signal));
-    // It can't be opened like this before somebody reads it, and a process that has ended reads nothing.
+    // Opening succeeds only once the process reads the pipe, which shows that it hasn't ended.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut writer = fs::OpenOptions::new();
     writer.write(true).custom_flags(nonblocking);
@@ -395,7 +395,7 @@ fn connections_are_limited() {
     let (gate, origin) = gated("/");
     let larder = start(&site(&origin, "[limits]\nconnections_max = 3\n"));
     let ask = |client: &mut Client| client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    // Connections with a request give way to nobody.
+    // Connections with a request are not evicted for new ones.
     let mut clients: Vec<Client> = (0..3).map(|_| larder.client()).collect();
     clients.iter_mut().for_each(|client| ask(client).expect("it reads"));
     wait::until_true("all of them have one", || {
@@ -413,7 +413,7 @@ fn connections_are_limited() {
     });
 }
 
-/// A worker that gets a connection does not know yet that another worker has just closed the one before.
+/// A worker that accepts a connection may not know yet that another worker has just closed the previous one.
 #[test]
 fn the_place_of_a_closed_connection_is_for_the_next() {
     let origin = lasting();

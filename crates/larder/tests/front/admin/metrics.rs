@@ -1,4 +1,5 @@
-//! Metrics: requests and fills under way, evictions, notes, malformed HTTP/2, and alerts' counters from the start.
+//! Metrics: requests and fills in progress, evictions, notes, malformed HTTP/2, and counters that alerts need from
+//! the start.
 
 use testkit::{Client, Gate, KvService, ScriptedOrigin, wait};
 
@@ -6,7 +7,7 @@ use crate::LARDER;
 use crate::admin::access_log::logged;
 use crate::admin::operator::{check, operate, site, start};
 
-/// Field bug: nothing was ever in flight, and fills waited while their bodies came.
+/// Field bug: no request ever counted as in flight, and fills counted as waiting while their bodies arrived.
 #[test]
 fn requests_and_fills_under_way_are_counted() {
     let gate = Gate::new();
@@ -27,7 +28,7 @@ fn requests_and_fills_under_way_are_counted() {
     for (number, client) in clients.iter_mut().enumerate() {
         client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }
-    wait::until_true("heads are waited for", || now() == [4.0, 4.0, 0.0]);
+    wait::until_true("requests wait for heads", || now() == [4.0, 4.0, 0.0]);
     check(&operate(&larder, &["status"]), 0, "; 4 in flight");
     gate.reach(1);
     wait::until_true("bodies are on their way", || now() == [4.0, 0.0, 4.0]);
@@ -70,7 +71,7 @@ fn notes_are_no_responses() {
     check(&operate(&larder, &["status"]), 0, "\nstore: 2 responses, ");
 }
 
-/// Field bug: errors of the protocol left no trace.
+/// Field bug: protocol errors left no trace.
 #[test]
 fn malformed_http_2_is_counted() {
     let origin = ScriptedOrigin::fixed("", "x");
@@ -91,7 +92,8 @@ fn malformed_http_2_is_counted() {
     assert_eq!(logged(&larder, &[("cache_status", "http2-malformed")])["status"], 400);
 }
 
-/// Field bug: the first of these errors is for an alert to see, and a rate misses the first event of a series.
+/// Field bug: an alert didn't fire for the first of these errors, because a rate misses the first event of a new
+/// series.
 #[test]
 fn errors_of_alerts_are_there_before_they_happen() {
     let kv = KvService::start(LARDER, "");

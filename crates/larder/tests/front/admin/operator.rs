@@ -1,4 +1,5 @@
-//! Helpers of the tests for operators: configurations, commands beside a server, and a check of what they print.
+//! Helpers of the tests for operators: configurations, commands that run beside a server, and checks of their
+//! output.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,12 +15,12 @@ pub(crate) const SITE: &str = "[[site]]\nname = \"a\"\norigin = \"http://127.0.0
 /// A request for `/hit`, after whose answer the connection closes.
 pub(crate) const HIT: &str = "GET /hit HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
-/// A site in front of an origin, with more behind it.
+/// A site in front of an origin, followed by `more`.
 pub(crate) fn site(origin: &ScriptedOrigin, more: &str) -> String {
     SITE.replace("http://127.0.0.1:1", &origin.url()) + more
 }
 
-/// The site under the name of a server, which `Cache-Status` repeats.
+/// The site on a server named `name`, which `Cache-Status` shows.
 pub(crate) fn named(origin: &ScriptedOrigin, name: &str) -> String {
     format!("server_name = \"{name}\"\n{}", site(origin, ""))
 }
@@ -33,7 +34,7 @@ pub(crate) fn lasting() -> ScriptedOrigin {
     ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "body")
 }
 
-/// An origin that repeats targets, and has `/miss` never stored.
+/// An origin that answers with the target; `/miss` is never stored.
 pub(crate) fn echoing() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
         let target = exchange.request.target().to_owned();
@@ -42,7 +43,8 @@ pub(crate) fn echoing() -> ScriptedOrigin {
     })
 }
 
-/// An origin that answers requests for targets that begin so when the gate opens, and others at once.
+/// An origin that answers requests for targets that begin with `held` when the gate opens, and others
+/// immediately.
 pub(crate) fn gated(held: &'static str) -> (Gate, ScriptedOrigin) {
     let gate = Gate::new();
     let released = gate.clone();
@@ -55,7 +57,8 @@ pub(crate) fn gated(held: &'static str) -> (Gate, ScriptedOrigin) {
     (gate, origin)
 }
 
-/// An origin that sends the second half of `helloworld` when the gate opens, and for `/quick` all at once.
+/// An origin that sends the second half of `helloworld` when the gate opens, except for `/quick`, which it
+/// answers completely.
 pub(crate) fn halting(control: &'static str) -> (Gate, ScriptedOrigin) {
     let gate = Gate::new();
     let released = gate.clone();
@@ -70,7 +73,7 @@ pub(crate) fn halting(control: &'static str) -> (Gate, ScriptedOrigin) {
     (gate, origin)
 }
 
-/// Runs a command that asks the admin API of this server.
+/// Runs a command that uses the admin API of this server.
 #[track_caller]
 pub(crate) fn operate(larder: &Larder, arguments: &[&str]) -> Output {
     let admin = larder.admin().to_string();
@@ -95,7 +98,7 @@ pub(crate) fn check(output: &Output, status: i32, part: &str) {
     assert!(text.contains(part), "{part:?} is not in {text:?}");
 }
 
-/// Sends a request whose head goes on behind its first line.
+/// Sends a request whose head starts with `head`.
 #[track_caller]
 pub(crate) fn send_to(address: SocketAddr, head: &str) -> Response {
     let mut client = Client::connect(address);
@@ -117,7 +120,7 @@ pub(crate) fn upgrade(larder: &Larder) -> Successor {
     Successor::new(answer["process"].as_u64().expect("the id of a process"))
 }
 
-/// Waits for the end of a process after which its successor serves.
+/// Waits until a process has ended and checks its status.
 #[track_caller]
 pub(crate) fn ends(larder: &mut Larder) {
     let status = larder.service().end();
@@ -135,7 +138,7 @@ pub(crate) fn stop_successor(successor: &Successor) {
     successor.end();
 }
 
-/// Far more than an answer takes, and less than the limits that would hide a wait.
+/// Far longer than an answer takes, but shorter than the timeouts that would hide a hang.
 const SOON: Duration = Duration::from_secs(8);
 
 #[track_caller]
@@ -146,7 +149,7 @@ pub(crate) fn soon<T>(what: &str, act: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// Asks for probes, a reload and a stop.
+/// Checks that probes, a reload and a stop work.
 #[track_caller]
 pub(crate) fn assert_operable(larder: &mut Larder) {
     soon("a reload", || reload(larder));

@@ -1,4 +1,4 @@
-//! `larder purge`: URLs, lists of them, hosts, prefixes and tags; counts, warnings and exit statuses.
+//! `larder purge`: URLs, lists of URLs, hosts, prefixes and tags; counts, warnings and exit statuses.
 
 use testkit::{Larder, Output, ScriptedOrigin, Setup};
 
@@ -10,7 +10,7 @@ fn purge(larder: &Larder, words: &str) -> Output {
     operate(larder, &format!("purge {words}").split(' ').collect::<Vec<_>>())
 }
 
-/// The host that clients ask for counts, not the address that they connect to.
+/// The URL has the host that clients request, not the address to which they connect.
 #[test]
 fn a_purge_of_a_url_says_how_much_it_took() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\nETag: \"1\"\r\nVary: A\r\n", "body");
@@ -27,11 +27,11 @@ fn a_purge_of_a_url_says_how_much_it_took() {
     check(&nothing, 3, "no stored response for http://test.example/never-asked");
     check(&nothing, 3, "site default: any other host, paths below /");
     check(&purge(&larder, "nonsense"), 1, "refused (400 Bad Request)");
-    // A site for all hosts has `assets` too, and yet it is hardly meant.
+    // A site for all hosts also serves a host `assets`, but the operator hardly means that.
     check(&purge(&larder, "--prefix assets"), 0, "write `/assets` for a path");
 }
 
-/// A list of URLs has one result and one exit status, and a wrong one does not keep the others in the cache.
+/// A list of URLs has one result and one exit status. An invalid URL doesn't prevent the purge of the others.
 #[test]
 fn a_purge_of_many_urls_counts_them() {
     let origin = lasting();
@@ -58,7 +58,7 @@ fn a_purge_of_many_urls_counts_them() {
     check(&purged, 1, "URLs: 1 purged, 0 without a stored response, 1 refused");
 }
 
-/// There is no list of responses whose keys have more than the URL, but they go out of use too.
+/// Responses whose keys have more than the URL can't be counted, but they are purged too.
 #[test]
 fn a_purge_says_what_it_does_not_count() {
     let origin = lasting();
@@ -77,7 +77,7 @@ fn a_purge_says_what_it_does_not_count() {
     check(&purge(), 3, not_counted);
 }
 
-/// Responses for a host without a site may be left from sites of before; more often, the host is misspelt.
+/// Responses for a host without a site may remain from former sites; more often, the host is misspelt.
 #[test]
 fn a_purge_of_a_host_that_no_site_serves_says_so() {
     let origin = lasting();
@@ -117,7 +117,7 @@ fn a_purge_of_a_host_that_no_site_serves_says_so() {
     }
 }
 
-/// Nobody is to believe that something was purged where nothing can match.
+/// An operator must notice if a tag can't match anything.
 #[test]
 fn a_purge_by_tag_says_that_it_found_nothing() {
     const WARNING: &str = "only `Cache-Groups` is read for tags: set `tags` in the site";

@@ -31,7 +31,7 @@ fn a_reload_by_command_and_by_signal_keeps_connections_and_the_cache() {
     assert_eq!(origin.total(), 1);
 }
 
-/// A start would refuse such a file even where a reload could leave the wrong value out.
+/// A reload refuses every file that a start would refuse, even if the wrong value doesn't take effect in a reload.
 #[test]
 fn a_reload_tells_what_it_leaves_and_refuses_what_a_start_refuses() {
     let mut larder = start(SITE);
@@ -50,13 +50,13 @@ fn a_reload_tells_what_it_leaves_and_refuses_what_a_start_refuses() {
         let refused = operate(&larder, &["reload"]);
         check(&refused, 1, told);
         let warnings = (refused.stderr + &larder.stderr()).matches("takes effect only").count();
-        assert_eq!(warnings, 1, "only of the reload before: {}", larder.stderr());
+        assert_eq!(warnings, 1, "only from the earlier reload: {}", larder.stderr());
     }
     larder.write_config(SITE);
     check(&operate(&larder, &["reload"]), 0, "configuration reloaded");
 }
 
-/// Connections to an origin server outlive a reload of everything but how it is reached.
+/// Connections to an origin server survive a reload unless the settings for reaching it change.
 #[test]
 fn a_reload_keeps_connections_while_the_server_is_the_same() {
     let (first, second) = (ScriptedOrigin::fixed("", "first"), ScriptedOrigin::fixed("", "second"));
@@ -84,7 +84,7 @@ fn a_reload_keeps_connections_while_the_server_is_the_same() {
     assert_eq!((first.total(), second.total(), second.connections()), (4, 1, 1));
 }
 
-/// Sites that take long to read.
+/// Returns `count` sites, which take long to read.
 fn sites(count: usize) -> String {
     let site = |number| {
         SITE.replace("\"a\"", &format!("\"{number}\"")) + &format!("hosts = [\"{number}.example\"]\n")
@@ -92,7 +92,7 @@ fn sites(count: usize) -> String {
     (0..count).map(site).collect()
 }
 
-/// Probes and clients don't wait for a reload that reads a large file.
+/// A reload that reads a large file delays neither probes nor clients.
 #[test]
 fn a_reload_that_reads_slowly_blocks_nobody() {
     let origin = echoing();
@@ -108,7 +108,7 @@ fn a_reload_that_reads_slowly_blocks_nobody() {
     });
 }
 
-/// A reload may take long, for a large file or the address of a name: an operator who stops the process does not wait for it.
+/// A reload may take long because of a large file or a name look-up: a stop doesn't wait for it.
 #[test]
 fn a_stop_does_not_wait_for_a_reload() {
     let mut larder = start(SITE);
@@ -151,7 +151,7 @@ fn reloads_under_load_fail_no_request_and_keep_the_cache() {
     operate(&larder, &["reload"]).succeeded();
     assert!(larder.get("/hit").cache_status().starts_with("better"));
     load.finish();
-    assert_eq!(origin.count("/hit"), 1, "what was stored stayed");
+    assert_eq!(origin.count("/hit"), 1, "the stored response is kept");
 }
 
 #[test]

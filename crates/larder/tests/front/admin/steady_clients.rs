@@ -1,4 +1,4 @@
-//! Clients that ask without a pause while a server reloads, stops or hands over.
+//! Clients that send requests without a pause while a server reloads, stops or hands over.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use testkit::{Client, End, Larder, wait};
 
-/// Clients with connections that they keep, until they are told to stop.
+/// Clients with kept connections, until [`Load::finish`].
 pub(crate) struct Load {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -18,11 +18,11 @@ struct Shared {
     is_over: AtomicBool,
     answered: AtomicUsize,
     failures: Mutex<Vec<String>>,
-    /// Connected, and reset before the first byte of an answer.
+    /// Connections that were reset before the first byte of a response.
     cut_off: AtomicUsize,
 }
 
-/// The meaning of a connection that is refused.
+/// How a refused connection is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     Fails,
@@ -48,7 +48,7 @@ impl Load {
         });
     }
 
-    /// Stops it, and returns how many clients were cut off.
+    /// Stops the load, and returns how many clients were cut off.
     pub(crate) fn finish(self) -> usize {
         self.shared.is_over.store(true, Ordering::Release);
         self.threads.into_iter().for_each(|thread| thread.join().expect("the client does not panic"));
@@ -88,8 +88,7 @@ enum Broken {
     InAnswer(String),
 }
 
-/// A client as browsers are: a request on a connection that had been used, and was closed before it got any answer, goes out again on a new
-/// one.
+/// A client that retries as browsers do: if a used connection closes before the response begins, it sends the request again on a new one.
 struct Seeker {
     address: SocketAddr,
     refused: Refused,
@@ -119,7 +118,7 @@ impl Seeker {
         }
     }
 
-    /// Asks, and keeps the connection unless the answer closes it.
+    /// Sends a request, and keeps the connection unless the response closes it.
     fn exchange(&mut self, mut client: Client, target: &str) -> Result<(), Broken> {
         let request = format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n");
         let answer = client.try_send(request).and_then(|()| client.try_response_to("GET"));

@@ -1,4 +1,4 @@
-//! A stop: no request fails, clients are served while balancers look away, and the drain has limits.
+//! A stop: no request fails, clients are served until balancers notice, and the drain has limits.
 
 use std::fs;
 use std::net::TcpStream;
@@ -19,8 +19,8 @@ fn a_stop_ends_with_status_0() {
     }
 }
 
-/// The kernel may complete a handshake between the last accept and the close, which no process can prevent: one such client in three stops is
-/// chance, more are connections that were left in the queue.
+/// The kernel may complete a handshake between the last accept and the close, which no process can prevent. One such client in three
+/// stops is chance; more show that connections were left in the queue.
 #[test]
 fn a_stop_under_load_fails_no_request() {
     let mut cut_off = 0;
@@ -35,8 +35,8 @@ fn a_stop_under_load_fails_no_request() {
     assert!(cut_off <= 1, "{cut_off} clients were connected and got no answer");
 }
 
-/// Readiness flips, new clients do not get in, and requests under way are finished: also by a worker that forwards over a connection of
-/// another one, whose clients are gone.
+/// After a stop signal, the process isn't ready, accepts no new clients, and finishes requests in flight. This includes requests that
+/// one worker forwards over a connection of another worker, whose clients are gone.
 #[test]
 fn requests_in_flight_finish_after_the_stop() {
     let (gate, origin) = halting("max-age=60");
@@ -49,23 +49,23 @@ fn requests_in_flight_finish_after_the_stop() {
         busy.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert_eq!(busy.head().status(), 200);
     }
-    assert_eq!(origin.connections(), busy.len(), "one of them came over the connection that was there");
+    assert_eq!(origin.connections(), busy.len(), "one of them reused the existing connection");
     slow.send("GET /quick HTTP");
     larder.signal(Signal::TERM);
     wait::until_true("it is not ready", || larder.ask_admin("GET", "/ready", "").status() == 503);
-    wait::until_true("it takes no connections", || TcpStream::connect(larder.address()).is_err());
+    wait::until_true("it accepts no connections", || TcpStream::connect(larder.address()).is_err());
     assert_eq!(larder.ask_admin("GET", "/live", "").status(), 200);
     assert_eq!((idle.rest(), unused.rest()), (vec![], vec![]), "idle connections are closed");
-    assert!(!slow.wait_for_bytes(Duration::from_millis(1)), "before a request would have had to come");
-    // By then a worker without requests could have ended.
-    assert!(slow.rest().starts_with(b"HTTP/1.1 408"), "this one has begun, and comes no further");
+    assert!(!slow.wait_for_bytes(Duration::from_millis(1)), "the time limit for a request isn't over");
+    // By now, a worker without requests may have ended.
+    assert!(slow.rest().starts_with(b"HTTP/1.1 408"), "this request has begun, but never ends");
     larder.service().assert_runs();
     gate.open();
     busy.iter_mut().for_each(|busy| assert_eq!(busy.bytes(10), b"helloworld"));
     ends(&mut larder);
 }
 
-/// Balancers go on sending until they have seen that it is not ready; on connections that they have, too.
+/// Balancers keep sending, also on existing connections, until they notice that the process isn't ready.
 #[test]
 fn clients_are_served_until_balancers_know_of_the_stop() {
     let origin = lasting();
@@ -75,11 +75,11 @@ fn clients_are_served_until_balancers_know_of_the_stop() {
     assert_eq!(kept.get("/").status(), 200);
     larder.signal(Signal::TERM);
     wait::until_true("it is not ready", || larder.ask_admin("GET", "/ready", "").status() == 503);
-    assert_eq!(kept.get("/").status(), 200, "on a connection that was there");
-    assert_eq!(larder.get("/").status(), 200, "on a new one");
+    assert_eq!(kept.get("/").status(), 200, "on an existing connection");
+    assert_eq!(larder.get("/").status(), 200, "on a new connection");
     larder.service().assert_runs();
-    let status = wait::until("a second signal waits for nobody", || {
-        // Right after the first it would be the same request.
+    let status = wait::until("a second signal ends the process immediately", || {
+        // Directly after the first signal, it would count as the same request.
         larder.signal(Signal::TERM);
         larder.service().status()
     });
@@ -88,7 +88,7 @@ fn clients_are_served_until_balancers_know_of_the_stop() {
     stop(&mut start(&config("50ms")));
 }
 
-/// Each request that the limit cuts off has a line in the access log, and one warning counts them all.
+/// Each request that the limit cuts off has a line in the access log, and one warning gives their number.
 #[test]
 fn the_drain_limit_ends_requests_that_do_not_end() {
     let gate = Gate::new();

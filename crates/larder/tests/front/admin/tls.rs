@@ -1,4 +1,5 @@
-//! TLS as operators see it: sessions over reloads, failed handshakes, ends of certificates, and memory for clients that do not read.
+//! TLS as operators see it: sessions across reloads, failed handshakes, expiry of certificates, and memory for clients that don't
+//! read.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -27,7 +28,7 @@ pub(crate) fn listener_with(certificates: &[&Identity]) -> String {
     "[[listen]]\naddress = \"@listen@\"\n".to_owned() + &certificates.iter().map(one).collect::<String>()
 }
 
-/// A client with TLS that keeps what it needs to resume a session.
+/// A TLS client that can resume sessions.
 fn tls_client(authority: &Authority) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(authority.file()).expect("it is a PEM file") {
@@ -48,17 +49,17 @@ fn connect(client: &Arc<ClientConfig>, larder: &Larder) -> StreamOwned<ClientCon
     StreamOwned::new(connection, TcpStream::connect(larder.address()).expect("it listens"))
 }
 
-/// Asks on a new connection, and returns whether it resumed a session.
+/// Sends a request on a new connection, and returns whether the connection resumed a session.
 fn resumes(client: &Arc<ClientConfig>, larder: &Larder) -> bool {
     let mut tls = connect(client, larder);
     tls.write_all(b"GET /hit HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").expect("it reads");
     let mut response = String::new();
-    tls.read_to_string(&mut response).expect("it answers, and takes its leave");
+    tls.read_to_string(&mut response).expect("it answers and sends close_notify");
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     tls.conn.handshake_kind() == Some(HandshakeKind::Resumed)
 }
 
-/// Tickets are good as long as the certificates that they were given under.
+/// Tickets stay valid as long as the certificates with which they were issued.
 #[test]
 fn tls_sessions_outlive_a_reload_that_changes_no_certificate() {
     let (origin, authority) = (echoing(), Authority::new());
@@ -81,12 +82,12 @@ fn tls_sessions_outlive_a_reload_that_changes_no_certificate() {
         }
         larder.write_config(&text(&other, "other"));
         reload(&larder);
-        assert!(!resumes(&client, &larder), "another certificate must be seen");
+        assert!(!resumes(&client, &larder), "the client must see the new certificate");
         assert!(resumes(&client, &larder));
     }
 }
 
-/// A connection that has one answer, and asks for more than it reads.
+/// Opens a connection that has read one response. The returned closure requests a large one, which isn't read.
 fn reads_nothing_more(client: &Arc<ClientConfig>, larder: &Larder) -> impl FnMut() + use<> {
     let mut tls = connect(client, larder);
     tls.write_all(b"GET /small HTTP/1.1\r\nHost: a.example\r\n\r\n").expect("it reads");
@@ -94,7 +95,7 @@ fn reads_nothing_more(client: &Arc<ClientConfig>, larder: &Larder) -> impl FnMut
     move || tls.write_all(b"GET /large HTTP/1.1\r\nHost: a.example\r\n\r\n").expect("it reads")
 }
 
-/// Encrypted bytes for a client that does not read are a copy in no budget: one record of TLS, no more.
+/// Encrypted bytes for a client that doesn't read are a copy outside the budget, so they are limited to one TLS record.
 #[test]
 fn little_is_encrypted_for_clients_that_do_not_read() {
     const CLIENTS: usize = 200;
@@ -114,18 +115,18 @@ fn little_is_encrypted_for_clients_that_do_not_read() {
     wait::until_true("it is stored", || stored() > f64::from(16 << 20));
     let before = larder.resident_bytes();
     clients[1..].iter_mut().for_each(|ask| ask());
-    // One worker: before it saw these, it has written all that it could.
+    // With one worker, everything writable has been written before these are answered.
     (0..40).for_each(|_| drop(reads_nothing_more(&client, &larder)));
     let each = larder.resident_bytes().saturating_sub(before) / CLIENTS as u64;
     drop(clients);
     let broken = || larder.metric("larder_requests_total", &["error"]);
-    wait::until_true("all of them had asked", || broken() == CLIENTS as f64);
+    wait::until_true("all requests are counted", || broken() == CLIENTS as f64);
     eprintln!("{} KiB for each", each >> 10);
-    // 38 KiB here, and 63 KiB with four times as much at once.
+    // 38 KiB as measured; 63 KiB if four times as much were encrypted at once.
     assert!(each < 48 << 10, "{} KiB for each", each >> 10);
 }
 
-/// Field bug: failed handshakes were counted nowhere, and HTTP on an address for TLS was in no log.
+/// Field bug: failed handshakes weren't counted, and plain HTTP on a TLS address wasn't logged.
 #[test]
 fn failed_handshakes_are_counted() {
     let (origin, authority) = (ScriptedOrigin::fixed("", "x"), Authority::new());
@@ -140,8 +141,8 @@ fn failed_handshakes_are_counted() {
     };
     let trusted = authority.file().display().to_string();
     assert_eq!(curl(&["--cacert", &trusted]).succeeded().text(), "x");
-    assert_ne!(curl(&[]).status, 0, "nobody else knows the authority");
-    // Bytes of no record, and a record that is cut short.
+    assert_ne!(curl(&[]).status, 0, "curl doesn't know the authority");
+    // Bytes that aren't a TLS record, and a record that is cut short.
     larder.client().send(b"\x16\x09\x09\x00\x05hello").rest();
     let mut cut = larder.client();
     cut.send(b"\x16\x03\x01\x02\x00\x01").finish_sending();
@@ -163,13 +164,13 @@ fn expiry(larder: &Larder, host: &str) -> f64 {
     larder.metric("larder_certificate_expiry_timestamp_seconds", &[&format!("{{host=\"{host}\"}}")])
 }
 
-/// Field bug: nobody was told when a certificate ends before clients refused it.
+/// Field bug: the expiry of a certificate went unnoticed until clients refused it.
 #[test]
 fn the_end_of_each_certificate_is_told() {
     let (authority, now) = (Authority::new(), SystemTime::now());
     let first = authority.identity_for(&["A.example", "b.example"], now - DAY..now + DAY);
     let second = authority.identity_for(&["*.shop.example"], now - 2 * DAY..now - DAY);
-    // The first one answers both of its names.
+    // The first certificate is used for both of its names.
     let unused = authority.identity_for(&["b.example", "a.example"], now - DAY..now + 9 * DAY);
     let larder = start(&(listener_with(&[&first, &second, &unused]) + SITE));
     let told = || ["a.example", "*.shop.example", "b.example"].map(|host| expiry(&larder, host));
@@ -177,14 +178,14 @@ fn the_end_of_each_certificate_is_told() {
         let since = end.duration_since(SystemTime::UNIX_EPOCH).expect("not so old");
         f64::from(u32::try_from(since.as_secs()).expect("this century"))
     };
-    // The host `b.example` answers as `a.example`.
+    // The certificate of `a.example` is also used for `b.example`.
     assert_eq!(told(), [seconds(now + DAY), seconds(now - DAY), 0.0]);
     authority.identity_for(&["A.example", "b.example"], now - DAY..now + 90 * DAY);
     reload(&larder);
     assert_eq!(told(), [seconds(now + 90 * DAY), seconds(now - DAY), 0.0]);
 }
 
-/// Replaces the end of a certificate, the last second of the year 9999, by a text that no library writes.
+/// Replaces the expiry date of a certificate, the last second of the year 9999, with a text that no library writes.
 fn end_at(certificate: &Path, text: &[u8; 15]) {
     let mut der = CertificateDer::from_pem_file(certificate).expect("it is a PEM file").to_vec();
     let at = der.windows(15).position(|part| part == b"99991231235959Z").expect("it is so long");
@@ -194,7 +195,7 @@ fn end_at(certificate: &Path, text: &[u8; 15]) {
     fs::write(certificate, pem).expect("it is there");
 }
 
-/// The dates of a certificate are those of a stranger: nothing panics because of them.
+/// The dates of a certificate are untrusted input and never cause a panic.
 #[test]
 fn certificates_that_clients_refuse_are_told() {
     let (authority, now) = (Authority::new(), SystemTime::now());
@@ -220,7 +221,7 @@ fn certificates_that_clients_refuse_are_told() {
     check([now - DAY, last_second], None, "");
     check([now - 2 * DAY, now - DAY], None, &refused("expired on", now - DAY));
     check([now + DAY, now + 2 * DAY], None, &refused("is not valid before", now + DAY));
-    // Others are in the unit tests of certificates.
+    // The unit tests of certificates test other dates.
     for end in [b"99991231235960Z", b"never, I swear!"] {
         let unread = "can't read the validity period of the certificate in FILE";
         assert_eq!(check([now - DAY, last_second], Some(end), unread), 0.0);

@@ -1,4 +1,4 @@
-//! Traces of requests at a collector, trace fields for the origin, and times for clients.
+//! Traces of requests at a collector, trace fields for the origin, and `Server-Timing` for clients.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn parent(flags: &str) -> String {
     format!("traceparent: 00-{TRACE}-{PARENT}-{flags}\r\n")
 }
 
-/// A gateway that has every request traced that says so, and sends what it has at once.
+/// The configuration of a gateway that samples every request and exports spans without delay.
 fn traced(origin: &ScriptedOrigin, collector: &str, more: &str) -> String {
     let tracing = format!("[tracing]\nendpoint = \"{collector}\"\ninterval = \"10ms\"\nsample_one_in = 1\n");
     format!("{more}\n{}", site(origin, &tracing))
@@ -38,7 +38,7 @@ fn spans_total(larder: &Larder, result: &str) -> f64 {
     larder.metric("larder_trace_spans_total", &[&format!("result=\"{result}\"")])
 }
 
-/// The one span that fits.
+/// Returns the only matching span.
 #[track_caller]
 fn only(spans: &[CollectedSpan], fits: impl Fn(&CollectedSpan) -> bool) -> &CollectedSpan {
     let found: Vec<_> = spans.iter().filter(|span| fits(span)).collect();
@@ -46,7 +46,7 @@ fn only(spans: &[CollectedSpan], fits: impl Fn(&CollectedSpan) -> bool) -> &Coll
     found[0]
 }
 
-/// Trace, span and flags of the `traceparent` that an origin got.
+/// Returns trace, span and flags of the `traceparent` that an origin received.
 #[track_caller]
 fn told(request: &Received) -> [&str; 3] {
     let value = request.field("traceparent");
@@ -84,7 +84,7 @@ fn a_trace_of_one_miss_across_two_instances_is_complete() {
     assert_eq!(timings(&second), ["cache", "local", "store", "lease", "total"]);
     is_written(&fleet[0]);
     assert_eq!(origin.total(), 1);
-    // The server spans are the last.
+    // The server spans arrive last.
     collector.wait_for(2, |span| span.kind == "server");
     let spans = collector.spans();
     assert!(spans.iter().all(|span| span.trace == TRACE), "{spans:#?}");
@@ -111,7 +111,7 @@ fn a_trace_of_one_miss_across_two_instances_is_complete() {
     assert_eq!(of("two", "GET").attribute("larder.cache.result"), "collapsed");
 }
 
-/// Field bug: spans named no server of an origin that has several.
+/// Field bug: if an origin has several servers, spans didn't name the server.
 #[test]
 fn spans_name_the_server_that_answered() {
     let dead = ScriptedOrigin::start(|exchange| _ = exchange.reset());
@@ -121,7 +121,7 @@ fn spans_name_the_server_that_answered() {
     let config = config.replace(&format!("\norigin = \"{}\"", well.url()), "\norigin = \"group\"");
     let larder = start(&config);
     ["/a", "/b"].iter().for_each(|target| assert_eq!(larder.get(target).text(), "well"));
-    assert!(dead.total() > 0, "one of them was tried there first");
+    assert!(dead.total() > 0, "one of them was sent to the dead server first");
     for asked in collector.wait_for(2, |span| span.kind == "client") {
         assert_eq!(asked.attribute("larder.server"), well.url(), "{asked:#?}");
         assert_eq!(asked.attribute("server.address"), "127.0.0.1", "{asked:#?}");
@@ -133,7 +133,7 @@ fn whose_trace_goes_on_is_the_operators_choice() {
     let collector = Collector::start();
     let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "x");
     let state = "tracestate: rojo=00f067aa0ba902b7,congo=t61rcWkgMzE\r\n";
-    // `accept_parent`, the proxies that are trusted, and whether the client's trace goes on.
+    // `accept_parent`, the trusted proxies, and whether the client's trace is continued.
     let cases = [
         ("always", "", true),
         ("never", "\"127.0.0.1\"", false),
@@ -170,7 +170,7 @@ fn an_unsampled_request_is_not_recorded_and_the_origin_is_told() {
     let rare = start(&(never + ALWAYS));
     rare.get("/rare");
     assert_eq!(told(&origin.last("/rare"))[2], "00");
-    // Other forms are in the unit tests of the trace context.
+    // The unit tests of the trace context test other forms.
     for broken in [
         format!("traceparent: 00-{TRACE}-{PARENT}\r\n"),
         parent("01") + &parent("01").replace(TRACE, PARENT),
@@ -183,11 +183,11 @@ fn an_unsampled_request_is_not_recorded_and_the_origin_is_told() {
         assert!(trace != TRACE && flags == "00", "{broken}");
         assert_eq!(at_origin.head.fields.joined("traceparent").matches('-').count(), 3);
     }
-    // One that is sampled comes behind all others.
+    // A sampled request follows all others.
     larder.ask("GET", "/sampled", &parent("01"));
     collector.one(|span| span.kind == "server");
     assert!(collector.spans().iter().all(|span| span.attribute("url.path") != "/unsampled"));
-    // Without a collector the fields are those of the client.
+    // Without a collector, the client's fields are forwarded unchanged.
     let off = start(&site(&origin, ""));
     off.ask("GET", "/off", &(parent("01") + "tracestate: a=b, c=d\r\n"));
     let at_origin = origin.last("/off");
@@ -195,7 +195,7 @@ fn an_unsampled_request_is_not_recorded_and_the_origin_is_told() {
     assert_eq!(at_origin.field("tracestate"), "a=b, c=d");
 }
 
-/// Each client has a trace of its own, and they share a response all the same, even where the origin says that it depends on it.
+/// Clients with different traces share a stored response, even if its `Vary` names the trace fields.
 #[test]
 fn traces_are_no_part_of_what_is_stored() {
     let collector = Collector::start();
@@ -263,7 +263,7 @@ fn hits_collapsed_requests_and_refreshes_have_spans() {
     let waiting = collector.wait_for(1, |span| span.parent == waiter.id && span.name == "larder.collapse");
     assert_eq!(waiting[0].links, [(leader.trace.clone(), leader.id.clone())]);
     assert_ne!(leader.trace, waiter.trace);
-    // A validation that nobody waits for.
+    // A background validation.
     (0..2).for_each(|_| drop(larder.get("/stale")));
     let stale = result("/stale", "stale");
     let refresh = collector.one(|span| span.name == "larder.refresh");
@@ -301,7 +301,7 @@ fn secrets_stay_out_of_spans() {
     let request = &collector.received()[0];
     assert_eq!((request.target(), request.field("x-team")), ("/v1/traces", "shop"));
     assert_eq!(request.field("authorization"), "Bearer s3cret");
-    // The log has the same names.
+    // The log uses the same names.
     let line = wait::until("a line of the log", || {
         std::fs::read_to_string(larder.folder().join("access.log")).ok().filter(|text| text.ends_with('\n'))
     });
@@ -309,7 +309,7 @@ fn secrets_stay_out_of_spans() {
     assert!(line.contains(&ids), "{line}");
 }
 
-/// A request that the client does not wait for has a span as well, and HTTP/2 is traced like HTTP/1.
+/// A request whose client leaves has a span too, and HTTP/2 is traced like HTTP/1.
 #[test]
 fn http_2_is_traced_and_clients_that_leave_are_seen() {
     let collector = Collector::start();
@@ -334,7 +334,7 @@ fn http_2_is_traced_and_clients_that_leave_are_seen() {
     assert_eq!(left.attribute("error.type"), "client-gone");
 }
 
-/// Clients get their responses at once, whatever the collector does.
+/// Checks that clients get their responses without delay, whatever the collector does.
 fn is_served(larder: &Larder) {
     let began = Instant::now();
     let mut client = larder.client();
@@ -354,7 +354,7 @@ fn dead_end(collector: &str) -> (ScriptedOrigin, Larder) {
 
 #[test]
 fn a_collector_that_does_not_answer_holds_nobody_up() {
-    // One that takes connections and says nothing, one that is not there, and one that speaks no HTTP.
+    // A collector that accepts connections but sends nothing, one that is down, and one that doesn't speak HTTP.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = TcpListener::bind("127.0.0.1:0").unwrap();
     let garbage = ScriptedOrigin::start(|exchange| _ = exchange.send("+OK\r\n\0\0\0\0").close());
@@ -366,11 +366,11 @@ fn a_collector_that_does_not_answer_holds_nobody_up() {
     for (_, larder) in &dead {
         let tries = || larder.metric("larder_trace_exports_total", &["result=\"again\""]);
         wait::until_true("it tries again", || tries() > 0.0);
-        // 150 spans and more, of which 60 may wait and 20 be on their way.
+        // At least 150 spans: 60 may wait and 20 may be in transit.
         assert!(spans_total(larder, "dropped") >= 50.0);
         assert_eq!(spans_total(larder, "exported"), 0.0);
     }
-    // Nor the end of the process.
+    // The end of the process isn't delayed either.
     for (_, mut larder) in dead {
         let began = Instant::now();
         stop(&mut larder);
@@ -433,7 +433,7 @@ fn ten_thousand_spans_at_once_are_bounded_and_the_last_ones_are_sent_at_the_end(
     assert_eq!(collector.spans().len(), 300);
 }
 
-/// The names in `Server-Timing`, in order.
+/// Returns the names in `Server-Timing`, in order.
 fn timings(response: &Response) -> Vec<String> {
     let all = response.head.fields.joined("server-timing");
     let names = all.split(", ").filter(|entry| !entry.is_empty());
@@ -465,7 +465,7 @@ fn clients_are_told_of_times_where_the_site_says_so() {
         assert!(hit.is_hit(), "{}", hit.cache_status());
         check(&hit, true, &["cache", "local", "total"]);
         assert!(hit.field("server-timing").starts_with("cache;desc=\"hit\", local;dur="), "{hit:?}");
-        // No time is stored.
+        // Timings are not stored.
         check(&larder.get("/a"), unasked, &["cache", "local", "total"]);
         check(&larder.ask("GET", "/own", ASKED), true, &["db", "cache", "local", "origin", "total"]);
         let http2 =

@@ -1,4 +1,4 @@
-//! An upgrade: the new process takes over without a failed request, or the old one goes on as if nothing had been.
+//! An upgrade: the new process takes over without a failed request, or the old one continues unaffected.
 
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
@@ -21,7 +21,7 @@ use crate::admin::operator::{
 use crate::admin::steady_clients::{Load, Refused};
 use crate::admin::tls::listener_with;
 
-/// Processes of which each takes over from the one before.
+/// A series of processes, each of which takes over from the previous one.
 struct Line {
     first: Larder,
     last: Option<Successor>,
@@ -42,7 +42,7 @@ impl Line {
     }
 }
 
-/// With as many workers as before, with more, and with fewer: every socket goes on.
+/// Every socket is kept, whether the number of workers stays the same, grows or shrinks.
 #[test]
 fn upgrades_under_load_fail_no_request() {
     let origin = echoing();
@@ -62,7 +62,7 @@ fn upgrades_under_load_fail_no_request() {
     line.stop();
 }
 
-/// Connections as a browser keeps them: over TLS, HTTP/1.1 and HTTP/2, with long answers and POSTs under way.
+/// Connections like a browser's: over TLS, HTTP/1.1 and HTTP/2, with long responses and POSTs in progress.
 #[test]
 fn upgrades_under_load_over_tls_fail_no_request() {
     const UPGRADES: u32 = 4;
@@ -102,12 +102,12 @@ fn upgrades_under_load_over_tls_fail_no_request() {
     for protocol in ["http1", "http2"] {
         assert!(tally[protocol].as_u64() > Some(100), "{tally}");
     }
-    assert!(tally["connections"].as_u64() > Some(u64::from(UPGRADES)), "they took their leave: {tally}");
+    assert!(tally["connections"].as_u64() > Some(u64::from(UPGRADES)), "connections have closed: {tally}");
     line.stop();
 }
 
-/// The old process finishes requests under way, while the new one answers. A purge by the new one is complete when the old one begins nothing
-/// any more. Field bug: the process that counted upgrades was gone when anybody could have looked.
+/// The old process finishes requests in flight while the new one serves. A purge by the new process is complete once the old one
+/// begins no more responses. Field bug: the process that counted upgrades was gone before the metric could be read.
 #[test]
 fn requests_in_flight_finish_after_an_upgrade() {
     let (gate, origin) = halting("max-age=60");
@@ -120,10 +120,10 @@ fn requests_in_flight_finish_after_an_upgrade() {
     busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     busy.head();
     let successor = upgrade(&larder);
-    wait::until_true("the new process answers, which has a memory of its own", || is_stored(&larder));
+    wait::until_true("the new process answers, which has its own memory", || is_stored(&larder));
     assert_eq!(larder.ask_admin("GET", "/ready", "").status(), 200, "the new process answers");
     assert_eq!(larder.ask_admin("POST", "/purge", "{\"everything\":true}").status(), 200);
-    // Purges do not reach the old process: an answer by it would be older than the last purge.
+    // Purges don't reach the old process, so a response from it could be older than the last purge.
     let _ = idle.try_send("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
     let rest = idle.rest();
     assert!(rest.is_empty(), "by then, idle connections are closed: {}", String::from_utf8_lossy(&rest));
@@ -132,11 +132,11 @@ fn requests_in_flight_finish_after_an_upgrade() {
     assert_eq!(busy.bytes(10), b"helloworld");
     ends(&mut larder);
     assert!(is_stored(&larder));
-    wait::until_true("it is told", || upgrades(&larder) == 1.0);
+    wait::until_true("it is counted", || upgrades(&larder) == 1.0);
     stop_successor(&successor);
 }
 
-/// A new program, or its configuration, may be broken: clients do not notice.
+/// If a new program or its configuration is broken, clients don't notice.
 #[test]
 fn an_upgrade_that_fails_changes_nothing() {
     let origin = echoing();
@@ -151,10 +151,10 @@ fn an_upgrade_that_fails_changes_nothing() {
     let told = refused("unknown_key = 1\n");
     assert!(told.contains("the new process exited with status 1: "), "{told}");
     assert!(told.contains("larder.toml:2:1: error: unknown_key: unknown key"), "{told}");
-    // However much there is to say.
+    // The message stays short even with many problems.
     let told = refused(&(0..1000).map(|number| format!("unknown_{number} = 1\n")).collect::<String>());
     assert!(told.contains("unknown_1: unknown key") && told.len() < 4096, "{}: {told}", told.len());
-    // Characters that turn text around would make of it something else.
+    // Bidirectional control characters could change the meaning of the text.
     let told = refused("\"un\u{202e}known\" = 1\n\"un\u{2066}known\" = 1\n");
     let file = larder.folder().join("larder.toml").display().to_string();
     for told in [told, run(LARDER, ["check", &file]).text()] {
@@ -177,7 +177,7 @@ fn an_upgrade_that_fails_changes_nothing() {
     wait::until_true("the old process accepts no more", is_new);
 }
 
-/// The name of the socket by which the new process reports was known before: somebody else on the machine could take it.
+/// Field bug: the name of the socket on which the new process reports was predictable, so another user of the machine could take it.
 #[test]
 fn nobody_can_take_the_socket_of_an_upgrade_beforehand() {
     let origin = echoing();
@@ -190,7 +190,8 @@ fn nobody_can_take_the_socket_of_an_upgrade_beforehand() {
     stop_successor(&successor);
 }
 
-/// As long as something can fail, connections are the old process's: with more workers too, which listen beside those that there are.
+/// As long as the upgrade can fail, connections belong to the old process, even if the new one has more workers with additional
+/// sockets.
 #[test]
 fn an_upgrade_that_fails_late_takes_no_connection() {
     let origin = echoing();
@@ -244,7 +245,7 @@ impl Replaceable {
         self.folder.path().join(name)
     }
 
-    /// Has a script take over, and returns its process.
+    /// Replaces the program with a script, starts an upgrade, and returns the script's process.
     #[track_caller]
     fn upgrade_to(&self, script: &str) -> Successor {
         let (program, started) = (self.path("larder"), self.path("started"));
@@ -263,7 +264,7 @@ impl Replaceable {
     }
 }
 
-/// The process goes on where the program is gone, or another one that never serves; and if it is stopped meanwhile, nobody goes on.
+/// The process continues if the program is gone or never serves. If it is stopped meanwhile, the new process ends too.
 #[test]
 fn an_upgrade_under_way_is_the_only_one_and_ends_with_its_process() {
     let origin = echoing();
@@ -282,7 +283,7 @@ fn an_upgrade_under_way_is_the_only_one_and_ends_with_its_process() {
     never_serves.end();
 }
 
-/// A machine may be suspended in the middle of an upgrade, or a process: when it goes on, the new one serves.
+/// A machine or a process may be suspended in the middle of an upgrade: after it resumes, the new process serves.
 #[test]
 fn an_upgrade_outlives_a_standstill_of_the_old_process() {
     let origin = lasting();

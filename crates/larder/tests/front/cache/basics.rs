@@ -1,4 +1,4 @@
-//! Storing and reuse, as the settings and the fields of the origin say; and the helpers that the tests of this folder share.
+//! Storing and reuse according to settings and the origin's fields; and helpers that the tests of this folder share.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -45,7 +45,7 @@ pub(super) fn get_of(larder: &Larder, host: &str, target: &str) -> Response {
     ask_host(larder, ("GET", host, target), "")
 }
 
-/// A client whose request is on its way, and that has read nothing yet.
+/// A client that has sent its request, but read nothing yet.
 pub(super) fn asking(larder: &Larder, target: &str, fields: &str) -> Client {
     let mut client = larder.client();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
@@ -69,7 +69,7 @@ pub(super) fn lines(fields: &str) -> String {
     fields.lines().map(|line| format!("{line}\r\n")).collect()
 }
 
-/// `conformance/caching` has what follows from the fields; `Cache-Status` names the reason.
+/// `Cache-Status` names the reason; `conformance/caching` tests what the fields cause.
 #[test]
 fn a_response_that_is_not_stored_says_why() {
     let cases = [
@@ -93,7 +93,7 @@ fn a_response_that_is_not_stored_says_why() {
     }
 }
 
-/// A response that has waited elsewhere is as old as it says, and has its time here all the same.
+/// A response with an `Age` keeps it, but the configured lifetime begins with its arrival.
 #[test]
 fn a_lifetime_of_the_rules_begins_with_the_arrival() {
     for (key, says) in [("ttl_default", ""), ("ttl_override", "Cache-Control: max-age=55\r\n")] {
@@ -110,7 +110,7 @@ fn a_lifetime_of_the_rules_begins_with_the_arrival() {
     }
 }
 
-/// Field bug: such an answer said `stored`, and nothing was.
+/// Field bug: `Cache-Status` of such a response said `stored`, but nothing was stored.
 #[test]
 fn a_304_that_forbids_storing_does_not_say_that_it_is_stored() {
     for (says, request, detail) in [
@@ -136,7 +136,7 @@ fn a_304_that_forbids_storing_does_not_say_that_it_is_stored() {
     }
 }
 
-/// Applications speak to the cache alone where a rule listens.
+/// An application can address the cache alone, in fields that a rule names.
 //= RFC 9213 section 2.2: the first valid field of the target list counts
 #[test]
 fn applications_say_what_is_stored_where_a_rule_listens() {
@@ -178,7 +178,8 @@ remove = ["Surrogate-Control"]
     }
 }
 
-/// Field bugs: keys made by decoding or joining parts, or without the host, let one URL answer for another.
+/// Field bugs: because cache keys were decoded, joined from parts or lacked the host, one URL got the response of
+/// another.
 //= RFC 9111 section 2: reuse is the default
 //= RFC 9111 section 4: the target URIs match
 #[test]
@@ -203,7 +204,7 @@ fn keys_of_different_urls_never_meet() {
     assert!(ask("A.EXAMPLE", "/a").is_hit(), "host names have no case");
 }
 
-/// Field bug: what a cache before the origin said of one request was said of every hit.
+/// Field bug: the `X-Cache` that a cache in front of the origin sent for one request was repeated on every hit.
 #[test]
 fn x_cache_of_others_is_not_replayed() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -225,7 +226,7 @@ fn x_cache_of_others_is_not_replayed() {
         };
         assert_eq!((told("/", ""), told("/", "")), (miss.to_owned(), hit.to_owned()));
         told("/", "Cache-Control: no-cache\r\n");
-        assert_eq!(told("/", ""), hit, "nor of one that has validated it");
+        assert_eq!(told("/", ""), hit, "nor the X-Cache of a validation");
         told("/own", "");
         assert_eq!(told("/own", ""), passed);
     }
@@ -271,7 +272,7 @@ ttl_default = { default = "1h" }
         ("/kept/d?id[]=2&id=1", "/kept/d?id=1&id[]=2", "MISS"),
         ("/kept/e?y=1&id=2&id=1", "/kept/e?id=2&id=1", "HIT"),
         ("/kept/f?id=1%26id=2", "/kept/f?id=1&id=2", "MISS"),
-        // Origins decode names of parameters, and some separate them by semicolons.
+        // Origins decode parameter names, and some separate parameters by semicolons.
         ("/kept/g?id=1&%69d=2", "/kept/g?id=1", "MISS"),
         ("/kept/h?%69d=2&id=1", "/kept/h?id=1", "MISS"),
         ("/kept/i?id=1&z;id=2", "/kept/i?id=1", "MISS"),
@@ -287,7 +288,7 @@ ttl_default = { default = "1h" }
     }
 }
 
-/// A note at most is left, that nobody need wait for it.
+/// At most a note (hit-for-miss) is left.
 //= RFC 9111 section 5.2.1.5: no trace in storage
 //= RFC 9111 section 5.2.2.5: no trace in storage
 #[test]
@@ -308,7 +309,7 @@ fn what_is_not_stored_leaves_nothing_behind() {
     wait::until_true("the other is stored", || held() - empty > BODY_BYTES as f64);
 }
 
-/// Each 304 brings new names. The stored head stays within what one response may have: then the whole is fetched again.
+/// Each 304 adds fields. The stored head never exceeds the limit for one response: the response is fetched again instead.
 #[test]
 fn a_head_does_not_grow_without_end_by_304s() {
     let turns = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Fills of the cache: collapsed requests, fills that break, clients that are slow or leave, objects too large.
+//! Fills of the cache: collapsed requests, aborted fills, clients that are slow or leave, and bodies that are too large.
 
 mod herd;
 mod stalls;
@@ -13,19 +13,19 @@ use testkit::{Client, End, Exchange, Gate, Larder, Random, ScriptedOrigin, Signa
 use super::basics::{asking, bare, gates, wait_for_waiters, with};
 use crate::fleet::purge_waits::purge;
 
-/// A site whose origin keeps no connections, and gives one client as many as it wants.
+/// A site whose origin keeps no connections and doesn't limit a client's share of them.
 const UNKEPT: &str = "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\n\
     pool = { keep_alive = false, client_share_percent = 100 }\n[[site]]\nname = \"a\"\norigin = \"o\"\n";
-/// Forwards for one key at a time.
+/// Maximum number of concurrent forwards for one key.
 const AT_ONCE: usize = 4;
-/// No part of any key, and the origin reads it.
+/// A field that is in no cache key, but that the origin reads.
 const ATTACK: &str = "X-Attack: 1\r\n";
 
 fn askers(larder: &Larder, count: usize, target: &str) -> Vec<Client> {
     (0..count).map(|_| asking(larder, target, "")).collect()
 }
 
-/// Its age counts the whole delay, so that it is stale when it arrives: for those who have waited for it, it is the answer all the same.
+/// The age of the response includes the delay, so it is stale on arrival. It still answers the requests that waited for it.
 //= RFC 9111 section 4: collapsed requests
 #[test]
 fn a_crowd_shares_what_takes_longer_than_it_is_fresh() {
@@ -39,7 +39,7 @@ fn a_crowd_shares_what_takes_longer_than_it_is_fresh() {
     assert!(origin.count("/late") <= 3, "{} forwards", origin.count("/late"));
 }
 
-/// One origin request for a thousand clients; the first half of the body reaches all of them before the origin sends the second.
+/// A thousand clients cost one origin request, and all of them get the first half of the body before the origin sends the second.
 //= RFC 9111 section 4: collapsed requests
 //= RFC 9211 section 2.6: collapsed
 #[test]
@@ -66,14 +66,14 @@ fn a_thousand_requests_for_a_cold_url_are_one_forward() {
         collapsed += usize::from(head.fields.joined("cache-status").contains("collapsed"));
         assert!(client.bytes(half) == body[..half], "the first half");
     }
-    assert_eq!((origin.total(), collapsed), (1, 999), "the fill runs, and nobody else asked");
+    assert_eq!((origin.total(), collapsed), (1, 999), "one fill, and no other forward");
     gate.open();
     assert!(clients.iter_mut().all(|client| client.bytes(half) == body[half..]), "the second half");
     assert_eq!(origin.total(), 1);
     assert!(larder.get("/").is_hit());
 }
 
-/// The body of the first response is still on its way when a reload brings a newer one.
+/// The body of the first response is still arriving when a client's reload fetches a newer one.
 //= RFC 9111 section 4: the most recent of several
 #[test]
 fn a_slow_body_does_not_replace_a_newer_response() {
@@ -102,7 +102,7 @@ fn a_slow_body_does_not_replace_a_newer_response() {
     }
 }
 
-/// Field bug: a body for which there could be no room said that it was stored, as chance would have it, and never was.
+/// Field bug: `Cache-Status` sometimes said `stored` for a body that could never fit into the store.
 //= RFC 9211 section 2.5: stored
 #[test]
 fn a_body_that_says_that_it_is_stored_is_a_hit() {
@@ -124,7 +124,7 @@ fn a_body_that_says_that_it_is_stored_is_a_hit() {
     }
 }
 
-/// Field bug: the log said `abandoned`, as if the origin or a client had done it, where memory was wanted.
+/// Field bug: the log said `abandoned`, as if the origin or a client had caused it, although memory was full.
 #[test]
 fn a_body_that_nobody_reads_and_that_has_no_room_names_the_memory() {
     let ((gate, held), (left, released)) = (gates(), gates());
@@ -146,12 +146,12 @@ fn a_body_that_nobody_reads_and_that_has_no_room_names_the_memory() {
     let mut reader = asking(&larder, "/held", "");
     reader.head();
     let filling = || larder.metric("larder_store_bytes", &["class=\"filling\""]);
-    wait::until_true("its body takes what there is", || filling() >= f64::from(5 << 20));
+    wait::until_true("its body fills the memory", || filling() >= f64::from(5 << 20));
     asking(&larder, "/left", "").head();
     left.open();
     let aborted =
         |reason: &str| larder.metric("larder_fills_aborted_total", &[&format!("reason=\"{reason}\"")]);
-    wait::until_true("it is given up", || aborted("memory-full") + aborted("abandoned") > 0.5);
+    wait::until_true("the fill is aborted", || aborted("memory-full") + aborted("abandoned") > 0.5);
     assert_eq!(aborted("memory-full"), 1.0);
     let told = |line: &&str| line.contains("body was cut short") && line.contains("/left");
     let log = larder.stderr();
@@ -159,7 +159,7 @@ fn a_body_that_nobody_reads_and_that_has_no_room_names_the_memory() {
     gate.open();
 }
 
-/// However many ask, each expiry costs the origin one request.
+/// Each expiry costs the origin one request, regardless of the number of clients.
 #[test]
 fn a_hot_url_is_one_forward_per_expiry() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -191,8 +191,8 @@ fn collapse_can_be_switched_off() {
     assert_eq!(origin.total(), 5);
 }
 
-/// Requests that wait for an answer for one client alone go to the origin side by side, not one after the other; and once it is known,
-/// the next ones need not find it out again.
+/// Requests that waited for a private response then go to the origin concurrently, not one after the other. Once the response is known to
+/// be private, later requests don't wait.
 //= RFC 9111 section 4: collapsed requests
 #[test]
 fn answers_for_one_client_alone_are_not_collapsed() {
@@ -200,7 +200,7 @@ fn answers_for_one_client_alone_are_not_collapsed() {
         let ((gate, released), barrier) = (gates(), Barrier::new(if is_known { 10 } else { 9 }));
         let origin = ScriptedOrigin::start(move |exchange| {
             if exchange.request.earlier > 0 {
-                // Opens only when so many are here at the same time.
+                // Opens only when all of these requests are here at the same time.
                 barrier.wait();
             } else if !is_known {
                 released.pass();
@@ -225,7 +225,7 @@ fn answers_for_one_client_alone_are_not_collapsed() {
     }
 }
 
-/// Those who come while a body is on its way that is not fresh any more wait for one newer response, with all others.
+/// Requests that arrive while a body that is already stale is arriving share one newer response.
 //= RFC 9111 section 4: collapsed requests
 #[test]
 fn a_body_that_outlasts_its_freshness_costs_a_crowd_one_request_more() {
@@ -269,7 +269,7 @@ fn waiters_leave_on_vary_mismatch() {
     assert_eq!(origin.total(), 3);
 }
 
-/// Sends half of a body of twice `half` bytes, in one of two framings, and closes or resets the connection.
+/// Sends `half`, the first half of a body, in one of two framings, and then closes or resets the connection.
 fn break_off(exchange: &mut Exchange<'_>, (is_chunked, is_reset): (bool, bool), fields: &str, half: &[u8]) {
     if is_chunked {
         exchange.chunked_head(fields).chunk(half);
@@ -283,8 +283,8 @@ fn break_off(exchange: &mut Exchange<'_>, (is_chunked, is_reset): (bool, bool), 
     };
 }
 
-/// Nobody takes half a body for a whole one: not the client of the fill, not those who wait for it, not those who ask afterwards, a hundred
-/// times in a row; nor where nothing is stored.
+/// No client mistakes half a body for a complete one: not the client of the fill, no waiter and no later client, a hundred times in a row.
+/// The same applies if nothing is stored.
 //= RFC 9112 section 8: an incomplete response is recorded as incomplete
 #[test]
 fn origin_killed_mid_body_a_hundred_times() {
@@ -309,7 +309,7 @@ fn origin_killed_mid_body_a_hundred_times() {
         origin.wait_for(&target, 1);
         gate.open();
         for client in &mut clients {
-            // A waiter may try for itself, and fail the same way.
+            // A waiter's own request may be forwarded, and fail in the same way.
             if let Ok(response) = client.try_response_to("GET") {
                 let is_whole = response.status() == 200 && response.end != End::Truncated;
                 assert!(!is_whole, "{round} ended cleanly: {:?}", response.head);
@@ -327,7 +327,7 @@ fn ask_http_1_0(larder: &Larder, target: &str) -> Client {
     client
 }
 
-/// HTTP/1.0 ends a body of unknown length with the connection, so a body that breaks off must break the connection too.
+/// Over HTTP/1.0, closing the connection ends a body of unknown length, so a body that is cut short must reset it.
 //= RFC 9112 section 8: an incomplete response is recorded as incomplete
 #[test]
 fn http_1_0_clients_see_that_a_body_broke_off_and_get_all_of_a_whole_one() {
@@ -377,14 +377,14 @@ fn http_1_0_clients_see_the_end_of_the_process() {
     }
 }
 
-/// `Cache-Status` says what is known when the head is sent.
+/// `Cache-Status` reflects what is known when the head is sent.
 //= RFC 9211 section 2.5: stored
 #[test]
 fn what_broke_off_with_its_head_does_not_say_that_it_is_stored() {
     let origin = ScriptedOrigin::start(|exchange| {
         let end = if exchange.request.target() == "/whole" { "0\r\n\r\n" } else { "no chunk\r\n" };
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nCache-Control: max-age=60\r\n\r\n";
-        // All in one packet, so that all is known at once.
+        // All in one packet, so that the failure is known together with the head.
         exchange.send(format!("{head}5\r\nhello\r\n{end}"));
     });
     let larder = bare(&origin);
@@ -473,11 +473,11 @@ fn a_slow_client_does_not_stop_the_fill() {
     });
     let hit = larder.get("/");
     assert!(hit.is_hit() && hit.body == body);
-    assert!([start, slow.bytes(body.len() - 1000)].concat() == body, "the slow one gets it all");
+    assert!([start, slow.bytes(body.len() - 1000)].concat() == body, "the slow client gets all of it");
     assert_eq!(origin.total(), 1);
 }
 
-/// Ranges are cut from a body that is on its way, each as soon as its bytes are there.
+/// Ranges are cut from an arriving body, each as soon as its bytes have arrived.
 //= RFC 9110 section 14.6: multipart/byteranges
 #[test]
 fn several_ranges_of_a_body_on_its_way() {
@@ -508,13 +508,13 @@ fn several_ranges_of_a_body_on_its_way() {
         [head.as_bytes(), &body[first..=last]].concat()
     };
     let early = [part(10, 19), part(100_000, 100_009)].concat();
-    assert!(client.bytes(early.len()) == early, "both are there before the rest of the body");
+    assert!(client.bytes(early.len()) == early, "both arrive before the rest of the body");
     gate.open();
     let late = [part(299_995, 299_999), format!("{delimiter}--\r\n").into_bytes()].concat();
     assert!(client.bytes(late.len()) == late);
     let length = (early.len() + late.len()).to_string();
     assert_eq!(head.fields.one("content-length"), Some(&length[..]));
-    assert!(client.get("/waits").is_hit(), "the whole is stored, and the connection goes on");
+    assert!(client.get("/waits").is_hit(), "the whole body is stored, and the connection stays open");
     let unordered = larder.ask("GET", "/unordered", "Range: bytes=-5,10-19\r\n");
     assert!(unordered.status() == 200 && unordered.body == body, "{:?}", unordered.head);
     let broken = larder.ask("GET", "/broken", "Range: bytes=10-19,-5\r\n");
@@ -522,7 +522,7 @@ fn several_ranges_of_a_body_on_its_way() {
     assert_eq!(origin.total(), 3);
 }
 
-/// The first answer for each target is not stored, and a note says so.
+/// The first response for each target isn't stored, which leaves a note (hit-for-miss).
 #[test]
 fn what_was_not_stored_is_stored_once_it_may_be_and_was_not_purged_meanwhile() {
     let (gate, released) = gates();

@@ -1,4 +1,4 @@
-//! Plays the conversations of `conformance/caching` through the running binary, many at once and in real time, a path per case.
+//! Plays the conversations of `conformance/caching` through the running binary, concurrently and in real time, with a path for each case.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -22,7 +22,7 @@ fn every_conversation_goes_as_written() {
     check(None);
 }
 
-/// Stored responses are in the tier alone, or on their way there.
+/// Stored responses are only in the tier, or on their way there.
 #[cfg(feature = "test-store")]
 #[test]
 fn every_conversation_goes_as_written_over_a_tier_at_hand() {
@@ -35,7 +35,7 @@ fn every_conversation_goes_as_written_over_a_tier_that_takes_its_time() {
     check(Some(5));
 }
 
-/// With so many milliseconds, a tier takes so long for each answer, beneath a memory that keeps notes alone.
+/// With `tier_ms`, a tier that takes so many milliseconds for each answer is behind a memory that has room only for notes.
 fn check(tier_ms: Option<u32>) {
     let groups = read_groups(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/caching"));
     let paths = groups.iter().flat_map(|group| (0..group.cases.len()).map(|index| group.path(index)));
@@ -47,10 +47,10 @@ fn check(tier_ms: Option<u32>) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// Plays side by side: many enough that those which wait cost nothing, few enough that each step is quick.
+/// Concurrent players: enough that waiting ones cost no time, and few enough that each step is quick.
 const PLAYERS: usize = 96;
 
-/// The longest begin.
+/// Plays all cases, starting with the longest.
 fn play_all(players: &[Player<'_>]) -> Vec<String> {
     let mut order: Vec<&Player<'_>> = players.iter().collect();
     order.sort_by_key(|player| Reverse(player.case.seconds()));
@@ -68,7 +68,7 @@ fn play_all(players: &[Player<'_>]) -> Vec<String> {
     })
 }
 
-/// The origin's part of a case that is being played.
+/// The origin's side of a running case.
 #[derive(Default)]
 struct Desk {
     answers: VecDeque<OriginAnswer>,
@@ -96,7 +96,7 @@ fn origin(desks: Desks) -> ScriptedOrigin {
 }
 
 impl Desk {
-    /// The answer to a request. A failure is repeated: a request without an answer may come again.
+    /// The answer to a request. A failure is repeated, because a request without an answer may be sent again.
     fn next(&mut self, received: Forwarded) -> Option<OriginAnswer> {
         let answer = self.answers.front().cloned();
         match &answer {
@@ -156,7 +156,7 @@ fn gateways(groups: &[Group], origin: &str, tier_ms: Option<u32>) -> BTreeMap<Pr
                 config.push_str(&rule(&group.path(index), case));
             }
         }
-        // All dates of the cases are GMT; nothing changes where the clock on the wall is most of a day ahead.
+        // All dates of the cases are GMT: a local time most of a day ahead changes nothing.
         //= RFC 9111 section 4.2: local time zones have no influence
         let mut setup = Setup::config(LARDER, &config).environment("TZ", "Pacific/Kiritimati");
         if let Some(latency_ms) = tier_ms {
@@ -167,11 +167,11 @@ fn gateways(groups: &[Group], origin: &str, tier_ms: Option<u32>) -> BTreeMap<Pr
     [Profile::Safe, Profile::Rfc9111].map(start).into()
 }
 
-/// The size of a record that says what is not stored, with its key, in the mean of all conversations. Close enough that there is no room for a
-/// single stored response among them, which takes 250 bytes more and its body.
+/// The mean size of a note and its key over all conversations. The limit is so tight that not a single stored response fits, which takes
+/// 250 bytes more plus its body.
 const NOTE_BYTES_MAX: f64 = 324.0;
 
-/// All that was used from the cache came from where it should.
+/// Checks that all reused responses came from the expected place.
 fn was_used(larder: &Larder, tier_ms: Option<u32>) {
     let entries = larder.metric("larder_store_entries", &[]);
     if tier_ms.is_none() {
@@ -190,7 +190,7 @@ fn rule(path: &str, case: &Case) -> String {
     format!("[[site.rule]]\npath = {{ prefix = \"{path}\" }}\n{}", keys.collect::<String>())
 }
 
-/// A value of JSON as one of TOML: only tables are written in another way.
+/// Converts a JSON value to TOML: only tables differ.
 fn toml(value: &Value) -> String {
     match value.as_object() {
         Some(table) => {
@@ -201,7 +201,7 @@ fn toml(value: &Value) -> String {
     }
 }
 
-/// One case on its way.
+/// A running case.
 struct Player<'a> {
     name: &'a str,
     case: &'a Case,
@@ -261,7 +261,7 @@ impl Player<'_> {
         }
         let mut seen = ask(self.larder, &context.request(step))?;
         if step.is_background() {
-            let what = format!("{}: the origin is asked behind the client's back", self.case.name);
+            let what = format!("{}: the origin is asked in the background", self.case.name);
             wait::until_true(&what, || lock(self.desk).received.len() >= step.origin.list().len());
         }
         seen.forwarded.clone_from(&lock(self.desk).received);
@@ -269,7 +269,7 @@ impl Player<'_> {
     }
 }
 
-/// Plays a step that depends on what comes behind the clients' backs: the origin has sent it, but nobody outside is told when it is stored.
+/// Plays a step that depends on a background response: the origin has sent it, but when it is stored can't be observed from outside.
 fn until_as_written(play: impl Fn() -> Vec<String>) -> Vec<String> {
     let end = Instant::now() + wait::DEADLINE;
     loop {
@@ -298,7 +298,7 @@ fn ask(larder: &Larder, request: &SentRequest) -> Result<Seen, String> {
     })
 }
 
-/// Time that the conversation itself wants to pass.
+/// Sleeps for a pause that the conversation prescribes.
 fn pause(wait_s: u32) {
     let end = Instant::now() + Duration::from_secs(wait_s.into());
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {

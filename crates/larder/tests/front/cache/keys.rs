@@ -1,4 +1,4 @@
-//! Cache key, nominated values and the origin's view agree, so that no request of one client changes what another client gets.
+//! Cache key, nominated values and the origin's view agree, so that no client's request changes the response to another client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -49,7 +49,7 @@ fn get_all(larder: &Larder, protocol: Protocol, asks: &[(String, &[&str])]) -> V
         arguments.extend(next.into_iter().skip(usize::from(number == 0)).map(str::to_owned));
         let lines = ["Host: test.example"].iter().chain(*lines);
         arguments.extend(lines.flat_map(|line| ["--header".to_owned(), (*line).to_owned()]));
-        // A name for each: this curl can't use such a connection twice.
+        // Each request has its own host name, because this curl can't reuse such a connection.
         let [place, url] = [format!("::{}", larder.address()), format!("http://{number}.test{target}")];
         arguments.extend(["--write-out", END, "--connect-to", &place, &url].map(str::to_owned));
     }
@@ -64,21 +64,22 @@ fn get(larder: &Larder, protocol: Protocol, target: &str, lines: &[&str]) -> Str
     get_all(larder, protocol, &[(target.to_owned(), lines)]).remove(0)
 }
 
-/// The published fields, with their effect where a cache overlooks them: another page, another host, another scheme, another method, an
-/// error page. Each value holds `evil` or 666; a name alone has the value `evil`. From trusted peers, these reach the origin and are part of
-/// the cache key.
+/// Published attack fields: origins answer them with a different page, host, scheme or method, or an error page, but a careless cache
+/// ignores them. Each value holds `evil` or 666; a name alone has the value `evil`. From trusted peers, these reach the origin and are
+/// part of the cache key.
 const KEYED: &str = "\
     X-Forwarded-Host:evil.example X-Forwarded-Port:666 X-Forwarded-Prefix:/evil X-Forwarded-Path:/evil \
     X-Forwarded-Uri:/evil X-Forwarded-Server:evil.example X-Forwarded-User Forwarded:for=192.0.2.1;host=evil.example \
     X-Forward-Host:evil.example X-Forward-Proto X-ForwardedHost:evil.example CloudFront-Forwarded-Proto \
     CF-Visitor:{\"scheme\":\"evil\"} Fastly-SSL X-ARR-SSL X-Client-Scheme X-Proto X-Https X-Real-Proto \
     X-Real-Port:666 X-Sendfile-Type:X-Accel-Redirect-evil X-Accel-Mapping:/=/evil/ X-Client-Certificate";
-/// These reach it: they are about the client's address, and trusted peers write them themselves.
+/// From trusted peers, these reach the origin without being in the key: they describe the client's address, and trusted peers write them
+/// themselves.
 const BELIEVED: &str = "\
     X-Forwarded-For:66.6.6.6 X-Forwarded Forwarded-For X-Real-IP True-Client-IP CF-Connecting-IP Client-IP \
     X-Client-IP X-Cluster-Client-IP X-ProxyUser-Ip X-Originating-IP X-Remote-IP Fastly-Client-IP \
     X-Forward-For:66.6.6.6 X-Forwarder-For:66.6.6.6 X-ClientIP Coming-From";
-/// These don't, whoever sends them.
+/// These never reach the origin, regardless of the sender.
 const DROPPED: &str = "\
     X-Forwarded-Scheme X-Forwarded-Proto X-Forwarded-Protocol X-Forwarded-Ssl X-Url-Scheme Front-End-Https \
     X-Original-URL:/evil X-Original-Uri:/evil X-Original-Host:evil.example X-Original-Method X-Rewrite-URL:/evil \
@@ -103,7 +104,7 @@ fn is_evil(text: &str) -> bool {
     said.any(|line| ["evil", "666", "66.6"].iter().any(|value| line.contains(value)))
 }
 
-/// First comes the request of an attacker, then the same without its odd field, from somebody honest.
+/// Sends each request first from an attacker, then from an honest client without the odd field.
 fn check_unkeyed(trusting: &str) {
     let of =
         |names: &'static str| names.split(' ').map(move |name| (name, names == DROPPED, names == BELIEVED));
@@ -146,7 +147,7 @@ fn what_trusted_peers_say_is_keyed() {
     check_unkeyed(TRUSTING);
 }
 
-/// Field bug: a field that `Connection` names is taken out on its way, but its value was compared as if it had not been.
+/// Field bug: a field that `Connection` names isn't forwarded, but its value still selected the variant.
 //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
 #[test]
 fn a_field_named_in_connection_is_one_that_was_not_sent() {
@@ -161,7 +162,7 @@ fn a_field_named_in_connection_is_one_that_was_not_sent() {
     assert_eq!(origin.total(), 2);
 }
 
-/// Those by which a balancer tells of a request are among them: it forwards `Connection` as its client wrote it.
+/// Includes the fields in which a balancer describes a request, because it forwards `Connection` as its client wrote it.
 const END_TO_END: &str = "\
     Origin Accept-Encoding Cookie Authorization Cache-Control Range Host Content-Type Content-Length If-None-Match \
     Sec-Fetch-Site Access-Control-Request-Method User-Agent Via CDN-Loop Forwarded X-Forwarded-For X-Real-IP \
@@ -185,8 +186,8 @@ fn connection_names_no_end_to_end_field() {
     }
 }
 
-/// Field bug: a client behind a proxy that forwards `Connection` took out what the proxy had set: a part of the key, a user, what a rule
-/// asks for.
+/// Field bug: behind a proxy that forwards `Connection`, a client could remove fields that the proxy had set: a part of the key, a user,
+/// a condition of a rule.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 #[test]
 fn connection_names_no_field_that_a_site_reads() {
@@ -212,7 +213,7 @@ transform = [
     }
 }
 
-/// Field bug: one client got what was made for the address of another.
+/// Field bug: one client got a response made for the address of another.
 //= RFC 9111 section 4.1: all nominated fields match
 #[test]
 fn nominated_values_are_those_that_were_sent() {
@@ -242,7 +243,7 @@ fn nominated_values_are_those_that_were_sent() {
     }
 }
 
-/// Cache-poisoned denial of service: those who wait for the forward of somebody odd don't get the error, nor do those who come later.
+/// Cache-poisoned denial of service: requests that wait for the forward of an odd request don't get its error, nor do later ones.
 #[test]
 fn errors_of_one_request_reach_nobody_else() {
     let (gate, passed) = gates();
@@ -276,7 +277,7 @@ fn an_answer_for_an_address_is_for_that_address() {
     assert_eq!(origin.total(), 2);
 }
 
-/// Responses under keys with fields in them are taken out of use with their URL. Field bug: the key lacked a field whose name had `_` in
+/// Responses whose keys contain fields are purged and invalidated with their URL. Field bug: the key lacked a field whose name had `_` in
 /// place of `-`.
 #[test]
 fn keyed_fields_take_part_in_every_spelling_and_a_purge_reaches_them() {
@@ -301,7 +302,7 @@ fn keyed_fields_take_part_in_every_spelling_and_a_purge_reaches_them() {
     assert!(!ask("at").is_hit(), "a write to the URL reaches them too");
 }
 
-/// An origin whose bytes change although their validator does not: a hard purge is for that. It sends `letter`.
+/// Answers with bytes of `letter`, which may change although the validator doesn't: the use case of a hard purge.
 fn keeping_its_tag(exchange: &mut Exchange<'_>, letter: u8) {
     const FIELDS: &str = "Cache-Control: max-age=60\r\nETag: \"1\"\r\nSurrogate-Key: x\r\n";
     let part = match exchange.request.field("range") {
@@ -319,7 +320,7 @@ fn keeping_its_tag(exchange: &mut Exchange<'_>, letter: u8) {
     exchange.respond("206 Partial Content", &format!("{FIELDS}{part}"), [letter; 500]);
 }
 
-/// After a hard purge nothing of what was stored comes back: neither by a 304 nor as the other half of a part.
+/// After a hard purge, no stored bytes come back: neither by a 304 nor as the other half of a part.
 #[test]
 fn a_hard_purge_takes_away_parts_and_what_lies_under_keys_with_fields() {
     let letter = Arc::new(AtomicU8::new(b'A'));
@@ -357,13 +358,14 @@ fn override_fields_are_dropped_keyed_or_forwarded() {
         let attacked = get(&larder, Http1, "/", &["X-HTTP-Method-Override: EVIL"]);
         assert_eq!(attacked.contains("EVIL"), is_sent, "{choice}");
         assert_eq!(get(&larder, Http1, "/", &[]) == attacked, is_shared, "{choice}");
-        // Nothing is stored for a POST, whose origin may well know them.
+        // A POST isn't stored, and its origin may well use these fields.
         let posted = larder.ask("POST", "/", "X-HTTP-Method-Override: PUT\r\nContent-Length: 0\r\n").text();
         assert!(posted.contains("x-http-method-override: PUT"), "{choice}: {posted}");
     }
 }
 
-/// Field bug: a field that the site hides, or that every recipient or only a trusted peer knows, reached the origin with `_` in its name.
+/// Field bug: with `_` in its name, a field reached the origin although the site hides it, or it is end-to-end or reserved for trusted
+/// peers.
 #[test]
 fn names_with_underscores_pass_where_the_site_says_so_and_are_read_as_those_with_hyphens() {
     let forward = "underscore_fields = \"forward\"\nrequest_fields_hidden = [\"X-Secret\", \"x_other\"]\n";
@@ -381,7 +383,7 @@ fn names_with_underscores_pass_where_the_site_says_so_and_are_read_as_those_with
     }
 }
 
-/// Field bug: what rules and the origin's own fields overwrite or take out reached it with `_` in its name.
+/// Field bug: with `_` in their names, fields that rules or the origin's settings overwrite or remove reached the origin.
 #[test]
 fn rules_are_evaded_by_no_spelling() {
     let more = r#"underscore_fields = "forward"
@@ -404,8 +406,8 @@ transform = [
     }
 }
 
-/// Field bug: navigation inside a site of Next.js loaded whole pages, because its requests for data lacked the field that says so. A base
-/// path is the prefix of the site.
+/// Field bug: navigation inside a Next.js site loaded whole pages, because the origin didn't get the field that marks a request for data.
+/// A base path is the prefix of the site.
 #[test]
 fn next_js_is_asked_for_data_below_its_folder_alone() {
     const ASKING: &[&str] = &["X-Nextjs-Data: 1"];
@@ -439,12 +441,12 @@ fn fields_are_chosen_by_their_exact_names() {
     assert!(!answer.contains("evil"), "{answer}");
 }
 
-/// Field bug: a credential with `_` in its name was none, and its answer went to everybody.
+/// Field bug: a credential with `_` in its name was ignored, so all clients got the response.
 #[test]
 fn credentials_are_such_in_every_spelling() {
     let origin = ScriptedOrigin::start(|exchange| {
         let lines = all_of(exchange);
-        // With a lifetime that is guessed: it is for requests without credentials.
+        // Has a heuristic lifetime, which applies only to requests without credentials.
         exchange.respond("200 OK", "Last-Modified: Sat, 21 Nov 2020 12:00:00 GMT\r\n", lines);
     });
     let rule = "[[site.rule]]\ncredential_fields = [\"X-User\", \"X_Login\"]\n";
@@ -458,7 +460,7 @@ fn credentials_are_such_in_every_spelling() {
     }
 }
 
-/// Field bug: an allow list without `Max-Forwards` let it through.
+/// Field bug: `Max-Forwards` passed an allow list that doesn't contain it.
 //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
 #[test]
 fn max_forwards_is_sent_where_the_site_forwards_it() {
@@ -473,7 +475,7 @@ fn max_forwards_is_sent_where_the_site_forwards_it() {
         assert_eq!(answer.contains("max-forwards: 4"), is_sent, "{list}: {answer}");
         assert_eq!(answer.contains("max-forwards"), is_sent, "{list}: {answer}");
         let last = larder.ask("OPTIONS", "/", "Max-Forwards: 0\r\n");
-        assert!(!last.text().contains("OPTIONS /"), "{list}: it is read all the same");
+        assert!(!last.text().contains("OPTIONS /"), "{list}: it is still read");
     }
 }
 
@@ -488,7 +490,7 @@ fn hidden_fields_are_as_if_they_were_not_sent() {
     assert_eq!(origin.total(), 1);
 }
 
-/// The words of a balancer, and of Larder about it.
+/// Fields that a balancer sends about a request, and those that Larder adds.
 const OF_THE_WAY: &str = "\
     X-Forwarded-For: 192.0.2.1|X-Forwarded-Proto: https|X-Forwarded-Host: secret.example|X-Forwarded-Port: 8443|\
     X-Forwarded-Prefix: /secret|X-Forwarded-Ssl: on|X-Scheme: https|Front-End-Https: on|X-Real-IP: 192.0.2.1|\
@@ -498,7 +500,7 @@ fn names_in(answer: &str) -> Vec<&str> {
     answer.lines().skip(1).filter_map(|line| line.split_once(": ")).map(|(name, _)| name).collect()
 }
 
-/// Field bug: the lists of the site did not hold for fields of trusted proxies.
+/// Field bug: the lists of a site didn't apply to fields of trusted proxies.
 #[test]
 fn what_a_site_hides_is_hidden_whoever_says_it() {
     for trusting in ["", TRUSTING] {
@@ -527,7 +529,7 @@ fn a_site_that_says_what_is_forwarded_forwards_nothing_else() {
     let expected =
         "cdn-loop forwarded host via x-forwarded-for x-forwarded-host x-forwarded-proto x-listed x-real-ip";
     assert_eq!(names.join(" "), expected, "{answer}");
-    assert!(answer.contains("x-forwarded-proto: https\n"), "it is read all the same: {answer}");
+    assert!(answer.contains("x-forwarded-proto: https\n"), "it is still read: {answer}");
 }
 
 #[test]
@@ -549,7 +551,7 @@ fn host_is_sent_as_it_is_in_the_key() {
     }
 }
 
-/// The status of an HTTP/2 request whose fields are these literals (RFC 7541 section 6.2.2); 0 where the stream is reset.
+/// The status of an HTTP/2 request with these literal fields (RFC 7541 section 6.2.2); 0 if the stream is reset.
 fn status_of_http2(larder: &Larder, fields: &[(&str, &str)]) -> u16 {
     let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
         let length = u16::try_from(payload.len()).expect("it is short").to_be_bytes();
@@ -589,7 +591,7 @@ fn odd_schemes_of_http2_are_refused() {
     }
 }
 
-/// Field bug: a target without a path was refused, though it is one with the path `/`.
+/// Field bug: a target without a path was refused, although it is equivalent to the path `/`.
 //= RFC 9110 section 4.2.3: http(s) normalization and comparison
 #[test]
 fn a_query_without_a_path_is_one_of_the_root() {

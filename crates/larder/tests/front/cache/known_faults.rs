@@ -1,4 +1,4 @@
-//! Mistakes of other caches, and what Larder does with the requests; `conformance/caching` has those with one client after the other.
+//! Mistakes of other caches, and Larder's behaviour; `conformance/caching` tests those that need only one client at a time.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use crate::LARDER;
 use crate::fleet::instances;
 use crate::tools::mock_origin::MockOrigin;
 
-/// Says what it was asked, for a minute.
+/// Answers with the target, fresh for a minute.
 fn echo(exchange: &mut Exchange<'_>) {
     let target = exchange.request.target().to_owned();
     exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", target);
 }
 
-/// Mistake: a response is changed once for each client that waits for it.
+/// Mistake: a response is transformed once for each client that waits for it.
 #[test]
 fn a_response_that_many_wait_for_is_changed_once() {
     let (gate, at_origin) = gates();
@@ -36,7 +36,7 @@ fn a_response_that_many_wait_for_is_changed_once() {
     assert_eq!(origin.total(), 1);
 }
 
-/// Mistake: `Vary` in a request makes an entry of its own.
+/// Mistake: `Vary` in a request creates a separate entry.
 #[test]
 fn vary_of_a_request_says_nothing() {
     let origin = ScriptedOrigin::start(echo);
@@ -46,7 +46,7 @@ fn vary_of_a_request_says_nothing() {
     assert!(larder.ask("GET", "/", "Vary: *\r\n").is_hit());
 }
 
-/// Mistake: an open breaker is a 500 where nothing is cached.
+/// Mistake: an open breaker answers 500 if nothing is cached.
 #[test]
 fn an_open_breaker_says_when_to_come_again() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -65,7 +65,7 @@ fn an_open_breaker_says_when_to_come_again() {
     assert_eq!(origin.total(), 1);
 }
 
-/// Mistake: a request between the answer of the origin and the end of the write asks again.
+/// Mistake: a request that arrives between the origin's response and the end of the write is forwarded again.
 #[test]
 fn each_url_is_fetched_once_whenever_requests_come() {
     let origin = ScriptedOrigin::start(echo);
@@ -84,14 +84,14 @@ fn each_url_is_fetched_once_whenever_requests_come() {
     }
 }
 
-/// In front of one origin, with a shared store.
+/// A gateway in front of an origin, with a shared store.
 fn sharing(origin: &ScriptedOrigin, store: SocketAddr) -> Setup {
     let passed_on = "rule = [{ path = { prefix = \"/passed\" }, cache = false }]\n";
     let settings = format!("[store.remote]\nurl = \"redis://{store}/0\"\n@site@{passed_on}");
     Setup::config(LARDER, &filled(&settings, origin))
 }
 
-/// Mistake: entries without a time to live stay in the store for ever, and what is only passed on leaves some.
+/// Mistake: entries without a time to live stay in the store forever, and responses that are only passed on create some.
 #[test]
 fn what_the_store_has_expires() {
     let redis = Redis::start("");
@@ -102,16 +102,16 @@ fn what_the_store_has_expires() {
         redis.command("EVAL \"return #redis.call('keys','larder:r:*')\" 0")
     };
     larder.get("/stored");
-    // Two more are of the instance itself.
+    // Two more records belong to the instance itself.
     wait::until_true("it is written", || records() == ":3");
     larder.get("/passed/on");
-    assert_eq!(records(), ":3", "nothing is written of what is passed on");
+    assert_eq!(records(), ":3", "a response that is only passed on isn't written");
     let lasting = "EVAL \"local n={} for _,k in ipairs(redis.call('keys','*')) do \
                    if redis.call('ttl',k)<0 then n[#n+1]=k end end return table.concat(n,' ')\" 0";
     assert_eq!(redis.command(lasting), "larder:log", "has no time to live");
 }
 
-/// Mistakes: options of HTTP/2 have no effect; and durations are milliseconds, in buckets of seconds.
+/// Mistakes: HTTP/2 options have no effect; durations are in milliseconds, but buckets in seconds.
 #[test]
 fn options_of_http2_count_and_durations_are_seconds() {
     let origin = MockOrigin::start();
@@ -129,5 +129,5 @@ fn options_of_http2_count_and_durations_are_seconds() {
     wait::until_true("both are counted", || of("count", &[]) == 2.0);
     let sum = of("sum", &[]);
     assert!(sum > 0.05 && sum < 60.0, "two responses took {sum} s");
-    assert!(of("bucket", &["le=\"0.025\""]) < 2.0, "one took 50 ms at least");
+    assert!(of("bucket", &["le=\"0.025\""]) < 2.0, "one took at least 50 ms");
 }

@@ -1,4 +1,4 @@
-//! Memory at its limit, for a short time; `soak.rs` has the long one. And what a stored response takes.
+//! Memory at its limit, for a short time (`soak.rs` has the long test), and the overhead of a stored response.
 
 use std::thread;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const RESPONSES_BEFORE: u32 = 2000;
 const RESPONSES: u32 = 10_000;
 const CLIENTS: u32 = 4;
 
-/// `docs/internals/requests.md` has the parts.
+/// `docs/internals/requests.md` lists the parts of the overhead.
 #[test]
 fn a_stored_response_takes_little_beyond_its_body() {
     let body = vec![b'a'; BODY_BYTES];
@@ -37,8 +37,8 @@ fn a_stored_response_takes_little_beyond_its_body() {
     assert_eq!(stored, f64::from(RESPONSES_BEFORE + RESPONSES));
     let counted = held(&larder)[1] - before[1];
     assert!(counted <= OVERHEAD_BYTES_MAX, "the store counts {counted} bytes for each");
-    // Freed memory of the fills goes back to the system soon.
-    wait::until_true("the memory of responses is within the budget, and within what is counted", || {
+    // Freed memory of the fills is soon returned to the OS.
+    wait::until_true("the memory of responses is within the budget and the counted bytes", || {
         let resident = held(&larder)[0] - before[0];
         resident <= OVERHEAD_BYTES_MAX && resident <= counted * 1.1
     });

@@ -1,4 +1,4 @@
-//! Methods other than GET and stored responses, seen from both sides of the running binary.
+//! Effects of methods other than GET on stored responses, seen from both sides of the running binary.
 
 use testkit::{Gate, Larder, ScriptedOrigin, Setup, wait};
 
@@ -9,7 +9,8 @@ use crate::http::slow_clients::frames::Http2;
 
 const STORES_POST: &str = "@site@[[site.rule]]\nstore_post = true\n";
 
-/// `meanwhile` happens while a request whose response is stored waits at the origin. Gives the `Cache-Status` of a later `probe` for it.
+/// Runs `meanwhile` while a request with a storable response waits at the origin, and returns the `Cache-Status` of a later `probe` for
+/// it.
 fn overtaken(method: &'static str, probe: &str, meanwhile: impl Fn(&Larder)) -> String {
     let (gate, at_origin) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
@@ -42,7 +43,7 @@ fn what_an_invalidation_overtook_is_not_used() {
     }
 }
 
-/// A client that cancels a POST has changed the page nevertheless, as soon as the origin has the request.
+/// A client that cancels a POST has still changed the page if the origin already has the request.
 #[test]
 fn a_post_invalidates_though_its_client_over_http_2_has_left() {
     let gate = Gate::new();
@@ -64,14 +65,14 @@ fn a_post_invalidates_though_its_client_over_http_2_has_left() {
     client.request("POST", "/").end();
     origin.wait_for("/", 2);
     client.cancel();
-    // The gateway has read the reset when it answers what follows it.
+    // The gateway has read the reset once it answers the next request.
     client.get("/other").response_begins_with();
     assert!(get("/"), "nothing has changed yet");
     gate.open();
     wait::until_true("the page is invalidated", || !get("/"));
 }
 
-/// The same pages are gone for a reload and for a HEAD: not those of which the origin speaks to one user, or of another target.
+/// A 404 or 410 to a reload or a HEAD makes the stored page stale, unless the response is personal or for a different target.
 #[test]
 fn a_reload_that_finds_nothing_makes_the_stored_page_stale() {
     const RELOAD: &str = "Cache-Control: no-cache\r\n";
@@ -103,7 +104,7 @@ fn a_reload_that_finds_nothing_makes_the_stored_page_stale() {
     }
 }
 
-/// `meanwhile` happens while a HEAD waits at the origin. Says whether the stored response that it freshens then answers a GET.
+/// Runs `meanwhile` while a HEAD waits at the origin, and returns whether the stored response that it freshens then answers a GET.
 fn is_freshened_by_head(meanwhile: impl Fn(&Larder)) -> bool {
     let (gate, at_origin) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
@@ -167,7 +168,8 @@ fn invalidations_are_counted() {
     assert_eq!(larder.metric("larder_invalidations_total", &["what=\"group\""]), 2.0);
 }
 
-/// A group and its members by either scheme and any port: a proxy in front, or a client inside, makes of one URL several.
+/// A group and its members are found by either scheme and any port, because proxies in front and internal clients use several URLs for
+/// one resource.
 #[test]
 fn a_group_spans_the_schemes_and_ports_of_its_host() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -190,9 +192,9 @@ fn a_group_spans_the_schemes_and_ports_of_its_host() {
     let asked = [("shop.example", "https"), ("shop.example", "http"), ("shop.example:8443", "https")];
     let elsewhere = ("other.example", "http");
     for (member, changing) in asked.iter().flat_map(|one| asked.map(|other| (*one, other))) {
-        // The one names the group, the other is of a member.
+        // The PUT names the group; the DELETE is for a member.
         for (method, target) in [("PUT", "/form"), ("DELETE", "/page")] {
-            // A stored response that the request invalidates says which groups it is in.
+            // A stored response that the request invalidates names its groups.
             let kept = if method == "DELETE" { "shop.example" } else { member.0 };
             let page = (kept, member.1);
             for (who, path) in [(page, "/page"), (member, "/beside"), (elsewhere, "/beside")] {
@@ -238,7 +240,7 @@ fn a_query_that_breaks_off_is_not_forwarded() {
     assert_eq!(origin.total(), 0);
 }
 
-/// The client could make nothing of a 304 or a 206 that it did not ask for. One that it asked for passes.
+/// A client can't use a 304 or a 206 that it didn't request. One that it did request is passed on.
 //= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
 #[test]
 fn what_nobody_asked_for_is_a_failure() {
@@ -273,7 +275,7 @@ fn what_nobody_asked_for_is_a_failure() {
             .map(|metric| larder.metric(metric, &reason));
         assert_eq!((got, counted), (502, [failures; 2]), "{method} {target} {fields:?}");
     }
-    // A GET without anything stored is sent without its conditions.
+    // If nothing is stored, a GET is forwarded without its conditions.
     for method in ["HEAD", "OPTIONS"] {
         for (target, fields, expected) in
             [("/304", condition, 304), ("/304", date, 304), ("/206", range, 206)]
@@ -286,7 +288,7 @@ fn what_nobody_asked_for_is_a_failure() {
     assert!(log.contains("reason=\"http-protocol-error\"") && log.contains(told), "{log}");
 }
 
-/// The answer was none, but the origin has said with it that it did what it was asked.
+/// The response is unusable, but it shows that the origin has performed the request.
 //= RFC 9111 section 4.4: invalidating stored responses
 #[test]
 fn an_unasked_answer_to_an_unsafe_request_invalidates() {

@@ -1,4 +1,4 @@
-//! Random traffic over far more than the store can hold.
+//! Random traffic for far more content than the store can hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,8 @@ const CLIENTS: u64 = 4;
 const KEYS: usize = 3000;
 const ALLOWANCE_BYTES: u64 = 64 << 20;
 
-/// Runs it for a while: no error, every body right, and resident memory within the limit, 10 % and 64 MiB.
+/// Runs the traffic, and checks that no request fails, every body is right, and resident memory stays within
+/// the limit plus 10 % and 64 MiB.
 pub(crate) fn run(duration: Duration, memory_bytes: u64) {
     let origin = ScriptedOrigin::start(|exchange| {
         let body = body_of(exchange.request.target());
@@ -54,7 +55,7 @@ pub(crate) fn run(duration: Duration, memory_bytes: u64) {
     );
 }
 
-/// Looks at the memory until the time is over; gives the highest value.
+/// Watches the memory for `duration`, and returns the highest value.
 fn watch(larder: &Larder, duration: Duration, memory_bytes: u64) -> u64 {
     let limit = memory_bytes + memory_bytes / 10 + ALLOWANCE_BYTES;
     let end = Instant::now() + duration;
@@ -79,7 +80,7 @@ struct Visitor {
 
 impl Visitor {
     fn ask(&mut self) {
-        // Some keys far more often than others.
+        // Some keys are requested far more often than others.
         let bound = 1 + self.random.below(KEYS);
         let target = format!("/{}", self.random.below(bound));
         let body = body_of(&target);
@@ -101,7 +102,7 @@ impl Visitor {
         let response = self.client.ask("GET", target, &format!("Range: bytes={first}-\r\n"));
         let is_right = match response.status() {
             206 => response.body == body[first..],
-            // While the length of the whole isn't known, there is no part of it to speak of.
+            // As long as the complete length is unknown, the response is a 200.
             200 => response.body == body,
             _ => false,
         };
@@ -114,7 +115,7 @@ impl Visitor {
     }
 }
 
-/// 100 bytes to 300 KB, the same for the same target: the target over and over.
+/// The body of a target: the target repeated, 100 bytes to 300 KB long.
 fn body_of(target: &str) -> Vec<u8> {
     let number: u64 = target[1..].parse().expect("targets are numbers");
     let mut random = Random::new(number);

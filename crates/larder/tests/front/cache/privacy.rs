@@ -1,4 +1,4 @@
-//! Many users ask for the same pages at the same time, and nobody gets what was made for somebody else.
+//! Many users request the same pages at the same time, and no user gets a response made for another.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,8 +10,8 @@ use crate::LARDER;
 use crate::cache::users::Trial;
 use crate::fleet::purge_waits::purge;
 
-/// A path; the fields of its response, where `@` is the user; and whether its content is the user's alone. Otherwise it is for everybody, and
-/// the field `X-User` for the user alone.
+/// A path; the fields of its response, in which `@` stands for the user; and whether its content is the user's alone. If not, the content
+/// is for everybody, and only the field `X-User` is personal.
 type Page = (&'static str, &'static str, bool);
 
 const PAGES: [Page; 12] = [
@@ -49,19 +49,19 @@ fn nobody_gets_what_was_made_for_somebody_else() {
         thread::scope(|scope| {
             let visits = users.iter_mut().map(|user| scope.spawn(move || visit(user, page, round)));
             let visits: Vec<_> = visits.collect();
-            let waited = visits.into_iter().map(|visit| visit.join().expect("nobody got what is not his"));
+            let waited = visits.into_iter().map(|visit| visit.join().expect("no response of another user"));
             waited.filter(|waited| *waited).count()
         })
     };
     assert!(visits.map(together).sum::<usize>() > 0, "users met");
-    assert!(larder.get("/field?0").is_hit(), "what is for everybody is stored");
+    assert!(larder.get("/field?0").is_hit(), "public responses are stored");
 }
 
-/// Sometimes late, so that requests meet; sometimes broken, so that stale responses are used.
+/// Answers sometimes late, so that requests are collapsed, and sometimes with an error, so that stale responses are used.
 fn answer(exchange: &mut Exchange<'_>, turn: u64) {
     let user = exchange.request.field("x-user").to_owned();
     let path = exchange.request.target().split('?').next().expect("there is a path");
-    let (_, says, is_own) = PAGES.iter().find(|page| path == page.0).expect("only pages are asked for");
+    let (_, says, is_own) = PAGES.iter().find(|page| path == page.0).expect("only pages are requested");
     exchange.delay_ms(turn % 5);
     let fields = format!("{}\r\nX-User: {user}\r\n", says.replace('@', &user));
     if turn.is_multiple_of(11) {
@@ -76,7 +76,7 @@ fn answer(exchange: &mut Exchange<'_>, turn: u64) {
     }
 }
 
-/// Says whether this user waited for another's forward.
+/// Requests a page, and returns whether this user waited for another's forward.
 fn visit((user, client): &mut (String, Client), (path, _, is_own): &Page, round: usize) -> bool {
     let mut fields = format!("X-User: {user}\r\n");
     if path.starts_with("/authorization") {
@@ -86,7 +86,7 @@ fn visit((user, client): &mut (String, Client), (path, _, is_own): &Page, round:
         fields.push_str("Cache-Control: no-cache\r\n");
     }
     let method = if round % 9 == 5 { "HEAD" } else { "GET" };
-    // It is known after the first answer what it says: only before that, those who ask at the same time wait for it.
+    // Only requests before the first response of a URI wait for each other; after it, the cache knows whether the response is private.
     let response = client.ask(method, &format!("{path}?{}", round / ROUNDS_PER_URI), &fields);
     let text = response.text();
     let is_marked = response.status() == 503 || *is_own;
@@ -100,7 +100,7 @@ fn visit((user, client): &mut (String, Client), (path, _, is_own): &Page, round:
     response.cache_status().contains("collapsed")
 }
 
-/// The full trial is in `soak.rs`.
+/// `soak.rs` has the full trial.
 #[test]
 fn no_style_of_origin_shares_what_it_did_not_say_is_for_all() {
     let outcome = Trial { users: 120, burst: 60, rounds: 3 }.run("");
@@ -109,7 +109,7 @@ fn no_style_of_origin_shares_what_it_did_not_say_is_for_all() {
     assert!(outcome.shared > 0 && outcome.collapsed > 0, "{outcome:#?}");
 }
 
-/// Where the operator has it so, as RFC 9111 permits it, the trial finds shared responses: it looks at the right things.
+/// If the operator permits everything that RFC 9111 permits, the trial finds shared responses, which shows that it can detect them.
 #[test]
 fn the_trial_sees_what_is_shared_without_permission() {
     let outcome = Trial { users: 40, burst: 20, rounds: 3 }.run("credentials_stored = \"all\"");
@@ -126,7 +126,7 @@ fn requests_with_credentials_wait_once_for_an_answer_that_is_not_shared() {
         let (gate, opened) = gates();
         let origin = ScriptedOrigin::start(move |exchange| {
             let request = &exchange.request;
-            let step = request.field("x-step").parse().expect("each request says its step");
+            let step = request.field("x-step").parse().expect("each request names its step");
             let fields = ["authorization", "cookie", "x-api-key"].map(|name| request.field(name));
             let is_anonymous = fields.iter().all(|value| value.is_empty());
             opened.pass_step(step);
@@ -158,7 +158,7 @@ fn requests_with_credentials_wait_once_for_an_answer_that_is_not_shared() {
     }
 }
 
-/// A request that waits for the forward of another user gets neither that user's early hints nor what a 304 forbids to share.
+/// A request that waits for another user's forward gets neither that user's early hints nor fields that a 304 forbids to share.
 #[test]
 fn what_only_the_leader_may_have_reaches_no_waiter() {
     let (gate, opened) = gates();
@@ -204,7 +204,7 @@ fn what_only_the_leader_may_have_reaches_no_waiter() {
     });
 }
 
-/// Field bug: `Proxy-Authorization` reached the origin server, and what it answered to that user went to others.
+/// Field bug: `Proxy-Authorization` reached the origin server, and its response to that user went to others.
 //= RFC 9111 section 3.1: fields of a proxy are not stored
 #[test]
 fn credentials_for_a_proxy_end_here() {
@@ -225,10 +225,10 @@ fn credentials_for_a_proxy_end_here() {
         }
     }
     let other = larder.ask("GET", "/", "Cache-Control: max-stale\r\n");
-    assert!(!other.is_hit(), "it was stored for one who said who he is: {:?}", other.head);
+    assert!(!other.is_hit(), "it was stored for an identified user: {:?}", other.head);
 }
 
-/// Some of the fields that say whose request it is; the tests of `caching::credentials` have more.
+/// Some of the fields that identify the user of a request; the tests of `caching::credentials` have more.
 const IDENTITIES: &str = "\
     Cookie Proxy-Authorization DPoP X-API-Key X-Auth-Request-User X-Goog-Authenticated-User-Email X-Amzn-Oidc-Data \
     X-Amzn-Oidc-Identity X-Amzn-Oidc-Accesstoken X-MS-Client-Principal-Name X-SSL-Client-Cert SSL-Client-DN Token";
@@ -245,7 +245,7 @@ fn identities_of_all_kinds_are_credentials() {
     assert!(anonymous.cache_status().contains("stored"), "{:?}", anonymous.head);
 }
 
-/// The fields that one client sent, the status and fields that it got for it, and the fields that those send who come after it.
+/// The fields that one client sends, the status and fields of its response, and the fields that later clients send.
 type Odd = (&'static str, &'static str, &'static str, &'static str);
 
 const ODD: [Odd; 14] = [
@@ -267,13 +267,13 @@ const ODD: [Odd; 14] = [
 
 const VISITORS: usize = 12;
 
-/// A page for everybody, and one client that draws an answer for itself: the others wait for each other as before.
+/// If one client provokes a response for itself on a public page, the others still wait for each other.
 //= RFC 9111 section 4: collapsed requests
 #[test]
 fn one_answer_for_one_client_sends_no_crowd_to_the_origin() {
     let (gate, opened) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
-        let step: usize = exchange.request.field("x-step").parse().expect("each request says its step");
+        let step: usize = exchange.request.field("x-step").parse().expect("each request names its step");
         opened.pass_step(step);
         let (trial, step) = (step / 3, step % 3);
         let (_, status, says, _) = ODD[trial / 2];
@@ -283,7 +283,7 @@ fn one_answer_for_one_client_sends_no_crowd_to_the_origin() {
             1 => exchange.respond(status, says, "for one"),
             _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "for all"),
         };
-        // Its end is that of the connection: kept open, the body would end with the patience of the gateway.
+        // Closing the connection ends the body: otherwise it would end only at the gateway's timeout.
         if step == 1 && says.contains("Connection: close") {
             exchange.close();
         }
@@ -294,7 +294,7 @@ fn one_answer_for_one_client_sends_no_crowd_to_the_origin() {
     }
 }
 
-/// One odd request and its crowd. By even numbers it is answered before the others are there, by odd numbers they wait for its answer.
+/// One odd request and its crowd. If the number is even, it is answered before the others arrive; if odd, they wait for its response.
 struct OddTrial<'a> {
     larder: &'a Larder,
     origin: &'a ScriptedOrigin,
@@ -326,7 +326,7 @@ impl OddTrial<'_> {
             self.origin.wait_for(&target, 2);
             let crowd: Vec<_> = (0..VISITORS).map(|_| scope.spawn(|| self.ask(2, crowd))).collect();
             if first.is_some() {
-                // With `no-cache` it is forwarded for itself, and one of the others as well.
+                // With `no-cache` it is forwarded by itself, and so is one of the others.
                 wait_for_waiters(self.larder, VISITORS - usize::from(odd.starts_with("Cache")));
                 self.reach(1);
             }
@@ -340,7 +340,7 @@ impl OddTrial<'_> {
     }
 }
 
-/// Field bug: what was stored for one user before a reload named the field that tells users apart went to others after it.
+/// Field bug: a response stored for one user still went to others after a reload had added the field that tells users apart.
 #[test]
 fn a_reload_that_names_credentials_reaches_what_is_stored() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -363,11 +363,11 @@ fn a_reload_that_names_credentials_reaches_what_is_stored() {
         let other = larder.ask("GET", "/", fields);
         assert_eq!((other.status(), &other.text()[..]), (200, ""), "{fields}: {:?}", other.head);
     }
-    assert_eq!(larder.get("/public").text(), "alice", "its origin said that it is everybody's");
+    assert_eq!(larder.get("/public").text(), "alice", "its origin declared it public");
 }
 
-/// Field bug: what `heuristic_requests = "all"`, a lifetime of the operator's, or `store_set_cookie` had stored went on to be used after a
-/// reload to rules that store nothing of it.
+/// Field bug: responses stored because of `heuristic_requests = "all"`, a configured lifetime or `store_set_cookie` were still used after a
+/// reload to rules that don't store them.
 #[test]
 fn a_reload_to_stricter_rules_reaches_what_is_stored() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -412,10 +412,11 @@ fn a_reload_to_stricter_rules_reaches_what_is_stored() {
     }
     larder.ask("GET", "/shared", "Cookie: alice\r\n");
     reload(&mut larder, all, &origin);
-    assert!(larder.get("/shared").is_hit(), "its origin said that it is everybody's");
+    assert!(larder.get("/shared").is_hit(), "its origin declared it public");
 }
 
-/// By the address of the client: of the peer, or the one that a trusted proxy names. Before anything else, so that nothing stored gets out.
+/// The client's address decides: the peer's, or the one that a trusted proxy names. It is checked before anything else, so no stored
+/// response gets out.
 #[test]
 fn a_site_answers_only_the_clients_that_it_allows() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=600\r\n", "for some");
@@ -427,7 +428,7 @@ fn a_site_answers_only_the_clients_that_it_allows() {
     let allowed =
         "clients_allowed = [\"192.0.2.0/24\", \"2001:db8::/32\"]\nclients_denied = [\"192.0.2.66\"]";
     let (proxy, proxies) = ("\"127.0.0.1\"", "\"127.0.0.0/8\"");
-    // One that is trusted may have made the request itself.
+    // A trusted proxy may have made the request itself.
     let itself = "clients_denied = [\"127.0.0.66\"]";
     for (own, trusted, fields, is_admitted) in [
         (allowed, proxy, "X-Forwarded-For: 192.0.2.1\r\n", true),
@@ -439,18 +440,18 @@ fn a_site_answers_only_the_clients_that_it_allows() {
         (allowed, proxy, "X-Forwarded-For: 192.0.2.1, 198.51.100.1\r\n", false),
         (allowed, proxy, "X-Forwarded-For: 192.0.2.1, unknown\r\n", false),
         (allowed, proxy, "Forwarded: for=\"[2001:db9::1]\"\r\n", false),
-        // The proxy itself, and nobody else, is known.
+        // Only the proxy itself is known.
         (allowed, proxy, "", false),
-        // Anybody may have written these.
+        // Any client can write these fields.
         (allowed, "", "X-Forwarded-For: 192.0.2.1\r\n", false),
         ("clients_denied = [\"127.0.0.0/8\"]", "", "X-Forwarded-For: 192.0.2.1\r\n", false),
         ("clients_denied = [\"127.0.0.2\", \"::/0\"]", "", "", true),
-        // However the networks of IPv4 are written.
+        // An IPv4 network may be written as an IPv6 one.
         ("clients_denied = [\"::ffff:127.0.0.0/120\"]", "", "", false),
         (itself, proxies, "X-Forwarded-For: 127.0.0.66\r\n", false),
         (itself, proxies, "X-Forwarded-For: 127.0.0.66, 127.0.0.7\r\n", false),
         (itself, proxies, "X-Forwarded-For: 127.0.0.7\r\n", true),
-        // Or its words can't be read.
+        // Its fields can't be parsed.
         (itself, proxies, "Forwarded: for=\"192.0.2.1, for=\"127.0.0.66\"\r\n", false),
     ] {
         reload(&mut larder, &config(own, trusted), &origin);
@@ -470,7 +471,7 @@ fn a_site_answers_only_the_clients_that_it_allows() {
     assert!(refused.contains("expected an IP address or network, such as `10.0.0.0/8`"), "{refused}");
 }
 
-/// An origin that says of each page whose it is, by a field of the request.
+/// An origin whose pages name their owner, according to a field of the request.
 fn personal(by: &'static str, fields: &'static str) -> ScriptedOrigin {
     ScriptedOrigin::start(move |exchange| {
         exchange.read_body();
@@ -489,8 +490,8 @@ fn are_apart(larder: &Larder, by: &str, target: &str, what: &str) -> [String; 2]
     })
 }
 
-/// A rule, or a transformation, for `/account` or for `/static/`; the fields of each response; and paths that read as `/account` or as
-/// something below `/static/`.
+/// A rule, or a transformation, for `/account` or for `/static/`; the fields of each response; and paths that can be interpreted as
+/// `/account` or as something below `/static/`.
 type Reading = (&'static str, &'static str, &'static str, &'static str);
 
 const READINGS: [Reading; 9] = [
@@ -502,7 +503,7 @@ const READINGS: [Reading; 9] = [
     ("", r#"path = { prefix = "/static/" }, cache_control = { 200 = "max-age=86400" }"#, "", STATIC),
     ("", r#"path = { prefix = "/static/" }, set = { Cache-Control = "max-age=86400" }"#, "", STATIC),
     ("", r#"path = { exact = "/account" }, cache_control = { default = "private" }"#, FRESH, ACCOUNT),
-    // The rule is for the path that the client sends, and what it makes of it reads in one way only.
+    // The rule matches the path that the client sends, and the rewritten path can be interpreted in only one way.
     (r#"ttl_default = { 200 = "60s" }"#, REWRITE, "", STATIC),
 ];
 const REWRITE: &str =
@@ -515,7 +516,8 @@ const ACCOUNT: &str = "/./account /x/../account /account;x=1 /acco%75nt%3bx /acc
 const STATIC: &str =
     "/static%2faccount /static/../account /static%5caccount /static;x/account /%2573tatic/account";
 
-/// Field bug: what one rule forbids of a path was stored under another spelling of it, and what one permits was stored of other paths.
+/// Field bug: a path that a rule forbids to store was stored under another spelling, and a rule that permits storing applied to other
+/// paths.
 #[test]
 fn a_path_with_two_readings_is_never_stored() {
     let allowed = r#"spellings_allowed = ["encoded-slash", "backslash", "double-encoding", "semicolon", "dot-segment", "control-character"]"#;
@@ -545,25 +547,25 @@ fn explained(larder: &Larder, url: &str) -> String {
     run(LARDER, ["explain", url, "--admin", &larder.admin().to_string()]).text()
 }
 
-/// Paths that origins of the field take for `/PAGE`, where that stands for the page or what encodes it.
+/// Paths that real origins interpret as `/PAGE`, which stands for the page or an encoding of it.
 const MISREAD: [&str; 7] = [
-    // They decode, and keep dots (WSGI, Java).
+    // They decode, but keep dots (WSGI, Java).
     "/PAGE/%2e%2e /PAGE%2f.. /PAGE%2Fx",
-    // They take `..;` for a name (nginx, Apache, Node).
+    // They treat `..;` as a name (nginx, Apache, Node).
     "/PAGE/..; //PAGE/..; /static/../PAGE/..;/static/",
-    // They take a backslash for a character.
+    // They treat a backslash as an ordinary character.
     "/PAGE/..\\x /PAGE/..%5cx /PAGE%5cx",
     // They remove dots before they merge slashes (Node).
     "/./PAGE//.. /x/../PAGE//..",
-    // They take the path for a reference to a URL (Node, Java).
+    // They parse the path as a URL reference (Node, Java).
     "//x/PAGE ///x/PAGE /\\x/PAGE",
-    // They take an encoded slash for a character (Apache, Node).
+    // They treat an encoded slash as an ordinary character (Apache, Node).
     "/a%2fb/../PAGE /static/a%2fb/../../PAGE/..%2f..%2fstatic",
     // They cut parameters before they decode (Tomcat).
     "/PAGE;%2f.. /PAGE;x%2f..%2ffoo /PAGE;%5c..%5cp /PAGE;%2fx /PAGE;x%2Fy;z",
 ];
 
-/// Field bug: access lists, rules and limits of a path were passed by paths that few origins read as that one.
+/// Field bug: access lists, rules and limits of a path didn't apply to spellings that only a few origins interpret as that path.
 #[test]
 fn a_path_has_the_limits_of_all_its_readings() {
     let origin = personal("cookie", "");
@@ -612,7 +614,7 @@ clients_allowed = ["192.0.2.1"]
     assert!(told.contains("of the path in different ways (encoded-slash, dot-segment)"), "{told}");
 }
 
-/// Field bug: anybody can add a query to a path, and so chose a rule for it, or got past one.
+/// Field bug: a client could select or evade a rule for a path by adding a query.
 #[test]
 fn an_expression_sees_the_query_only_if_it_says_so() {
     let origin = personal("cookie", "");
@@ -648,7 +650,7 @@ transform = [
     assert_eq!(larder.get("/old?a").status(), 301);
 }
 
-/// Express, for one, routes without regard to case, to a slash at the end, and to the query. Rules that only lengthen lifetimes don't.
+/// Some origins, such as Express, ignore case, a trailing slash and the query. Rules that only lengthen lifetimes don't.
 #[test]
 fn what_restricts_holds_in_any_spelling() {
     let origin = personal("cookie", "ETag: \"1\"\r\n");
@@ -680,7 +682,7 @@ origin = "@origin@"
     for target in targets.split(' ') {
         are_apart(&larder, "Cookie", target, "");
     }
-    // As written, or by nothing that restricts.
+    // These match only as written, or match no rule that restricts.
     for target in ["/KEPT", "/IMAGES/1", "/accounts"] {
         larder.get(target);
         let status = larder.get(target).cache_status();

@@ -1,4 +1,4 @@
-//! Purges by other than a URL, through every front door of the running binary.
+//! Purges by selectors other than a URL, through every entry point of the running binary.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,7 +30,7 @@ fn purge(larder: &Larder, order: &str) -> String {
     answer.text()
 }
 
-/// Behind the last `/` of a target are its tags, with `+` between them. A request with the validator gets 304.
+/// Answers with the tags that follow the last `/` of the target, separated by `+`. A request with the validator gets 304.
 fn tagged(exchange: &mut Exchange<'_>, more: &str) {
     let target = exchange.request.target().to_owned();
     let tags = target.rsplit('/').next().unwrap_or_default().replace('+', " ");
@@ -120,7 +120,7 @@ fn each_form_takes_what_it_says_and_no_more() {
     ];
     forms.iter().for_each(|(order, taken)| check_taken(&larder, order, taken));
     let validated = origin.received().iter().filter(|asked| !asked.field("if-none-match").is_empty()).count();
-    assert_eq!(validated, 0, "what is purged hard is validated with nothing");
+    assert_eq!(validated, 0, "a response that was purged hard is never validated");
     assert_eq!(larder.metric("larder_purge_forms_total", &["form=\"tag\""]), 4.0);
     assert_eq!(larder.metric("larder_purge_forms_total", &["form=\"everything\""]), 1.0);
     for (order, status, part) in [
@@ -136,7 +136,7 @@ fn each_form_takes_what_it_says_and_no_more() {
     }
 }
 
-/// The older purges are joined, and what they took is taken still.
+/// Older purges are merged, and everything that they purged stays purged.
 #[test]
 fn more_purges_than_are_told_apart_take_too_much_and_never_too_little() {
     let origin = origin("");
@@ -148,12 +148,12 @@ fn more_purges_than_are_told_apart_take_too_much_and_never_too_little() {
         purge(&larder, &format!("{{\"prefix\":\"{}\"}}", path.trim_end_matches('x')));
     }
     larder.get(later);
-    assert!(paths.iter().all(|path| !larder.get(path).is_hit()), "each is taken");
-    assert!(larder.get(later).is_hit(), "what came later is not");
+    assert!(paths.iter().all(|path| !larder.get(path).is_hit()), "each is purged");
+    assert!(larder.get(later).is_hit(), "a later response is not");
     assert!(paths.iter().all(|path| larder.get(path).is_hit()));
 }
 
-/// FRiCKLE/ngx_cache_purge#55 and apisix#13523: a purge left variants.
+/// FRiCKLE/ngx_cache_purge#55 and apisix#13523: a purge didn't remove variants.
 #[test]
 fn variants_keyed_responses_and_queries_are_taken_too() {
     let origin = origin("\r\nVary: Accept-Language");
@@ -207,7 +207,7 @@ fn only_a_soft_purge_leaves_something_for_an_origin_that_fails() {
     assert_eq!(larder.get("/hard/y").status(), 502);
 }
 
-/// An origin whose first response waits: before its head, or behind half of its body.
+/// An origin that delays its first response: before the head, or after half of the body.
 fn waiting(gate: &Gate) -> ScriptedOrigin {
     let (gate, round) = (gate.clone(), AtomicUsize::new(0));
     ScriptedOrigin::start(move |exchange| {
@@ -242,7 +242,7 @@ fn a_purge_wins(target: &str, order: &str) {
     assert_eq!(after, "round    1", "{target} {order}: a later request gets nothing from before the purge");
     gate.open();
     let rest = if is_begun { client.bytes(5) } else { client.response().body };
-    assert!(rest.ends_with(b"    0"), "one from before gets it");
+    assert!(rest.ends_with(b"    0"), "an earlier request gets it");
     let last = larder.get(target);
     assert_ne!(last.text(), "round    0", "{target} {order}: {}", last.cache_status());
 }
@@ -262,8 +262,8 @@ fn a_purge_wins_against_what_is_on_its_way() {
     }
 }
 
-/// All who came before the purge get what was asked for before it; it sends none of them to the origin. It is stored where it has other tags,
-/// which nobody knows before its head.
+/// All requests from before the purge get the response that was requested before it, and none is forwarded again. The response is stored
+/// if it has other tags, which are unknown before its head.
 #[test]
 fn who_waits_gets_what_was_asked_for_before_the_purge() {
     for order in [
@@ -310,7 +310,7 @@ fn a_304_makes_nothing_fresh_that_was_purged_meanwhile() {
     purge(&larder, r#"{"tags":["x"],"site":"shop"}"#);
     gate.open();
     assert_eq!(client.response().text(), "new");
-    assert_eq!(origin.count("/"), 3, "it was asked for as a whole");
+    assert_eq!(origin.count("/"), 3, "the whole response was requested");
     assert_eq!(origin.last("/").field("if-none-match"), "");
 }
 
@@ -396,7 +396,7 @@ fn the_method_purge_is_for_those_with_the_token() {
     assert_eq!(larder.metric("larder_purges_total", &["mode=\"hard\""]), 4.0);
 }
 
-/// Field bug: a plug-in behind a proxy purged `http://site:8080/x` while visitors had `https://site/x`, was told 200, and the page stayed.
+/// Field bug: a plug-in behind a proxy purged `http://site:8080/x` while visitors used `https://site/x`: it got 200, but the page stayed.
 #[test]
 fn a_plug_in_inside_purges_what_visitors_see() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -428,7 +428,7 @@ fn a_plug_in_inside_purges_what_visitors_see() {
         assert!(get().is_hit(), "{host} {proto}");
         let answer = ask(method, inside, target, if method == "PURGE" { WITH_TOKEN } else { "" });
         assert_eq!(answer.status(), 200, "{}", answer.text());
-        // A response for a port that nobody names is purged, and not counted.
+        // A response for a port that no setting or listener names is purged, but not counted.
         if method == "PURGE" && host != "shop.example:8443" {
             assert_eq!(answer.cache_status(), "larder; detail=purged", "{}", answer.text());
         }
@@ -437,7 +437,7 @@ fn a_plug_in_inside_purges_what_visitors_see() {
     let nothing = ask("PURGE", "shop.example", "/nothing", WITH_TOKEN);
     assert_eq!((nothing.status(), &nothing.cache_status()[..]), (200, "larder; detail=nothing-found"));
     assert!(nothing.text().contains("\"message\":\"nothing found"), "{}", nothing.text());
-    // A response under a key with fields is purged too, and nobody counts it.
+    // A response whose key contains fields is purged too, but not counted.
     let get = || ask("GET", "shop.example", "/keyed", &format!("{https}X-Forwarded-Port: 8443\r\n")).is_hit();
     assert!(!get() && get());
     let uncounted = ask("PURGE", "shop.example", "/keyed", WITH_TOKEN);
@@ -445,7 +445,7 @@ fn a_plug_in_inside_purges_what_visitors_see() {
     assert!(!get());
 }
 
-/// The same where instances share a store, of what another one has stored, and of what only the store has.
+/// Instances that share a store purge responses that another one has stored or that only the store has.
 #[test]
 fn instances_purge_for_each_other_by_either_scheme() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -461,7 +461,7 @@ fn instances_purge_for_each_other_by_either_scheme() {
     let ask = |larder: &Larder, method: &str, host: &str, fields: &str| {
         ask_host(larder, (method, host, "/%d2"), &format!("Content-Length: 0\r\n{fields}"))
     };
-    // One instance alone knows the port of its listener, and none that of a proxy in front.
+    // Only one instance knows the port of its listener, and none knows that of a proxy in front.
     let hosts = ["shop.example".to_owned(), format!("shop.example:{}", larders[1].address().port())];
     let hosts = hosts.into_iter().chain(["shop.example:8443".to_owned()]);
     let ways = [("PURGE", WITH_TOKEN), ("POST", "")];
@@ -474,12 +474,12 @@ fn instances_purge_for_each_other_by_either_scheme() {
         assert_eq!(answer.status(), 200, "{}", answer.text());
         assert!(method == "POST" || answer.text().contains("\"complete\":true"), "{}", answer.text());
         assert_ne!(get(&larders[1]), before, "{method} for {host}");
-        let what = format!("the other instance has heard of {method} for {host}");
+        let what = format!("the other instance has applied {method} for {host}");
         wait::until_true(&what, || get(&larders[0]) != before);
     }
 }
 
-/// A site whose rule writes paths that belong to another site, or to none.
+/// A site whose rule rewrites paths to ones that belong to another site, or to none.
 fn moved(name: &str, host: &str, more: &str) -> String {
     let rule = "{ phase = \"client_request\", rewrite = { strip_prefix = \"/v1\" } }";
     format!(
@@ -491,7 +491,7 @@ fn plain(name: &str) -> String {
     format!("[[site]]\nname = \"{name}\"\nhosts = [\"{name}.example\"]\norigin = \"@origin@\"\n")
 }
 
-/// A response that a rule has moved out of its site is found by all that take it out of use.
+/// All kinds of purges and invalidations find a response whose path a rule has moved out of its site.
 #[test]
 fn what_rules_have_moved_out_of_their_site_is_taken() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -532,7 +532,7 @@ fn what_rules_have_moved_out_of_their_site_is_taken() {
     check("Location as the origin knows it", &|host| post(host, "/v1/y", "/x"));
 }
 
-/// And no more than that: not a response under another query, nor one at another host.
+/// They affect nothing else: neither a response with a different query nor one at another host.
 #[test]
 fn a_purge_of_what_rules_have_moved_spares_the_rest() {
     let origin = origin("");
@@ -549,14 +549,14 @@ fn a_purge_of_what_rules_have_moved_spares_the_rest() {
             assert!(get_of(&larder, host, target).is_hit(), "{purged}: {host}{target}");
         }
     }
-    // Nobody can ask for it by this URL.
+    // No client can request it by this URL.
     get_of(&larder, "alone.example", "/v1/x?page=1");
     let refreshed = purge(&larder, "{\"url\": \"http://alone.example/x?page=1\", \"mode\": \"refresh\"}");
     assert!(refreshed.contains("\"responses_purged\":1") && !refreshed.contains("refreshes"), "{refreshed}");
     check(&operate(&larder, &["--prefix", "http://alone.example/x"]), 0, "");
 }
 
-/// A reload may take the rule away, and give it back: what was purged meanwhile is gone, also in a store of its own.
+/// A reload may remove the rule, and another one restore it: responses purged meanwhile stay purged, even in a site's own store.
 #[test]
 fn what_a_rule_has_moved_is_purged_after_the_rule_has_gone() {
     let origin = origin("");
@@ -602,7 +602,7 @@ fn explain_tells_of_the_purge() {
     let told = explain();
     assert!(told.contains("purged: responses stored before the purge are not used"), "{told}");
     assert!(told.contains(r#"{"name":"by","value":"tag x, site shop"}"#), "{told}");
-    assert!(!explain().contains("\"purge\""), "what is stored now was not purged");
+    assert!(!explain().contains("\"purge\""), "the response stored now was not purged");
     purge(&larder, r#"{"prefix":"http://test.example/"}"#);
     larder.ask("GET", "/x", "Cache-Control: only-if-cached\r\n");
     let told = explain();

@@ -7,7 +7,7 @@ use crate::fleet::purge_waits::purge;
 
 const V1: &str = "Cache-Control: max-age=0, stale-if-error=600\r\nETag: \"v1\"\r\n";
 
-/// These select a stored response beside its URL: method, the end of a request head, and content.
+/// Everything that selects a stored response besides its URL: the method, and the end of the request head with the content.
 const PLAIN: (&str, &str) = ("GET", "\r\n");
 const KEYED: (&str, &str) = ("GET", "X-K: 1\r\n\r\n");
 const PREFIX: (&str, &str) = ("GET", "X-Forwarded-Prefix: /p\r\n\r\n");
@@ -60,7 +60,8 @@ impl Story {
     }
 }
 
-/// Names v1 in the first answer; validates it for ever; answers who does not name it with v2. The second request waits.
+/// Sends v1 in the first response and validates it from then on; requests that don't name it get v2. The second request waits at the
+/// gate.
 fn origin(stories: &[Story], gate: &Gate) -> ScriptedOrigin {
     let (gate, stories) = (gate.clone(), stories.to_vec());
     ScriptedOrigin::start(move |exchange| {
@@ -76,7 +77,7 @@ fn origin(stories: &[Story], gate: &Gate) -> ScriptedOrigin {
             }
         }
         let names_v1 = exchange.request.field("if-none-match").contains("\"v1\"");
-        // A purge that only makes stale leaves the validator to who asks next, and that one learns of v2.
+        // A soft purge keeps the validator for the next request, whose response is v2.
         let knows_v2 = story.mode == "soft" && story.between == Between::Stored && number > 1;
         if number == 0 {
             exchange.respond("200 OK", V1, "v1");
@@ -88,8 +89,8 @@ fn origin(stories: &[Story], gate: &Gate) -> ScriptedOrigin {
     })
 }
 
-/// Plays all stories up to the end of the validation, side by side. Gives the answers to the request that leads, to
-/// one that waits for it, and to one that comes when both are answered.
+/// Plays all stories up to the end of the validation, concurrently. Returns the responses to the leader, to a waiter, and to a request
+/// after both are answered.
 fn play(stories: &[Story]) -> (Vec<[Response; 3]>, ScriptedOrigin) {
     let gate = Gate::new();
     let origin = origin(stories, &gate);
@@ -123,7 +124,8 @@ fn validations(origin: &ScriptedOrigin, target: &str) -> usize {
     origin.received().iter().filter(|request| is_one(request)).count()
 }
 
-/// It is as if nothing had ever been stored, for requests that found it before, too: they neither get it, nor validate it, nor store it.
+/// After the purge, it is as if nothing had ever been stored, even for requests that had found the response: they neither get, validate
+/// nor store it.
 #[test]
 fn what_was_purged_does_not_come_back() {
     let stories = Story::all("hard");
@@ -134,7 +136,7 @@ fn what_was_purged_does_not_come_back() {
         let is_v2 = |(status, text): &(u16, String)| (*status, text.as_str()) == (200, "v2");
         let is_led_right = if story.first == First::Breaks { seen[0].0 == 502 } else { is_v2(&seen[0]) };
         let is_right = is_led_right && seen[1..].iter().all(is_v2);
-        // The purged one is named by the validation that was under way, and by none that begins later.
+        // Only the validation that was under way names the purged response, none that begins later.
         let validated = validations(&origin, &story.target());
         if !is_right || validated > 1 {
             wrong.push(format!("{}: {validated} validations, {seen:?}", story.target()));
@@ -143,7 +145,7 @@ fn what_was_purged_does_not_come_back() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// A purge that only makes stale leaves what it is about for validations that begin later.
+/// A soft purge keeps the response for later validations.
 #[test]
 fn what_was_made_stale_is_validated_by_a_later_request() {
     let stories: Vec<_> =
@@ -160,7 +162,7 @@ fn what_was_made_stale_is_validated_by_a_later_request() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Stores what `/` gives to a GET with these fields, and purges while the next request, by this method, is at the origin.
+/// Stores the response to a GET of `/` with these fields, and purges it while the next request, by this method, is at the origin.
 fn purged_meanwhile(
     stored: &str,
     method: &str,
@@ -186,7 +188,8 @@ fn purged_meanwhile(
     (answer, origin)
 }
 
-/// Nothing that was purged meanwhile stands in for an origin that fails, is completed, or is served behind a validation.
+/// A response that was purged meanwhile isn't used if the origin fails, isn't completed, and isn't served during a background
+/// validation.
 #[test]
 fn what_was_purged_is_no_part_of_an_answer() {
     const V2: &str = "Cache-Control: max-age=60\r\nETag: \"v2\"\r\n";
@@ -230,10 +233,10 @@ fn what_was_purged_is_no_part_of_an_answer() {
     assert_eq!(answer.text(), "v1", "it was answered before");
 }
 
-/// A version, its tag, and the step of the gate that its answer waits for.
+/// A version, its tag, and the step of the gate that its response waits for.
 type Numbered = (usize, &'static str, usize);
 
-/// The first of two requests side by side is answered last. Says whether a request afterwards is a hit, and what it brings.
+/// Answers the first of two concurrent requests last. Returns whether a later request is a hit, and its body.
 fn nested((second, collapse): (&str, &str), answers: [Numbered; 3]) -> (bool, String) {
     let (gate, steps) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
@@ -259,13 +262,13 @@ fn nested((second, collapse): (&str, &str), answers: [Numbered; 3]) -> (bool, St
     (next.is_hit(), next.text())
 }
 
-/// Whichever order the origin made its answers in. A response that both are of stays stored.
+/// Holds regardless of the order in which the origin made its responses. If both are the same response, it stays stored.
 //= RFC 9111 section 4: the most recent of several
 #[test]
 fn no_hit_is_older_than_an_answer_before_it() {
     let (one, two) = ("ETag: \"1\"\r\n", "ETag: \"2\"\r\n");
     for (second, collapse) in [("GET", "off"), ("HEAD", "process")] {
-        // The origin looks when a request comes, or when it answers: nobody here can tell.
+        // Whether the origin reads the version when a request arrives or when it answers is unknown to the gateway.
         for versions in [[1, 2], [2, 1]] {
             for tags in [[one, two], ["", ""]] {
                 let answers = [(versions[0], tags[0], 1), (versions[1], tags[1], 0), (3, "", 0)];

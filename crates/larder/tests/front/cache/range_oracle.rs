@@ -1,4 +1,4 @@
-//! Random conversations about a file that changes, with an origin server that is moody: each answer is one that the file permits.
+//! Random requests for a changing file at an erratic origin server: each response is one that the file permits.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ fn answers_are_what_the_file_permits() {
     }
 }
 
-/// Where what is stored lies in a tier that forgets, fails, and does not answer.
+/// Stored responses are in a tier that forgets, fails, and doesn't answer.
 #[cfg(feature = "test-store")]
 #[test]
 fn answers_are_what_the_file_permits_over_a_tier_that_fails() {
@@ -39,7 +39,7 @@ fn answers_are_what_the_file_permits_over_a_tier_that_fails() {
 
 const SEEDS: u64 = 6;
 const REQUESTS: usize = 300;
-/// For each kind: few, so that many requests find something stored in part.
+/// Paths of each kind: few, so that many requests find a partly stored response.
 const PATHS: usize = 12;
 
 fn converse(seed: u64, set: &dyn Fn(Setup) -> Setup) {
@@ -72,7 +72,7 @@ struct File {
     moods: Random,
 }
 
-/// Some lengths reach over several segments, one is empty.
+/// The contents by version: some span several segments, one is empty.
 static CONTENTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let length = |version: usize| [300_000, 10, 150_000, 70_000, 0, 65_536, 65_537, 1][version % 8];
     let byte = |version: usize, index: usize| (index * 31 + index / 251 + version * 17) as u8;
@@ -115,7 +115,7 @@ fn answer(exchange: &mut Exchange<'_>, file: &Mutex<File>) {
     }
 }
 
-/// In one of several framings; sometimes the connection ends before the content does.
+/// Sends a response in one of several framings; sometimes the connection ends before the content does.
 fn send(exchange: &mut Exchange<'_>, status: &str, fields: &str, body: &[u8], mood: usize) {
     let is_get = exchange.request.method() == "GET";
     if mood == 1 && is_get {
@@ -130,7 +130,7 @@ fn send(exchange: &mut Exchange<'_>, status: &str, fields: &str, body: &[u8], mo
     }
 }
 
-/// The version that came last, by path.
+/// The last version seen, by path.
 type Seen = HashMap<String, usize>;
 
 /// One client's request.
@@ -179,7 +179,7 @@ impl Request {
         part_of(self.range.as_deref()?, CONTENTS[version].len())
     }
 
-    /// Whether the answer is one that the file permits.
+    /// Checks that the response is one that the file permits.
     fn judge(&self, response: &Response, current: usize, seen: &mut Seen) -> Result<(), String> {
         let status = response.status();
         let version = match response.field("etag") {
@@ -189,7 +189,7 @@ impl Request {
         if status != 416 {
             self.judge_version(version, current, seen)?;
         }
-        // Content that broke off, or that this client did not get, need not have been stored.
+        // Content that was cut short, or that this client didn't get, may not be stored.
         let is_kept = response.is_hit() || response.cache_status().contains("; stored");
         if is_kept && matches!(status, 200 | 206) && self.method == "GET" && response.end == End::Complete {
             seen.insert(self.path.clone(), version);
@@ -237,7 +237,7 @@ impl Request {
         if self.if_range.is_some_and(|named| named != version) {
             return Err(format!("a part of {version}"));
         }
-        let part = self.part(version).ok_or("a part that nobody asked for")?;
+        let part = self.part(version).ok_or("an unrequested part")?;
         let body = &CONTENTS[version];
         let expected = format!("bytes {}-{}/{}", part.start, part.end - 1, body.len());
         if response.field("content-range") != expected {

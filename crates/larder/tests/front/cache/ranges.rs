@@ -1,4 +1,4 @@
-//! Parts of a representation: stored, combined and completed; more is in `conformance/caching/partial.json`.
+//! Parts of a representation: stored, combined and completed. `conformance/caching/partial.json` has more tests.
 
 pub(super) mod parts;
 
@@ -34,7 +34,7 @@ impl Pair {
         self.larder.ask("GET", "/", &lines(fields))
     }
 
-    /// The requests of the origin since `seen` of them: `Range` and `If-Range`, `-` for none.
+    /// `Range` and `If-Range` of the origin's requests after the first `seen`; `-` if a request has neither.
     fn asked(&self, seen: &mut usize) -> Vec<String> {
         let received = self.origin.received();
         let asked = received[*seen..].iter().map(|request| {
@@ -106,14 +106,14 @@ fn only_missing_bytes_are_fetched_and_they_are_counted() {
 fn if_range_on_a_miss_is_judged_here() {
     let cases: [(&str, &[Step<'_>]); 2] = [
         (
-            "of what comes",
+            "of the response",
             &[
                 ("10-19\nIf-Range: \"a\"", "10-19/100", "fwd=uri-miss", &["10-19 -"]),
                 ("10-19", "10-19/100", "hit", &[]),
             ],
         ),
         (
-            "of something else",
+            "of a different response",
             &[
                 ("10-19\nIf-Range: \"b\"", "whole", "fwd=uri-miss", &["10-19 -", "- -"]),
                 ("", "whole", "hit", &[]),
@@ -130,7 +130,7 @@ fn rules_and_origins_may_know_less_of_parts() {
     let sparing = Content { on_range: OnRange::TenBytes, ..Content::new(hundred()) };
     check(
         &Pair::new(sparing),
-        "the origin sends ten bytes at once",
+        "the origin sends ten bytes per response",
         &[
             ("10-39", "10-19/100", "stored", &["10-39 -"]),
             ("10-39", "10-39/100", "fwd=partial", &["20-39 \"a\"", "30-39 \"a\""]),
@@ -147,7 +147,7 @@ fn rules_and_origins_may_know_less_of_parts() {
     );
 }
 
-/// Field bug: a hit was cut where a part of it was gone and the origin answered the request for that with the whole.
+/// Field bug: a hit with a missing part was cut short if the origin answered the request for the part with the whole representation.
 //= RFC 9111 section 3.4: the same strong validator
 #[test]
 fn a_change_between_two_missing_parts_breaks_the_reply_and_a_whole_of_the_same_goes_on_with_it() {
@@ -179,7 +179,7 @@ fn a_change_between_two_missing_parts_breaks_the_reply_and_a_whole_of_the_same_g
     }
 }
 
-/// The client must see that it has not got the part that the head tells of, whatever the origin's framing says, and such a part is not stored.
+/// If a part is not as long as its head says, the client must notice, regardless of the origin's framing, and the part isn't stored.
 //= RFC 9110 section 15.3.7: a 206 carries one range with Content-Range, or several as multipart/byteranges
 #[test]
 fn a_part_of_another_length_than_it_says_breaks_off() {
@@ -200,7 +200,7 @@ fn a_part_of_another_length_than_it_says_breaks_off() {
         };
     });
     let larder = bare(&origin);
-    // The last is never looked up.
+    // The POST is never looked up.
     for (version, method) in [("1.1", "GET"), ("1.0", "GET"), ("1.1", "POST")] {
         for (control, asked, range) in [
             ("no-store", "10-19", "10-19_100"),
@@ -275,12 +275,12 @@ fn a_purge_forbids_storing_what_is_under_way() {
     assert!(!larder.ask("GET", "/", &lines("10-19")).is_hit(), "not stored");
 }
 
-/// The fields of a hole that was asked for after the purge are older than those of what was stored since.
+/// The fields of a hole that is requested after the purge are older than those of a response stored since.
 //= RFC 9111 section 3.4: the same strong validator
 #[test]
 fn a_part_asked_for_after_a_purge_does_not_bring_old_fields_back() {
     for order in ["url=http://test.example/", "prefix=/"] {
-        // It comes while the first hole is on its way, or while the origin is asked for the second one.
+        // The purge comes while the first hole is arriving, or while the second one is being requested.
         for held in [0, 20] {
             check_parts_of_a_purged_response(order, held);
         }
@@ -324,7 +324,7 @@ fn check_parts_of_a_purged_response(order: &str, held: usize) {
     assert!(after.is_hit() && after.field("x-age") == "new", "{:?}", after.head);
 }
 
-/// Missing bytes that are too many to be stored pass by in a window: a client that doesn't read holds nobody else up.
+/// A hole that is too large to be stored is passed on through a window: a client that doesn't read delays no other.
 #[test]
 fn a_slow_reader_of_a_large_hole_is_alone() {
     let body: Vec<u8> = (0..40_u32 << 20).map(|place| (place >> 12) as u8).collect();
@@ -336,7 +336,7 @@ fn a_slow_reader_of_a_large_hole_is_alone() {
         }
         answer(exchange, &resource);
     });
-    // Longer than any client of the tests waits: those who are held up stay so.
+    // Longer than any test client waits, so a delayed client would stay delayed.
     let settings = "[store]\nmemory = \"32MiB\"\n[limits]\nwrite_timeout = \"10m\"\n@site@";
     let larder = with(settings, &origin);
     larder.ask("GET", "/", &lines("0-9"));
@@ -346,8 +346,8 @@ fn a_slow_reader_of_a_large_hole_is_alone() {
     wait_for_waiters(&larder, 1);
     gate.open();
     assert_eq!(slow.head().status(), 200);
-    assert_eq!(extent(&waiter.response(), &body), "whole", "one that waited before");
-    assert_eq!(extent(&larder.get("/"), &body), "whole", "one that comes later");
+    assert_eq!(extent(&waiter.response(), &body), "whole", "an earlier waiter");
+    assert_eq!(extent(&larder.get("/"), &body), "whole", "a later request");
 }
 
 #[test]
@@ -359,12 +359,12 @@ fn parts_over_http2() {
         run("curl", ["-s", "--http2-prior-knowledge", "-H", host, &pair.larder.url("/")])
     };
     assert_eq!(whole().succeeded().stdout, hundred());
-    assert_eq!(pair.origin.total(), 3, "the part, and what comes before and after it");
+    assert_eq!(pair.origin.total(), 3, "the part, and the bytes before and after it");
     purge(&pair.larder, "url=http://test.example/");
     pair.ask("10-19");
     pair.resource.lock().expect("no holder of this lock panics").on_range = OnRange::Half;
     let broken = whole();
-    assert_ne!(broken.status, 0, "the client sees that it broke off");
+    assert_ne!(broken.status, 0, "the client sees that the body was cut short");
     assert!(hundred().starts_with(&broken.stdout), "{}", broken.text());
 }
 

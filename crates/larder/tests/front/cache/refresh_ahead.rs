@@ -1,4 +1,4 @@
-//! Validations behind fresh responses whose lifetime ends soon (`refresh_ahead_percent`).
+//! Background validations of fresh responses whose lifetime ends soon (`refresh_ahead_percent`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -54,7 +54,8 @@ fn store_all(client: &mut Client) {
     (0..URLS).for_each(|url| assert_eq!(client.get(&format!("/{url}")).text(), "page"));
 }
 
-/// Answers validations with this alone, and other requests with a page that is fresh for a while.
+/// Answers validations with a 304 with the fields `validated`, and other requests with a page that is fresh for
+/// `fresh_s` seconds.
 fn tagged(exchange: &mut Exchange<'_>, fresh_s: u32, validated: &str) {
     match exchange.request.field("if-none-match") {
         "" => {
@@ -65,7 +66,8 @@ fn tagged(exchange: &mut Exchange<'_>, fresh_s: u32, validated: &str) {
     };
 }
 
-/// Asks for all URLs, whose responses must be fresh hits. How many of them say that they are validated behind.
+/// Requests all URLs, whose responses must be fresh hits, and returns how many of them report a background
+/// validation.
 fn hits(client: &mut Client) -> usize {
     let mut is_ahead = |url: usize| {
         let response = client.get(&format!("/{url}"));
@@ -91,11 +93,11 @@ fn what_is_asked_for_is_validated_before_it_expires_and_not_all_of_it_at_once() 
     while !arrivals.are(2) {
         told += hits(&mut client);
     }
-    assert!(told >= URLS, "{told} said that they are validated");
+    assert!(told >= URLS, "{told} reported a validation");
     assert_eq!(validations(&larder, "ahead"), URLS as f64);
     let gaps = arrivals.gaps();
     let (first, last) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
-    // Within the first half of the window, which is 6.3 s, with a draw for each of 16.
+    // Within the first half of the window, which is 6.3 s, at a random time for each of 16.
     assert!(*last - *first > Duration::from_secs(3), "{gaps:?}");
 }
 
@@ -105,7 +107,7 @@ fn from(larder: &Larder, number: u8) -> Client {
     Client::connect_from(IpAddr::from([127, 0, 0, number]), larder.address())
 }
 
-/// Some ask all the time, and the origin refuses them after a while. The response is renewed for others all the same.
+/// The origin refuses the constant requests of some clients after a while. The response is still renewed for others.
 fn check_renewal_beside(refused_clients: u8, (status, delay_ms): (&'static str, u64), refused_max: usize) {
     let refused = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&refused);
@@ -135,20 +137,20 @@ fn check_renewal_beside(refused_clients: u8, (status, delay_ms): (&'static str, 
         client.get("/").text() == "new"
     });
     let refused = refused.load(Ordering::Relaxed);
-    assert!(refused <= refused_max, "{refused} validations were in vain before one was somebody else's");
+    assert!(refused <= refused_max, "{refused} validations failed before another client's succeeded");
 }
 
 #[test]
 fn clients_whose_requests_are_refused_leave_the_validation_to_others() {
-    // One is to be expected; more if this machine lets nobody ask for half a second.
+    // One is expected; more if this machine delays all requests for half a second.
     check_renewal_beside(1, (FORBIDDEN, 0), 4);
-    // Each waits for half a second at first, and meanwhile two others are refused; then for longer.
+    // Each client pauses for half a second at first, while two others are refused; then for longer.
     check_renewal_beside(3, (FORBIDDEN, 300), 12);
-    // A server error of one request says nothing of others.
+    // A server error for one request doesn't count against others.
     check_renewal_beside(1, ("500 Internal Server Error", 0), 4);
 }
 
-/// Two instances, asked all the time: one validates for both, and nobody finds a response stale.
+/// Two instances under constant requests: one validates for both, and no response is stale.
 #[test]
 fn one_of_several_instances_validates_ahead() {
     on_each_store(|store| {

@@ -1,4 +1,4 @@
-//! Sites with stores of their own: what happens in one of them is nothing to the sites of another.
+//! Sites with their own stores: events in one store don't affect the sites of another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ const ASSETS: &str = "assets.test";
 const TOKEN: &str = "0123456789abcdef";
 const TOKEN_FILE: &str = "[purge]\ntoken_file = \"token\"\n";
 
-/// Two instances with two sites: one in `[store]`, one in `[stores.static]`, each on a server of its own.
+/// Two instances with two sites: one in `[store]`, one in `[stores.static]`, each store on its own server.
 struct World {
     shop: Redis,
     assets: Redis,
@@ -41,7 +41,7 @@ impl World {
         Self { shop, assets, origin, version, text, gateways }
     }
 
-    /// The answers to the sites' URLs, by one instance; each says its version.
+    /// The responses of one instance to the sites' URLs; each contains its version.
     fn stored_at(&self, gateway: usize, target: &str) -> [Response; 2] {
         let responses = [SHOP, ASSETS].map(|host| get_of(&self.gateways[gateway], host, target));
         is_written(&self.gateways[gateway]);
@@ -52,7 +52,7 @@ impl World {
         get_of(&self.gateways[gateway], host, target).is_hit()
     }
 
-    /// How many records each server has, those that instances have of each other among them.
+    /// The number of records on each server, including those about instances.
     fn records(&self) -> [usize; 2] {
         [&self.shop, &self.assets].map(|server| {
             let counted = server.command("EVAL \"return #redis.call('KEYS','larder:r:*')\" 0");
@@ -68,7 +68,7 @@ fn site(host: &str, store: &str) -> String {
 }
 
 fn config(origin: &ScriptedOrigin, shop: &Redis, assets: &Redis) -> String {
-    // A machine that is busy is no server that is away.
+    // A busy machine must not look like an unreachable server.
     let [shop, assets] = [shop, assets].map(|server| {
         format!("remote = {{ url = \"redis://{}/0\", record_timeout = \"10s\" }}\n", server.address())
     });
@@ -91,16 +91,16 @@ fn each_site_is_in_its_own_server_only() {
     for host in [SHOP, ASSETS] {
         let response = get_of(&world.gateways[1], host, "/page");
         assert!(response.is_hit(), "{}", status(&response));
-        assert_eq!(response.text(), format!("{host} 1"), "one URL of two sites");
+        assert_eq!(response.text(), format!("{host} 1"), "the same path on two sites");
     }
     assert_eq!(world.origin.total(), asked);
     let loads = |parts: &[&str]| world.gateways[1].metric("larder_tier_loads_total", parts);
     assert_eq!(loads(&["result=\"hit\"", "store=\"static\""]), 1.0);
-    assert_eq!(loads(&["result=\"hit\""]), 2.0, "series without a name are those of [store]");
+    assert_eq!(loads(&["result=\"hit\""]), 2.0, "series without a store name belong to [store]");
     let explained = world.gateways[1].ask_admin("POST", "/explain", "{\"url\":\"http://assets.test/page\"}");
     assert!(explained.text().contains("the site has its own store"), "{}", explained.text());
 
-    // Records that wait to be written at the end are written to each.
+    // Records that are still waiting when the process stops are written to both servers.
     let both = [&world.shop, &world.assets];
     both.iter().for_each(|server| server.signal(Signal::STOP));
     [SHOP, ASSETS].iter().for_each(|host| drop(get_of(&world.gateways[0], host, "/last")));
@@ -140,10 +140,10 @@ fn a_purge_reaches_the_stores_that_it_is_for() {
         let in_static = heard(&["store=\"static\""]) - heard_before[1];
         let in_all = heard(&[]) - heard_before[0];
         let expected = is_gone.map(|gone| f64::from(u8::from(gone)));
-        assert_eq!([in_all - in_static, in_static], expected, "{query}: the other log has nothing of it");
+        assert_eq!([in_all - in_static, in_static], expected, "{query}: nothing is in the other log");
         for gateway in [0, 1] {
             let is_hit = [SHOP, ASSETS].map(|host| world.is_hit(gateway, host, "/page"));
-            // The first one has fetched it anew, for both.
+            // The first instance has fetched it anew, for both.
             let expected = is_gone.map(|gone| !gone || gateway == 1);
             assert_eq!(is_hit, expected, "{query} at {gateway}");
             is_written(&world.gateways[gateway]);
@@ -161,7 +161,7 @@ fn a_purge_reaches_the_stores_that_it_is_for() {
     assert!(told.contains("all 2 instances of the store static have applied it"), "{told}");
 }
 
-/// Both of the instance that is asked, and of one that hears of it.
+/// The purge applies on the instance that receives it and on the one that is notified.
 #[test]
 fn a_purge_reaches_sites_that_a_reload_took_away() {
     let mut world = World::start();
@@ -207,8 +207,8 @@ fn a_server_that_is_gone_is_nothing_to_the_other_store() {
         let pending = |parts: &[&str]| world.gateways[0].metric("larder_tier_pending_keys", parts);
         pending(&[]) - pending(&["static"])
     };
-    wait::until_true("the server that is there knows", || pending_in_shop() == 0.0);
-    assert!(world.is_hit(1, SHOP, "/page"), "it goes on sharing");
+    wait::until_true("the reachable server has the purge", || pending_in_shop() == 0.0);
+    assert!(world.is_hit(1, SHOP, "/page"), "it still shares");
 
     let of_shop = purge(&world.gateways[0], "site=shop");
     assert!(of_shop.is_complete, "{}", of_shop.text);
@@ -220,7 +220,7 @@ fn a_server_that_is_gone_is_nothing_to_the_other_store() {
     let admin = world.gateways[0].admin().to_string();
     let told = run(LARDER, ["purge", "--site", "assets", "--admin", &admin]);
     assert_eq!(told.status, 4, "{}", told.stderr);
-    assert!(told.stderr.contains("the store static has not taken the purge yet"), "{}", told.stderr);
+    assert!(told.stderr.contains("the store static has not received the purge yet"), "{}", told.stderr);
     wait::until_true("status tells which store is silent", || {
         let told = run(LARDER, ["status", "--admin", &admin]).text();
         let mut stores = told.lines().filter(|line| line.contains("store"));
@@ -315,7 +315,7 @@ fn a_reload_moves_no_site_and_loses_nothing() {
     let (status, told) = reload(&[added, named, &site(SHOP, "new"), &site(ASSETS, "static")]);
     assert!(status == 200 && told.contains(&format!("stores.new: {stays}")), "{told}");
     assert!(told.contains(&format!("site[shop].store: {stays}")), "{told}");
-    // Some settings may change, and a new site may have any store that runs.
+    // Some settings may change, and a new site may use any running store.
     let changed = "[stores.static]\nvariants_max = 3\n";
     let third = site("third.test", "static");
     let (status, told) = reload(&[changed, &site(SHOP, "default"), &site(ASSETS, "static"), &third]);
@@ -340,7 +340,7 @@ fn doctor_looks_at_the_server_of_each_store() {
     assert!(of_assets.contains("good  maxmemory of the store = 64MiB"), "{text}");
 }
 
-/// Each refusal is told once, in the words of the server, and doctor finds all of them.
+/// Each refusal is logged once, with the message of the server, and doctor finds all of them.
 #[test]
 fn a_store_user_that_may_not_do_everything_is_told_of() {
     let redis = Redis::start("");

@@ -1,10 +1,12 @@
-//! Stale responses where no answer comes, for reasons that take a setting of their own; others are in `conformance/caching/stale.json`.
+//! Stale responses if the origin doesn't answer, for reasons that need special settings. `conformance/caching/stale.json` tests other
+//! reasons.
 
 use testkit::{Exchange, Larder, ScriptedOrigin, wait};
 
 use super::basics::{asking, bare, gates, wait_for_waiters, with};
 
-/// Stale on arrival, with a validator. `/strict` forbids stale use, and `/over` grants too little.
+/// Answers with a response that is stale on arrival, with a validator. `/strict` forbids stale use, and `/over` permits it for too
+/// short a time.
 fn stale(exchange: &mut Exchange<'_>) {
     let extra = match exchange.request.target() {
         "/strict" => ", must-revalidate, stale-if-error=600",
@@ -16,7 +18,7 @@ fn stale(exchange: &mut Exchange<'_>) {
     exchange.respond("200 OK", &fields, "stale");
 }
 
-/// A short queue, and this limit until the first byte; with these targets stored.
+/// A gateway with a short queue, this time limit for the first byte, and these targets stored.
 fn impatient(origin: &ScriptedOrigin, first_byte: &str, targets: &[&str]) -> Larder {
     let settings = "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\n\
         pool = { requests_in_flight_max = 1, queue_max = 1, queue_timeout = \"100ms\" }\n\
@@ -34,7 +36,7 @@ fn check(larder: &Larder, cases: &[(&str, u16, &str)]) {
         assert_eq!(response.status(), *status, "{target}: {:?}", response.head);
         assert!(response.cache_status().contains(detail), "{target}: {:?}", response.head);
         let told = response.text();
-        assert!(!told.contains("127.0.0.1"), "what went wrong stays inside: {told}");
+        assert!(!told.contains("127.0.0.1"), "the cause is not disclosed: {told}");
         if *status == 200 {
             assert_eq!((told.as_str(), response.field("age").len()), ("stale", 3), "{target}");
         }
@@ -97,7 +99,7 @@ fn a_port_where_nobody_listens() {
     assert_eq!(larder.get("/new").status(), 200);
 }
 
-/// A waiter for another request's forward is not bound to what that request would have taken.
+/// The staleness that a leader accepts doesn't apply to its waiters.
 //= RFC 5861 section 4: of a request or of a response
 #[test]
 fn the_permission_of_one_request_is_not_that_of_those_who_wait() {

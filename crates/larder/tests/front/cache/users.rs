@@ -1,4 +1,5 @@
-//! Hundreds of users with credentials ask for the same URLs at once, of origins with 35 styles of header fields: nobody gets what is another's.
+//! Hundreds of users with credentials request the same URLs at once, from origins with 35 styles of header fields:
+//! no user gets another's response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,30 +12,30 @@ use testkit::{Client, Exchange, Response, ScriptedOrigin, Setup};
 #[derive(Clone, Copy)]
 pub(crate) struct Trial {
     pub(crate) users: usize,
-    /// Users who ask at the same moment.
+    /// Number of users who send a request at the same moment.
     pub(crate) burst: usize,
-    /// Bursts for each style.
+    /// Number of bursts for each style.
     pub(crate) rounds: usize,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) responses: usize,
-    /// Without an owner: the gateway's own, such as 502.
+    /// Responses without an owner: the gateway's own, such as 502.
     pub(crate) own_of_gateway: usize,
-    /// Made for another user, as the style permits.
+    /// Responses made for another user, as the style permits.
     pub(crate) shared: usize,
     pub(crate) collapsed: usize,
     pub(crate) stale: usize,
-    /// Made for another user, and nobody has permitted it. By style.
+    /// Responses made for another user without permission, by style.
     pub(crate) foreign: BTreeMap<&'static str, usize>,
 }
 
-/// To whom the response of a style may be handed.
+/// The users who may get a response of a style.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Owner,
-    /// All, unless the owner has asked with `Authorization` (RFC 9111 section 3.5).
+    /// All users, unless the owner's request had `Authorization` (RFC 9111 section 3.5).
     Lifetime,
     Open,
 }
@@ -79,7 +80,7 @@ const STYLES: [(Reach, &str); 35] = [
     (Open, "Cache-Control: public\r\nETag: \"same\""),
 ];
 
-/// Where the origin is dead, users of one URL come to know it one after the other, on a machine that may be busy.
+/// If the origin is dead, users of one URL learn it one after the other, on a possibly busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const PAST: &str = "Thu, 01 Oct 2026 00:00:00 GMT";
@@ -114,7 +115,7 @@ struct User {
 impl User {
     fn number(number: usize) -> Self {
         let kind = ["c", "c", "a", "k", "c", "a", "c", "k", "c", "n"][number % 10];
-        // Those without credentials are one.
+        // Users without credentials count as one.
         let name = if kind == "n" { "n".to_owned() } else { format!("{kind}{number}") };
         let fields = match kind {
             "c" => format!("Cookie: user={name}\r\n"),
@@ -143,7 +144,8 @@ impl Trial {
         for round in 0..self.rounds {
             health.store(round % HEALTH.len(), Relaxed);
             for style in 0..STYLES.len() {
-                // Kept from burst to burst, one that was soon answered could wait longer than `limits.idle_timeout`.
+                // Not kept between bursts: a connection that was answered early could be idle for longer than
+                // `limits.idle_timeout`.
                 let mut clients: Vec<Client> = (0..self.burst).map(|_| larder.client()).collect();
                 clients.iter_mut().for_each(|client| client.wait_at_most(PATIENCE));
                 let users = users.iter().cycle().skip((round + style) * self.burst).take(self.burst);
@@ -176,7 +178,7 @@ impl Visit {
     }
 
     fn ask(self, client: &mut Client, user: &User, index: usize) -> Response {
-        // The same URL for some rounds: what it says is known after the first.
+        // The same URL for some rounds: its response is known after the first.
         let target = format!("/{}/{}", self.style, self.round / HEALTH.len());
         let method = if (index + self.round) % 17 == 3 { "HEAD" } else { "GET" };
         let wish = WISHES[(index / 3 + self.round) % WISHES.len()];
@@ -205,7 +207,7 @@ impl Visit {
         } else {
             *outcome.foreign.entry(style).or_default() += 1;
         }
-        // A field that only a 304 has is its user's, unless the 304 may be shared itself.
+        // A field that only a 304 has belongs to its user, unless the 304 itself may be shared.
         let mark = response.field("x-validated");
         if !mark.is_empty() && mark != user.name && !is_permitted(&mark) {
             *outcome.foreign.entry(style).or_default() += 1;

@@ -1,4 +1,4 @@
-//! Variants of one key, of which there is room for a few: what is used stays, whoever asks for others.
+//! Variants of one key, with room for a few: variants in use stay, even if clients request many others.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use super::basics::{bare, filled, with};
 use crate::LARDER;
 use crate::fleet::instances::{is_written, start};
 
-/// As many as `variants_max` has by default.
+/// The default of `variants_max`.
 const ROOM: usize = 32;
 
 fn origin() -> ScriptedOrigin {
@@ -22,14 +22,14 @@ fn client(larder: &Larder, number: u8) -> Client {
     Client::connect_from(IpAddr::from([127, 0, 0, number]), larder.address())
 }
 
-/// Asks for a variant so many times, and says whether the last one was a hit.
+/// Requests a variant `times` times, and returns whether the last response was a hit.
 fn ask(client: &mut Client, kind: &str, times: usize) -> bool {
     let mut ask = || {
         let response = client.ask("GET", "/page", &format!("X-Kind: {kind}\r\n"));
         assert_eq!(response.text(), kind, "{:?}", response.head);
         response.is_hit()
     };
-    (0..times).map(|_| ask()).last().expect("once at least")
+    (0..times).map(|_| ask()).last().expect("at least once")
 }
 
 fn is_stored(client: &mut Client, kind: &str) -> bool {
@@ -37,7 +37,7 @@ fn is_stored(client: &mut Client, kind: &str) -> bool {
     client.ask("GET", "/page", &fields).status() == 200
 }
 
-/// Field bug: the newest variants were kept, whatever was used.
+/// Field bug: the newest variants were kept instead of those in use.
 #[test]
 fn a_variant_that_is_used_stays_when_rare_ones_come() {
     let origin = origin();
@@ -46,12 +46,13 @@ fn a_variant_that_is_used_stays_when_rare_ones_come() {
         let (mut usual, mut other) = (client(&larder, 1), client(&larder, rare_client));
         assert!(ask(&mut usual, "usual", 100));
         (0..rare).for_each(|number| _ = ask(&mut other, &format!("rare-{rare}-{number}"), 1));
-        assert!(ask(&mut usual, "usual", 1), "after {rare} rare ones of client {rare_client}");
+        assert!(ask(&mut usual, "usual", 1), "after {rare} rare variants of client {rare_client}");
     }
     assert!(is_stored(&mut client(&larder, 1), &format!("rare-{}-{}", 4 * ROOM, 4 * ROOM - 1)), "the newest");
 }
 
-/// Field bug: two clients that asked for each other's variants pushed out what all others used, for a variant of several was nobody's.
+/// Field bug: two clients that requested each other's variants evicted those that all others used, because a variant with several
+/// clients counted for none of them.
 #[test]
 fn clients_together_turn_over_nothing_that_is_used() {
     for clients in [2, 5] {
@@ -67,13 +68,13 @@ fn clients_together_turn_over_nothing_that_is_used() {
         assert!(ask(&mut client(&larder, 1), "usual", 1), "{clients} clients");
         let refused = greedy[0].ask("GET", "/page", "X-Kind: greedy-8\r\n").cache_status();
         assert!(!refused.contains("stored") && refused.ends_with("detail=variants-max"), "{refused}");
-        // The first that came stay, and each request for another one is one for the origin.
+        // The first variants stay, and each request for another one is forwarded.
         let left = (0..8).filter(|number| is_stored(&mut greedy[0], &format!("greedy-{number}")));
         assert_eq!(left.collect::<Vec<_>>(), [0, 1, 2]);
     }
 }
 
-/// The record that instances share has room for as many.
+/// The record that instances share has room for the same number of variants.
 #[test]
 fn a_variant_that_one_instance_uses_stays_when_another_gets_rare_ones() {
     let (origin, redis) = (origin(), Redis::start(""));

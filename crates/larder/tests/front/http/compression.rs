@@ -24,12 +24,12 @@ fn decoded(response: &Response) -> String {
         "gzip" => _ = flate2::read::GzDecoder::new(body).read_to_end(&mut plain).unwrap(),
         "br" => _ = brotli::Decompressor::new(body, 4096).read_to_end(&mut plain).unwrap(),
         "zstd" => _ = zstd::stream::read::Decoder::new(body).unwrap().read_to_end(&mut plain).unwrap(),
-        other => panic!("a coding that nobody offers: {other}"),
+        other => panic!("unexpected coding: {other}"),
     }
     String::from_utf8(plain).unwrap()
 }
 
-/// A page that may be stored, with a strong tag; a request with that tag gets 304.
+/// A storable page with a strong tag. A request with that tag gets 304.
 fn stored(exchange: &mut Exchange<'_>) {
     let target = exchange.request.target().to_owned();
     if exchange.request.field("if-none-match").contains("\"v\"") {
@@ -67,7 +67,7 @@ const GZIP: &str = "Accept-Encoding: gzip";
 const BR: &str = "Accept-Encoding: br";
 const ZSTD: &str = "Accept-Encoding: zstd";
 
-/// The field, absent where there is none, and the coding; `caching::compression` has all rules.
+/// `Accept-Encoding`, if any, and the expected coding. `caching::compression` tests all rules.
 const NEGOTIATED: &[(Option<&str>, &str)] = &[
     (None, ""),
     (Some("identity"), ""),
@@ -101,7 +101,7 @@ fn clients_get_what_they_accept() {
     }
 }
 
-/// A crowd shares a form as well.
+/// Concurrent clients share a form as well.
 #[test]
 fn one_response_has_all_its_forms() {
     let (origin, larder) = start_with(stored, "");
@@ -132,7 +132,7 @@ fn one_response_has_all_its_forms() {
     assert!(made <= 2.0 * page("/crowd").len() as f64, "once for most of them: {made}");
 }
 
-/// A request, and the status and tag of the answer to it, after the page was stored and each form was made.
+/// Fields of a request, and the status and tag of its response, after the page and all its forms are stored.
 const VALIDATED: &[(&[&str], u16, &str)] = &[
     (&[GZIP, "If-None-Match: W/\"v+gzip\""], 304, "W/\"v+gzip\""),
     (&[GZIP, "If-None-Match: \"v+gzip\""], 304, "W/\"v+gzip\""),
@@ -165,7 +165,7 @@ fn each_form_is_validated_by_its_tag() {
     assert_eq!(origin.count("/page"), 1);
 }
 
-/// Field bug: a client that had a form got 304 for it, without `Vary`, although the response went out as it came.
+/// Field bug: a client that had a form got 304 for it, without `Vary`, although the response was no longer compressed.
 #[test]
 fn a_form_that_is_lost_is_not_confirmed() {
     // A case, the 304 to the gateway's validation, and the second request.
@@ -185,7 +185,7 @@ fn a_form_that_is_lost_is_not_confirmed() {
                 return;
             }
             let fields = format!("{kind}max-age=60\r\n");
-            // How small it is shows at its end.
+            // Only the end of the body shows how small it is.
             match name {
                 "small" => exchange.chunked_head(&fields).chunk(TEXT.repeat(2)).last_chunk(""),
                 "no-gain" => exchange.chunked_head(&fields).chunk(noise(5000)).last_chunk(""),
@@ -267,7 +267,7 @@ fn ranges_are_cut_from_the_form_of_the_origin() {
 const HTML: &str = "Content-Type: text/html\r\nCache-Control: max-age=60\r\n";
 const PRIVATE: &str = "Content-Type: text/html\r\nCache-Control: no-store\r\n";
 
-/// Lines of a response beside the usual ones, of a request, the reason, and whether the response varies.
+/// Additional lines of a response, a line of the request, the reason, and whether the response varies.
 const ALONE: &[(&str, &str, &str, bool)] = &[
     ("Content-Type: image/png\r\nCache-Control: max-age=60\r\n", "X-None: 1", "content-type", false),
     ("Cache-Control: max-age=60\r\n", "X-None: 1", "content-type", false),
@@ -309,7 +309,7 @@ fn some_responses_go_out_as_they_came() {
     assert_eq!(larder.metric("larder_compression_responses_total", &[]), 0.0);
 }
 
-/// `caching::compression` has the limits; noise becomes longer, which shows when it is made.
+/// `caching::compression` tests the limits. Noise becomes longer, which shows only while it is compressed.
 #[test]
 fn small_bodies_and_noise_are_left_alone() {
     let script = |exchange: &mut Exchange<'_>| {
@@ -331,7 +331,8 @@ fn small_bodies_and_noise_are_left_alone() {
     assert_eq!(larder.metric("larder_compression_skipped_total", &["no-gain"]), 1.0);
 }
 
-/// Responses for one client alone, or for those who have certain credentials, are personal: they are compressed where it is said.
+/// Responses for one client, or for clients with certain credentials, are personal: they are compressed only if the configuration
+/// says so.
 #[test]
 fn personal_responses_are_compressed_where_it_is_said() {
     let script = |exchange: &mut Exchange<'_>| {
@@ -450,7 +451,7 @@ fn forms_count_as_stored_and_go_with_their_response() {
     for line in [GZIP, BR, ZSTD, GZIP] {
         get(&larder, "/page", &[line]);
     }
-    assert!(stored_bytes() > plain + 3.0 * 200.0, "each form is counted: {plain} {}", stored_bytes());
+    assert!(stored_bytes() > plain + 3.0 * 200.0, "every form is counted: {plain} {}", stored_bytes());
     let answer = larder.ask_admin("POST", "/purge", "{\"url\": \"http://test.example/page\"}");
     assert_eq!(answer.status(), 200);
     wait::until_true("response and forms are gone", || stored_bytes() < plain);
@@ -480,7 +481,7 @@ fn a_freshened_response_keeps_its_forms() {
     assert_eq!((validated.status(), validated.field("etag")), (304, "W/\"v+gzip\""));
 }
 
-/// A body that arrives step by step goes out so, stored or not; one that breaks off does so for the client.
+/// A body that arrives in pieces is sent on in pieces, stored or not. If it is cut short, the client's copy is too.
 #[test]
 fn a_body_is_compressed_as_it_arrives() {
     let gate = Gate::new();
@@ -516,7 +517,7 @@ fn a_body_is_compressed_as_it_arrives() {
     for (target, (mut client, mut decoder)) in targets.into_iter().zip(begun) {
         if target.ends_with("broken") {
             let rest = client.rest();
-            assert!(!rest.ends_with(b"0\r\n\r\n"), "{target}: the client sees that it broke off");
+            assert!(!rest.ends_with(b"0\r\n\r\n"), "{target}: the client sees that the body was cut short");
             continue;
         }
         for chunk in std::iter::repeat_with(|| client.chunk()).take_while(|chunk| !chunk.is_empty()) {
@@ -529,7 +530,7 @@ fn a_body_is_compressed_as_it_arrives() {
     assert_eq!(decoded(&stored), format!("begun{}", page("/stored")));
 }
 
-/// Answers `/slow` in two parts, the second behind the gate.
+/// Answers `/slow` in two parts, the second when the gate opens.
 fn held(gate: &Gate) -> impl Fn(&mut Exchange<'_>) + Send + Sync + 'static {
     let gate = gate.clone();
     move |exchange| {
@@ -542,7 +543,7 @@ fn held(gate: &Gate) -> impl Fn(&mut Exchange<'_>) + Send + Sync + 'static {
     }
 }
 
-/// Asks for `/slow` from an address; the coding of the answer has one of the places or not.
+/// Requests `/slow` from an address, and returns the coding of the response: empty if no place for a compression was free.
 fn begin(larder: &Larder, from: &str) -> (Client, String) {
     let mut client = Client::connect_from(from.parse().expect("an address"), larder.address());
     client.send(format!("GET /slow HTTP/1.1\r\nHost: test.example\r\n{GZIP}\r\n\r\n"));
@@ -595,7 +596,7 @@ fn slow_readers_of_what_is_compressed_make_room_for_others() {
         client
     });
     let mut attempt = 0;
-    wait::until_true("what others ask for is stored", || {
+    wait::until_true("the responses to others are stored", || {
         attempt += 1;
         let other = "127.0.0.2".parse().expect("an address");
         let mut client = Client::connect_from(other, larder.address());

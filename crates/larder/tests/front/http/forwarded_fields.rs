@@ -1,4 +1,4 @@
-//! Forwarding fields and trailers of strangers, behind a proxy that the gateway trusts: they name no client, scheme or host.
+//! Forwarding fields and trailers from untrusted senders behind a trusted proxy: they name no client, scheme or host.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use testkit::{Exchange, Larder, ScriptedOrigin, Setup, run};
 
 use crate::LARDER;
 
-/// The origin is told in `X-Judged` which client the gateway takes the request for.
+/// `X-Judged` contains the client address that the gateway has determined.
 const SITE: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n\
                     [[site.transform]]\nname = \"judged\"\nphase = \"origin_request\"\nset = { X-Judged = \"{client.address}\" }\n";
 const TRUSTING: &str = "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]\n";
@@ -50,8 +50,8 @@ fn value<'a>(sent: &'a str, name: &str) -> &'a str {
     sent.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default()
 }
 
-/// The client of a request, and what the gateway tells the origin of it: `X-Forwarded-For`, and the part of `Forwarded`
-/// before host and scheme. `@` stands for both: `test.example`, http.
+/// The client of a request, and what the gateway forwards about it: `X-Forwarded-For`, and the part of `Forwarded` before host and
+/// scheme. `@` stands for host and scheme: `test.example`, http.
 struct Case<'a> {
     lines: &'a [&'a str],
     client: &'a str,
@@ -77,8 +77,8 @@ fn check(larder: &Larder, case: &Case<'_>) {
     }
 }
 
-/// Field bugs: `;` in a quotation was taken for a separator, so that a client behind a trusted proxy chose its address and scheme.
-/// `Forwarded` named the balancer as the client where it had sent `X-Forwarded-For` alone; and the other way round.
+/// Field bugs: `;` in a quotation was taken for a separator, so that a client behind a trusted proxy chose its address and scheme. If a
+/// balancer sent only one of `X-Forwarded-For` and `Forwarded`, the other one named the balancer as the client.
 //= RFC 7239 section 4: Forwarded
 #[test]
 fn both_fields_tell_the_hops_that_proxies_have_named() {
@@ -96,7 +96,7 @@ fn both_fields_tell_the_hops_that_proxies_have_named() {
     ] {
         judge(quoting, "192.0.2.7", "192.0.2.7, ", "for=192.0.2.7@, ", USUAL);
     }
-    // An element of the client itself is forwarded as the claim of a hop, and believed by nobody here.
+    // An element written by the client itself is forwarded as the claim of a hop, but never trusted.
     for claiming in [
         &["Forwarded: for=6.6.6.6;proto=https;host=evil.example, for=192.0.2.7"][..],
         &["X-Forwarded-For: 6.6.6.6, 192.0.2.7", "Forwarded: for=6.6.6.7;proto=https"],
@@ -113,7 +113,7 @@ fn both_fields_tell_the_hops_that_proxies_have_named() {
     judge(&[&line], long, "[2001:db8::7]:4711, 10.0.0.1, ", &told, ("a.example", "https"));
     let told = ["X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https", "X-Forwarded-Host: a.example"];
     judge(&told, "192.0.2.7", "192.0.2.7, ", "for=192.0.2.7@, ", ("a.example", "https"));
-    // Nobody takes a proxy for the client where that can't be read.
+    // If the client can't be parsed, no proxy is taken for it.
     for (line, hops, forwarded) in [
         ("X-Forwarded-For: evil, 10.0.0.1", "unknown, 10.0.0.1, ", "for=unknown@, for=10.0.0.1, "),
         ("Forwarded: for=_hidden", "_hidden, ", "for=_hidden@, "),
@@ -143,7 +143,7 @@ fn a_limited_number_of_hops_is_read_and_forwarded() {
                 assert!(sent.len() < 3000, "{} bytes: {sent}", sent.len());
             }
         }
-        // No client is found behind more proxies than are read.
+        // Behind more proxies than are read, the client is unknown.
         let way = "10.0.0.1, ".repeat(hops_max);
         let sent = sent(&larder, Protocol::Http1, &[format!("X-Forwarded-For: 192.0.2.7, {way}")]);
         assert_eq!(value(&sent, "x-forwarded-for"), format!("unknown, {way}127.0.0.1"));
@@ -151,7 +151,7 @@ fn a_limited_number_of_hops_is_read_and_forwarded() {
     }
 }
 
-/// Fields by which content delivery networks, balancers and hosts of applications name the client, and no client itself.
+/// Fields in which content delivery networks, balancers and application hosts name the client, and that no client sends itself.
 const OF_NETWORKS: &str = "\
     Akamai-Client-IP Ali-CDN-Real-IP Ali-Real-Client-IP CF-Cert-Issuer-DN CF-Cert-Presented CF-Cert-Verified \
     CF-Client-Cert-Der-Base64 CF-Connecting-IP CF-Connecting-IPv6 CF-Pseudo-IPv4 CF-Visitor CDN-Src-IP Client-Cert \
@@ -170,7 +170,7 @@ const OF_NETWORKS: &str = "\
     X-SSL-Cert X-SSL-Client-Cert X-SSL-Client-S-DN X-SSL-Client-Verify X-Sucuri-ClientIP X-TLS-Client-Cert X-True-Client-IP \
     X-Vercel-Forwarded-For X-Vercel-Proxied-For";
 
-/// Fields that replace host or target, past all that rules say of these.
+/// Fields that replace host or target and so evade the rules for them.
 const OVERRIDES: &str = "\
     Base-Url Request-Uri Script-Name X-Astro-Locals X-Envoy-Original-Path X-Host X-Host-Name X-HTTP-Host-Override \
     X-Middleware-Subrequest X-Ms-Original-Url X-Orig-Host X-Orig-URL X-Original-Host X-Original-URI X-Original-URL \
@@ -188,8 +188,8 @@ fn sent_of(larder: &Larder, method: &str, names: &[String]) -> String {
     names.chunks(60).map(ask).collect()
 }
 
-/// Field bug: some of the fields by which networks name the client reached the origin as a stranger had written them. Every spelling has
-/// its class in `caching::unkeyed`.
+/// Field bug: some of the fields in which networks name the client reached the origin as an untrusted sender had written them.
+/// `caching::unkeyed` classifies every spelling.
 #[test]
 fn strangers_say_nothing_for_networks() {
     type Spell = fn(&str) -> String;
@@ -209,7 +209,7 @@ fn strangers_say_nothing_for_networks() {
     }
 }
 
-/// A balancer says them: the origin gets them, but for what replaces host or target of a page that may be stored.
+/// The origin gets the fields of a balancer, except those that replace the host or target of a storable page.
 #[test]
 fn balancers_speak_for_networks() {
     let (_origin, larder) = reflecting(TRUSTING);
@@ -245,7 +245,7 @@ const NO_TRAILERS: &str = "\
 
 const HIDING: &str = "request_fields_hidden = [\"X-Hidden\"]\nresponse_fields_hidden = [\"X-Hidden\"]\n";
 
-/// A gateway before the origin, and one before that, which asks it by HTTP/2.
+/// A gateway in front of the origin, and another in front of that one, which it reaches by HTTP/2.
 fn two_in_a_row(origin: &ScriptedOrigin) -> (Larder, Larder) {
     let start = |name: &str, url: &str, more: &str| {
         let site = format!("[[site]]\nname = \"a\"\norigin = \"o\"\n{HIDING}");
@@ -256,7 +256,7 @@ fn two_in_a_row(origin: &ScriptedOrigin) -> (Larder, Larder) {
     (start("front", back.url("").trim_end_matches('/'), "protocol = \"http2\"\n"), back)
 }
 
-/// An origin that sends in trailers what may not stand there, and a checksum.
+/// An origin that sends a checksum and all forbidden fields in its trailers.
 fn with_every_trailer() -> ScriptedOrigin {
     let trailers: String = NO_TRAILERS.split_whitespace().map(|name| format!("{name}: evil\r\n")).collect();
     let announced = NO_TRAILERS.split_whitespace().collect::<Vec<_>>().join(", ");
@@ -276,7 +276,7 @@ fn check_received(origin: &ScriptedOrigin, target: &str, what: &str) {
     assert_eq!((received.trailers.one("x-sum"), &trailers[..]), (Some("7"), &["7"][..]), "{what}");
 }
 
-/// Field bug: trailers carried to the other side what header fields may not.
+/// Field bug: trailers carried fields that are forbidden in the header section.
 //= RFC 9110 section 6.5.1: limitations on use of trailers
 #[test]
 fn trailers_say_no_more_than_header_fields() {
@@ -294,7 +294,7 @@ fn trailers_say_no_more_than_header_fields() {
         check_received(&origin, "/up", name);
         let found = (response.text(), response.trailers.one("x-sum"), response.trailers.0.len());
         assert_eq!(found, ("hello".to_owned(), Some("42"), 1), "{name}: {:?}", response.trailers);
-        assert_eq!(response.head.fields.joined("trailer"), "X-Sum", "what is dropped is not announced");
+        assert_eq!(response.head.fields.joined("trailer"), "X-Sum", "dropped fields are not announced");
     }
 }
 
@@ -307,7 +307,7 @@ fn trailers_of_http_2_say_no_more_than_header_fields() {
     let origin = with_every_trailer();
     let (front, back) = two_in_a_row(&origin);
     let content = back.folder().join("content");
-    fs::write(&content, "hi").expect("the folder is there");
+    fs::write(&content, "hi").expect("the folder exists");
     for larder in [&back, &front] {
         let mut arguments = ["--verbose", "--no-dep", "--no-content-length", "--header=te: trailers"]
             .map(str::to_owned)
@@ -320,11 +320,11 @@ fn trailers_of_http_2_say_no_more_than_header_fields() {
         check_received(&origin, "/h2", &output);
         let (_, of_response) = output.split_once(":status: 200").expect("a response");
         assert!(of_response.contains("x-sum: 42") && !of_response.contains("evil"), "{output}");
-        assert!(of_response.contains("trailer: X-Sum\n"), "what is dropped is not announced: {output}");
+        assert!(of_response.contains("trailer: X-Sum\n"), "dropped fields are not announced: {output}");
     }
 }
 
-/// Field bug: `Trailer` announced what the site hides, and what was stored with it.
+/// Field bug: `Trailer` announced fields that the site hides, also on a stored response.
 //= RFC 9110 section 6.6.2: Trailer names what may come
 #[test]
 fn hidden_trailers_are_not_announced() {
@@ -338,7 +338,7 @@ fn hidden_trailers_are_not_announced() {
     });
     let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
     let larder = Setup::config(LARDER, &format!("{site}response_fields_hidden = [\"X-Secret\"]\n")).start();
-    // The first has trailers, and the stored one has none.
+    // The first response has trailers; the stored one has none.
     for (announced, trailer) in [("X-Sum", Some("42")), ("", None)] {
         let response = larder.ask("GET", "/", "TE: trailers\r\nConnection: TE\r\n");
         let got = (response.text(), response.field("trailer"), response.trailers.one("x-sum"));

@@ -46,7 +46,7 @@ fn http_1_0_clients_get_no_chunks() {
         assert!(response.head.fields.lists("connection", "keep-alive"), "{:?}", response.head);
     }
     let response = ask(&mut client, "/unknown-length", "Connection: keep-alive\r\n");
-    assert_eq!(response.end, End::Closed, "only the close can end it: {:?}", response.head);
+    assert_eq!(response.end, End::Closed, "only closing the connection can end it: {:?}", response.head);
 }
 
 //= RFC 9112 section 6.3: a response ended by the close of the connection
@@ -79,7 +79,7 @@ fn connection_close_is_obeyed_on_hits_and_misses() {
     }
 }
 
-/// A client may say that it sends nothing more while its private body comes.
+/// A client may close its sending side while its private body arrives.
 //= RFC 9112 section 9.6: a client may close its sending side and go on reading
 #[test]
 fn half_closed_clients_get_the_rest_of_a_private_body() {
@@ -96,7 +96,7 @@ fn half_closed_clients_get_the_rest_of_a_private_body() {
     assert_eq!(client.head().status(), 200);
     assert_eq!(client.chunk(), b"before,");
     client.finish_sending();
-    // Time for the gateway to see the end of the input before there is more to send.
+    // Gives the gateway time to see the end of the input before more output arrives.
     assert!(!client.wait_for_bytes(Duration::from_millis(100)), "neither data nor the end of the connection");
     gate.open();
     assert_eq!(client.chunk(), b"after");
@@ -120,7 +120,7 @@ fn pipelined_requests_are_answered_in_order() {
     let mut client = larder.client();
     let check = |client: &mut Client| assert_eq!(targets.map(|_| client.response().text()), targets);
     check(client.send(&all));
-    // A byte at a time: no boundary of a read is a boundary of a message.
+    // One byte at a time: the boundaries of reads are not those of messages.
     for byte in all.bytes() {
         client.send([byte]);
     }
@@ -134,7 +134,7 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn request_bodies_arrive_unchanged() {
-    // The body comes back as it arrives.
+    // The origin sends the body back.
     let origin = ScriptedOrigin::start(|exchange| {
         let body = exchange.read_body().to_vec();
         exchange.respond("200 OK", "", body);
@@ -156,7 +156,7 @@ fn request_bodies_arrive_unchanged() {
     }
 }
 
-/// `forwarded_fields` has the trailers of requests.
+/// `forwarded_fields` tests trailers of requests.
 //= RFC 9110 section 6.5.1: trailers only to clients that said TE: trailers
 //= RFC 9111 section 3.1: trailer fields are stored apart or discarded
 //= RFC 9110 section 10.1.4: TE: trailers
@@ -180,7 +180,7 @@ fn trailers_reach_clients_that_take_them() {
     }
 }
 
-/// `stored-fields.json` has the fields of responses.
+/// `stored-fields.json` tests the fields of responses.
 //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
 //= RFC 9110 section 7.6.1: known connection-specific fields are removed
 //= RFC 9110 section 5.1: unrecognized fields are forwarded
@@ -197,7 +197,7 @@ fn hop_by_hop_fields_of_requests_stop_here() {
     }
 }
 
-/// Field bug: a client names an end-to-end field in Connection to keep it from the origin.
+/// Field bug: a client could name an end-to-end field in Connection to keep it from the origin.
 #[test]
 fn connection_cannot_remove_what_the_gateway_says() {
     let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "x");
@@ -233,7 +233,7 @@ fn a_stranger_does_not_describe_the_way_of_its_request() {
     }
 }
 
-/// A client that waits for another request's forward gets its hints, but not its cookies.
+/// A request that waits for another request's forward gets the forward's hints, but not its cookies.
 #[test]
 fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
     let gate = Gate::new();
@@ -260,7 +260,7 @@ fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
     assert_eq!(early(&waiter.response()), [false]);
 }
 
-/// Many clients of HTTP/1.1 take the first response for the final one.
+/// Many HTTP/1.1 clients mistake an interim response for the final one.
 //= RFC 8297 section 3: 103 only for clients that know it
 #[test]
 fn interim_responses_reach_who_can_take_them() {
@@ -285,7 +285,8 @@ fn interim_responses_reach_who_can_take_them() {
     check(&passing_interims(&origin, "off"), &[100], &[100]);
 }
 
-/// A head that is too large is so over HTTP/1.1 and HTTP/2 alike: crumbs are one line, and HTTP/2 counts 32 bytes for each.
+/// The size limit of a head is the same over HTTP/1.1 and HTTP/2: cookie crumbs count as one line, although HTTP/2 adds 32
+/// bytes for each.
 //= RFC 9113 section 8.2.3: cookie crumbs are joined before they reach anything but HTTP/2
 #[test]
 fn heads_have_the_same_limits_over_both_protocols() {
@@ -328,7 +329,7 @@ fn heads_have_the_same_limits_over_both_protocols() {
     assert_eq!(refused, [4.0, 2.0]);
 }
 
-/// A hundred hints are passed on; more are a failure, with or without a final response behind them.
+/// Up to 100 interim responses are passed on; more are a failure, whether or not a final response follows.
 //= RFC 9110 section 15.2: informational responses
 #[test]
 fn interim_responses_are_bounded() {
@@ -356,7 +357,7 @@ fn interim_responses_are_bounded() {
     }
 }
 
-/// A client that said nothing of it gets the origin's 100, one that expects it gets one of the gateway.
+/// A client without `Expect` gets the origin's 100; a client with `Expect: 100-continue` gets one from the gateway.
 //= RFC 9110 section 15.2: informational responses
 //= RFC 9110 section 10.1.1: Expect
 #[test]
@@ -383,7 +384,8 @@ fn an_unexpected_100_is_passed_on() {
     assert_eq!((response.text().as_str(), response.interim.len()), ("final", 0), "{:?}", response.interim);
 }
 
-/// Clients that wait for one forward all get its interim responses, before the final one, also those that come later.
+/// All clients that wait for one forward get its interim responses before the final one, including clients that arrive
+/// later.
 #[test]
 fn interim_responses_reach_everybody_who_waits() {
     let gate = Gate::new();
@@ -451,7 +453,7 @@ fn a_websocket_echoes_through_the_gateway() {
     assert_eq!(origin.count("/ws"), 1);
 }
 
-/// Bytes that come right behind the 101, or right behind the request, belong to the tunnel.
+/// Bytes that directly follow the 101 or the request belong to the tunnel.
 #[test]
 fn a_tunnel_loses_no_early_bytes() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -468,7 +470,7 @@ fn a_tunnel_loses_no_early_bytes() {
 }
 
 /// Field bug (upgrade-before-101): the gateway made a tunnel before the origin agreed, so the next request on the
-/// connection went to the origin unseen.
+/// connection bypassed the gateway.
 #[test]
 fn a_tunnel_does_not_begin_before_101() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -480,14 +482,14 @@ fn a_tunnel_does_not_begin_before_101() {
     client.send(UPGRADE).send("GET /second HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\n\r\n");
     let first = client.response();
     assert_eq!((first.status(), first.text().as_str()), (200, "/ws"));
-    // It may close instead of reading on; if it reads on, the second request is an ordinary one.
+    // The gateway may close instead of reading on; if it reads on, the second request is an ordinary one.
     if let Ok(second) = client.try_response_to("GET") {
         assert_eq!(second.text(), "/second");
         assert_eq!(origin.last("/second").head.fields.joined("x-forwarded-for"), "127.0.0.1");
     }
 }
 
-/// A tunnel is for the protocol that the client offered: for another one, client and origin would not mean the same.
+/// A tunnel carries only a protocol that the client offered. Otherwise client and origin would speak different protocols.
 //= RFC 9110 section 7.8: a 101 response names the protocol in Upgrade
 //= RFC 9110 section 15.2.2: 101 only answers a request that asked for an upgrade
 //= RFC 9110 section 15.6.3: 502
@@ -509,8 +511,8 @@ fn a_101_for_a_protocol_that_nobody_offered_is_no_tunnel() {
     }
 }
 
-/// Field bug (h2c-smuggling): an upgrade to HTTP/2 in clear, passed on to an origin that agrees, makes a tunnel in which
-/// every request goes by the gateway unseen. It is ignored: HTTP/2 in clear starts with its preface.
+/// Field bug (h2c-smuggling): an upgrade to cleartext HTTP/2, passed on to an origin that accepts it, makes a tunnel whose
+/// requests the gateway never sees. It is ignored: cleartext HTTP/2 starts with its preface.
 //= RFC 9113 section 3.1: h2c is obsolete
 #[test]
 fn an_upgrade_to_h2c_is_no_tunnel() {
@@ -537,7 +539,8 @@ fn an_upgrade_to_h2c_is_no_tunnel() {
     assert!(origin.received().iter().all(|request| !request.head.fields.has("http2-settings")));
 }
 
-/// Field bug (hit-drains-body): a hit left the request's body on the connection, where it was read as a request.
+/// Field bug (hit-drains-body): a hit left the body of its request on the connection, where it was read as the next
+/// request.
 #[test]
 fn a_hit_reads_the_body_of_its_request() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "stored");
@@ -551,12 +554,12 @@ fn a_hit_reads_the_body_of_its_request() {
     ] {
         client.send(format!("GET / HTTP/1.1\r\nHost: test.example\r\n{body}"));
         assert_eq!(client.response().text(), "stored");
-        assert_eq!(client.get("/next").text(), "stored", "the connection goes on with the next request");
+        assert_eq!(client.get("/next").text(), "stored", "the connection serves the next request");
     }
     assert_eq!(origin.count("/smuggled"), 0);
 }
 
-/// Field bug: the rest of a range request changed the next one.
+/// Field bug: leftovers of a range request changed the response to the next request.
 #[test]
 fn a_range_changes_no_later_response() {
     let body: Vec<u8> = (0..=255).cycle().take(100_000).collect();

@@ -1,4 +1,4 @@
-//! Large bodies: how they reach clients of every kind, from memory that the kernel sends from and from the heap.
+//! Large bodies: how they reach clients of every kind, sent by the kernel from files or by the gateway from the heap.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use crate::LARDER;
 
 const MIB: usize = 1 << 20;
 
-/// An origin with bodies of their own under `/SEED/BYTES`; with `?chunked` their length is not known before their end.
+/// An origin with a different body under each `/SEED/BYTES`; with `?chunked`, its length is unknown until its end.
 fn origin() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
         let fields = "Cache-Control: max-age=600\r\nETag: \"a\"\r\n";
@@ -35,13 +35,13 @@ fn file_bytes(larder: &Larder) -> u64 {
     larder.metric("larder_store_file_bytes", &[]) as u64
 }
 
-/// Until the last reader is gone, what was removed or evicted counts as pinned.
+/// Removed or evicted bytes count as pinned until their last reader is gone.
 fn wait_until_nothing_is_pinned(larder: &Larder) {
-    wait::until_true("nobody holds what is gone", || larder.metric("larder_store_bytes", &["pinned"]) == 0.0);
+    wait::until_true("nothing is pinned", || larder.metric("larder_store_bytes", &["pinned"]) == 0.0);
 }
 
-/// A body that a plain HTTP/1.1 client asks for first goes into files, from which the others get copies: the bytes are the same,
-/// whole and in parts, while they are stored and after.
+/// A body that a plain HTTP/1.1 client requests first goes into files, and other clients get copies from there. All of them get
+/// the same bytes, whole and in parts, while the body is being stored and afterwards.
 #[test]
 fn every_client_gets_every_byte() {
     const WAYS: [(&str, &str); 4] = [
@@ -57,7 +57,7 @@ fn every_client_gets_every_byte() {
         let target = format!("/{number}/{bytes}");
         let body = body_of(&target);
         let before = file_bytes(&both.larder);
-        // Backwards, HTTP/2 comes first, and then nothing goes into files.
+        // In reverse order, HTTP/2 comes first, and nothing goes into files.
         for (suffix, ways) in [("", [0, 1, 2, 3]), ("?chunked", [3, 2, 1, 0])] {
             for way in ways.map(|index| WAYS[index]) {
                 for turn in 0..2 {
@@ -81,7 +81,7 @@ fn every_client_gets_every_byte() {
     }
 }
 
-/// Many parts in one response, of bytes in files.
+/// One response with many parts, whose bytes are in files.
 #[test]
 fn several_ranges_come_from_several_segments() {
     let origin = origin();
@@ -97,11 +97,11 @@ fn several_ranges_come_from_several_segments() {
     }
 }
 
-/// A client far behind another one gets its bytes, even when they were evicted and their room was used again since.
+/// A client far behind another one gets its bytes, even if they have been evicted and their memory reused.
 #[test]
 fn an_evicted_body_goes_on_to_its_reader() {
     let origin = origin();
-    // The slow one may be as slow as it is on a busy machine.
+    // No limit on the slow client, because the machine may be busy.
     let limits = "[limits]\nwrite_timeout = \"10m\"\nwrite_rate_min = 0\n[store]\nmemory = \"64MiB\"\n";
     let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
     let larder = Setup::config(LARDER, &format!("{limits}{site}")).start();
@@ -112,18 +112,18 @@ fn an_evicted_body_goes_on_to_its_reader() {
     slow.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
     assert_eq!(slow.head().status(), 200);
     let beginning = slow.bytes(100_000);
-    assert!(larder.get(&target).body == body, "another one is not kept by the slow one");
-    // A body that is asked for more than once takes the place of others.
+    assert!(larder.get(&target).body == body, "the slow client doesn't delay another one");
+    // A body that is requested more than once replaces others.
     let pinned_bytes = || larder.metric("larder_store_bytes", &["pinned"]);
     for seed in (2..40).take_while(|_| pinned_bytes() == 0.0) {
         let other = format!("/{seed}/{}", 24 * MIB);
         let expected = body_of(&other);
         (0..3).for_each(|_| assert!(larder.get(&other).body == expected));
     }
-    assert!(pinned_bytes() > 0.0, "the slow one holds what was evicted");
+    assert!(pinned_bytes() > 0.0, "the slow client pins evicted bytes");
     for seed in 50..53 {
         let other = format!("/{seed}/{}", 8 * MIB);
-        assert!(larder.get(&other).body == body_of(&other), "in the room of what was evicted");
+        assert!(larder.get(&other).body == body_of(&other), "in the memory of the evicted body");
     }
     assert!(beginning == body[..100_000] && slow.bytes(body.len() - 100_000) == body[100_000..]);
     wait_until_nothing_is_pinned(&larder);
@@ -146,7 +146,7 @@ fn a_client_that_leaves_in_the_middle_holds_no_memory() {
     let purged = larder.ask_admin("POST", &format!("/purge?url=http://test.example{target}"), "");
     assert_eq!(purged.status(), 200, "{}", purged.text());
     wait_until_nothing_is_pinned(&larder);
-    assert_eq!(file_bytes(&larder), 0, "their memory is given back");
+    assert_eq!(file_bytes(&larder), 0, "their memory is freed");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn large_bodies_are_on_the_heap_without_files() {
     for limit in ["ulimit -f 1000000", "ulimit -n 25"] {
         let folder = tempfile::tempdir().unwrap();
         let limited = folder.path().join("limited");
-        // Inherited files are closed: the limit leaves as many on every machine.
+        // Inherited files are closed so that the limit leaves the same number on every machine.
         let closed = "for file in /proc/$$/fd/*; do n=${file##*/}; [ $n -lt 3 ] || eval \"exec $n>&-\"; done";
         fs::write(&limited, format!("#!/bin/bash\n{closed}\n{limit}\nexec {LARDER} \"$@\"\n")).unwrap();
         fs::set_permissions(&limited, fs::Permissions::from_mode(0o755)).unwrap();
@@ -172,7 +172,7 @@ fn large_bodies_are_on_the_heap_without_files() {
     }
 }
 
-/// On the only worker, small hits go on while clients load large bodies as fast as they can.
+/// The only worker keeps serving small hits while clients load large bodies at full speed.
 #[test]
 fn large_downloads_leave_turns_to_small_hits() {
     const LARGE_CLIENTS: usize = 4;
@@ -201,13 +201,13 @@ fn large_downloads_leave_turns_to_small_hits() {
         })
         .collect();
     stopped.store(true, Ordering::Release);
-    loaders.into_iter().for_each(|loader| loader.join().expect("every byte came"));
+    loaders.into_iter().for_each(|loader| loader.join().expect("every byte arrived"));
     between.sort_unstable();
     let median = between[HITS / 2];
     assert!(median < (LARGE_CLIENTS * 8 * MIB) as u64, "{median} bytes were sent before a small hit");
 }
 
-/// Loads a body again and again, without keeping it.
+/// Loads a body repeatedly and discards it.
 fn load(client: &mut Client, target: &str, stopped: &AtomicBool, loaded: &AtomicU64) {
     while !stopped.load(Ordering::Acquire) {
         client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));

@@ -1,11 +1,11 @@
-//! Limits that protect sites and their origins: rates, sizes, budgets of misses, denied paths, and the answers in their place.
+//! Limits that protect sites and their origins: rates, sizes, miss budgets, denied paths, and the responses to refused requests.
 
 use testkit::{End, Exchange, Gate, Larder, ScriptedOrigin, Setup, run, wait};
 
 use super::real_clients::logged;
 use crate::LARDER;
 
-/// A slow rate, so that no test is fast enough to see a request become available again.
+/// A rate so slow that no request becomes available again during a test.
 const SLOW: &str = "requests = 6\nwindow = \"1h\"\n";
 
 const TRUSTING: &str = "trusted_proxies = [\"127.0.0.1\"]";
@@ -38,7 +38,7 @@ fn cacheable(exchange: &mut Exchange<'_>) {
     exchange.respond("200 OK", says, "content");
 }
 
-/// As a client behind the proxy.
+/// Field line of a client behind the proxy.
 fn from(client: &str) -> String {
     format!("X-Forwarded-For: {client}\r\n")
 }
@@ -47,7 +47,7 @@ fn statuses(larder: &Larder, client: &str, target: &str, count: usize) -> Vec<u1
     (0..count).map(|_| larder.ask("GET", target, &from(client)).status()).collect()
 }
 
-/// So many requests are answered, and the next one is refused.
+/// Checks that `left` requests are answered and the next one is refused.
 #[track_caller]
 fn check_left(larder: &Larder, client: &str, target: &str, left: usize) {
     let found = statuses(larder, client, target, left + 1);
@@ -69,8 +69,12 @@ fn each_client_has_a_rate_limit() {
     assert_eq!(refused.field("ratelimit"), "\"default\";r=0;t=600");
     assert_eq!(refused.field("cache-control"), "no-store");
     assert!(refused.cache_status().contains("detail=rate-limited"), "{}", refused.cache_status());
-    assert!(refused.text().contains("rate-limited: this client sends more"), "{}", refused.text());
-    // Hits count, as do other methods and URLs; others have limits of their own.
+    assert!(
+        refused.text().contains("rate-limited: this client exceeds its rate limit"),
+        "{}",
+        refused.text()
+    );
+    // Hits, other methods and other URLs count too; other clients have their own limits.
     for method in ["GET", "HEAD", "POST", "DELETE"] {
         assert_eq!(larder.ask(method, "/other", &from("192.0.2.1")).status(), 429, "{method}");
     }
@@ -81,14 +85,14 @@ fn each_client_has_a_rate_limit() {
     check_left(&larder, "2001:db8::ffff:2", "/", 0);
     check_left(&larder, "2001:db8:0:1::1", "/", 3);
     assert_eq!(statuses(&larder, "198.51.100.7", "/", 9), [200; 9], "exempt");
-    // The proxy that names nobody is no client: its own probes, say.
+    // Requests without a named client are the proxy's own, such as its probes: no client's limit applies.
     assert!((0..9).all(|_| larder.get("/").status() == 200));
     let refused = ["site=\"a\"", "rule=\"none\"", "outcome=\"refused\""];
     assert!(larder.metric("larder_rate_limited_total", &refused) >= 9.0);
     assert!(larder.metric("larder_requests_total", &["status=\"429\"", "cache=\"local\""]) >= 9.0);
 }
 
-/// A dry run counts and refuses nobody.
+/// A dry run counts but refuses nothing.
 #[test]
 fn a_client_can_not_name_another_one() {
     let origin = ScriptedOrigin::start(cacheable);
@@ -109,7 +113,7 @@ fn only_what_is_forwarded_counts_where_the_limit_says_so() {
     assert_eq!(larder.ask("GET", "/new", &from("192.0.2.1")).status(), 429, "a miss");
     assert_eq!(larder.ask("POST", "/", &from("192.0.2.1")).status(), 429);
     assert_eq!(larder.ask("QUERY", "/", &from("192.0.2.1")).status(), 429);
-    assert_eq!(statuses(&larder, "192.0.2.1", "/", 20), [200; 20], "what is stored is there for all");
+    assert_eq!(statuses(&larder, "192.0.2.1", "/", 20), [200; 20], "stored responses are not limited");
     assert_eq!(larder.ask("GET", "/new", &from("192.0.2.2")).status(), 200);
     assert_eq!(origin.count("/private"), 2);
 }
@@ -129,7 +133,7 @@ fn a_rule_has_a_limit_beside_that_of_its_site() {
     check_left(&larder, "192.0.2.1", "/login", 1);
     let refused = larder.ask("GET", "/login", &from("192.0.2.1"));
     assert_eq!(refused.field("ratelimit"), "\"login\";r=0;t=600", "{:?}", refused.head);
-    // Refused requests have counted for the site.
+    // Refused requests count toward the limit of the site.
     let other = larder.ask("GET", "/other", &from("192.0.2.1"));
     assert_eq!((other.status(), other.field("ratelimit")), (200, "\"default\";r=0;t=3000"));
     assert_eq!(larder.ask("GET", "/other", &from("192.0.2.1")).status(), 429);
@@ -145,7 +149,7 @@ fn a_rule_denies_its_paths_in_any_spelling() {
                  [[site.rule]]\nname = \"rest\"\nttl_override = { 200 = \"1h\" }\n";
     let mut larder = larder(&origin, "");
     assert_eq!(larder.get("/admin").status(), 200);
-    assert!(larder.get("/admin").is_hit(), "stored before the rule was there");
+    assert!(larder.get("/admin").is_hit(), "stored before the rule existed");
     reload(&mut larder, &config(&origin, TRUSTING, rules));
     let before = origin.total();
     for target in ["/admin", "/admin/x?y=1", "/ADMIN?z", "/admin/", "/%61dmin", "/.git/config", "/%2egit"] {
@@ -156,7 +160,7 @@ fn a_rule_denies_its_paths_in_any_spelling() {
     assert_eq!(larder.ask("POST", "/admin", "Content-Length: 0\r\n").status(), 403);
     let over_http2 = curl(&["--http2-prior-knowledge", &larder.url("/admin")]);
     assert!(over_http2.starts_with("HTTP/2 403"), "{over_http2}");
-    assert_eq!(origin.total(), before, "the origin hears nothing of it");
+    assert_eq!(origin.total(), before, "the request doesn't reach the origin");
     for target in ["/administrator", "/x?/admin", "/git"] {
         assert_eq!(larder.get(target).status(), 200, "{target}");
     }
@@ -164,7 +168,7 @@ fn a_rule_denies_its_paths_in_any_spelling() {
     assert!(larder.metric("larder_rule_requests_total", &["rule=\"hidden\"", "cache=\"local\""]) >= 6.0);
 }
 
-/// Field bug: a refusal was counted at the rule of the path as it is written, which may have no limit at all.
+/// Field bug: a refusal was counted for the rule that matches the path as written, which may have no limit.
 #[test]
 fn a_refusal_counts_at_the_rule_whose_limit_refuses() {
     let origin = ScriptedOrigin::start(cacheable);
@@ -183,7 +187,7 @@ fn a_refusal_counts_at_the_rule_whose_limit_refuses() {
     }
 }
 
-/// A client that has used up its requests has no more after a reload, unless the limit is another one.
+/// A client that has used up its requests gets no more after a reload, unless the limit changes.
 #[test]
 fn counts_survive_a_reload_of_the_same_limit() {
     let origin = ScriptedOrigin::start(cacheable);
@@ -199,7 +203,7 @@ fn counts_survive_a_reload_of_the_same_limit() {
     check_left(&larder, "192.0.2.1", "/", 4);
     reload(&mut larder, &limits("clients_exempt = [\"192.0.2.9\"]\n", &rule));
     check_left(&larder, "192.0.2.1", "/", 0);
-    // The rule's limit is gone, and the site has counted.
+    // The limit of the rule is gone, but the site has counted the requests.
     reload(&mut larder, &limits("", ""));
     check_left(&larder, "192.0.2.1", "/", 0);
     check_left(&larder, "192.0.2.2", "/", 6);
@@ -209,7 +213,7 @@ fn counts_survive_a_reload_of_the_same_limit() {
     assert_eq!(statuses(&larder, "192.0.2.1", "/", 9), [200; 9]);
 }
 
-/// Rules without names have numbers, which change when a rule is put in front of them.
+/// Rules without names have numbers, which change when a rule is inserted before them.
 #[test]
 fn counts_stay_with_what_a_rule_matches() {
     let origin = ScriptedOrigin::start(cacheable);
@@ -241,7 +245,7 @@ fn refusals_over_each_protocol() {
     assert_eq!(client.get("/").status(), 429, "the content of a refused request is read");
 }
 
-/// The response with its head, as curl gets it, and the problem that it tells.
+/// The response with its head as curl receives it, and curl's error message.
 fn curl(arguments: &[&str]) -> String {
     let usual = ["--silent", "--show-error", "--include", "--max-time", "30"];
     let output = run("curl", [&usual[..], arguments].concat());
@@ -301,7 +305,7 @@ fn a_request_with_too_much_content_is_refused() {
         ("/", 1001, 413),
         ("/upload", 1001, 200),
         ("/upload", 64 << 10, 200),
-        // That of all clients holds for each.
+        // The limit for all clients also applies to each.
         ("/upload", 160 << 10, 413),
         ("/none", 0, 200),
         ("/none", 1, 413),
@@ -315,19 +319,20 @@ fn a_request_with_too_much_content_is_refused() {
     assert!(refused.cache_status().contains("detail=request-body-too-large"), "{}", refused.cache_status());
     assert!(refused.text().contains("larger than 1000 bytes"), "{}", refused.text());
     assert_eq!(refused.field("connection"), "", "a short rest is read");
-    assert_eq!(post("/", 100_000).field("connection"), "close", "a long one is not");
+    assert_eq!(post("/", 100_000).field("connection"), "close", "a long rest is not");
     let reason = ["reason=\"request-body-too-large\""];
     assert!(larder.metric("larder_client_errors_total", &reason) >= 5.0);
-    // A client that waits for 100 gets its answer in place of it.
+    // A client that waits for 100 gets the final response instead.
     let (mut client, before) = (larder.client(), origin.total());
     client.send("PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1001\r\n\r\n");
     let refused = client.response();
     assert_eq!((refused.status(), refused.interim.len()), (413, 0), "{:?}", refused.head);
-    assert_eq!(refused.field("connection"), "close", "nobody knows whether the content comes");
+    assert_eq!(refused.field("connection"), "close", "the content may or may not follow");
     assert_eq!((client.rest(), origin.total()), (Vec::new(), before));
 }
 
-/// Content is too much by its length or in the end. Either way the answer is an error of its site: in log, metrics, page and fields.
+/// Content is too large by its declared length or as it arrives. Either way the refusal is handled like other errors of its site: in
+/// log, metrics, page and fields.
 #[test]
 fn a_refusal_of_content_is_like_other_errors() {
     let origin = ScriptedOrigin::start(cacheable);
@@ -363,7 +368,7 @@ fn a_refusal_of_content_is_like_other_errors() {
         }
         assert!(told.to_lowercase().contains("x-cache: local"), "{what}");
         assert!(told.contains("detail=request-body-too-large"), "{what}");
-        assert!(!told.contains("bytes\n"), "the limit is not told: {what}");
+        assert!(!told.contains("bytes\n"), "the limit is not shown: {what}");
         let line = logged(&larder, &agent);
         let logged = ["method", "target", "site"].map(|key| line[key].as_str().unwrap_or_default());
         assert_eq!(logged, ["PUT", target, "a"], "{line}");
@@ -376,8 +381,8 @@ fn a_refusal_of_content_is_like_other_errors() {
     assert_eq!(requests(&["status=\"413\""]), 6.0);
 }
 
-/// The answer to a client that sends so much without saying how much. Over HTTP/2 it is nghttp: curl 7.88 takes a response for none if
-/// the stream is reset behind it, with NO_ERROR, before it has read it (RFC 9113 section 8.1).
+/// The output of a client that sends `bytes` without a `Content-Length`. Over HTTP/2 the client is nghttp: curl 7.88 drops a response
+/// if the stream is reset with NO_ERROR before curl has read it (RFC 9113 section 8.1).
 fn uploaded(larder: &Larder, target: &str, (protocol, fields): (&str, &[String]), bytes: usize) -> String {
     let url = larder.url(target);
     let fields: Vec<&str> = fields.iter().flat_map(|field| ["--header", field.as_str()]).collect();
@@ -415,7 +420,7 @@ fn content_of_unknown_length_is_refused_once_it_is_too_much() {
     assert_eq!((refused.status(), refused.field("connection")), (413, "close"), "{:?}", refused.head);
 }
 
-/// Answered 502 where the head says that it is too large, and broken off where that is found out later.
+/// The answer is 502 if the head declares too large a body; if the excess shows only later, the body is cut short.
 #[test]
 fn a_response_with_too_much_content_is_not_passed_on() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -454,7 +459,7 @@ fn a_response_with_too_much_content_is_not_passed_on() {
         assert!(refused.text().contains("response body larger than 1000 bytes"), "{}", refused.text());
     }
     assert_eq!(larder.ask("HEAD", "/length/large", "").status(), 200, "it has no content");
-    // It is a failure of the origin: a stored response stands in where it may.
+    // It is a failure of the origin: a stale response is used if that is allowed.
     assert_eq!(larder.get("/stale").status(), 200);
     let stale = larder.get("/stale");
     assert_eq!((stale.status(), stale.body.len()), (200, 10), "{:?}", stale.head);
@@ -466,7 +471,7 @@ fn a_response_with_too_much_content_is_not_passed_on() {
         assert_eq!(origin.count("/chunked/large"), before + 1, "{method}: nothing is stored");
     }
     let ranged = larder.ask("GET", "/chunked/large", "Range: bytes=0-9\r\n");
-    assert!(!ranged.is_hit(), "nor the beginning: {:?}", ranged.head);
+    assert!(!ranged.is_hit(), "nor is its beginning stored: {:?}", ranged.head);
     let broken = curl(&["--http2-prior-knowledge", &larder.url("/chunked/large")]);
     assert!(broken.contains("INTERNAL_ERROR"), "{broken}");
     let reason = ["reason=\"http-response-body-size\""];
@@ -474,7 +479,7 @@ fn a_response_with_too_much_content_is_not_passed_on() {
     assert!(larder.metric("larder_fills_aborted_total", &reason) >= 3.0);
 }
 
-/// Cache deception: a user is made to open `/account/x.css`, which the origin answers with the page of the account.
+/// Cache deception: an attacker makes a user open `/account/x.css`, which the origin answers with the account page.
 #[test]
 fn a_page_under_the_url_of_a_file_is_not_stored() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -504,7 +509,7 @@ fn a_page_under_the_url_of_a_file_is_not_stored() {
         let found = (again.is_hit(), again.status());
         assert_eq!(found, (is_stored, first.status()), "{target}: {:?}", again.head);
     }
-    // No rule has a path here, so that these are not refused.
+    // No rule has a path here, so these are not refused.
     let bare = Setup::config(LARDER, &config(&origin, "", "")).start();
     for path in ["/account;x.js", "/account;x%2ecss", "/account%2fx%2ecss", "/account/x%252ecss"] {
         check(&bare, &format!("{path}?text/html"), "", false);
@@ -530,7 +535,7 @@ fn a_page_under_the_url_of_a_file_is_not_stored() {
     check(&letter, "/account/x.css?text/html", "", true);
 }
 
-/// A cold cache costs the origin no more than so much, however many clients want to have it warm.
+/// The budget limits what a cold cache costs the origin, regardless of the number of clients.
 #[test]
 fn a_miss_budget_spares_the_origin() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -573,14 +578,14 @@ fn a_miss_budget_spares_the_origin() {
     let mut client = larder.client();
     client.send("GET /6 HTTP/1.1\r\nHost: test.example\r\nContent-Length: 2\r\n\r\nab");
     assert_eq!(client.response().status(), 503, "a GET with content");
-    assert_eq!(origin.total(), 5, "all of them would cost the origin something");
+    assert_eq!(origin.total(), 5, "each of them would have reached the origin");
     reload(&mut larder, &config(&origin, "", &format!("{budget}[[site.rule]]\nname = \"s\"\n")));
-    assert_eq!(larder.get("/5").status(), 503, "a reload gives nothing back");
+    assert_eq!(larder.get("/5").status(), 503, "a reload doesn't refill the budget");
     reload(&mut larder, &config(&origin, "", &budget.replace("= 4", "= 5")));
-    assert_eq!(larder.get("/5").status(), 200, "another budget does");
+    assert_eq!(larder.get("/5").status(), 200, "a changed budget is full");
 }
 
-/// Field bug: `/%6cogin` had no limits of `/login`, though origins take it for that.
+/// Field bug: the limits of `/login` didn't apply to `/%6cogin`, which origins treat as the same path.
 #[test]
 fn limits_hold_for_each_reading_of_a_path() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -607,7 +612,7 @@ fn limits_hold_for_each_reading_of_a_path() {
             let head = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}");
             larder.client().send(head).response().status()
         };
-        // Each spelling counts for all.
+        // All spellings share one count.
         for target in ["/login", "/%6cogin", "/LOGIN", "/login/", "/login%3Fx", "/login%23x"] {
             assert_eq!(status("192.0.2.1", "POST", target, 0), 200, "{target} {rest}");
         }
@@ -617,7 +622,7 @@ fn limits_hold_for_each_reading_of_a_path() {
         for target in ["/./login", "/login;y", "/;/login", "/login;%2fx", "//login", "//x/login"] {
             assert_eq!(status("192.0.2.1", "POST", target, 0), 400, "{target} {rest}");
         }
-        // A client is limited by the other rule too, where that is the stricter one.
+        // The other rule limits a client too if it is stricter.
         let others = statuses(&larder, "192.0.2.2", "/other", 8);
         let refused = others.iter().position(|status| *status == 429);
         assert_eq!(refused, (!rest.is_empty()).then_some(7), "{others:?}");
@@ -630,7 +635,7 @@ fn limits_hold_for_each_reading_of_a_path() {
             assert_eq!(larder.ask("GET", target, &from("192.0.2.4")).text(), "later", "{target}: too large");
         }
         let down = larder.ask("GET", "/%61pi/down", &from("192.0.2.4"));
-        assert_eq!(down.status(), 203, "the response of the path as it is decoded");
+        assert_eq!(down.status(), 203, "the response for the decoded path");
         let shop = ["/shop/1", "/%73hop/2", "/SHOP/3", "/%73hop/4", "/shop/%40", "/Shop/6"];
         let answers = shop.map(|target| larder.ask("GET", target, &from("192.0.2.5")).status());
         assert_eq!(answers, [200, 200, 200, 503, 503, 503], "{rest}");
@@ -667,13 +672,13 @@ fn a_rule_has_a_response_for_when_the_origin_fails() {
     let other = larder.get("/1");
     assert_eq!((other.status(), &other.text()[..]), (503, "try later"), "{:?}", other.head);
     assert_eq!((other.field("content-type"), other.field("retry-after")), ("text/plain; charset=utf-8", "1"));
-    // A POST has not changed anything.
+    // The POST hasn't changed anything.
     assert_eq!(larder.ask("POST", "/page/1", "Content-Length: 0\r\n").status(), 502);
     assert_eq!(larder.get("/page/500").text(), "of the origin");
     assert_eq!(larder.get("/page/502").text(), "<p>soon</p>");
     for target in ["/stored", "/page/stored"] {
         larder.get(target);
-        assert_eq!(larder.get(target).text(), "stored", "{target}: what is stored goes before it");
+        assert_eq!(larder.get(target).text(), "stored", "{target}: a stored response takes precedence");
     }
     for (protocol, version) in [("--http1.1", "1.1"), ("--http2-prior-knowledge", "2")] {
         let answer = curl(&[protocol, &larder.url("/page/1")]);

@@ -1,4 +1,5 @@
-//! Requests that must not be forwarded: the right status, a closed connection, and an origin that saw nothing.
+//! Requests that must not be forwarded: they get the right status, the connection closes, and nothing reaches
+//! the origin.
 
 use std::time::Duration;
 
@@ -31,10 +32,11 @@ impl Pair {
         Self { origin, larder }
     }
 
-    /// The request gets this status, the connection closes, and neither it nor what follows it is forwarded.
+    /// Checks that the request gets this status, the connection closes, and neither the request nor anything
+    /// after it is forwarded.
     fn check(&self, name: &str, request: &str, status: u16) {
         let mut client = self.larder.client();
-        // A refusal may come, and the connection close, before the last byte is sent.
+        // The refusal may arrive, and the connection close, before the last byte is sent.
         let _ = client.try_send(request);
         let _ = client.try_send("GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
         let response = client.try_response_to("GET").unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -46,7 +48,7 @@ impl Pair {
     }
 }
 
-/// One case of each refusal: `http1` has them all.
+/// One case of each refusal; `http1` tests all cases.
 //= RFC 9112 section 2.2: message parsing
 //= RFC 9112 section 5.2: obsolete line folding
 //= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
@@ -87,7 +89,7 @@ fn malformed_heads_are_refused() {
     }
 }
 
-/// The framing by which an origin may see another request than the gateway.
+/// Framing that an origin may interpret differently from the gateway.
 //= RFC 9112 section 6.1: chunked is applied once, and last; 501 for codings that are not understood
 //= RFC 9112 section 6.3: message body length
 //= RFC 9111 section 7.1: differences in message parsing
@@ -123,7 +125,7 @@ fn ambiguous_framing_is_refused() {
     pair.check("TE in HTTP/1.0", old, 400);
 }
 
-/// Heads and declared bodies; a head that never ends is refused when it is too large, not when it ends.
+/// Heads and declared bodies. A head that never ends is refused as soon as it is too large.
 //= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
 //= RFC 6585 section 5: 431 for large fields
 //= RFC 9110 section 15.5.14: 413
@@ -149,7 +151,7 @@ fn oversized_requests_are_refused() {
     }
 }
 
-/// A body may turn out wrong when the forward has begun: then the origin never gets a whole request.
+/// A body may turn out malformed after the forward has begun: the origin never gets a complete request then.
 //= RFC 9112 section 7.1: chunked transfer coding
 #[test]
 fn malformed_chunks_are_refused() {
@@ -182,7 +184,7 @@ fn malformed_chunks_are_refused() {
     assert_eq!(origin.count("/smuggled"), 0);
 }
 
-/// A body that ends too early reaches the origin as one that ends too early.
+/// A body that the client cuts short is cut short for the origin too.
 #[test]
 fn a_client_that_leaves_inside_its_body_breaks_the_forward_off() {
     for framing in ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"] {
@@ -197,12 +199,12 @@ fn a_client_that_leaves_inside_its_body_breaks_the_forward_off() {
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}"));
         origin.wait_for("/", 1);
         drop(client);
-        let broken = outcome.recv_timeout(testkit::wait::DEADLINE).expect("the origin hears of it");
-        assert!(broken, "{framing:?}: the origin must not take half a body for a whole one");
+        let broken = outcome.recv_timeout(testkit::wait::DEADLINE).expect("the origin notices it");
+        assert!(broken, "{framing:?}: the origin must not mistake half a body for a complete one");
     }
 }
 
-/// The slow-header attack: one deadline for the whole head, however lively the client is.
+/// The slow-header attack: one deadline applies to the whole head, even if bytes keep arriving.
 //= RFC 9110 section 15.5.9: 408
 #[test]
 fn heads_that_dribble_end_with_408() {
@@ -210,8 +212,8 @@ fn heads_that_dribble_end_with_408() {
     for start in ["G", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: "] {
         let mut client = pair.larder.client();
         client.send(start);
-        // A byte now and then until the answer is there, or the connection closed.
-        testkit::wait::until_true("the answer comes", || {
+        // Sends a byte now and then until the answer arrives or the connection is closed.
+        testkit::wait::until_true("the answer arrives", || {
             client.wait_for_bytes(Duration::from_millis(20)) || client.try_send("a").is_err()
         });
         assert_eq!(client.response().status(), 408, "{start:?}");

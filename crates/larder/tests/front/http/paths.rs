@@ -1,10 +1,10 @@
-//! Paths in every spelling: one normal form for keys, rules, purges and origins, and nothing that origins could read otherwise.
+//! Paths in every spelling: one normal form for keys, rules, purges and origins, and nothing that an origin could interpret differently.
 
 use testkit::{Larder, Response, ScriptedOrigin, Setup, run};
 
 use crate::LARDER;
 
-/// Spellings of `/secret` by as many attackers, for origins that decode once, twice or three times, with all that servers make of paths.
+/// Spellings of `/secret` that attackers use, for origins that decode up to three times and normalize paths in all known ways.
 const ATTACKS: &str = "\
     /%73ecret /%73%65%63%72%65%74 /s%65cret /secre%74 /%2573ecret /%25%37%33ecret /%25%373ecret /%257%33ecret /s%25%365cret \
     /s%25%36%35cret /s%256%35cret /%2525%37%33ecret /%252573ecret /%25252573ecret /%%37%33ecret /%%373ecret /%7%33ecret \
@@ -19,7 +19,7 @@ fn attacks() -> impl Iterator<Item = &'static str> {
     ATTACKS.split_whitespace()
 }
 
-/// As many times as there is anything to decode, and then as servers of all kinds would.
+/// Decodes four times, which is enough for every attack, and then normalizes as servers of all kinds would.
 fn read_as(target: &str) -> String {
     let mut path = target.split('?').next().unwrap_or_default().as_bytes().to_vec();
     for _ in 0..4 {
@@ -44,7 +44,7 @@ fn read_as(target: &str) -> String {
             name => names.push(name),
         }
     }
-    // `//host/path`, which some take for the URL of a server.
+    // `//host/path`, which some servers treat as a URL with a host.
     if target.starts_with("//") && names.len() > 1 {
         names.remove(0);
     }
@@ -83,7 +83,7 @@ fn asked_by(larder: &Larder, target: &str, user: &str) -> Response {
     larder.ask("GET", target, &format!("X-User: {user}\r\n"))
 }
 
-/// An origin may read on behind a decoded `#` or `?`, which a URL ends at.
+/// An origin may continue to read after a decoded `#` or `?`, at which others end the path.
 #[test]
 fn nothing_hides_behind_a_decoded_end_of_the_path() {
     let origin = origin();
@@ -122,7 +122,7 @@ fn paths_stay_below_the_path_of_the_origin() {
     }
 }
 
-/// Where paths decide because of another site alone, an allowed spelling is not stored either.
+/// If paths matter only because of another site's prefix, an allowed spelling isn't stored either.
 #[test]
 fn an_allowed_spelling_beside_a_prefix_is_not_stored() {
     let origin = origin();
@@ -162,7 +162,7 @@ fn no_spelling_evades_what_denies_or_limits() {
     }
 }
 
-/// The page of one user stays so, whether a rule forbids to store it or permits to store something else.
+/// A user's page reaches no other user, whether a rule forbids storing it or permits storing something else.
 #[test]
 fn no_spelling_has_a_page_stored_for_others() {
     let rules = [
@@ -200,7 +200,7 @@ fn no_spelling_leads_into_another_site() {
     assert_eq!(origin.total(), 0);
 }
 
-/// A refusal says why, and honest paths get none. The spellings themselves are tested in `routing::spelling`.
+/// A refusal names the reason, and honest paths are not refused. `routing::spelling` tests the spellings themselves.
 #[test]
 fn refusals_name_the_spelling() {
     let origin = origin();
@@ -243,7 +243,7 @@ fn refusals_name_the_spelling() {
     }
 }
 
-/// Characters that a path may hold as they are, or escaped: origins take both for the same.
+/// Characters that a path may contain literally or escaped: origins treat both the same.
 #[test]
 fn escaped_characters_of_paths_evade_no_rule() {
     const CHARACTERS: &str = "!$&'()*+,=:@-._~";
@@ -279,7 +279,7 @@ fn escaped_characters_of_paths_evade_no_rule() {
     }
 }
 
-/// Two slashes at the beginning are the name of a server to some origins.
+/// Some origins interpret two slashes at the beginning as the start of a host name.
 #[test]
 fn a_prefix_that_is_cut_off_leaves_no_slashes() {
     let origin = echo("");
@@ -312,7 +312,7 @@ fn without_paths_all_spellings_pass() {
     }
 }
 
-/// To some origins, two slashes at the beginning are a host, whose site may have rules.
+/// Some origins interpret two slashes at the beginning as the start of a host name, whose site may have rules.
 #[test]
 fn no_path_names_the_host_of_another_site() {
     let origin = echo("");
@@ -329,7 +329,7 @@ fn no_path_names_the_host_of_another_site() {
         ("guarded.example:0", "/x//admin", 400),
         ("open.example", "//guarded.example/admin", 400),
         ("open.example", "///guarded.example/admin", 400),
-        // Paths decide nothing there.
+        // This site has no rules by path.
         ("open.example", "/x//admin;y/%2561/..%2fz", 200),
         ("guarded%2eexample", "/admin", 400),
         ("x@guarded.example", "/admin", 400),
@@ -339,7 +339,7 @@ fn no_path_names_the_host_of_another_site() {
     }
 }
 
-/// Package registries and forges put names with slashes into one segment.
+/// Package registries and forges encode names with slashes as one segment.
 #[test]
 fn a_rule_allows_a_spelling_that_is_then_never_stored() {
     let origin = echo(MINUTES);
@@ -378,7 +378,7 @@ fn a_rule_allows_a_spelling_that_is_then_never_stored() {
     assert!(explained.contains("nothing is stored"), "{explained}");
 }
 
-/// One form for key and origin, over both protocols, and for what takes out of use.
+/// One form for key, origin, purges and invalidations, over both protocols.
 #[test]
 fn equivalent_targets_are_one() {
     let origin = echo(MINUTES);

@@ -1,11 +1,11 @@
-//! Clients as they exist: curl, h2load, nghttp, a browser.
+//! Real clients: curl, h2load, nghttp, a browser.
 
 use testkit::{Authority, Client, End, Larder, Output, Port, ScriptedOrigin, Setup, run, wait};
 
 use crate::LARDER;
 use crate::tools::mock_origin::MockOrigin;
 
-/// The end of the text of curl.
+/// Text that curl writes after the body.
 const REPORT: &str = "\n%{http_version} %{http_code}";
 
 fn curl(arguments: &[&str]) -> Output {
@@ -31,7 +31,7 @@ pub(super) struct Secured {
 }
 
 impl Secured {
-    /// Starts with lines of the configuration before the listeners.
+    /// Starts the gateway with `top` before the listeners in its configuration.
     pub(super) fn start(origin: &ScriptedOrigin, top: &str, names: &[&str]) -> Self {
         let (authority, port) = (Authority::new(), Port::reserve());
         let mut certificates = String::new();
@@ -48,7 +48,7 @@ impl Secured {
         Self { larder: Setup::config(LARDER, &config).start(), authority, port }
     }
 
-    /// Arguments by which curl asks by a name, and believes our authority alone.
+    /// Arguments that make curl use a name and trust only our authority.
     fn arguments(&self, scheme: &str, name: &str, target: &str) -> Vec<String> {
         let port = if scheme == "https" { self.port.address() } else { self.larder.address() }.port();
         let authority = self.authority.file().display().to_string();
@@ -62,7 +62,7 @@ impl Secured {
         curl(&own.iter().map(String::as_str).chain(more.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// The body that curl gets with a scheme and a version.
+    /// The body that curl receives with a scheme and an HTTP version.
     pub(super) fn body(&self, (scheme, version): (&str, &str), target: &str, more: &[&str]) -> Vec<u8> {
         let own = self.arguments(scheme, "a.example", target);
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
@@ -129,7 +129,7 @@ fn curl_speaks_tls_with_alpn() {
     assert_eq!(origin.count("/"), 2, "the scheme is part of the key");
 }
 
-/// HTTP/1.0 over TLS: what breaks off does so without a farewell.
+/// HTTP/1.0 over TLS: a body that is cut short ends without a `close_notify`.
 #[test]
 fn http_1_0_over_tls_sees_that_a_body_broke_off() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -159,7 +159,7 @@ fn certificates_are_chosen_by_sni() {
     for name in ["a.example", "b.example", "x.wild.example"] {
         secured.curl(name, &[]).succeeded();
     }
-    // curl says 60 when it does not believe the certificate, 35 when the handshake fails.
+    // curl exits with 60 if it doesn't trust the certificate, with 35 if the handshake fails.
     let refused = secured.curl("c.example", &[]);
     assert!([60, 35].contains(&refused.status), "{} {}", refused.status, refused.stderr);
 }
@@ -185,7 +185,8 @@ fn the_access_log_says_what_the_handshake_agreed_on() {
     curl(&["--user-agent", "plain", &secured.larder.url("/")]).succeeded();
     let line = logged(&secured.larder, "plain");
     assert!(line.get("tls").is_none_or(serde_json::Value::is_null), "{line}");
-    // A name of no certificate, refused by curl, never makes a request; one without a name does.
+    // curl refuses a name without a certificate before it sends a request; an address without a name is
+    // accepted with `--insecure`.
     let url = format!("https://{}/", secured.port.address());
     curl(&["--insecure", "--user-agent", "nameless", &url]).succeeded();
     let line = logged(&secured.larder, "nameless");
@@ -202,7 +203,7 @@ pub(super) fn logged(larder: &Larder, agent: &str) -> serde_json::Value {
     })
 }
 
-/// The targets that get 400 over HTTP/1 make a malformed request here.
+/// Targets that get 400 over HTTP/1 make the request malformed here.
 //= RFC 9113 section 8.3.1: :path starts with "/" or is "*" for OPTIONS
 #[test]
 fn http_2_refuses_targets_that_no_uri_can_be() {
@@ -235,7 +236,8 @@ fn h2load_and_many_streams() {
     assert_eq!(origin.total(), 1);
 }
 
-/// Content is still on its way when each of these is answered, so its stream is reset; the connection goes on.
+/// Content is still arriving when each of these requests is answered, so its stream is reset, but the
+/// connection stays open.
 #[test]
 fn refused_uploads_leave_their_connection_open() {
     let origin = hello();
@@ -265,6 +267,6 @@ fn a_browser_loads_a_page() {
     assert!(first.contains("Mock origin</h1>"), "{first}");
     assert_eq!(dump(), first);
     for target in ["/", "/style.css", "/image.svg"] {
-        assert_eq!(origin.count(target), 1, "{target} is stored for a browser without a cache");
+        assert_eq!(origin.count(target), 1, "{target} is stored, since the browser has no cache");
     }
 }

@@ -1,4 +1,4 @@
-//! The content of requests: what it costs on its way to the origin, how the origin gets it, and how slowly it may come.
+//! The content of requests: its cost on the way to the origin, its framing there, and how slowly it may arrive.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::LARDER;
 
 const MIB: usize = 1 << 20;
 
-/// An origin that reads all content and says how much it was.
+/// An origin that reads all content and answers with its length.
 fn origin() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
         let bytes = exchange.read_body().len().to_string();
@@ -19,14 +19,14 @@ fn origin() -> ScriptedOrigin {
     })
 }
 
-/// Writes of the process that the kernel counts: those with several parts, as a piece of a body has with its framing, or to a file.
+/// The process's writes that the kernel counts: those to a file, and vectored ones, such as a piece of a body with its framing.
 fn writes(larder: &mut Larder) -> u64 {
     let counts = fs::read_to_string(format!("/proc/{}/io", larder.service().id())).expect("it runs");
     let count = counts.lines().find_map(|line| line.strip_prefix("syscw: ")).expect("the kernel counts");
     count.parse().expect("a number")
 }
 
-/// The head comes alone, as with many libraries, with TLS, and behind a balancer.
+/// Sends the head alone, as many libraries, TLS and balancers do.
 fn behind_its_head(larder: &Larder, framing: &str, content: impl FnOnce(&mut Client)) -> String {
     let mut client = larder.client();
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n{framing}\r\n\r\n"));
@@ -50,7 +50,7 @@ enum Way {
 }
 
 impl Way {
-    /// Sends so many bytes, and returns the body of the response.
+    /// Sends `bytes` bytes, and returns the body of the response.
     fn upload(&self, gateway: &Secured, bytes: usize) -> String {
         match *self {
             Self::Length => behind_its_head(&gateway.larder, &format!("Content-Length: {bytes}"), |client| {
@@ -68,7 +68,8 @@ impl Way {
     }
 }
 
-/// Pieces of a body are as large as what arrives, whatever the size of the head, of its chunks or of TLS records.
+/// Bodies are forwarded in pieces as large as the bytes that have arrived, regardless of the size of the head, chunks or TLS
+/// records.
 #[test]
 fn uploads_go_on_in_large_pieces() {
     const WRITES_PER_MIB_MAX: u64 = 96;
@@ -89,7 +90,7 @@ fn uploads_go_on_in_large_pieces() {
     }
 }
 
-/// Some origins answer chunks with 411, or see no content at all.
+/// Some origins answer chunked content with 411, or ignore it.
 #[test]
 fn short_content_gets_its_length() {
     let origin = origin();
@@ -128,7 +129,7 @@ fn short_content_gets_its_length() {
     }
 }
 
-/// Content that is longer than the gateway gathers, or not there in time, has no length.
+/// Content that is longer than the gateway's buffer, or that arrives too slowly, is sent in chunks.
 #[test]
 fn long_and_slow_content_goes_on_in_chunks() {
     let origin = origin();
@@ -144,7 +145,7 @@ fn long_and_slow_content_goes_on_in_chunks() {
     assert_eq!(origin.last("/").field("transfer-encoding"), "chunked");
 }
 
-/// Answers `/duplex` before it reads, and everything else after.
+/// Answers `/duplex` before it reads the content, and all other targets afterwards.
 fn conversing() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
         if !exchange.request.target().starts_with("/duplex") {
@@ -167,7 +168,7 @@ fn with_limits(origin: &ScriptedOrigin, limits: &str, rule: &str) -> Larder {
     Setup::config(LARDER, &config).start()
 }
 
-/// A client that sends no more after the begin of its content.
+/// A client that stops after the beginning of its content.
 fn stopped(larder: &Larder, target: &str) -> Client {
     let mut client = larder.client();
     client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"));
@@ -178,7 +179,7 @@ fn cut(larder: &Larder) -> f64 {
     larder.metric("larder_client_errors_total", &["request-body-timeout"])
 }
 
-/// Twice as much time as a client has that no rule says anything of, by the answers that such clients get.
+/// Waits for twice the read timeout of a client without a rule, by letting two such clients run into it.
 fn wait_until_others_are_cut(larder: &Larder) {
     for _ in 0..2 {
         assert_eq!(stopped(larder, "/other").response().status(), 408);
@@ -206,7 +207,7 @@ fn slow_content_has_the_limits_of_its_rule() {
     }
 }
 
-/// A stream of gRPC that waits for its other side is not a slow upload.
+/// A gRPC stream that waits for the other side is not a slow upload.
 #[test]
 fn an_upload_may_pause_after_its_answer_has_begun() {
     let origin = conversing();
@@ -224,7 +225,7 @@ fn an_upload_may_pause_after_its_answer_has_begun() {
     assert_eq!(cut(&larder), 2.0);
 }
 
-/// It ends like a tunnel in which nothing moves, and somebody hears of it.
+/// Such an upload ends like an idle tunnel, and the log reports it.
 #[test]
 fn an_upload_does_not_pause_for_ever_after_its_answer_has_begun() {
     let origin = conversing();
@@ -241,7 +242,7 @@ fn an_upload_does_not_pause_for_ever_after_its_answer_has_begun() {
     assert!(log.contains("path=\"/duplex\"") && log.contains("path=\"/duplex/2\""), "{log}");
 }
 
-/// The answer says that the connection ends if the rest of the content is, or may be, too long to be read.
+/// The response says `Connection: close` if the rest of the content is, or may be, too long to be read.
 //= RFC 9112 section 9.6: close is said
 #[test]
 fn early_answers_say_whether_the_connection_ends() {

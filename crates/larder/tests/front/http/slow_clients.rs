@@ -1,4 +1,4 @@
-//! Slow, silent and vanished clients, in numbers beyond every limit, while others are answered.
+//! Slow, silent and vanished clients, in numbers beyond every limit: other clients are still answered.
 
 pub(crate) mod frames;
 
@@ -14,13 +14,13 @@ use rustix::net::{AddressFamily, SocketType};
 
 use crate::LARDER;
 
-/// Places for requests in flight in these tests, and clients that want to have them all.
+/// Places for requests in flight in these tests, and the number of clients that compete for them.
 const PLACES: usize = 4;
 const CLIENTS: usize = 12;
 const LARGE_BYTES: usize = 24 << 20;
 const UPGRADE: &str = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
 
-/// An origin with everything that a client can be slow about.
+/// An origin with a target for every way in which a client can be slow.
 fn origin(gate: &Gate) -> ScriptedOrigin {
     let gate = gate.clone();
     let large = vec![b'x'; LARGE_BYTES];
@@ -59,19 +59,19 @@ fn larder(origin: &ScriptedOrigin, workers: usize, limits: &str, pool: &str) -> 
     Setup::config(LARDER, &config).start()
 }
 
-/// Ways of a client to keep a place.
+/// Ways in which a client can occupy a place.
 #[derive(Clone, Copy, Debug)]
 enum Slow {
-    /// Has a tunnel, and says nothing.
+    /// Opens a tunnel, and sends nothing.
     Tunnels,
-    /// Sends this and nothing more, and stays.
+    /// Sends this and nothing more, and stays connected.
     Says(&'static str),
-    /// Sends a little content over HTTP/2, and not its end.
+    /// Sends a little content over HTTP/2, but not its end.
     Uploads2,
-    /// Asks, and takes nothing of the answer.
+    /// Sends a request, and reads nothing of the response.
     DoesNotRead(&'static str),
     DoesNotRead2(&'static str),
-    /// Asks, and is gone before the answer; by FIN, or by RST.
+    /// Sends a request, and disconnects before the response: by FIN, or by RST.
     Leaves(&'static str),
     Resets(&'static str),
 }
@@ -87,12 +87,12 @@ const SLOW: [(&str, Slow); 11] = [
     ),
     ("uploads over HTTP/2 that stop", Slow::Uploads2),
     ("responses that are not stored and not read", Slow::DoesNotRead("/large")),
-    ("the same over HTTP/2", Slow::DoesNotRead2("/large")),
+    ("responses over HTTP/2 that are not stored and not read", Slow::DoesNotRead2("/large")),
     ("responses that turn out too large to be stored", Slow::DoesNotRead("/too-large")),
     ("clients that leave", Slow::Leaves("GET /silent/@ HTTP/1.1\r\nHost: a\r\n\r\n")),
     ("clients that reset", Slow::Resets("GET /silent/@ HTTP/1.1\r\nHost: a\r\n\r\n")),
     (
-        "clients that leave what is not shared",
+        "clients that leave private responses",
         Slow::Leaves("GET /silent/@ HTTP/1.1\r\nHost: a\r\nCache-Control: no-store\r\n\r\n"),
     ),
     (
@@ -154,15 +154,15 @@ fn nothing_is_left(larder: &Larder, what: &str) {
     }
 }
 
-/// More slow clients than there are places, and other requests are answered; once the slow ones have left, nothing is left of
-/// them.
+/// With more slow clients than places, other requests are still answered. Once the slow clients have left, they occupy
+/// nothing.
 #[test]
 fn no_slow_client_holds_a_place_that_others_need() {
     for workers in [1, 2] {
         for (what, slow) in SLOW {
             let gate = Gate::new();
             let origin = origin(&gate);
-            // Room for all of them to wait, so that none is refused.
+            // The queue has room for all of them, so none is refused.
             let larder = larder(&origin, workers, "", ", queue_max = 64, queue_timeout = \"20s\"");
             let mut kept: Vec<Kept> = (0..CLIENTS).map(|number| slow.begin(&larder, number)).collect();
             if let Slow::Resets(_) = slow {
@@ -182,7 +182,8 @@ fn no_slow_client_holds_a_place_that_others_need() {
     }
 }
 
-/// A client that has closed its sending side is answered, if nobody needs its place: after a silence, and from the store.
+/// If no other request needs its place, a client that has closed its sending side is answered, even by a slow origin or from
+/// the store.
 #[test]
 fn a_half_closed_client_is_answered() {
     let gate = Gate::new();
@@ -203,7 +204,7 @@ fn a_half_closed_client_is_answered() {
     assert_eq!((hit.text().as_str(), hit.is_hit()), ("late", true));
 }
 
-/// The response for a client that has left is still stored, if nobody needs the place.
+/// The response for a client that has left is still stored, unless another request needs its place.
 #[test]
 fn a_response_that_nobody_waits_for_is_still_stored() {
     let gate = Gate::new();
@@ -252,7 +253,7 @@ fn a_client_has_its_share() {
     }
 }
 
-/// Behind a trusted proxy the clients are those that it names; without a name there is no share.
+/// Behind a trusted proxy, shares belong to the clients that it names; without a name, no share applies.
 #[test]
 fn a_trusted_proxy_names_the_clients() {
     for (trusted, fields, expected) in [
@@ -303,7 +304,7 @@ fn tunnels_have_a_limit_and_an_idle_time() {
     assert_eq!(refused.send(UPGRADE).head().status(), 101);
 }
 
-/// A byte now and then is progress, but not enough of it.
+/// A byte now and then is progress, but too slow.
 #[test]
 fn uploads_have_a_lowest_rate() {
     let origin = origin(&Gate::new());
@@ -334,7 +335,7 @@ fn responses_have_a_lowest_rate() {
     );
     let larder = Setup::config(LARDER, &config).start();
     assert_eq!(larder.get("/").body.len(), LARGE_BYTES / 4);
-    // Several answers, which no buffer of the kernel holds.
+    // Several responses, more than the kernel buffers.
     let mut client = larder.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(8));
     assert_eq!(client.head().status(), 200);
@@ -346,7 +347,8 @@ fn responses_have_a_lowest_rate() {
     }
 }
 
-/// A new client gets in while all connections are taken by those that say nothing, or a little, or have said something once.
+/// A new client is accepted although all connections are taken by clients that have sent nothing, part of a request, or one
+/// request.
 #[test]
 fn connections_that_wait_make_room() {
     let hit = "GET / HTTP/1.1\r\nHost: test.example\r\n\r\n";
@@ -371,8 +373,8 @@ fn connections_that_wait_make_room() {
                 assert!(client.get("/").is_hit(), "{beginning:?}");
                 assert!(client.get("/").is_hit(), "{beginning:?}");
             }
-            // A worker may have been asleep all the time, with connections in its queue.
-            wait::until_true("all others have made room", || {
+            // A worker may have slept all this time, with connections in its queue.
+            wait::until_true("all others are evicted", || {
                 larder.metric("larder_connections_evicted_total", &[]) >= 22.0
             });
             assert_eq!(larder.metric("larder_connections_refused_total", &["connections-max"]), 0.0);
@@ -382,7 +384,7 @@ fn connections_that_wait_make_room() {
     }
 }
 
-/// Connections that are in use, in every way that costs the client nothing.
+/// Ways to keep a connection in use that cost the client nothing.
 const IN_USE: [(&str, Slow); 5] = [
     ("slow misses", Slow::Says("GET /silent/@ HTTP/1.1\r\nHost: a\r\n\r\n")),
     ("uploads that stop", Slow::Says(UPLOAD)),
@@ -391,7 +393,7 @@ const IN_USE: [(&str, Slow); 5] = [
     ("responses that are not read", Slow::DoesNotRead("/large")),
 ];
 
-/// One address that uses all connections, and goes on opening more, leaves the others theirs.
+/// An address that uses all connections, and keeps opening more, doesn't take the share of others.
 #[test]
 fn connections_in_use_above_a_share_make_room() {
     const CONNECTIONS: usize = 8;
@@ -408,7 +410,7 @@ fn connections_in_use_above_a_share_make_room() {
             });
             let mut more: Vec<Client> = (0..CONNECTIONS).map(|_| larder.client()).collect();
             for client in &mut more {
-                assert_eq!(client.rest(), b"", "{what}: what comes above the share is closed");
+                assert_eq!(client.rest(), b"", "{what}: connections above the share are closed");
             }
             assert_eq!(larder.metric("larder_connections_evicted_total", &[]), 0.0, "{what}");
             let mut clients: Vec<Client> = (0..CONNECTIONS / 2).map(|_| other(&larder)).collect();
@@ -416,7 +418,7 @@ fn connections_in_use_above_a_share_make_room() {
                 let answer = client.get("/page");
                 assert_eq!(answer.status(), 200, "{what}: {:?}", answer.head);
             }
-            // They wait now, and the others have no more than their share.
+            // The new clients are idle now, and the first address has no more than its share.
             assert_eq!(larder.metric("larder_connections_evicted_total", &[]), (CONNECTIONS / 2) as f64);
             drop((kept.drain(..), clients));
             gate.open();
@@ -425,11 +427,11 @@ fn connections_in_use_above_a_share_make_room() {
     }
 }
 
-/// Readers who leave most of it, of bodies that are not stored.
+/// Clients that read only a little of large bodies, which aren't stored.
 const READERS: usize = 160;
 const MEMORY_BYTES: u64 = 16 << 20;
 
-/// Bodies that wait for slow readers are counted as memory of the cache, and bounded with it.
+/// Bodies that wait for slow readers count toward the memory limit of the cache.
 #[test]
 fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
     testkit::raise_open_files_limit();
@@ -445,7 +447,7 @@ fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
                 exchange.respond("200 OK", "Cache-Control: no-store\r\n", "ok");
             } else if chunked {
                 exchange.chunked_head(fields);
-                // In pieces of a size that fits no buffer.
+                // The pieces have a size that doesn't fit any buffer.
                 for piece in body.chunks(50_001) {
                     exchange.chunk(piece);
                 }
@@ -454,7 +456,7 @@ fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
                 exchange.respond("200 OK", fields, &body);
             }
         });
-        // All readers have one address here: with a share, those above it would be sent away where there is no room.
+        // All readers have one address here: a smaller share would dismiss those above it when memory is full.
         let config = format!(
             "[limits]\nclient_share_percent = 100\n[store]\nmemory = {MEMORY_BYTES}\n\
              [[site]]\nname = \"a\"\norigin = \"{}\"\n",
@@ -472,9 +474,9 @@ fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
             client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
             assert_eq!(client.head().status(), 200, "{what}");
             readers.push(client);
-            within("while they come");
+            within("while they arrive");
         }
-        // Each takes a little, again and again.
+        // Each reads a little, repeatedly.
         for _ in 0..3 {
             for client in &mut readers {
                 client.bytes(100_000);
@@ -492,10 +494,10 @@ fn bodies_that_wait_for_their_readers_stay_within_the_memory() {
     }
 }
 
-/// The part of a request body that a client may send before the origin has taken any of it.
+/// Bytes of a request body that a client may send before the origin has read any.
 const UPLOAD_BYTES: usize = 256 << 10;
 
-/// Behind a balancer, the uploads of one connection are those of many clients.
+/// Behind a balancer, one connection carries the uploads of many clients.
 #[test]
 fn uploads_that_the_origin_does_not_take_hold_no_others() {
     for workers in [1, 2] {
@@ -510,14 +512,14 @@ fn uploads_that_the_origin_does_not_take_hold_no_others() {
             client.data_within_window(&vec![b'x'; UPLOAD_BYTES]);
         }
         client.request("POST", "/post").data_within_window(b"x").end();
-        assert_eq!(client.response_begins_with(), 0x88, "it is answered, with 200, before all others");
+        assert_eq!(client.response_begins_with(), 0x88, "it is answered with 200, before all others");
         drop(client);
         gate.open();
         nothing_is_left(&larder, "uploads");
     }
 }
 
-/// An origin that sends in pieces smaller than those that are counted by who reads them, and one that takes no uploads.
+/// An origin that sends pieces too small to be counted per reader, and that reads no uploads.
 fn origin_in_pieces(gate: &Gate) -> ScriptedOrigin {
     let gate = gate.clone();
     ScriptedOrigin::start(move |exchange| match exchange.request.target().split('/').nth(1) {
@@ -540,10 +542,10 @@ fn origin_in_pieces(gate: &Gate) -> ScriptedOrigin {
 
 const SAMPLES_ALIKE: usize = 50;
 
-/// Returns the clients that stay meanwhile.
+/// Fills the memory, and returns the clients that hold it.
 type Hold = fn(&Larder) -> Vec<Kept>;
 
-/// Ways to make a gateway hold bytes that are neither stored nor filling, each of 100 MB and more.
+/// Ways to make a gateway hold at least 100 MB that are neither stored nor filling.
 const HELD: [(&str, Hold); 3] = [
     ("uploads over HTTP/2 that the origin does not take", |larder| {
         let uploads = |client: &mut Http2| {
@@ -582,7 +584,7 @@ fn connections(count: usize, larder: &Larder, windows: Windows, use_: fn(&mut Ht
     (0..count).map(connection).collect()
 }
 
-/// Waits until the memory of the process has stayed the same for a while.
+/// Waits until the memory of the process has been constant for a while.
 fn settle(larder: &Larder) {
     let (mut last, mut same) = (0, 0);
     wait::until_true("the memory of the process stays the same", || {
@@ -610,8 +612,8 @@ fn bytes_that_clients_make_the_gateway_hold_stay_within_the_memory() {
         let larder = Setup::config(LARDER, &config).start();
         let kept = hold(&larder);
         settle(&larder);
-        // A worker gives back what is free as it goes on.
-        wait::until_true(&format!("{what}: what is held is within the memory"), || {
+        // A worker frees memory as it handles requests.
+        wait::until_true(&format!("{what}: the held bytes are within the memory"), || {
             larder.get("/page");
             larder.resident_bytes() <= limit
         });
@@ -624,18 +626,18 @@ fn bytes_that_clients_make_the_gateway_hold_stay_within_the_memory() {
     }
 }
 
-/// Windows of HTTP/2 clients that ask for large responses.
+/// Windows of HTTP/2 clients that request large responses.
 const HTTP2_READERS: [(&str, Windows); 2] = [
     ("windows that are closed", Windows::Closed),
     ("wide windows, and a socket that is not read", Windows::Widest),
 ];
 
-/// A body that is stored in a file is not copied for a client that takes nothing of it.
+/// A body that is stored in a file is not copied for a client that reads none of it.
 #[test]
 fn stored_bodies_are_not_copied_for_streams_that_take_nothing() {
     const CONNECTIONS: usize = 8;
     const STREAMS: usize = 100;
-    /// A stream itself takes about 6 KiB.
+    /// A stream without content takes about 6 KiB.
     const MORE_BYTES_MAX: u64 = (CONNECTIONS * STREAMS * (10 << 10)) as u64;
     for (what, windows) in HTTP2_READERS {
         let body = vec![b'x'; 1 << 20];
@@ -654,7 +656,7 @@ fn stored_bodies_are_not_copied_for_streams_that_take_nothing() {
             for _ in 0..STREAMS {
                 client.get("/a");
             }
-            // Once this one is forwarded, the others have been looked at.
+            // Once this request is forwarded, the gateway has handled the earlier ones.
             let last = format!("/last/{number}");
             client.get(&last);
             kept.push(client);
@@ -671,7 +673,7 @@ fn stored_bodies_are_not_copied_for_streams_that_take_nothing() {
     }
 }
 
-/// Slow readers of large responses, each of another one, from one address: what others ask for is stored all the same.
+/// Slow readers at one address, each with a different large response, don't prevent the storing of responses to others.
 #[test]
 fn slow_readers_of_one_client_do_not_keep_others_from_the_store() {
     const LARGE_BYTES: usize = 12 << 20;
@@ -703,21 +705,21 @@ fn slow_readers_of_one_client_do_not_keep_others_from_the_store() {
                 Box::new(client)
             });
             origin.wait_for(&target, 1);
-            // The gateway makes room for the next ones if there is none.
+            // If memory is full, the gateway makes room for the next responses.
             let is_soon_stored =
                 (0..ATTEMPTS).any(|attempt| is_stored(&format!("/small/{number}/{attempt}")));
-            assert!(is_soon_stored, "{protocol}: beside {number}");
+            assert!(is_soon_stored, "{protocol}: after slow client {number}");
         }
         assert!((0..ATTEMPTS).any(|attempt| is_stored(&format!("/medium/{attempt}"))), "{protocol}");
         let dismissed = larder.metric("larder_client_errors_total", &["memory-share"]);
-        assert!(dismissed >= 1.0, "{protocol}: nobody was sent away");
+        assert!(dismissed >= 1.0, "{protocol}: no client was dismissed");
         let held = larder.metric("larder_store_bytes", &[]);
         assert!(held <= (64 << 20) as f64, "{protocol}: {held} bytes are held");
         drop(slow);
     }
 }
 
-/// The kernel keeps no more than a little of a response that its client does not read.
+/// The kernel buffers only a little of a response that the client doesn't read.
 #[test]
 fn the_kernel_takes_little_of_what_is_not_read() {
     let body = vec![b'x'; 8 << 20];
@@ -730,16 +732,16 @@ fn the_kernel_takes_little_of_what_is_not_read() {
     let mut client = Client::over(with_small_buffer(larder.address()));
     client.send("GET /large HTTP/1.1\r\nHost: test.example\r\n\r\n");
     client.head();
-    // One worker: what it could write before it saw these, it has written.
+    // With one worker, everything writable has been written once these are answered.
     (0..40).for_each(|_| drop(larder.get("/small")));
     client.reset();
     let broken = |name: &str| larder.metric(name, &["error"]);
     wait::until_true("it is gone", || broken("larder_requests_total") == 1.0);
     let taken = broken("larder_response_bytes_total");
-    assert!(taken < f64::from(1 << 20), "{taken} bytes were taken of it");
+    assert!(taken < f64::from(1 << 20), "{taken} bytes of it were accepted");
 }
 
-/// A connection whose own side takes next to nothing unread.
+/// A connection with a small receive buffer.
 fn with_small_buffer(address: SocketAddr) -> TcpStream {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("it is not connected yet");

@@ -1,4 +1,4 @@
-//! Transformation rules: each action in each phase, on a miss, a hit, a 304, HEAD, an error and HTTP/2. Each case has a path of its own,
+//! Transformation rules: each action in each phase, on a miss, a hit, a 304, HEAD, an error and HTTP/2. Each case has its own path,
 //! `/<number>/`, and all run against one process.
 
 use testkit::{Exchange, Fields, Larder, ScriptedOrigin, Setup, run};
@@ -9,7 +9,7 @@ use crate::LARDER;
 const OF_ORIGIN: &str =
     "X-From: origin\r\nX-Twice: a\r\nX-Twice: b\r\nETag: \"1\"\r\nContent-Type: Text/HTML; charset=utf-8\r\n";
 
-/// Sends back what came. The last part of the path says which response it is.
+/// Sends back the request. The last segment of the path selects the kind of response.
 fn script(exchange: &mut Exchange<'_>) {
     let head = exchange.request.head.clone();
     let is_validation = !exchange.request.field("if-none-match").is_empty();
@@ -67,7 +67,7 @@ fn ask(larder: &Larder, method: &str, target: &str, lines: &[&str]) -> Answered 
     Answered { status: response.status(), fields: response.head.fields.clone(), body: response.text() }
 }
 
-/// The same over HTTP/2.
+/// Sends the request over HTTP/2.
 fn ask_http2(larder: &Larder, target: &str, lines: &[&str]) -> Answered {
     let url = larder.url(target);
     let mut arguments = vec!["--silent", "--show-error", "--include", "--max-time", "30"];
@@ -92,8 +92,8 @@ fn is_hit(answered: &Answered) -> bool {
     answered.fields.joined("cache-status").contains("; hit")
 }
 
-/// A rule for responses, a field of them, and all its values: in a 200, in a 304 and in a 500; the values that follow are like the
-/// first. `;` stands for the end of a line. `rewrite::rules` has all conditions.
+/// A rule for responses, a response field, and all its values: in a 200, in a 304 and in a 500; missing ones equal the first. `;` stands
+/// for the end of a line. `rewrite::rules` tests all conditions.
 const OF_RESPONSES: &str = r#"
 origin_response | set = { X-New = "n" } | x-new | n
 client_response | set = { X-New = "n" } | x-new | n
@@ -160,7 +160,7 @@ fn responses_are_changed_wherever_they_come_from() {
     assert_eq!((applied("rule=\"case-1\""), applied("rule=\"case-22\"")), (9.0, 0.0));
 }
 
-/// A stored response keeps what rules have put into it after the origin has validated it.
+/// A stored response keeps the changes that rules have made, even after a validation.
 #[test]
 fn a_validated_response_keeps_what_rules_have_made_of_it() {
     let rules = [
@@ -211,8 +211,8 @@ fn redirections_and_cookies_of_the_origin_are_rewritten() {
     }
 }
 
-/// A rule for requests, the target, lines of the request, and a part of what the origin gets; `-` before what it must not get. `T` ends
-/// the method.
+/// A rule for requests, the target, lines of the request, and a part of what the origin receives; `-` precedes what it must not receive.
+/// `T` ends the method.
 const OF_REQUESTS: &str = r#"
 client_request | set = { X-New = "n" } | page | | x-new: n
 origin_request | set = { X-New = "n" } | page | | x-new: n
@@ -261,8 +261,8 @@ fn requests_are_changed_on_either_protocol() {
     }
 }
 
-/// Key, `Vary` and origin see one request: what rules make of a client's request before, or of what the origin is sent, is what
-/// tells one stored response from another.
+/// Key, `Vary` and origin see the same request: stored responses are told apart by the request as rules have changed it, for the cache
+/// or for the origin.
 #[test]
 fn changed_requests_share_what_is_the_same_and_nothing_else() {
     let rules = [
@@ -274,7 +274,7 @@ fn changed_requests_share_what_is_the_same_and_nothing_else() {
         ("client_request", "request_fields = { X-Own = \"*\" }\nrewrite = { add_prefix = \"/other\" }"),
     ];
     let (_origin, larder) = start(&site(rules));
-    // Two requests that differ in this, and whether the second gets what was stored for the first.
+    // Lines in which two requests differ, and whether the second gets the response stored for the first.
     let cases: [(&str, &str, [&[&str]; 2], bool); 7] = [
         ("/0/vary?x-own", "/0/vary?x-own", [&["X-Own: 1"], &["X-Own: 2"]], true),
         ("/1/vary?x-own", "/1/vary?x-own", [&["X-Other: 1"], &["X-Other: 2"]], false),
@@ -328,7 +328,7 @@ fn clients_are_redirected() {
     }
 }
 
-/// Nothing that a client says splits a message or makes it larger than it may be.
+/// Nothing that a client sends splits a message or makes it exceed the limits.
 #[test]
 fn text_of_clients_stays_inside_of_a_value() {
     let copies: String =
@@ -353,7 +353,7 @@ fn text_of_clients_stays_inside_of_a_value() {
     }
 }
 
-/// Rules are explained, a purge by the method reaches what was rewritten, and a reload changes the rules.
+/// `larder explain` shows rules, PURGE reaches rewritten URLs, and a reload changes the rules.
 #[test]
 fn rules_are_explained_and_reloaded() {
     let origin = ScriptedOrigin::start(script);
@@ -389,7 +389,7 @@ fn rules_are_explained_and_reloaded() {
     assert_eq!(ask(&larder, "GET", "/0/page", &[]).fields.joined("x-new"), "two");
 }
 
-/// A web origin never gets what the fields of another one say, from the cache or not.
+/// A web origin never gets CORS fields made for another one, whether or not the response is from the cache.
 #[test]
 fn other_web_origins_get_what_the_site_says() {
     let config = "[[site]]\nname = \"one\"\nhosts = [\"test.example\"]\norigin = \"@origin@\"\n\
@@ -448,7 +448,7 @@ fn other_web_origins_get_what_the_site_says() {
     assert_eq!(any(""), (String::new(), "*".to_owned()));
 }
 
-/// `transformation_safety` has the clients that are admitted.
+/// `transformation_safety` tests admitted clients.
 #[test]
 fn a_site_in_maintenance_has_one_answer() {
     let site = |name: &str, host: &str, more: &str| {

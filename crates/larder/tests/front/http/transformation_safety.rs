@@ -1,4 +1,5 @@
-//! Transformation rules give no page of one user to others, let no client choose a server, and leave messages readable.
+//! Transformation rules don't give one user's page to others, don't let clients choose a server, and keep messages
+//! readable.
 
 use testkit::{Exchange, Larder, ScriptedOrigin, Setup, run};
 
@@ -23,7 +24,8 @@ fn rules(phase: &str, rules: &[&str]) -> String {
     numbered.collect()
 }
 
-/// A page without lifetime, as frameworks send it for each user: it shows what came, and has one validator for all.
+/// A page without a lifetime, as frameworks send it for each user: it reflects the request, and all users share one
+/// validator.
 fn personal(exchange: &mut Exchange<'_>) {
     if !exchange.request.field("if-none-match").is_empty() {
         exchange.respond("304 Not Modified", "ETag: \"1\"\r\n", "");
@@ -34,7 +36,7 @@ fn personal(exchange: &mut Exchange<'_>) {
     exchange.respond("200 OK", "ETag: \"1\"\r\nContent-Type: text/plain\r\n", body);
 }
 
-/// Credentials stay credentials in whatever field a rule puts them, unless the key has that.
+/// Credentials that a rule moves stay credentials, unless the new field is part of the key.
 #[test]
 fn credentials_that_rules_move_are_credentials() {
     const SECRET: &str = "Cookie: sid=secret";
@@ -67,7 +69,7 @@ fn credentials_that_rules_move_are_credentials() {
     }
 }
 
-/// A key that has what a rule makes of credentials keeps the responses of users apart.
+/// A key with a field that a rule derives from credentials keeps the responses of users apart.
 #[test]
 fn keyed_fields_tell_users_apart() {
     let rule = "copy = { X-Session = \"Cookie\" }\nremove = [\"Cookie\"]";
@@ -85,7 +87,7 @@ fn keyed_fields_tell_users_apart() {
     assert!(!larder.ask("GET", "/0/account", "").text().contains("x-session"));
 }
 
-/// Fields of an answer to HEAD, which update a stored response, are changed as those of the stored response were.
+/// A response to HEAD updates the stored response to GET, so the same rules transform its fields.
 #[test]
 fn rules_for_get_hold_for_news_by_head() {
     let config = format!(
@@ -107,7 +109,7 @@ fn rules_for_get_hold_for_news_by_head() {
     assert_eq!([hit.field("x-secret"), hit.field("x-new")], ["", "HEAD"]);
 }
 
-/// The boundary of several parts is in `Content-Type`: rules leave that alone.
+/// The `Content-Type` of a multipart response contains the boundary, so rules don't change it.
 #[test]
 fn parts_stay_readable() {
     let set = "set = { Content-Type = \"text/plain; charset=utf-8\" }";
@@ -152,7 +154,7 @@ fn parts_stay_readable() {
     }
 }
 
-/// Like an access list, maintenance lets nobody in whose address can't be read.
+/// Like an access list, maintenance admits no client whose address can't be parsed.
 #[test]
 fn maintenance_admits_those_it_knows() {
     let config = format!(
@@ -172,7 +174,7 @@ fn maintenance_admits_those_it_knows() {
     }
 }
 
-/// Refusals have what the site puts into every response.
+/// Refusals have the fields that the site adds to every response.
 #[test]
 fn refusals_are_responses_of_the_site() {
     let rest = "origin = \"@origin@\"\nhosts = [\"test.example\"]\n";
@@ -191,7 +193,7 @@ fn refusals_are_responses_of_the_site() {
     assert_eq!(origin.total(), 0);
 }
 
-/// `Location` names what clients ask for, and what they ask for is stored as it is rewritten.
+/// `Location` names the URL that clients use, but the response is stored under the rewritten URL.
 #[test]
 fn rewritten_locations_are_invalidated() {
     let config = format!(
@@ -261,7 +263,7 @@ fn answers_by_fields_say_so() {
     }
 }
 
-/// A beginning of a URL is one of whole components, and no host is taken for another.
+/// A prefix of a URL matches only whole components, so no host is taken for another.
 #[test]
 fn beginnings_end_where_components_do() {
     let rule = "location = [{ from = \"http://internal.example\", to = \"https://shop.example\" }, \
@@ -290,7 +292,7 @@ fn beginnings_end_where_components_do() {
     }
 }
 
-/// `config_cases/transforms_unsafe.toml` has all other rules that `larder check` refuses.
+/// `config_cases/transforms_unsafe.toml` tests all other rules that `larder check` refuses.
 #[test]
 fn check_refuses_globs_without_end_and_too_many_rules() {
     let folder = tempfile::tempdir().expect("a temporary folder");

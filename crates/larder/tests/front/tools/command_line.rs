@@ -16,10 +16,10 @@ use testkit::{Port, ScriptedOrigin, run};
 use crate::LARDER;
 use crate::admin::operator::{SITE, site};
 
-/// A folder without configuration: files installed on this machine don't count.
+/// A folder without configuration, so that files installed on this machine have no effect.
 const NOWHERE: &str = "CONFIGURATION_DIRECTORY=/nonexistent";
 
-/// Runs the binary, with variables of its environment and standard input; returns the status and both outputs.
+/// Runs the binary with environment variables and standard input, and returns the status and both outputs.
 #[track_caller]
 fn larder_with(variables: &[&str], arguments: &[&str], input: &[u8]) -> (i32, [String; 2]) {
     let mut command = Command::new("env");
@@ -27,7 +27,7 @@ fn larder_with(variables: &[&str], arguments: &[&str], input: &[u8]) -> (i32, [S
     command.arg(NOWHERE).args(variables).arg(LARDER).args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
-    // Most of them read nothing.
+    // Most commands don't read standard input.
     let _ = child.stdin.take().expect("a pipe").write_all(input);
     let output = child.wait_with_output().expect("it ends");
     let outputs = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -43,7 +43,7 @@ fn larder(arguments: &str) -> (i32, [String; 2]) {
 fn check(arguments: &str, expected: i32, part: &str) {
     let (status, [out, err]) = larder(arguments);
     assert_eq!(status, expected, "{arguments}\n{out}{err}");
-    // Results are on standard output, and errors on the other one.
+    // Results are on standard output, errors on standard error.
     let is_result = expected == 0 || arguments.starts_with("check ");
     let told = if is_result && !out.is_empty() { out } else { err };
     assert!(told.contains(part), "{arguments}: {part:?} is not in {told}");
@@ -79,7 +79,7 @@ fn check_reads_standard_input_and_writes_json() {
     assert!(text.starts_with("stdin:1:1: error: drain_limt: unknown key") && status == 1, "{text}");
     let (_, text) = read(&[], b"[[site]]\nname = \"a\xff\"\norigin = \"http://\xff\"\n");
     let is_one = text.starts_with("stdin:2:10: error: not UTF-8\n") && text.contains("1 error, 0");
-    assert!(is_one, "a file that is no text has one mistake: {text}");
+    assert!(is_one, "a file that isn't text has one mistake: {text}");
     assert_eq!(read(&["--json"], SITE.as_bytes()).1, "{\"problems\":[],\"usable\":true}\n");
     let (status, text) = read(&["--json"], format!("{SITE}cache = 1\n").as_bytes());
     let report: Value = serde_json::from_str(&text).expect("JSON");
@@ -88,7 +88,7 @@ fn check_reads_standard_input_and_writes_json() {
     assert_eq!(place, ["site[a].cache".into(), "stdin".into(), Value::from(4), Value::from(1)], "{text}");
 }
 
-/// Clients would be the next to see an origin that is away, or whose clock is wrong.
+/// `doctor` finds an unreachable origin or a wrong clock before clients notice.
 #[test]
 fn doctor_looks_at_origins() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -111,7 +111,7 @@ fn doctor_looks_at_origins() {
     assert!(told.contains("SET   origin http://127.0.0.1:1 = no answer (Connection refused"), "{told}");
 }
 
-/// nginx does so by default, with `gzip on`.
+/// nginx with `gzip on` does so by default.
 #[test]
 fn doctor_finds_origins_that_stop_compressing_for_proxies() {
     for (says, via, config, expected) in [
@@ -135,7 +135,7 @@ fn doctor_finds_origins_that_stop_compressing_for_proxies() {
     }
 }
 
-/// One file is for all nodes, and `node` is for the machine to know.
+/// All nodes may share one file, with `node` set on each machine.
 #[test]
 fn a_cluster_is_checked_for_any_node_or_for_one() {
     let is_cluster = |example: &(String, String)| example.0 == "kv-cluster.md" && example.1.contains("nodes");
@@ -170,7 +170,7 @@ fn guide_examples() -> Vec<(String, String)> {
     examples
 }
 
-/// A part of a file may lack its site, or the files and machines that it names; anything else is wrong.
+/// An excerpt of a file may lack its site, or the files and hosts that it names; any other problem is an error.
 #[test]
 fn configurations_of_the_guides_are_accepted() {
     let lacks = ["can't be read", "doesn't exist", "has room for", "No such file", "unused: no site"];
@@ -224,17 +224,17 @@ fn wrong_values_and_wrong_usage_have_statuses_of_their_own() {
         ("explain http://a/ --admin 127.0.0.1:1", 1, "can't reach the admin API on 127.0.0.1:1"),
         ("reload --admin 127.0.0.1:1 --token-file no-such-file", 1, "no-such-file can't be read"),
         ("reload --admin 127.0.0.1:1 --token-file /dev/null", 1, "must be the token; it is empty"),
-        // Mistakes of the question are told whoever answers.
+        // Mistakes in arguments are reported even if no admin API answers.
         ("purge nothing --admin 127.0.0.1:1", 1, "\"nothing\" is not an absolute http or https URL"),
         ("explain nothing --admin 127.0.0.1:1", 1, "the URL must be absolute"),
         ("explain http://a/ -X POST --admin 127.0.0.1:1", 1, "only GET and HEAD can be explained"),
-        // Scripts that measured learn where it went.
+        // Scripts that use a former command learn its replacement.
         ("bench", 2, "use `larder-bench`, which has the same commands and options"),
         ("bench http http://a/ -n 1", 2, "use `larder-bench`, which has the same commands and options"),
         ("bench --help", 2, "use `larder-bench`, which has the same commands and options"),
         ("help bench http", 2, "use `larder-bench`, which has the same commands and options"),
         ("--help", 0, "run `larder-bench`"),
-        // Addresses of a name, and one of a network for documentation: nobody's.
+        // A name without an address, and an address of a documentation network, which no machine has.
         ("purge http://a/ --admin no-such-name.invalid:1", 2, "no-such-name.invalid has no address"),
         (
             "kv --listen 192.0.2.1:80",
@@ -251,7 +251,7 @@ fn wrong_values_and_wrong_usage_have_statuses_of_their_own() {
     }
 }
 
-/// The file is given in the same ways to all commands that read a configuration.
+/// All commands that read a configuration accept the file in the same ways.
 #[test]
 fn the_file_is_an_argument_or_an_option() {
     for command in ["serve", "kv", "check", "doctor"] {
@@ -281,7 +281,7 @@ fn version_is_that_of_the_package() {
     assert!(told["target"].as_str().is_some_and(|target| target.contains("linux")), "{told}");
 }
 
-/// A port that is taken shows that the name was understood.
+/// An error about a taken port shows that the name was resolved.
 #[test]
 fn addresses_to_listen_on_may_be_names() {
     let taken = Port::reserve();
@@ -292,7 +292,7 @@ fn addresses_to_listen_on_may_be_names() {
     }
 }
 
-/// Everybody with an account on the machine would have the token too.
+/// Every user of the machine could read the token.
 #[test]
 fn check_warns_of_secrets_that_everybody_can_read() {
     let (folder, path) = file(&format!("[admin]\ntoken_file = \"token\"\n{SITE}"));
@@ -306,7 +306,7 @@ fn check_warns_of_secrets_that_everybody_can_read() {
     }
 }
 
-/// A variable stands for the option of its command, and an option goes over it.
+/// A variable stands for the option of its command, and an option overrides it.
 #[test]
 fn options_may_be_variables() {
     let near = "LARDER_SERVE_ORGN: warning: unknown variable; did you mean `LARDER_SERVE_ORIGIN`?";
@@ -329,7 +329,7 @@ fn options_may_be_variables() {
         assert!(!told.contains("LARDER_SERVICE_HOST"), "{told}");
     }
     let (_, [_, told]) = larder_with(&["LARDER_SERVE_ORGN=http://a"], &["--version"], b"");
-    assert_eq!(told, "", "a command without settings warns of none");
+    assert_eq!(told, "", "a command without settings doesn't warn about variables");
 }
 
 /// An installed server needs no options.
@@ -356,11 +356,11 @@ fn the_default_file_is_read_where_nothing_else_is_said() {
     fs::write(&own, "maxmem = 1\n").expect("a file");
     let (status, text) = run("kv --listen 127.0.0.1:0");
     assert!(status == 1 && text.contains(&format!("{}:1:1: error: maxmem", own.display())), "{text}");
-    assert!(!text.contains("larder.toml"), "its own file goes first: {text}");
+    assert!(!text.contains("larder.toml"), "its own file takes precedence: {text}");
     fs::write(&own, "[kv]\nsave_file = \"/nonexistent/kv\"\n").expect("a file");
     let (_, text) = run("kv --listen x");
     assert!(text.contains("the directory /nonexistent doesn't exist"), "{text}");
-    // No disk has room for so much.
+    // No disk has room for 16 TiB.
     for (save_file, is_file) in [("saved", true), ("off", false)] {
         let (_, text) = run(&format!("kv --listen x --maxmemory 16TiB --save-file {save_file}"));
         assert!(text.contains("expected an address") && !text.contains("/nonexistent"), "{text}");
@@ -370,7 +370,7 @@ fn the_default_file_is_read_where_nothing_else_is_said() {
     assert_eq!(run("check"), (0, format!("{}: usable\n", file.display())));
 }
 
-/// Both are made from the definition of the command line, so that they can't lag behind.
+/// Both are generated from the definition of the command line, so they can't become outdated.
 #[test]
 fn each_command_has_a_page_and_completions() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -394,7 +394,7 @@ fn each_command_has_a_page_and_completions() {
     }
 }
 
-/// Sites were compared with each other, which took minutes where there are many.
+/// Field bug: all pairs of sites were compared, which took minutes for many sites.
 #[test]
 fn many_sites_are_checked_in_seconds() {
     let site = |number: usize| {
@@ -402,7 +402,8 @@ fn many_sites_are_checked_in_seconds() {
         SITE.replace("\"a\"", &format!("\"{number}\"")) + &format!("hosts = [{}]\n", hosts.join(","))
     };
     let (_folder, path) = file(&(0..10_000).chain([9_999]).map(site).collect::<String>());
-    // Processor time, so that the machine may be busy: four times what it takes without optimisation; comparing all pairs takes longer.
+    // A limit on processor time, so that the machine may be busy: four times the time without optimisation, but less than comparing all
+    // pairs takes.
     let output = run("prlimit", ["--cpu=50", LARDER, "check", &path.display().to_string()]);
     let text = output.text() + &output.stderr;
     assert!(text.contains("`9999` is the name of an earlier site"), "{text}");

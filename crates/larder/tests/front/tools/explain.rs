@@ -1,4 +1,4 @@
-//! `larder explain`, of a running cache and of files: it says what happens.
+//! `larder explain`, for a running cache and for files: the explanation matches what happens.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn explain(larder: &Larder, path: &str, more: &[&str]) -> Output {
     operate(larder, &[&["explain", &format!("http://test.example{path}")], more].concat())
 }
 
-/// The same for `/name` and `/name/again`: one is explained, the other is asked for as clients do.
+/// Answers the same for `/name` and `/name/again`: the test explains one, and requests the other like a client.
 fn script(exchange: &mut Exchange<'_>) {
     let is_validation = !exchange.request.field("if-none-match").is_empty();
     let (status, fields) = match exchange.request.target().split('/').nth(1).unwrap_or_default() {
@@ -37,7 +37,7 @@ fn script(exchange: &mut Exchange<'_>) {
     exchange.respond(status, fields, if status.starts_with("304") { "" } else { "body" });
 }
 
-/// Name, fields of a request that comes before (`-` for none), and a field of the request that is explained; then parts of the explanation.
+/// Name, fields of an earlier request (`-` for none), and a field of the explained request; then parts of the explanation.
 const CASES: &str = r#"
 fresh | - | A: 1
     reuse: forward: nothing is stored for this URL [RFC 9111 section 4]
@@ -121,7 +121,7 @@ fn an_explanation_is_what_happens() {
     assert_eq!(larder.metric("larder_explanations_total", &[]), count);
 }
 
-/// An operator names fields that belong to one client as `Cookie` does, parameters that are secret, and fields of keys.
+/// The operator has configured credential fields, secret parameters and keyed fields.
 #[test]
 fn secrets_are_not_shown() {
     let fields = "Cache-Control: max-age=600\r\nVary: X-User, Accept-Language\r\n";
@@ -146,7 +146,7 @@ fn secrets_are_not_shown() {
     assert!(!printed(&told).contains("secret") && !printed(&told).contains("hidden"), "{}", printed(&told));
 }
 
-/// A rule that adds a field to all responses is no reason for any of them.
+/// A rule that only adds a field to all responses is not named as the reason for a response.
 #[test]
 fn the_rule_that_answers_before_the_cache_is_named_first() {
     let origin = ScriptedOrigin::start(script);
@@ -167,7 +167,7 @@ fn the_rule_that_answers_before_the_cache_is_named_first() {
     }
 }
 
-/// The advice is followed as it is printed: the page is stored, without the cookie, and other pages go on to set theirs.
+/// With the advice applied as printed, the page is stored without the cookie, and other pages still set theirs.
 #[test]
 fn advice_about_cookies_helps() {
     let fields = "Cache-Control: max-age=600\r\nSet-Cookie: session=1\r\n";
@@ -186,7 +186,7 @@ fn advice_about_cookies_helps() {
         assert_eq!(answers.each_ref().map(|answer| answer.field("set-cookie")), [cookie; 2], "{target}");
         assert_eq!(answers[1].is_hit(), is_stored, "{target}: {}", answers[1].cache_status());
     }
-    // With a session elsewhere, too: the page is the same for everyone.
+    // A request with a session cookie gets the stored page too: it is the same for everyone.
     assert!(larder.ask("GET", "/product/1", "Cookie: session=1\r\n").is_hit());
     let response = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nSet-Cookie: a=1\n";
     let folder = pair("GET /a?b HTTP/1.1\nHost: a.example\n", response);
@@ -229,7 +229,7 @@ fn questions_that_cannot_be_asked() {
     assert_eq!(origin.total(), 0);
 }
 
-/// Heads of a request, a response and a request later on; options; and parts of the explanation.
+/// Heads of a request, its response and a later request; options; and parts of the explanation.
 type Pair = (&'static str, &'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 
 const PAIRS: &[Pair] = &[
@@ -281,7 +281,7 @@ const PAIRS: &[Pair] = &[
 const SITE: &str = "[[site]]\nname = \"shop\"\nhosts = [\"a.example\"]\norigin = \"http://127.0.0.1:1\"\n\
                     [[site.rule]]\nname = \"never\"\npath = { exact = \"/a\" }\ncache = false\n";
 
-/// A folder with files of a request and its response.
+/// Returns a folder with files of a request and its response.
 fn pair(request: &str, response: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in [("request", request), ("response", response), ("larder.toml", SITE)] {
@@ -304,7 +304,7 @@ fn files_are_explained() {
         let output = explain_files(folder.path(), &[arguments, again].concat());
         says.iter().for_each(|part| check(&output, 0, part));
     }
-    // A reader that has read enough is no trouble.
+    // A reader that closes the pipe early causes no error.
     let folder = pair(PAIRS[0].0, PAIRS[0].1);
     let mut command = Command::new(LARDER);
     command.current_dir(folder.path()).args(["explain", "--request", "request", "--response", "response"]);

@@ -27,7 +27,7 @@ impl MockOrigin {
         Self { url, _folder: folder, _service: service }
     }
 
-    /// Requests for a target that have reached it.
+    /// Returns the number of requests for a target that have reached the mock origin.
     pub(crate) fn count(&self, target: &str) -> usize {
         let address = self.url.trim_start_matches("http://").parse().expect("an address");
         let encoded = target.replace('?', "%3F").replace('&', "%26").replace('=', "%3D");

@@ -1,4 +1,4 @@
-//! Three servers with a static map of slots, beside three of Redis Cluster.
+//! Three servers with a static map of slots, compared with three of Redis Cluster.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use testkit::{Kv, Port, RedisCluster, Service, converse, run, wait};
 use super::script::{java, play_cluster};
 use crate::LARDER;
 
-/// Slots as [`RedisCluster`] has them.
+/// The same slots as those of [`RedisCluster`].
 const SLOTS: [&str; 3] = ["0-5460", "5461-10922", "10923-16383"];
 
 pub(crate) struct LarderCluster {
@@ -58,7 +58,8 @@ impl LarderCluster {
     }
 }
 
-/// `larder-bench resp --cluster`, the one that was built beside Larder (`cargo build --package larder-bench`), finds the instances by asking one of them, and each key is where its slot is.
+/// `larder-bench resp --cluster`, built next to Larder (`cargo build --package larder-bench`), finds all
+/// instances through one of them, and each key is on the node of its slot.
 #[test]
 fn bench_finds_all_instances_and_spreads_its_load() {
     let cluster = LarderCluster::start();
@@ -84,7 +85,7 @@ fn bench_finds_all_instances_and_spreads_its_load() {
             "get" => &["value"],
             _ => &["nil", "ok", "value"],
         };
-        assert_eq!(outcomes, expected, "nobody said MOVED, and nothing is missing");
+        assert_eq!(outcomes, expected, "no reply was MOVED, and no key is missing");
     }
     let keys: Vec<u32> = addresses
         .iter()
@@ -102,7 +103,7 @@ fn ask(address: SocketAddr, command: &str) -> String {
     String::from_utf8_lossy(&converse(address, format!("{command}\r\n").as_bytes(), usize::MAX)).into_owned()
 }
 
-/// The reply of a node, with names in the place of addresses and ids.
+/// The reply of a node, with names in place of addresses and ids.
 fn told(nodes: &[SocketAddr], node: SocketAddr, command: &str) -> String {
     let mut text = ask(node, command);
     for (number, address) in nodes.iter().enumerate() {
@@ -115,7 +116,8 @@ fn told(nodes: &[SocketAddr], node: SocketAddr, command: &str) -> String {
     text
 }
 
-/// Requests that are said to each node, one after the other. "foo" has slot 12182, "bar" 5061, "c" 7365, "one" 9084: as "c" in the middle third.
+/// Requests that are sent to each node, one after the other. "foo" has slot 12182, "bar" 5061, "c" 7365 and
+/// "one" 9084, which is in the middle third like "c".
 const CONVERSATION: &str = "SET foo 1|SET bar 2|SET c 3|SET {foo}more 4|GET foo|GET bar|GET c|MGET foo {foo}more|MGET foo bar|MGET bar x|\
     MSET foo 1 bar 2|DEL foo bar c|RENAME foo bar|OBJECT ENCODING foo|MEMORY USAGE foo x|EXISTS|NOPE foo|PING|\
     SELECT 0|SELECT 1|MOVE foo 1|COPY foo {foo}copy DB 1|COPY foo {foo}copy|SWAPDB 0 1|READONLY|READWRITE|ASKING|\
@@ -142,7 +144,7 @@ fn nodes_answer_as_those_of_redis() {
     for command in CONVERSATION.split('|') {
         for number in 0..SLOTS.len() {
             let given = told(&larder, larder[number], command);
-            assert_eq!(given, told(&redis, redis[number], command), "{command} said to node {number}");
+            assert_eq!(given, told(&redis, redis[number], command), "{command} sent to node {number}");
         }
     }
     for command in ["CLUSTER NODES", "CLUSTER SHARDS"] {
@@ -156,7 +158,7 @@ fn nodes_answer_as_those_of_redis() {
             assert!(given.contains(&slots(first, last)), "{range} in {given}");
         }
     }
-    // GET and SET take the short way where the key is here, and only there: each is answered or moved.
+    // GET and SET take the fast path only if the key is on this node: each is answered or gets MOVED.
     let request = |words: &[&str]| {
         let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
         format!("*{}\r\n{bulks}", words.len())
@@ -168,7 +170,7 @@ fn nodes_answer_as_those_of_redis() {
     for number in 0..SLOTS.len() {
         let given = told(&larder, larder[number], &requests);
         assert!(given.contains("-MOVED") && given.contains("+OK"), "{given}");
-        assert_eq!(given, told(&redis, redis[number], &requests), "said to node {number}");
+        assert_eq!(given, told(&redis, redis[number], &requests), "sent to node {number}");
     }
 }
 
@@ -202,7 +204,7 @@ fn redis_cli_follows() {
     }
 }
 
-/// Shard channels of each node, which redis-cli looks for at the first.
+/// Checks the shard channels of each node, to which redis-cli is redirected by the first.
 fn listen_and_publish(nodes: &[SocketAddr]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let port = nodes[0].port().to_string();
@@ -221,7 +223,8 @@ fn listen_and_publish(nodes: &[SocketAddr]) {
 fn redis_benchmark_loads_all_nodes() {
     let larder = LarderCluster::start();
     let port = larder.addresses()[0].port().to_string();
-    // Its clients take from one heap of requests: a node that is late would find none left of a small one.
+    // The clients of redis-benchmark share one number of requests: if it is small, none may be left for a
+    // slow node.
     let arguments = ["--cluster", "-p", &port, "-t", "set,get", "-n", "30000", "-r", "1000", "-P", "10"];
     let output = run("redis-benchmark", arguments).succeeded();
     assert!(output.text().contains("Cluster has 3 master nodes"), "{}", output.text());
@@ -247,7 +250,7 @@ fn redis_rs_finds_every_key() {
     }
 }
 
-/// All in one test: a cluster of Redis takes seconds to come together.
+/// All in one test, because a Redis cluster takes seconds to form.
 #[test]
 fn clients_find_every_key() {
     let (larder, redis) = (LarderCluster::start(), RedisCluster::start());

@@ -21,7 +21,7 @@ fn connect(server: &Server) -> Connection {
     client(server.address(), "").get_connection().expect("it connects")
 }
 
-/// Both servers, Redis first: it shows whether the test is right.
+/// Runs a check with both servers, Redis first, which shows whether the check is right.
 fn check(check: fn(&mut Server)) {
     for kind in [Kind::Redis, Kind::Larder] {
         check(&mut Server::start(kind, Entrance::Open));
@@ -35,7 +35,7 @@ fn every() -> Vec<u8> {
 #[test]
 fn a_connection_is_made_and_made_again() {
     check(|server| {
-        // RESP2 is its own choice.
+        // RESP2 is the client's default.
         let plain = Client::open(format!("redis://{}/5", server.address())).expect("a good URL");
         for (client, version) in [(plain, "resp=2"), (client(server.address(), ""), "resp=3")] {
             let mut connection = client.get_connection().expect("it connects");
@@ -118,7 +118,7 @@ fn messages_are_heard() {
         let mut listener = other.as_pubsub();
         listener.subscribe(&["news", "sport"]).expect("it subscribes");
         listener.psubscribe("n*").expect("it subscribes");
-        // With RESP3 it does not wait for the confirmation.
+        // With RESP3, the client doesn't wait for the confirmation.
         wait::until_true("both are known", || {
             let channels: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(&mut client).expect("an answer");
             channels.len() == 2 && cmd("PUBSUB").arg("NUMPAT").query(&mut client) == Ok(1)
@@ -131,7 +131,7 @@ fn messages_are_heard() {
         listener.unsubscribe(&["news", "sport"]).expect("it unsubscribes");
         listener.punsubscribe("n*").expect("it unsubscribes");
         drop(listener);
-        wait::until_true("nobody hears it", || client.publish("news", "nobody") == Ok(0));
+        wait::until_true("it has no subscriber", || client.publish("news", "nobody") == Ok(0));
         assert_eq!(other.set("while", "the connection is usable"), Ok(()));
     });
 }
@@ -151,7 +151,7 @@ fn transactions_are_all_or_nothing() {
             }
             pipeline.set("t", value * 2).ignore().get("t").query(client)
         });
-        assert_eq!((doubled, attempts), (Ok((20,)), 2), "the second attempt sees what came between");
+        assert_eq!((doubled, attempts), (Ok((20,)), 2), "the second attempt sees the change in between");
         client.set::<_, _, ()>("text", "x").expect("it is set");
         let failed = pipe().atomic().set("t", 1).incr("text", 1).query::<(String, i64)>(&mut client);
         assert!(failed.expect_err("an error").to_string().contains("not an integer"));

@@ -9,7 +9,7 @@ fn cli(server: &Server, arguments: &[&str]) -> String {
     run("redis-cli", [&["-p", &port], arguments].concat()).succeeded().text()
 }
 
-/// For the same arguments, redis-cli writes the same with Redis and with Larder.
+/// Checks that redis-cli writes the same for Redis and Larder with the same arguments.
 fn check_same(entrance: Entrance, cases: &[&[&str]]) {
     let (redis, larder) = (Server::start(Kind::Redis, entrance), Server::start(Kind::Larder, entrance));
     for arguments in cases {
@@ -27,7 +27,7 @@ fn redis_cli_is_answered_as_by_redis() {
     );
 }
 
-/// A command line each.
+/// Command lines, one per line.
 const OPEN: &str = r#"PING
 SET key value EX 100
 GET key
@@ -50,7 +50,7 @@ MSET a:1 x b:1 y
 --scan --pattern a:*
 --scan --pattern c:*"#;
 
-/// Mass insertion: ends only when the server has answered all of it.
+/// Mass insertion: ends only when the server has answered all commands.
 #[test]
 fn redis_cli_pipes() {
     for kind in [Kind::Redis, Kind::Larder] {
@@ -66,7 +66,7 @@ fn redis_cli_pipes() {
     }
 }
 
-/// Its tests with strings, the usual way and with RESP3, pipelines, threads and random keys.
+/// The string tests of redis-benchmark: with defaults, and with RESP3, pipelines, threads and random keys.
 #[test]
 fn redis_benchmark_ends() {
     let tests = ["-t", "ping_inline,ping_mbulk,set,get,incr,mset", "-n", "2000", "--csv"];

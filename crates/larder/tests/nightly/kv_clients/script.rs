@@ -16,15 +16,15 @@ pub(crate) fn java(class: &str) -> [&str; 6] {
     ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{}/java/classes:{}/java/lib/*", class]
 }
 
-/// No script takes so long, not even on a busy machine.
+/// Longer than any script is silent, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Parts that every script has, in this order.
 const PARTS: [&str; 9] =
     ["handshake", "strings", "expiry", "binary", "pipeline", "scan", "pubsub", "transactions", "reconnect"];
 
-/// Plays [`PARTS`] and more with Redis, then with Larder. `{}` in a command stands for the folder `conformance/clients`. The last parts are
-/// those that this client refuses with a server as old as Redis 7.0.
+/// Plays [`PARTS`] and more with Redis, then with Larder. `{}` in a command stands for the folder `conformance/clients`. `newer` are the
+/// parts that this client refuses with a server as old as Redis 7.0.
 pub(crate) fn play(words: &[&str], more: &[&str], newer: &[&str]) {
     for kind in [Kind::Redis, Kind::Larder] {
         let mut parts: Vec<_> = PARTS.iter().chain(more).copied().collect();
@@ -37,14 +37,14 @@ pub(crate) fn play(words: &[&str], more: &[&str], newer: &[&str]) {
     }
 }
 
-/// Plays the part about clusters, beginning at one node.
+/// Plays the part about clusters, starting at one node.
 pub(crate) fn play_cluster(words: &[&str], node: SocketAddr) {
     let mut command = command(words);
     command.env("CLUSTER", node.to_string());
     play_parts(command, &["cluster"], || panic!("nothing to start again"));
 }
 
-/// Starts a script and follows what it says until its end.
+/// Starts a script and reads its output until its end.
 fn play_parts(mut command: Command, parts: &[&str], mut restart: impl FnMut()) {
     let errors = tempfile::NamedTempFile::new().expect("a temporary file");
     command.args(parts).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -59,7 +59,7 @@ fn play_parts(mut command: Command, parts: &[&str], mut restart: impl FnMut()) {
             lines.push(line);
         }
     }
-    // A part that did not say it was good was not played.
+    // A part without a success message counts as not run.
     let good = parts.iter().filter(|part| lines.iter().any(|line| line == &format!("ok {part}")));
     if good.count() < parts.len() {
         let errors = fs::read_to_string(errors.path()).unwrap_or_default();
@@ -76,7 +76,7 @@ fn command(words: &[&str]) -> Command {
     command
 }
 
-/// A script that runs. Killed when dropped.
+/// A running script. Killed when dropped.
 struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -91,19 +91,19 @@ impl Running {
         let (sender, lines) = mpsc::sync_channel(100);
         thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                // Nobody listens any more after a failure.
+                // After a failure, the receiver is gone.
                 let _ = sender.send(line);
             }
         });
         Self { child, lines }
     }
 
-    /// The next line; none when the script has ended.
+    /// Returns the next line, or `None` if the script has ended.
     fn line(&mut self) -> Option<String> {
         match self.lines.recv_timeout(DEADLINE) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the script says nothing for {DEADLINE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("the script is silent for {DEADLINE:?}"),
         }
     }
 

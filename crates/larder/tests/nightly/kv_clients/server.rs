@@ -1,4 +1,4 @@
-//! Servers that a client is tried with: `larder kv`, and redis-server 7.0, which says whether the script is right.
+//! Servers for testing clients: `larder kv`, and redis-server 7.0, which shows whether the script is right.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -8,7 +8,7 @@ use testkit::{Port, Service, wait};
 
 use crate::LARDER;
 
-/// For those that have one.
+/// The password of servers that require one.
 pub(crate) const PASSWORD: &str = "secret";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Server {
     entrance: Entrance,
     port: Port,
     folder: TempDir,
-    /// None while it is started again.
+    /// `None` during a restart.
     service: Option<Service>,
 }
 
@@ -45,7 +45,7 @@ impl Server {
         self.port.address()
     }
 
-    /// Kills it, and starts another at the same address, which is empty.
+    /// Kills the server, and starts an empty one at the same address.
     pub(crate) fn restart(&mut self) {
         self.service = None;
         self.run();

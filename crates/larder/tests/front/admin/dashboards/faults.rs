@@ -1,4 +1,4 @@
-//! A fault for each alert, made from outside.
+//! A fault for each alert, caused from outside.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,11 +12,11 @@ use testkit::{Client, Faults, KvService, Redis, RespClient, run, wait};
 use super::prometheus::Labels;
 use super::world::{CLIENTS_MAX, CONNECTIONS_MAX, NOW, PASSWORD, SOON, World};
 
-/// An alert, and why it fires here.
+/// An alert, and the fault for which it fires.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) alert: &'static str,
-    /// A label whose value says that it means this fault and not another one; no value where it has no such label.
+    /// A label and its value that identify this fault. The value is empty if the alert has no such label.
     means: (&'static str, &'static str),
     fault: &'static str,
 }
@@ -36,32 +36,32 @@ impl Fault {
     }
 }
 
-/// All alerts of `deploy/`. The fault of the last one would hide others, and is made when those have fired.
+/// All alerts of `deploy/`. The fault of the last one would hide others, so it is caused after those have fired.
 pub(crate) const FAULTS: [Fault; 37] = [
     fault("LarderRestarts", KV, "a kv server is killed again and again"),
     fault("LarderFileDescriptors", KV, "a server may open few more files than it has clients"),
     fault("LarderReloadRefused", GATEWAY, "a reload finds a mistake in the file"),
-    fault("LarderLogDropped", GATEWAY, "no file may grow any more, the one behind standard error among them"),
+    fault("LarderLogDropped", GATEWAY, "no file may grow any more, including standard error's"),
     fault("LarderErrors", SHOP, "its origin is gone"),
-    fault("LarderSlow", ("site", "slow"), "its origin is far away"),
+    fault("LarderSlow", ("site", "slow"), "its origin has a high latency"),
     fault("LarderHitRatioFell", ("site", "news"), "its origin begins to send `no-store`"),
     fault("LarderOriginFailing", ("origin", "pages"), "it is gone"),
-    fault("LarderOriginSlow", ("origin", "slow"), "it is far away"),
-    fault("LarderOriginQueue", ("origin", "slow"), "it has more clients than places, and each takes seconds"),
+    fault("LarderOriginSlow", ("origin", "slow"), "it has a high latency"),
+    fault("LarderOriginQueue", ("origin", "slow"), "it gets more slow requests than it has places"),
     fault("LarderOriginServerOut", ("origin", "group"), "both of its servers are gone"),
     fault("LarderOriginServersOut", ("origin", "group"), "both of its servers are gone"),
     fault("LarderOriginBreakerOpen", ("origin", "guarded"), "it is gone"),
     fault("LarderOriginRetriesOverBudget", ("origin", "group"), "its servers are gone; no retry is allowed"),
-    fault("LarderRateLimited", SHOP, "a client asks too often"),
-    fault("LarderMissBudget", ("rule", "budget"), "a client asks for what is not stored"),
+    fault("LarderRateLimited", SHOP, "a client sends too many requests"),
+    fault("LarderMissBudget", ("rule", "budget"), "a client requests URLs that aren't stored"),
     fault("LarderStoreAway", DEFAULT_STORE, "its server is killed"),
-    fault("LarderStoreBreaker", ("store", "far"), "its server is near and far by turns"),
+    fault("LarderStoreBreaker", ("store", "far"), "the latency of its server is low and high in turn"),
     fault("LarderStoreWritesLost", ("store", "full"), "its server has no memory left"),
-    fault("LarderStoreUnusable", ("reason", "corrupt"), "somebody else writes to the keys of `full`"),
+    fault("LarderStoreUnusable", ("reason", "corrupt"), "another program writes to the keys of `full`"),
     fault("LarderStoreClock", ("store", "full"), "the clock of its server is an hour ahead"),
-    fault("LarderFleetSplit", ("store", "split"), "one of two instances is led to another server"),
-    fault("LarderPurgePartial", GATEWAY, "the server of a store is gone when somebody purges"),
-    fault("LarderStoreTooSmall", ("store", "small"), "a client asks for more than it holds"),
+    fault("LarderFleetSplit", ("store", "split"), "one of two instances uses a different server"),
+    fault("LarderPurgePartial", GATEWAY, "the server of a store is gone during a purge"),
+    fault("LarderStoreTooSmall", ("store", "small"), "a client requests more than fits into it"),
     fault(
         "LarderCertificateExpiresSoon",
         ("host", SOON),
@@ -69,15 +69,15 @@ pub(crate) const FAULTS: [Fault; 37] = [
     ),
     fault("LarderCertificateExpires", ("host", NOW), "a certificate is replaced by one with a day left"),
     fault("LarderConnections", GATEWAY, "clients keep their connections open"),
-    fault("LarderAccessLogDropped", GATEWAY, "no file may grow any more, the access log among them"),
+    fault("LarderAccessLogDropped", GATEWAY, "no file may grow any more, including the access log"),
     fault("LarderKvNoRoom", KV, "clients set more than there is room for, and nothing is evicted"),
     fault("LarderKvTooSmall", KV, "clients set more than there is room for"),
     fault("LarderKvSlow", ("command", "mset"), "a client sets hundreds of thousands of keys at once"),
     fault("LarderKvConnections", KV, "clients keep their connections open"),
-    fault("LarderKvRefusedConnections", KV, "clients come when there is no place left"),
+    fault("LarderKvRefusedConnections", KV, "clients connect when no place is left"),
     fault("LarderKvPasswords", KV, "a client has an old password"),
-    fault("LarderKvSaveFailed", KV, "a folder stands where the file is to be"),
-    fault("LarderKvSaveRefused", KV, "the file is damaged when the server begins"),
+    fault("LarderKvSaveFailed", KV, "a folder has the name of the file"),
+    fault("LarderKvSaveRefused", KV, "the file is damaged when the server starts"),
     fault("LarderDown", GATEWAY, "a gateway is killed"),
 ];
 
@@ -86,23 +86,24 @@ const GATEWAY: (&str, &str) = ("job", "larder-gateway");
 const KV: (&str, &str) = ("job", "larder-kv");
 const SHOP: (&str, &str) = ("site", "shop");
 
-/// A world in which everything is out of order.
+/// A world with all faults.
 pub(crate) struct Trouble<'a> {
     world: &'a mut World,
-    /// Kept open to the first gateway.
+    /// Connections kept open to the first gateway.
     _connections: Vec<Client>,
-    /// As many as the crowded kv server lets in.
+    /// As many clients as the crowded kv server accepts.
     clients: Vec<RespClient>,
     round: usize,
 }
 
-/// Until each alert must have fired: some need several passes within their window, and on a busy machine a pass takes seconds.
+/// Time within which each alert must fire: some need several passes within their window, and on a busy machine a pass takes
+/// seconds.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// Between two looks at whether Prometheus has seen a server.
+/// Pause between checks whether Prometheus has seen a server.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl<'a> Trouble<'a> {
-    /// Makes all faults but the last. Those that pass are made again by [`Trouble::fires`].
+    /// Causes all faults but the last. [`Trouble::fires`] repeats temporary ones.
     #[track_caller]
     pub(crate) fn make(world: &'a mut World) -> Self {
         renew_late(world);
@@ -110,29 +111,29 @@ impl<'a> Trouble<'a> {
         let process = world.gateways[1].service().id().to_string();
         run("prlimit", ["--pid", &process, "--fsize=0"]).succeeded();
         world.origins.are_news_cacheable.store(false, Ordering::Relaxed);
-        // With the time of answers, more than five seconds.
+        // Together with the time for answers, this is more than five seconds.
         world.origins.slow.set(Faults { latency_ms: 2750, ..Faults::default() });
         world.origins.stop();
         break_stores(world);
         fs::create_dir(world.kv.full.folder().join("saved")).expect("a folder where a file should be");
         world.kv.full.ask("BGSAVE\r\n");
-        // Clients that come and go need some as well.
+        // Short-lived clients need some connections too.
         let count = CONNECTIONS_MAX * 93 / 100;
         let mut connections: Vec<_> = (0..count).map(|_| world.gateways[0].client()).collect();
-        // One that has asked nothing yet has little time to do so.
+        // Connections that have had no request are closed early.
         connections.iter_mut().for_each(|client| drop(client.get("/none")));
         let clients = crowd(&world.kv.crowded);
         Self { world, _connections: connections, clients, round: 0 }
     }
 
-    /// Makes what passes again, and waits until each of these alerts has fired.
+    /// Repeats temporary faults, and waits until each of these alerts has fired.
     #[track_caller]
     pub(crate) fn fires(&mut self, faults: &[Fault]) {
         let Self { world, clients, round, .. } = self;
         let world: &World = world;
         let over = AtomicBool::new(false);
         let fired = thread::scope(|scope| {
-            // By itself, so that it crashes often enough however long the rest takes.
+            // In its own thread, so that the server crashes often enough regardless of the other faults.
             scope.spawn(|| crash_again(world, &over));
             let _until_here = Ends(&over);
             until_all_fired(world, faults, || {
@@ -145,7 +146,7 @@ impl<'a> Trouble<'a> {
         assert!(silent.is_empty(), "silent: {silent:#?}; fired: {fired:#?}");
     }
 
-    /// Instances that are led to two servers for good agree again in what they see, and are told of all the same.
+    /// Checks that the alert also fires for instances that use two servers permanently, although their views agree again.
     #[track_caller]
     pub(crate) fn halves_are_told(&self) {
         let prometheus = &self.world.prometheus;
@@ -161,7 +162,7 @@ impl<'a> Trouble<'a> {
     }
 }
 
-/// Replaces certificates by those that an operator should have replaced long ago.
+/// Replaces certificates with ones that expire soon.
 fn renew_late(world: &World) {
     for (host, days) in [(SOON, 7), (NOW, 1)] {
         world.certificates.issue(host, days);
@@ -178,13 +179,13 @@ fn break_stores(world: &mut World) {
     world.stores.split.close_connections();
 }
 
-/// Puts something else under the key of each record.
+/// Overwrites the value of each record.
 fn scribble(server: &Redis) {
     let script = "for _, key in ipairs(redis.call('KEYS', 'larder:r:*')) do redis.call('SET', key, 'x') end";
     assert_eq!(server.command(&format!("EVAL \"{script}\" 0")), "$-1");
 }
 
-/// Takes all places, and leaves the server few files beyond those that it has open.
+/// Takes all places for clients, and limits the server's open files to a few more than it has.
 fn crowd(server: &KvService) -> Vec<RespClient> {
     let mut clients: Vec<_> = (0..CLIENTS_MAX).map(|_| RespClient::connect(server.address())).collect();
     for client in &mut clients {
@@ -196,7 +197,7 @@ fn crowd(server: &KvService) -> Vec<RespClient> {
     clients
 }
 
-/// Ends a thread when dropped, also where an assertion fails beside it.
+/// Ends a thread when dropped, even if an assertion fails meanwhile.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -205,7 +206,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Collects the alerts that fire while faults are made again, until all of them are told of or the time is over.
+/// Repeats faults and collects the alerts that fire, until all have fired or the time is over.
 fn until_all_fired(world: &World, faults: &[Fault], mut make: impl FnMut()) -> BTreeSet<Labels> {
     let (mut fired, end) = (BTreeSet::new(), Instant::now() + PATIENCE);
     while Instant::now() < end && faults.iter().any(|fault| fault.is_silent(&fired)) {
@@ -215,7 +216,7 @@ fn until_all_fired(world: &World, faults: &[Fault], mut make: impl FnMut()) -> B
     fired
 }
 
-/// Makes faults that pass.
+/// Causes temporary faults.
 fn pass(world: &World, client: &mut RespClient, round: usize) {
     strain_gateway(world, round);
     move_store(world);
@@ -240,8 +241,8 @@ fn strain_gateway(world: &World, round: usize) {
     }
 }
 
-/// The way there and back is longer than `record_timeout` until that has opened the breaker. Were it so long for ever, the instances would be
-/// cut off from purges, and the store be away.
+/// Makes the round trip longer than `record_timeout` until the breaker has opened. A permanent delay would cut the instances
+/// off from purges and make the store unreachable.
 fn move_store(world: &World) {
     let is_closed = world.gateways[0].metric("larder_tier_breaker", &["far", "closed"]) == 1.0;
     let latency_ms = if is_closed { 700 } else { 0 };
@@ -249,19 +250,19 @@ fn move_store(world: &World) {
 }
 
 fn strain_kv(server: &KvService, client: &mut RespClient, round: usize) {
-    // Some of it may be refused, where a busy machine takes long to evict.
+    // Some of these writes may be refused if eviction is slow on a busy machine.
     let pairs = [&b"key"[..], b"value"].repeat(150_000);
     client.ask(&[&[&b"MSET"[..]], &pairs[..]].concat());
     for part in 0..5 {
         let key = format!("key-{round}-{part}");
         client.ask(&[b"SETRANGE", key.as_bytes(), b"4999999", b"x"]);
         (0..5).for_each(|_| drop(client.ask(&[b"AUTH", b"password"])));
-        // It is told that there is no place, and closed.
+        // The server refuses and closes the connection.
         drop(TcpStream::connect(server.address()));
     }
 }
 
-/// Cuts the file of the server, and kills the server, each time that Prometheus has seen it anew.
+/// Truncates the server's file and kills the server each time Prometheus has seen its new process.
 fn crash_again(world: &World, over: &AtomicBool) {
     let mut server = world.kv.crashing.lock().expect("no other thread has it");
     let query = format!("process_start_time_seconds{{instance=\"{}\"}}", server.admin());

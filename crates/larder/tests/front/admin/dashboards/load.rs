@@ -1,4 +1,4 @@
-//! Clients and origins that make a gateway and a kv server count everything that a dashboard shows.
+//! Clients and origins that produce data for all metrics that the dashboards show.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use std::time::Duration;
 
 use testkit::{Client, Exchange, Response, ScriptedOrigin, converse};
 
-/// Ended when dropped.
+/// Load on gateways and kv servers. Ends when dropped.
 pub(crate) struct Load {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Where a gateway listens.
+/// Addresses on which a gateway listens.
 #[derive(Clone, Copy)]
 pub(crate) struct Gateway {
     pub(crate) clients: SocketAddr,
-    /// Where it lets nobody in but the balancer that it does not have.
+    /// Address that accepts only a balancer, which doesn't exist here.
     pub(crate) for_balancer: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
 
-/// Between two rounds: enough for Prometheus and its targets on two cores.
+/// Pause between two rounds: long enough for Prometheus and its targets on two cores.
 const PAUSE: Duration = Duration::from_millis(50);
-/// For clients of hosts that may become slow: each has a thread of its own, so that nobody else waits.
+/// Pause for clients of hosts that may become slow: each has its own thread, so that no other client waits.
 const LONG_PAUSE: Duration = Duration::from_millis(200);
-/// More than the slow origin takes at a time.
+/// More than the slow origin handles at a time.
 const SLOW_HOSTS: [&str; 5] = ["slow", "slow", "slow", "slow", "far"];
 
 impl Load {
@@ -49,7 +49,7 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // A client that failed has said so.
+        // A client that failed has already printed the reason.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
@@ -99,7 +99,7 @@ impl Gateway {
         let purge = "POST /purge?url=http://test.example/pages/1 HTTP/1.1\r\nHost: localhost\r\n\
                      Content-Length: 0\r\nConnection: close\r\n\r\n";
         send(self.admin, purge);
-        // Limits that protect the origin, seldom enough for nobody to be alarmed.
+        // Exceeds limits that protect the origin, but too rarely for an alert.
         if round.is_multiple_of(20) {
             self.ask("GET", "/limited", "");
             self.ask("POST", "/sizes", "Content-Length: 2\r\n");
@@ -113,14 +113,14 @@ impl Gateway {
         self.ask_host("test", method, target, fields);
     }
 
-    /// Asks a site, whatever it answers.
+    /// Sends a request to a site, and ignores the response.
     pub(crate) fn ask_host(self, host: &str, method: &str, target: &str, fields: &str) {
         let fields = format!("Host: {host}.example\r\nConnection: close\r\n{fields}");
         send(self.clients, &format!("{method} {target} HTTP/1.1\r\n{fields}\r\n"));
     }
 }
 
-/// Asks, without an answer where the server or its origin is gone, which is to be seen too.
+/// Sends a request. Returns no response if the server or its origin is down, which the dashboards show too.
 fn send(address: SocketAddr, request: &str) -> Option<Response> {
     let mut client = Client::over(TcpStream::connect(address).ok()?);
     client.try_send(request).ok()?;
@@ -161,7 +161,7 @@ pub(crate) fn origin() -> ScriptedOrigin {
     })
 }
 
-/// An origin whose responses are stored until somebody changes its mind.
+/// An origin whose responses are storable while `is_cacheable` is true.
 pub(crate) fn origin_of_news(is_cacheable: &Arc<AtomicBool>) -> ScriptedOrigin {
     let is_cacheable = Arc::clone(is_cacheable);
     ScriptedOrigin::start(move |exchange| {

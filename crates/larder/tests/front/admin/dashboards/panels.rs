@@ -30,12 +30,12 @@ pub(crate) fn all() -> Vec<Dashboard> {
 }
 
 impl Dashboard {
-    /// All panels, rows included.
+    /// Returns all panels, including rows.
     pub(crate) fn panels(&self) -> &[Value] {
         self.json["panels"].as_array().expect("panels")
     }
 
-    /// Panels that show something.
+    /// Returns the panels that show data.
     pub(crate) fn shown(&self) -> impl Iterator<Item = &Value> {
         self.panels().iter().filter(|panel| panel["type"] != "row")
     }
@@ -44,7 +44,7 @@ impl Dashboard {
         self.json["templating"]["list"].as_array().expect("variables")
     }
 
-    /// The queries of all panels, as Grafana would ask them with `All` for each variable.
+    /// Returns the queries of all panels, as Grafana sends them with `All` for each variable.
     pub(crate) fn queries(&self) -> Vec<Query> {
         let of_panel = |panel: &Value| -> Vec<Query> {
             let place = format!("{}: {}", self.name, panel["title"]);
@@ -71,11 +71,11 @@ impl Dashboard {
     }
 }
 
-/// The metrics that a query names, without the endings of histograms.
+/// Returns the metrics that a query names, without histogram suffixes.
 pub(crate) fn metrics_in(query: &str) -> BTreeSet<String> {
     // Names of recording rules have colons.
     let name = Regex::new(r"(^|[^:a-z_])((larder|process)_[a-z_]+)($|[^:a-z_])").expect("a pattern");
-    // The character behind a name may be the one before the next.
+    // One character may separate two names, so separators are doubled.
     let doubled = query.replace(['(', '{', ' ', '['], "  ");
     let endings = ["_bucket", "_sum", "_count"];
     let found = name.captures_iter(&doubled).map(|found| found[2].to_owned());
@@ -86,7 +86,7 @@ pub(crate) fn metrics_in(query: &str) -> BTreeSet<String> {
     found.map(base).collect()
 }
 
-/// All metrics of the reference page, which is generated from the table.
+/// Returns all metrics of the reference page, which is generated from the table.
 #[track_caller]
 pub(crate) fn declared() -> BTreeSet<String> {
     let page = deploy().join("../docs/reference/metrics.md");

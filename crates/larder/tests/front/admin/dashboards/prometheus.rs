@@ -10,31 +10,31 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 use testkit::{Client, Port, Service, wait};
 
-/// The folder of a file of this repository.
+/// Returns the folder `deploy` of this repository.
 pub(crate) fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
-/// Addresses of gateways and of kv servers, to be scraped.
+/// Addresses of gateways and of kv servers to scrape.
 pub(crate) type Targets = [Vec<SocketAddr>; 2];
 
-/// Stopped when dropped.
+/// A running Prometheus. Stops when dropped.
 pub(crate) struct Prometheus {
     port: Port,
     _service: Service,
     _folder: tempfile::TempDir,
 }
 
-/// A rule as Prometheus tells it.
+/// A rule as reported by Prometheus.
 pub(crate) struct Rule {
     pub(crate) name: String,
     pub(crate) query: String,
     pub(crate) health: String,
-    /// The alerts that fire, unless it is a recording rule.
+    /// The firing alerts; `None` for a recording rule.
     pub(crate) firing: Option<Vec<Labels>>,
 }
 
-/// Labels of an alert that fires; `alertname` is among them.
+/// Labels of a firing alert, including `alertname`.
 pub(crate) type Labels = BTreeMap<String, String>;
 
 impl Rule {
@@ -69,13 +69,13 @@ impl Prometheus {
         Self { port, _service: service, _folder: folder }
     }
 
-    /// How many series a query finds that are a number.
+    /// Returns how many series with a number a query finds.
     #[track_caller]
     pub(crate) fn series(&self, query: &str) -> usize {
         self.values(query).len()
     }
 
-    /// The numbers of the series that a query finds.
+    /// Returns the numbers of the series that a query finds.
     #[track_caller]
     pub(crate) fn values(&self, query: &str) -> Vec<f64> {
         let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
@@ -107,10 +107,10 @@ impl Prometheus {
     }
 }
 
-/// The files of `deploy/`, with other addresses and less time.
+/// Writes the files of `deploy/` with the addresses of this test and shorter times.
 fn write_copy(folder: &Path, targets: &Targets) {
     let read = |name: &str| fs::read_to_string(deploy().join("prometheus").join(name)).expect(name);
-    // The job of the kv server is off until there is one.
+    // The job of the kv server is commented out in the file.
     let off = "  # - job_name: larder-kv\n  #   static_configs:\n  #     - targets: ";
     let on = "  - job_name: larder-kv\n    static_configs:\n      - targets: ";
     let mut config = read("prometheus.yml").replace("_interval: 15s", "_interval: 400ms").replace(off, on);
@@ -126,8 +126,8 @@ fn write_copy(folder: &Path, targets: &Targets) {
     }
 }
 
-/// Makes a quarter of an hour short enough for a test: a minute of a window is 0.8 s, and its day a minute; some minutes that a condition has
-/// to last are a second. Expressions and thresholds are those that users have.
+/// Shortens times for the test: a minute of a window becomes 0.8 s, a day a minute, and the minutes that a
+/// condition must last a second. Expressions and thresholds stay as users have them.
 fn quicker(rules: &str) -> String {
     let window = Regex::new(r"(?P<before>[\[:])(?P<minutes>\d+)m\b").expect("a pattern");
     let pending = Regex::new(r"(?m)for: \d+m$").expect("a pattern");

@@ -14,18 +14,18 @@ use crate::LARDER;
 use crate::admin::collector::Collector;
 use crate::admin::operator::start;
 
-/// A kv server has it.
+/// The password of a kv server.
 pub(crate) const PASSWORD: &[u8] = b"open-sesame";
 /// Connections to a gateway, as `gateway.toml` says.
 pub(crate) const CONNECTIONS_MAX: usize = 200;
-/// Clients of the kv server that is crowded later on.
+/// Maximum number of clients of the kv server that is crowded later.
 pub(crate) const CLIENTS_MAX: usize = 20;
 
 /// Hosts, each with a certificate.
 pub(crate) const SOON: &str = "soon.example";
 pub(crate) const NOW: &str = "now.example";
 
-/// Servers; the ones that are dropped first have clients further down.
+/// All servers. Those that are dropped first have clients further down.
 pub(crate) struct World {
     pub(crate) origins: Origins,
     pub(crate) stores: Stores,
@@ -40,11 +40,11 @@ pub(crate) struct World {
 
 pub(crate) struct Origins {
     pages: ScriptedOrigin,
-    /// A group; the first is an origin with a circuit breaker as well.
+    /// The servers of a group; the first is also an origin with a circuit breaker.
     servers: [ScriptedOrigin; 2],
     /// Never stops.
     steady: ScriptedOrigin,
-    /// The way to the steady one for the origin `slow`.
+    /// The proxy between the origin `slow` and the steady server.
     pub(crate) slow: FaultProxy,
     news: ScriptedOrigin,
     pub(crate) are_news_cacheable: Arc<AtomicBool>,
@@ -52,15 +52,15 @@ pub(crate) struct Origins {
 
 pub(crate) struct Certificates(Authority);
 
-/// The servers behind the stores of the gateways, which are called as the stores are, and the ways to them.
+/// The servers behind the gateways' stores, named like the stores, and the proxies to them.
 pub(crate) struct Stores {
     pub(crate) default: Redis,
-    /// Behind `far` and, for the second gateway, `split`.
+    /// The server behind `far` and, for the second gateway, behind `split`.
     shared: Redis,
     pub(crate) full: Redis,
-    /// The way to `full`, on which its clock may be set.
+    /// The proxy to `full`, which can change its clock.
     pub(crate) clock: RespProxy,
-    /// Not yet that of a store.
+    /// A server that isn't used by a store at first.
     pub(crate) other: Redis,
     pub(crate) far: FaultProxy,
     pub(crate) split: FaultProxy,
@@ -69,7 +69,7 @@ pub(crate) struct Stores {
 pub(crate) struct KvServers {
     /// Evicts nothing.
     pub(crate) full: KvService,
-    /// Has a password, and room for few clients.
+    /// Has a password, and accepts few clients.
     pub(crate) crowded: KvService,
     /// Locked by the thread that crashes it.
     pub(crate) crashing: Mutex<KvService>,
@@ -88,7 +88,7 @@ impl Origins {
         }
     }
 
-    /// Stops all but the ones that others need.
+    /// Stops all origins that no other part of the test needs.
     pub(crate) fn stop(&mut self) {
         self.pages.stop();
         self.servers.iter_mut().for_each(ScriptedOrigin::stop);
@@ -96,7 +96,7 @@ impl Origins {
 }
 
 impl Certificates {
-    /// Issues a certificate for so many days, in the file of the one before.
+    /// Issues a certificate for `days` days, which replaces the file of the previous one.
     pub(crate) fn issue(&self, host: &str, days: u32) -> Identity {
         let (now, day) = (SystemTime::now(), Duration::from_secs(86_400));
         self.0.identity_for(&[host], now - day..now + day * days)
@@ -149,7 +149,7 @@ impl World {
             })
             .collect();
         for gateway in &gateways {
-            // Two in each of four stores.
+            // Two instances in each of four stores.
             wait::until_true("they know each other", || gateway.metric("larder_tier_instances", &[]) == 8.0);
         }
         let places = gateways.iter().zip(&balanced).map(|(gateway, balanced)| {

@@ -1,4 +1,4 @@
-//! Crowds whose forward fails, breaks, or takes too long: what they cost the origin.
+//! The load on the origin if the forward that a crowd waits for fails, is cut short, or takes too long.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -14,13 +14,13 @@ use crate::fleet::purge_waits::purge;
 
 const CROWD: usize = 60;
 
-/// The way of the origin with one request.
+/// How the origin handles one request.
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Close,
     Reset,
     BreakHead,
-    /// With this status and these fields.
+    /// Answers with this status and these fields.
     Answer(&'static str, &'static str),
     CutBody,
     SayNothing,
@@ -51,12 +51,12 @@ impl Does {
     }
 }
 
-/// A target; what the origin does with the first request for it, the second, and so on, the last standing for all that follow; the number
-/// of forwards; and the clients that get a complete 2xx, a complete 5xx, and a body that breaks off.
+/// A target; what the origin does with each request for it, where the last entry applies to all further ones; the number of forwards; and
+/// the numbers of clients that get a complete 2xx, a complete 5xx, and a body that is cut short.
 type Case = (&'static str, &'static [Does], RangeInclusive<usize>, [usize; 3]);
 
 const CASES: [Case; 16] = [
-    // Each failure is for the request that was forwarded: the others go in turn, and all get the first answer.
+    // Each failure answers only the forwarded request: the others take turns, and all get the first response.
     ("/close", &[Close], 60..=60, [0, 60, 0]),
     ("/close-once", &[Close, FRESH], 2..=5, [59, 1, 0]),
     ("/reset", &[Reset], 60..=60, [0, 60, 0]),
@@ -66,19 +66,20 @@ const CASES: [Case; 16] = [
     ("/503-once", &[UNAVAILABLE, FRESH], 2..=5, [59, 1, 0]),
     ("/500", &[ERROR_NO_STORE], 60..=60, [0, 60, 0]),
     ("/close-503", &[Close, UNAVAILABLE, FRESH], 3..=6, [58, 2, 0]),
-    // Those who have got nothing of it when it breaks off go in turn.
+    // Requests that have received nothing when the body is cut short take turns.
     ("/cut", &[CutBody], 1..=60, [0, 0, 60]),
     ("/close-cut", &[Close, CutBody], 2..=60, [0, 1, 59]),
     ("/share/close", &[Close, FRESH], 1..=1, [0, 60, 0]),
     ("/share/503", &[UNAVAILABLE, FRESH], 1..=1, [0, 60, 0]),
-    // A late answer is asked for once more, and the first that comes answers all.
+    // If a response is late, one more request is forwarded, and the first response answers all.
     ("/late", &[SayNothing, FRESH], 2..=2, [59, 1, 0]),
-    // Four at a time, and after the first failure nobody waits for longer than `wait_max`: on a busy machine, not all have had their turn by then.
+    // Four at a time, and after the first failure no request waits longer than `wait_max`: on a busy machine, some haven't had a turn by
+    // then.
     ("/late/twice", &[SayNothing], 5..=9, [0, 60, 0]),
     ("/late/close", &[SayNothing, Close], 6..=60, [0, 60, 0]),
 ];
 
-/// No connection is kept: a request that finds its kept connection dead is sent again, and counted again.
+/// No connection is kept, because a request on a dead kept connection is sent, and counted, again.
 const SITES: &str = "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\npool = { keep_alive = false }\n\
     [[site]]\nname = \"default\"\norigin = \"o\"\n\
     [[site]]\nname = \"share\"\npath_prefix = \"/share\"\norigin = \"o\"\ncollapse_limits = { on_failure = \"share\" }\n\
@@ -87,7 +88,7 @@ const SITES: &str = "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\npool = { keep
 
 #[derive(Default)]
 struct Load {
-    /// Holds the first request back until the crowd is there.
+    /// Holds the first request back until the crowd has arrived.
     gate: Gate,
     now: AtomicUsize,
     most: AtomicUsize,
@@ -136,12 +137,12 @@ impl Trial {
         let forwards = self.origin.count(target);
         assert!(expected.contains(&forwards), "{forwards} forwards of {target}");
         let most = load.most.load(Ordering::Acquire);
-        // The origin learns a little later than the gateway that one has ended.
+        // The origin notices the end of a request a little later than the gateway.
         assert!(most <= AT_ONCE + 1, "{most} forwards at a time of {target}");
     }
 }
 
-/// Asks for a target, and says how it ended for how many, as [`Case`] has it.
+/// Requests a target, and returns the numbers of clients per outcome, as in [`Case`].
 type Crowd = fn(&Larder, &str) -> [usize; 3];
 
 fn check(crowd: Crowd) {
@@ -170,12 +171,12 @@ fn http1_crowd(larder: &Larder, target: &str) -> [usize; 3] {
 fn http2_crowd(larder: &Larder, target: &str) -> [usize; 3] {
     let output = run("h2load", ["-n60", "-c6", "-m10", &larder.url(target)]).succeeded().text();
     let number = |line: &str, unit: &str| -> usize {
-        let line = output.lines().find(|found| found.starts_with(line)).expect("h2load says so");
+        let line = output.lines().find(|found| found.starts_with(line)).expect("h2load prints it");
         let words: Vec<&str> = line.split([' ', ',', ':']).filter(|word| !word.is_empty()).collect();
-        let at = words.iter().position(|word| *word == unit).expect("h2load says so");
+        let at = words.iter().position(|word| *word == unit).expect("h2load prints it");
         words[at - 1].parse().expect("a number")
     };
-    // All but complete 2xx have failed.
+    // Everything but a complete 2xx counts as failed.
     let errors = number("status codes:", "5xx");
     [number("requests:", "succeeded"), errors, number("requests:", "failed") - errors]
 }
@@ -226,7 +227,7 @@ fn a_crowd_whose_leader_leaves() {
     }
 }
 
-/// Those above the limit ask for themselves, and those who wait are no more a herd than without a limit.
+/// Requests above the limit are forwarded by themselves. The waiters take turns, as they do without a limit.
 #[test]
 fn a_crowd_beyond_the_limit_of_waiters() {
     let (origin, gate, larder) = gated(&[Close], 0, "@site@collapse_limits = { waiters_max = 10 }\n");
@@ -237,10 +238,10 @@ fn a_crowd_beyond_the_limit_of_waiters() {
     wait_for_waiters(&larder, 10);
     gate.open();
     assert_eq!(statuses(clients), [502; CROWD]);
-    assert_eq!(origin.total(), 60, "the leader, those above the limit, and those who waited in turn");
+    assert_eq!(origin.total(), 60, "the leader, the requests above the limit, and the waiters in turn");
 }
 
-/// A purge while all wait: an answer that was asked for later answers them.
+/// A purge while all wait: the response to a later forward answers them.
 #[test]
 fn a_crowd_that_a_purge_meets() {
     let (origin, gate, larder) = gated(&[Close, FRESH], 0, "@site@");
@@ -250,7 +251,7 @@ fn a_crowd_that_a_purge_meets() {
     gate.open();
     assert_eq!(statuses(clients).iter().filter(|status| **status == 200).count(), CROWD - 1);
     assert!((2..=5).contains(&origin.total()), "{}", origin.total());
-    // It is open which of several that came side by side is the newest, so the first use may ask once more.
+    // Which of several concurrent responses is the newest is unknown, so the first request may be forwarded again.
     assert!(larder.get("/").is_hit() || larder.get("/").is_hit());
 }
 

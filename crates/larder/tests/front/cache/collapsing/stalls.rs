@@ -1,4 +1,4 @@
-//! Bodies that stand still because of one client's request, beside others that want the same page.
+//! Bodies that stall because of one client's request, while others want the same page.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::super::basics::{asking, gates, wait_for_waiters, with};
 use super::{AT_ONCE, ATTACK, UNKEPT, askers};
 
 const HONEST: usize = 10;
-/// With the tag, it is known which of two forwards side by side is newer.
+/// The tag shows which of two concurrent responses is newer.
 const FIELDS: &str = "ETag: \"1\"\r\nCache-Control: max-age=600\r\n";
 const CUT: &str = "ETag: \"1\"\r\nCache-Control: max-age=600\r\nContent-Length: 4\r\n";
 
@@ -61,7 +61,7 @@ fn those_who_wait_for_a_body_that_does_not_come_go_in_turn() {
     it_is_stored(&larder, &origin);
 }
 
-/// The good response of a forward beside it is for all, although the head of the one that stalls came first.
+/// A good response from a concurrent forward answers all, although the head of the stalled one arrived first.
 #[test]
 fn a_body_that_begins_is_for_those_who_wait_for_one_that_does_not() {
     let ((gate, fails), (late, begins)) = (gates(), gates());
@@ -98,7 +98,7 @@ fn nobody_joins_a_body_that_stands_still() {
         let mut attacker = attacker(&larder, &origin);
         assert_eq!(attacker.head().status(), 200);
         let end = Instant::now() + Duration::from_secs(1);
-        wait::until_true("it stands still", || Instant::now() > end);
+        wait::until_true("the body stalls", || Instant::now() > end);
         all_get_the_page(askers(&larder, HONEST, "/page"));
         it_is_stored(&larder, &origin);
     }
@@ -117,6 +117,6 @@ fn a_body_that_stands_still_ends_with_its_last_reader() {
         assert_eq!(client.head().status(), 200);
         client.reset();
         ended.pass();
-        wait::until_true("it is told", || larder.metric("larder_fills_aborted_total", &["abandoned"]) == 1.0);
+        wait::until_true("it counts", || larder.metric("larder_fills_aborted_total", &["abandoned"]) == 1.0);
     }
 }

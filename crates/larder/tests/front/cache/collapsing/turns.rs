@@ -1,4 +1,4 @@
-//! Clients whose requests make the origin fail, beside others that want the same page; and origins that are dead for all.
+//! Clients whose requests make the origin fail, while others want the same page; and origins that fail for all clients.
 
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::LARDER;
 const ATTACKERS: u8 = 12;
 const HONEST: usize = 20;
 
-/// These are the times for the first byte and between two, and for waits.
+/// Starts a gateway. `answer` limits the time to the first byte and between two bytes; `wait` is `wait_max`.
 fn larder(origin: &str, [answer, wait]: [&str; 2]) -> Larder {
     let limits = format!(
         "timeouts = {{ first_byte = \"{answer}\", between_bytes = \"{answer}\" }}\n\
@@ -24,7 +24,7 @@ fn larder(origin: &str, [answer, wait]: [&str; 2]) -> Larder {
     Setup::config(LARDER, &format!("{UNKEPT}{limits}").replace("@origin@", origin)).start()
 }
 
-/// A busy machine is no reason for a test to fail.
+/// Limits long enough for a busy machine.
 const PATIENT: [&str; 2] = ["1s", "20s"];
 
 fn client(larder: &Larder, number: u8) -> Client {
@@ -37,7 +37,7 @@ fn asking_from(larder: &Larder, number: u8, fields: &str) -> Client {
     client
 }
 
-/// The first of the attackers is at the origin, and the others wait for it.
+/// Starts the attackers: the request of the first is at the origin, and the others wait for it.
 fn attackers(larder: &Larder, origin: &ScriptedOrigin, fields: &str) -> Vec<Client> {
     let fields = format!("{ATTACK}{fields}");
     let mut attackers = vec![asking_from(larder, 1, &fields)];
@@ -47,7 +47,7 @@ fn attackers(larder: &Larder, origin: &ScriptedOrigin, fields: &str) -> Vec<Clie
     attackers
 }
 
-/// The others of [`attackers`] and these wait.
+/// Starts honest clients, and waits until they and all attackers but the first are waiters.
 fn honest(larder: &Larder, fields: &str, address: impl Fn(usize) -> u8) -> Vec<Client> {
     let honest = (0..HONEST).map(|index| asking_from(larder, address(index), fields)).collect();
     wait_for_waiters(larder, usize::from(ATTACKERS) - 1 + HONEST);
@@ -70,7 +70,7 @@ const FAILURES: [(&str, Fails); 9] = [
     ("resets before the body", |exchange| _ = begun(exchange).reset()),
 ];
 
-/// A response for all, of which no more than the header section comes.
+/// Begins a public response, of which only the header section is sent.
 fn begun<'a, 'b>(exchange: &'a mut Exchange<'b>) -> &'a mut Exchange<'b> {
     exchange.head("200 OK", &format!("{FIELDS}Content-Length: 4\r\n"))
 }
@@ -89,7 +89,7 @@ fn page(exchange: &mut Exchange<'_>) {
     };
 }
 
-/// Field bug: with 12 such clients, 272 of 272 requests of others for an expired page failed.
+/// Field bug: with 12 such clients, all 272 requests of others for an expired page failed.
 #[test]
 fn requests_that_make_the_origin_fail_deny_a_page_to_nobody() {
     for failure in FAILURES {
@@ -111,7 +111,7 @@ fn check_failure((what, fails): (&str, Fails), number: usize) {
     });
     let larder = larder(&origin.url(), PATIENT);
     let _attackers = attackers(&larder, &origin, fields);
-    // All of one address, or each of its own.
+    // All clients at one address, or each at its own.
     let honest = honest(&larder, fields, |index| if number == 0 { 100 } else { 100 + index as u8 });
     gate.open();
     for mut client in honest {
@@ -124,7 +124,7 @@ fn check_failure((what, fails): (&str, Fails), number: usize) {
     assert!(client(&larder, 200).ask("GET", "/page", fields).is_hit(), "{what}");
 }
 
-/// The page expires again and again, and each time somebody else may be first.
+/// The page expires repeatedly, and each time a different client may be first.
 #[test]
 fn a_page_that_expires_under_attack_is_there_for_all_others() {
     let origin = ScriptedOrigin::start(|exchange| match exchange.request.field("x-attack") {
@@ -152,7 +152,7 @@ fn a_page_that_expires_under_attack_is_there_for_all_others() {
 
 type Closing = fn(Client) -> Option<Client>;
 
-/// The beginning of the response to clients whose requests hang, and how they leave.
+/// The beginning of the response to clients whose requests hang, and the way they leave.
 const CLOSINGS: [(&str, &str, Closing); 3] = [
     ("", "closes its sending side", |mut client| {
         client.finish_sending();
@@ -167,7 +167,8 @@ fn leave(client: Client) -> Option<Client> {
     None
 }
 
-/// Their forwards have all the places for the key, and others of them come before those who are there.
+/// The forwards of the closing clients take all places for the key, and more of these clients wait in front of the
+/// honest ones.
 #[test]
 fn clients_that_close_their_connections_hold_up_nobody() {
     for (head, what, closes) in CLOSINGS {
@@ -196,7 +197,7 @@ fn clients_that_close_their_connections_hold_up_nobody() {
 
 const CROWD: usize = 1000;
 
-/// Counted are connections. An attempt for all, and one more.
+/// Counts connections: one attempt for all clients, and one more.
 #[test]
 fn a_crowd_costs_an_origin_that_takes_no_connections_two_attempts() {
     testkit::raise_open_files_limit();

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that reads no more than it is told to: frames by hand, over cleartext.
+//! An HTTP/2 client that reads only on request: it writes frames by hand, over cleartext.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ pub(crate) struct Http2 {
     stream: TcpStream,
     next_id: u32,
     open: bool,
-    /// Room of the other side, for all streams.
+    /// Flow-control window of the other side, for all streams.
     credit: i64,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Http2 {
 pub(crate) enum Windows {
     AsTheyBegin,
     Widest,
-    /// Nothing of any response.
+    /// No content of any response fits.
     Closed,
 }
 
@@ -55,18 +55,18 @@ impl Http2 {
         client
     }
 
-    /// The head of a request on a stream of its own, whose end is still to come.
+    /// Sends the head of a request on a new stream, and leaves the stream open.
     pub(crate) fn request(&mut self, method: &str, path: &str) -> &mut Self {
         self.head(method, path, END_HEADERS)
     }
 
-    /// A request without content, on a stream of its own.
+    /// Sends a request without content on a new stream.
     pub(crate) fn get(&mut self, path: &str) -> &mut Self {
         self.head("GET", path, END_HEADERS | END_STREAM)
     }
 
     fn head(&mut self, method: &str, path: &str, flags: u8) -> &mut Self {
-        // The static table of RFC 7541 has these: `:method`, `:scheme: http`, `:path` by name, `:authority` by name.
+        // Entries of the static table of RFC 7541: `:method`, `:scheme: http`, the names `:path` and `:authority`.
         let mut block = vec![if method == "POST" { 0x83 } else { 0x82 }, 0x86, 0x04];
         block.push(u8::try_from(path.len()).expect("a short path"));
         block.extend_from_slice(path.as_bytes());
@@ -77,7 +77,7 @@ impl Http2 {
         self
     }
 
-    /// Content of the last request.
+    /// Sends content of the last request.
     pub(crate) fn data(&mut self, content: &[u8]) -> &mut Self {
         let id = self.next_id - 2;
         self.credit -= content.len() as i64;
@@ -85,7 +85,7 @@ impl Http2 {
         self
     }
 
-    /// The same, as soon as the other side has room for it beside what all other streams have sent.
+    /// Sends content of the last request as soon as the connection's flow-control window has room for it.
     #[track_caller]
     pub(crate) fn data_within_window(&mut self, content: &[u8]) -> &mut Self {
         for piece in content.chunks(16_384) {
@@ -97,7 +97,7 @@ impl Http2 {
         self
     }
 
-    /// The first byte of the header section of the next response: 0x88 is 200.
+    /// Returns the first byte of the header section of the next response: 0x88 is 200.
     #[track_caller]
     pub(crate) fn response_begins_with(&mut self) -> u8 {
         loop {
@@ -108,7 +108,7 @@ impl Http2 {
         }
     }
 
-    /// The end of the last request.
+    /// Ends the last request.
     pub(crate) fn end(&mut self) -> &mut Self {
         let id = self.next_id - 2;
         self.frame(DATA, END_STREAM, id, b"");
@@ -122,7 +122,8 @@ impl Http2 {
         self
     }
 
-    /// Whether neither the last stream nor the connection has been ended by the other side, as far as frames have come.
+    /// Returns whether the other side has ended neither the last stream nor the connection, according to the frames so
+    /// far.
     pub(crate) fn is_open(&mut self) -> bool {
         self.stream.set_nonblocking(true).expect("a TCP socket has this mode");
         while self.open && self.stream.peek(&mut [0; 9]).is_ok_and(|bytes| bytes == 9) {
@@ -136,7 +137,7 @@ impl Http2 {
         self.open && !is_closed
     }
 
-    /// Reads until content comes.
+    /// Reads until content arrives.
     pub(crate) fn wait_for_data(&mut self) {
         loop {
             let (kind, _, payload) = self.read_frame();
@@ -152,7 +153,7 @@ impl Http2 {
         let bytes = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let mut payload = vec![0; bytes];
         self.stream.read_exact(&mut payload).expect("the rest of a frame");
-        // Its windows are as wide as its settings say from the acknowledgement on.
+        // The window sizes in its settings apply once they are acknowledged.
         if head[3] == SETTINGS && head[4] & ACK == 0 {
             self.frame(SETTINGS, ACK, 0, b"");
         }

@@ -1,4 +1,5 @@
-//! The example configurations as they are: each with an origin that behaves as that of its job, and requests that show its point.
+//! The example configurations as published: each with an origin that behaves as in its use case, and requests that show its
+//! purpose.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,16 +12,16 @@ use testkit::{
 
 use super::LARDER;
 
-/// An example and its job.
+/// An example configuration and its use case.
 struct Example {
     file: &'static str,
-    /// The host of targets that name none.
+    /// The host of targets without one.
     host: &'static str,
     origin: fn(&mut Exchange<'_>),
     steps: &'static [Step],
 }
 
-/// A request, with fields as lines, and what its answer has: part of `Cache-Status`, and the body.
+/// A request, its field lines, and the expected response: part of `Cache-Status`, and the body.
 struct Step(&'static str, &'static str, &'static str, &'static str);
 
 const EXAMPLES: &[Example] = &[
@@ -84,7 +85,7 @@ const EXAMPLES: &[Example] = &[
             Step("GET /docs?_rsc=1a", "RSC: 1\r\n", "stored", "/docs?_rsc=1a [1]"),
             Step("GET /docs", "", "hit", "/docs []"),
             Step("GET /docs?_rsc=2b", "RSC: 1\r\n", "hit", "/docs?_rsc=1a [1]"),
-            // With a lifetime for caches, which is over: it is served, and fetched anew behind the client's back.
+            // Its lifetime for caches is over: it is served stale, and fetched again in the background.
             Step("GET /old", "", "stored", "/old []"),
             Step("GET /old", "", "hit; ttl=-", "/old []"),
             Step("GET /dashboard", "", "fwd=", "/dashboard []"),
@@ -141,14 +142,14 @@ const CDN: &str = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\n"
 const CDN_RELOAD: &str =
     "X-Forwarded-For: 203.0.113.10\r\nX-Forwarded-Proto: https\r\nCache-Control: no-cache\r\n";
 
-/// Says what it was asked, and the values of some fields.
+/// Answers with the target and the values of some request fields.
 fn respond(exchange: &mut Exchange<'_>, fields: &str, shown: &[&str]) {
     let values: Vec<_> = shown.iter().map(|name| exchange.request.field(name).to_owned()).collect();
     let body = format!("{} [{}]", exchange.request.target(), values.join("|"));
     exchange.respond("200 OK", fields, body);
 }
 
-/// Lists are for everybody for a while, and what is somebody's says nothing.
+/// Lists are public for a while; personal responses have no `Cache-Control`.
 fn api(exchange: &mut Exchange<'_>) {
     let lists = ["/v1/public/items", "/v1/public/list"];
     let is_shared = lists.iter().any(|list| exchange.request.target().starts_with(list));
@@ -156,7 +157,7 @@ fn api(exchange: &mut Exchange<'_>) {
     respond(exchange, fields, &["authorization", "x-api-key"]);
 }
 
-/// Visitors get pages without a lifetime, users theirs for themselves alone.
+/// Visitors get pages without a lifetime; logged-in users get private pages.
 fn wordpress(exchange: &mut Exchange<'_>) {
     let is_user = exchange.request.field("cookie").contains("wordpress_logged_in");
     let fields = if is_user { "Cache-Control: no-cache, no-store, private, max-age=0\r\n" } else { "" };
@@ -184,7 +185,7 @@ fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config"))
 }
 
-/// An example with addresses of this test in the place of its own.
+/// Returns an example with the addresses of this test in place of its own.
 fn text(file: &str, origin: &ScriptedOrigin, more: &[(&str, &str)]) -> String {
     let mut text = fs::read_to_string(folder().join(file)).expect(file);
     let url = origin.url();
@@ -202,7 +203,7 @@ fn ask(larder: &Larder, request: &str, fields: &str) -> Response {
     client.response_to(method)
 }
 
-/// Examples that say so give nobody what was made for another one, though the origin says nothing of its answers.
+/// Examples that promise so never give one user's response to another, although the origin sends no `Cache-Control`.
 #[test]
 fn examples_keep_users_apart() {
     const CREDENTIALS: [&str; 4] =
@@ -228,7 +229,7 @@ fn examples_keep_users_apart() {
     }
 }
 
-/// An example with the files that it includes.
+/// Starts an example with the files that it includes.
 fn start(file: &str, origin: &ScriptedOrigin) -> Larder {
     let more = [("http://127.0.0.1:3031", &*origin.url()), ("198.51.100.0/24", "127.0.0.0/8")];
     let mut setup = Setup::config(LARDER, &text(file, origin, &more));
@@ -255,7 +256,7 @@ fn examples_do_their_jobs() {
 fn a_group_loses_servers_and_no_request() {
     let server = |name: &'static str| {
         ScriptedOrigin::start(move |exchange| {
-            // An old response is stored all the same, for when the origin fails.
+            // An expired response is still stored, in case the origin fails.
             let fields = if exchange.request.target() == "/old" { OLD } else { NO_STORE };
             exchange.respond("200 OK", fields, name);
         })
@@ -275,7 +276,7 @@ fn a_group_loses_servers_and_no_request() {
     assert_eq!(answered_by_second(), 0, "each is sent again");
     let url = format!("server=\"{}\"", servers[1].url());
     let is_up = || larder.metric("larder_origin_server_state", &[&url, "state=\"up\""]) > 0.5;
-    wait::until_true("it is out", || !is_up());
+    wait::until_true("the server is ejected", || !is_up());
     let before = retries();
     assert_eq!((answered_by_second(), retries()), (0, before), "nothing is sent to it");
     servers[0].stop();
@@ -286,7 +287,7 @@ fn a_group_loses_servers_and_no_request() {
 const OLD: &str = "Cache-Control: max-age=1\r\nAge: 100\r\n";
 const NO_STORE: &str = "Cache-Control: no-store\r\n";
 
-/// Requests for the example of protection, the status, and a part of `Cache-Status`. The first one is asked five times.
+/// Requests for the protection example, the status, and a part of `Cache-Status`. The first one is sent five times.
 const PROTECTED: &[(&str, &str, u16, &str)] = &[
     ("POST shop.example.org/login", "Content-Length: 0\r\n", 200, "fwd=bypass"),
     ("POST shop.example.org/login", "Content-Length: 0\r\n", 429, "detail=rate-limited"),
@@ -324,7 +325,7 @@ fn a_site_is_protected() {
     let get = |target: String| format!("GET {target} HTTP/1.1\r\nHost: shop.example.org\r\n\r\n");
     client.send(get("/".to_owned()).repeat(100));
     assert!((0..100).all(|_| client.response().is_hit()), "hits don't count");
-    // The budget grows while they are answered: on a busy machine it takes many to use it up.
+    // The budget grows while requests are answered, so on a busy machine it takes many to use it up.
     client.send((0..200).map(|number| get(format!("/search?q={number}"))).collect::<String>());
     let searches: Vec<_> = (0..200).map(|_| client.response()).collect();
     let refused = searches.iter().find(|answer| answer.status() == 503).expect("more than its budget");
@@ -343,7 +344,7 @@ fn behind_haproxy_clients_come_from_the_proxy_header() {
     client.send("PROXY TCP4 203.0.113.9 127.0.0.1 4000 8080\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().text(), "/ [203.0.113.9]");
     let mut checks = Client::connect(probes.parse().expect("an address"));
-    // As HAProxy asks.
+    // As HAProxy sends it.
     checks.send("GET /ready HTTP/1.0\r\n\r\n");
     assert_eq!(checks.response().status(), 200);
     let mut stranger = larder.client();
@@ -381,7 +382,7 @@ fn tls_at_the_edge_has_a_certificate_for_each_name() {
         let again = curl(host);
         assert!(again.starts_with("/ [https] HTTP/2 ") && origin.count("/") > 0, "{again}");
     }
-    assert_eq!(origin.total(), 2, "the second of each is a hit");
+    assert_eq!(origin.total(), 2, "the second request for each is a hit");
     let mut client = Client::connect(plain);
     client.send(format!("GET / HTTP/1.1\r\nHost: www.example.org:{}\r\n\r\n", larder.address().port()));
     assert_eq!(client.response().text(), "/ [http]", "the scheme is part of the key");

@@ -1,4 +1,5 @@
-//! An origin server that answers ranges as RFC 9110 section 14 says, of a resource that a test may change.
+//! An origin server that answers range requests as RFC 9110 section 14 says, for a resource that a test may
+//! change.
 
 pub(crate) mod storm;
 
@@ -11,22 +12,22 @@ use testkit::{Exchange, Response};
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     pub(crate) body: Vec<u8>,
-    /// With its quotes.
+    /// Entity tag, including the quotes.
     pub(crate) etag: &'static str,
-    /// Field lines with their ends.
+    /// Field lines, including line ends.
     pub(crate) fields: &'static str,
     pub(crate) on_range: OnRange,
 }
 
-/// The way of the origin server with `Range`.
+/// How the origin server handles `Range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnRange {
-    /// That of the specification.
+    /// As specified.
     Answer,
     Ignore,
-    /// At most 10 bytes at once.
+    /// Sends at most 10 bytes per response.
     TenBytes,
-    /// Half of what is announced, then the connection closes.
+    /// Sends half of the announced bytes, then closes the connection.
     Half,
 }
 
@@ -43,7 +44,7 @@ impl Content {
     }
 }
 
-/// Bytes that tell their place.
+/// A hundred bytes that depend on their position.
 pub(crate) fn hundred() -> Vec<u8> {
     (0..100).map(|place| b' ' + place % 90).collect()
 }
@@ -81,7 +82,7 @@ pub(crate) fn answer(exchange: &mut Exchange<'_>, resource: &Resource) {
     }
 }
 
-/// The one range of a `Range`.
+/// Returns the single range of a `Range` field.
 pub(crate) fn part_of(range: &str, length: usize) -> Option<Range<usize>> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let part = match (first, last) {
@@ -92,7 +93,8 @@ pub(crate) fn part_of(range: &str, length: usize) -> Option<Range<usize>> {
     (part.start < part.end).then_some(part)
 }
 
-/// Says what came: `10-19/100` for a part, `whole` for all of `body`, else the status code. Bytes that aren't those of `body` fail the test.
+/// Describes the response: `10-19/100` for a part, `whole` for all of `body`, else the status code. Panics if
+/// the bytes differ from those of `body`.
 #[track_caller]
 pub(crate) fn extent(response: &Response, body: &[u8]) -> String {
     match response.status() {

@@ -1,4 +1,5 @@
-//! Many clients with ranges of a resource that changes, whose origin breaks off, and that is purged meanwhile.
+//! Many clients request ranges of a resource that changes and is purged meanwhile, and whose origin cuts responses
+//! short.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ const TAGS: [&str; 4] = ["\"0\"", "\"1\"", "\"2\"", "\"3\""];
 const CLIENTS: u64 = 6;
 const REQUESTS: usize = 120;
 
-/// All versions of the resource, each with a tag of its own, and which one is current.
+/// All versions of the resource, each with its own tag, and the index of the current one.
 pub(crate) struct Storm {
     bodies: Vec<Vec<u8>>,
     current: AtomicUsize,
@@ -30,14 +31,14 @@ pub(crate) struct Ends {
 }
 
 impl Storm {
-    /// Runs it in front of the binary.
+    /// Runs the storm against a gateway.
     pub(crate) fn run(binary: &str) -> Ends {
         let bodies = (0..TAGS.len() as u64).map(|seed| Random::new(seed).bytes(BYTES)).collect();
         let storm = Arc::new(Self { bodies, current: AtomicUsize::new(0), answers: AtomicUsize::new(0) });
         let served = Arc::clone(&storm);
         let origin = ScriptedOrigin::start(move |exchange| served.answer(exchange));
         let larder = Setup::origin(binary, &origin.url()).start();
-        // A part is there first, so that somebody has to be given what is missing, in whatever order clients come.
+        // A part is stored first, so that missing bytes must be fetched regardless of the order of clients.
         let part = "Range: bytes=100-199\r\n";
         wait::until_true("a part is stored", || larder.ask("GET", "/", part).is_hit());
         let (storm, larder) = (&storm, &larder);
@@ -55,7 +56,7 @@ impl Storm {
         })
     }
 
-    /// Every ninth answer breaks off.
+    /// Answers a request; every ninth response is cut short.
     fn answer(&self, exchange: &mut Exchange<'_>) {
         let version = self.current.load(Ordering::Acquire);
         let breaks = self.answers.fetch_add(1, Ordering::AcqRel) % 9 == 8;
@@ -86,7 +87,8 @@ impl Storm {
         ends
     }
 
-    /// All bytes are of the version that the tag names, and of the place that the response says.
+    /// Checks that all bytes are those of the version that the tag names, at the position that the response
+    /// states.
     fn check(&self, response: &Response, fields: &str, ends: &mut Ends) {
         let what = format!("{fields:?} -> {:?} {:?}", response.head, response.end);
         let version: usize = response.field("etag").trim_matches('"').parse().expect(&what);
