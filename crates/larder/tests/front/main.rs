@@ -18,7 +18,7 @@ mod http {
 
 /// Storing, reuse, validation, invalidation and purges.
 mod cache {
-    mod basics;
+    pub(crate) mod basics;
     mod collapsing;
     mod conversations;
     mod keys;
@@ -40,6 +40,7 @@ mod cache {
 
 /// Connections to origin servers, and groups of them.
 mod origin {
+    mod circuit;
     mod connections;
     mod groups;
     mod http2;
