@@ -4,16 +4,12 @@
 mod churn;
 #[path = "front/kv/crowd.rs"]
 mod crowd;
-#[path = "front/origin/nginx_pair.rs"]
-mod nginx_pair;
 #[path = "soak/overload.rs"]
 mod overload;
 #[path = "front/cache/pressure.rs"]
 mod pressure;
 #[path = "soak/purges.rs"]
 mod purges;
-#[path = "front/origin/same_answer.rs"]
-mod same_answer;
 #[path = "front/cache/users.rs"]
 mod users;
 
@@ -34,11 +30,6 @@ fn ten_thousand_clients_at_the_memory_limit_lose_no_reply() {
 #[test]
 fn memory_stays_within_its_limit_for_ten_minutes() {
     pressure::run(Duration::from_secs(600), 64 << 20);
-}
-
-#[test]
-fn a_file_of_200_megabytes_is_identical_with_and_without_the_cache() {
-    nginx_pair::Files::start(200 << 20, "1GiB").check();
 }
 
 /// The same for the Redis-compatible server: its limit is what it takes, no more and no less.

@@ -46,9 +46,8 @@ mod origin {
     mod http2;
     mod malformed_responses;
     mod nginx_files;
-    pub(crate) mod nginx_pair;
     mod real_origins;
-    pub(crate) mod same_answer;
+    mod same_answer;
 }
 
 /// Several instances over one store.
