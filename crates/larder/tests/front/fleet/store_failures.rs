@@ -270,7 +270,7 @@ fn an_instance_that_cannot_read_the_purge_log_says_so() {
         let pages = Pages::of("a.test");
         let text = |store| {
             let coherent = format!("coherence = \"{coherence}\"\nrecord_timeout");
-            config(store, "64MiB", VERIFICATION_MS, &[&pages]).replace("record_timeout", &coherent)
+            config(store, "64MiB", 500, &[&pages]).replace("record_timeout", &coherent)
         };
         let stores = [replies.address(), redis.address()];
         let gateways = instances::start(2, |index| Setup::config(LARDER, &text(stores[index])));

@@ -314,7 +314,8 @@ fn clients_eject_nobody() {
             exchange.wait_for_peer();
         })
     };
-    let group = Group::start((0..2).map(stalls).collect(), "[origin.ejection]\nfailures = 1");
+    let settings = "[origin.ejection]\nfailures = 1\n[limits]\nwrite_timeout = \"200ms\"";
+    let group = Group::start((0..2).map(stalls).collect(), settings);
     for number in 0..4 {
         asking(&group.larder, &format!("/{number}"), "").head();
         let mut client = group.larder.client();

@@ -14,7 +14,7 @@ const MIB: usize = 1 << 20;
 
 /// A body of which each MiB is another one.
 fn body(mib: usize) -> Vec<u8> {
-    (0..mib).flat_map(|number| vec![b'a' + (number % 26) as u8; MIB]).collect()
+    (0..mib).map(|number| vec![b'a' + (number % 26) as u8; MIB]).collect::<Vec<_>>().concat()
 }
 
 /// Gateways over a store, and an origin whose first body stops behind the first MiB until the gate opens.
