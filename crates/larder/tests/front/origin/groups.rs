@@ -177,23 +177,6 @@ fn a_drained_server_finishes_what_it_has() {
 }
 
 #[test]
-fn least_requests_and_power_of_two_spare_a_busy_server() {
-    for balance in ["least-requests", "power-of-two"] {
-        let (gate, passed) = gates();
-        let group = Group::start(vec![held(passed), numbered(1)], &format!("balance = \"{balance}\""));
-        let mut waiting: Vec<Client> = Vec::new();
-        wait::until_true("the busy server has a request", || {
-            waiting.push(asking(&group.larder, "/held", ""));
-            wait::until_true("one has it", || group.received().iter().sum::<usize>() >= waiting.len());
-            group.received()[0] == 1
-        });
-        assert_eq!(group.answers(30), [1; 30], "{balance}");
-        gate.open();
-        waiting.iter_mut().for_each(|client| assert_eq!(client.response().status(), 200));
-    }
-}
-
-#[test]
 fn explanations_name_the_server_and_retries() {
     let group = Group::weighted(vec![resetting(), numbered(1), numbered(2)], &[1, 1, 0], "");
     let text = explained(&group.larder, "/");

@@ -4,31 +4,9 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use testkit::{End, Larder, Nginx, Random, Response, Setup, run, wait};
+use testkit::{End, Larder, Nginx, Random, Response, Setup, run};
 
 use crate::LARDER;
-
-/// A file that changes behind the cache: validation finds out, and no client gets a mixture of both.
-#[test]
-fn a_file_that_changes_is_replaced_as_a_whole() {
-    let nginx = Nginx::start("add_header Cache-Control no-cache;");
-    let path = nginx.root().join("file.bin");
-    let (old, new) = (vec![b'o'; 2 << 20], vec![b'n'; (2 << 20) + 1]);
-    fs::write(&path, &old).expect("a file in the folder of nginx");
-    let larder = Setup::origin(LARDER, &nginx.url()).start();
-    assert!(larder.get("/file.bin").body == old);
-    let again = larder.get("/file.bin");
-    assert!(again.body == old && again.cache_status().contains("fwd-status=304"), "{:?}", again.head);
-    // A new file in place of the old one: nginx never sees half of it.
-    let next = nginx.root().join("next.bin");
-    fs::write(&next, &new).expect("a file in the folder of nginx");
-    fs::rename(&next, &path).expect("it replaces the old one");
-    wait::until_true("the new file is served", || {
-        let response = larder.get("/file.bin");
-        assert!(response.body == old || response.body == new, "a mixture: {:?}", response.head);
-        response.body == new
-    });
-}
 
 /// nginx with a file of so many MiB, each with a number of its own, and a gateway with this much memory. The path is that of the file.
 fn large_file(mebibytes: u64, memory: &str) -> (Nginx, Larder, PathBuf) {
@@ -124,20 +102,4 @@ fn a_hole_larger_than_the_store() {
         assert!(first().is_hit(), "what is stored is still of use");
     }
     assert!(part(&larder, 200_000, 30_000_000).body == body[200_000..=30_000_000] && first().is_hit());
-}
-
-/// A file larger than the store takes: what is stored of it comes and goes, and the bytes are right.
-#[test]
-fn parts_of_a_file_larger_than_the_store() {
-    let (_nginx, larder, path) = large_file(48, "32MiB");
-    let body = fs::read(path).expect("the file is there");
-    for first in (0..48 * MIB).step_by(3 * MIB as usize) {
-        let last = (first + 2 * MIB).min(48 * MIB - 1);
-        assert!(part(&larder, first, last).body == body[first as usize..=last as usize], "{first}-{last}");
-    }
-    for _ in 0..2 {
-        let whole = larder.get("/large.bin");
-        assert_eq!((whole.status(), whole.end), (200, End::Complete), "{:?}", whole.head);
-        assert!(whole.body == body);
-    }
 }
