@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use testkit::{
-    Client, Fate, FaultProxy, Faults, Larder, Redis, RespProxy, Response, ScriptedOrigin, Seen, Setup,
-    Signal, run, wait,
+    Client, Fate, FaultProxy, Faults, Larder, Redis, RespClient, RespProxy, Response, ScriptedOrigin, Seen,
+    Setup, Signal, run, wait,
 };
 
 use crate::LARDER;
@@ -154,13 +154,6 @@ fn a_change_is_seen_by_all() {
     });
 }
 
-/// Names of the records of responses.
-fn records(redis: &Redis) -> Vec<String> {
-    let names = testkit::converse(redis.address(), b"KEYS larder:r:*\r\nQUIT\r\n", usize::MAX);
-    let names = String::from_utf8_lossy(&names);
-    names.split_whitespace().filter(|word| word.starts_with("larder:r:")).map(str::to_owned).collect()
-}
-
 #[test]
 fn what_the_store_forgets_is_still_served() {
     let redis = Redis::start("");
@@ -169,7 +162,8 @@ fn what_the_store_forgets_is_still_served() {
     fleet.has_current(1, "/page");
     let changed = || [0, 1].map(|gateway| fleet.doubts(gateway, "changed"));
     let before = changed();
-    records(&redis).iter().for_each(|name| drop(redis.command(&format!("DEL {name}"))));
+    let mut store = RespClient::connect(redis.address());
+    store.names("larder:r:*").iter().for_each(|name| drop(store.ask(&[b"DEL", name])));
     wait::until_true("it is told", || changed().iter().zip(before).all(|(now, before)| *now > before));
     for gateway in &fleet.gateways {
         assert!(status(&gateway.get("/page")).contains("; hit"));
@@ -314,28 +308,6 @@ fn a_purge_from_far_away_takes_three_ways_until_others_hear() {
     });
     let quickest = quickest.min().expect("there are some");
     assert!(quickest >= 3 * ONE_WAY && quickest < 5 * ONE_WAY, "{quickest:?}");
-}
-
-/// Purges are complete without an instance that nobody knows of yet.
-#[test]
-fn an_instance_that_starts_uses_nothing_before_purges_wait_for_it() {
-    let redis = Redis::start("");
-    let fleet = Fleet::start(1, redis.address());
-    // From now on it takes the list for complete.
-    fleet.purge("everything=true");
-    fleet.store_at_first("/page");
-    let far = FaultProxy::start(redis.address());
-    far.set(Faults { latency_ms: 30, ..Faults::default() });
-    let mut late = fleet.newcomer(far.address());
-    // From the store, or from the origin: from now on it is in memory.
-    assert_eq!(late.get("/page").body, b"version 1");
-    fleet.change();
-    fleet.purge("everything=true");
-    assert_eq!(late.get("/page").body, b"version 2");
-    late.signal(Signal::TERM);
-    assert!(late.service().end().success());
-    // It has said that it ends.
-    fleet.purge("everything=true");
 }
 
 /// It has not heard of purges that were complete without it, and its clients ask before it can have.
@@ -492,39 +464,6 @@ fn a_header_section_that_is_too_large_for_a_record_is_not_stored() {
         let refused = gateways[0].metric("larder_not_stored_total", &["reason=\"head-too-large\""]);
         assert_eq!(refused > 0.0, !is_stored);
     }
-}
-
-/// A log that was set back has other purges at positions that some have read, and lacks the lost ones.
-#[test]
-fn a_log_that_is_set_back_leaves_nothing_unvalidated() {
-    let redis = Redis::start("");
-    let fleet = Fleet::start(2, redis.address());
-    fleet.purge("site=default");
-    redis.command("COPY larder:log saved");
-    fleet.store_at_first("/page");
-    let record = records(&redis).pop().expect("a record");
-    redis.command(&format!("COPY {record} record"));
-    fleet.purge("everything=true");
-    fleet.change();
-    redis.command("COPY saved larder:log REPLACE");
-    redis.command(&format!("COPY record {record} REPLACE"));
-    for gateway in [1, 0] {
-        wait::until_true("it is validated", || fleet.gateways[gateway].get("/page").body == b"version 2");
-        let response = fleet.gateways[gateway].get("/page");
-        assert_eq!(response.body, b"version 2", "{}", status(&response));
-    }
-}
-
-#[test]
-fn a_log_that_is_lost_leaves_nothing_unvalidated() {
-    let redis = Redis::start("");
-    let fleet = Fleet::start(2, redis.address());
-    fleet.store_at_first("/page");
-    assert!(status(&fleet.gateways[1].get("/page")).contains("; hit"));
-    redis.command("DEL larder:log");
-    wait::until_true("what is older is validated", || {
-        status(&fleet.gateways[1].get("/page")).contains("fwd-status=304")
-    });
 }
 
 #[test]
