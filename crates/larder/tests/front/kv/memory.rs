@@ -356,34 +356,6 @@ fn replies_share_what_is_stored() {
     }
 }
 
-/// Keys make room for what has to be copied; a reply without room is refused, together with its transaction.
-#[test]
-fn replies_that_are_copied_have_room_within_the_limit() {
-    for workers in ["1", "4"] {
-        let kv = start("64MiB", workers);
-        let empty = kv.service.resident_bytes();
-        churn::fill(&kv, 60_000, 800..1000);
-        let value = "v".repeat(10_000);
-        assert_eq!(kv.ask(&[&format!("SET value {value}")]), "+OK\r\n");
-        let mget = |times: usize| {
-            let keys = "$5\r\nvalue\r\n".repeat(times);
-            kv.ask(&[&format!("*{}\r\n$4\r\nMGET\r\n{}", times + 1, keys.trim_end()), "PING"])
-        };
-        let whole = mget(2_000);
-        assert_eq!(whole.len(), "*2000\r\n".len() + 2_000 * (value.len() + 10) + 7, "{workers} workers");
-        let told = mget(50_000);
-        let is_refused = told.starts_with("-OOM the reply needs more memory") && told.ends_with("+PONG\r\n");
-        assert!(is_refused, "{told}");
-        let queued = kv.ask(&["MULTI", "GET value\r\n".repeat(20_000).trim_end(), "EXEC", "PING"]);
-        let end = &queued[queued.len() - 200..];
-        assert!(end.contains("-EXECABORT ") && end.ends_with("+PONG\r\n"), "it has only read: {end}");
-        let peak = kv.service.peak_bytes() - empty;
-        // The list of replies of EXEC grows as they come.
-        assert!(peak < 96 << 20, "{workers} workers: {peak} bytes");
-        assert_eq!(kv.ask(&["SET last word", "GET last"]), "+OK\r\n$4\r\nword\r\n");
-    }
-}
-
 /// Buffers of a worker for one large reply go with it.
 #[test]
 fn no_worker_keeps_what_a_large_reply_took() {
