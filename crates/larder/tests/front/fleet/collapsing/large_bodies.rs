@@ -62,23 +62,6 @@ fn sends_rest(mib: usize) -> impl Fn(&mut Exchange<'_>) {
     move |exchange| _ = exchange.send(&body(mib)[MIB..])
 }
 
-/// A slow download is nothing to the clients of the other instances until it is stored: they have it from the store then.
-#[test]
-fn who_waits_elsewhere_has_a_large_body_once_it_is_stored() {
-    on_each_store(|store| {
-        let download = Download::start((3, store), PATIENT, sends_first(8, FOR_LONG), sends_rest(8));
-        let clients = download.all_want();
-        for gateway in &download.gateways[1..] {
-            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
-        }
-        download.gate.open();
-        for mut client in clients {
-            assert!(client.response().body == body(8));
-        }
-        assert_eq!(download.origin.total(), 1);
-    });
-}
-
 /// It waits for its first byte as long as it may, and then has the body from the origin.
 #[test]
 fn who_has_waited_long_enough_downloads_for_itself() {
