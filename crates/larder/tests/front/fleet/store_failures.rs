@@ -5,7 +5,7 @@ mod faulty;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use faulty::damage::{self, DAMAGES, Damage, KINDS};
+use faulty::damage::{self, DAMAGES, KINDS};
 use faulty::load::Load;
 use faulty::pages::Pages;
 use faulty::store::{FAULTS, Fault, Kind, Store, refusing, signs};
@@ -204,9 +204,9 @@ impl Damaged {
         wait::until_true(&what, || purge(&self.gateways[1], query).is_complete);
     }
 
-    /// All keys of one kind, one after the other damaged in these ways.
-    fn check(&mut self, number: usize, kind: damage::Kind, hows: &[Damage]) {
-        let what = format!("{kind:?} {hows:?} {number}");
+    /// All keys of one kind, one after the other damaged in the ways from this one on.
+    fn check(&mut self, number: usize, kind: damage::Kind, turn: usize) {
+        let what = format!("{kind:?} {:?} {number}", DAMAGES[turn]);
         let lengths = if kind == damage::Kind::Segment { [90_000, 1_100_000] } else { [600, 90_000] };
         let paths = lengths.map(|length| format!("/{number}/{length}"));
         let mut client = self.store.client();
@@ -218,7 +218,7 @@ impl Damaged {
         self.purge_is_complete("everything=true", &what);
         self.is_current(0, &paths, &what);
         is_written(&self.gateways[0]);
-        let count = damage::damage(&mut client, kind, hows, &before, &mut self.random);
+        let count = damage::damage(&mut client, kind, turn, &before, &mut self.random);
         assert!(count > 0, "{what}: there is none");
         self.is_current(1, &paths, &what);
         self.is_current(0, &paths, &what);
@@ -240,24 +240,8 @@ impl Damaged {
 #[test]
 fn whatever_is_damaged_in_the_store_nothing_wrong_is_served() {
     let mut damaged = Damaged::start();
-    let mut number = 0;
-    for kind in KINDS {
-        // There are several records and segments at once, so each way begins with another one of them.
-        let ways: Vec<Vec<Damage>> = match kind {
-            damage::Kind::Record | damage::Kind::Segment => (0..3).map(|turn| rotated(2 * turn)).collect(),
-            _ => DAMAGES.map(|how| vec![how]).into(),
-        };
-        for hows in ways {
-            damaged.check(number, kind, &hows);
-            number += 1;
-        }
-    }
-}
-
-fn rotated(by: usize) -> Vec<Damage> {
-    let mut damages = DAMAGES.to_vec();
-    damages.rotate_left(by);
-    damages
+    let all = KINDS.iter().flat_map(|kind| (0..DAMAGES.len()).map(move |turn| (*kind, turn)));
+    all.enumerate().for_each(|(number, (kind, turn))| damaged.check(number, kind, turn));
 }
 
 /// A server may answer heartbeats, tell of changes, and refuse the log or be too slow for it: purges are complete without an instance that can't read
