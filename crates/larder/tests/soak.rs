@@ -1,19 +1,15 @@
-//! Long tests: `make soak`.
+//! The tests that take long: `make soak`.
 
 #[path = "front/kv/churn.rs"]
 mod churn;
 #[path = "front/kv/crowd.rs"]
 mod crowd;
-#[path = "front/origin/nginx_pair.rs"]
-mod nginx_pair;
 #[path = "soak/overload.rs"]
 mod overload;
 #[path = "front/cache/pressure.rs"]
 mod pressure;
 #[path = "soak/purges.rs"]
 mod purges;
-#[path = "front/origin/same_answer.rs"]
-mod same_answer;
 #[path = "front/cache/users.rs"]
 mod users;
 
@@ -30,25 +26,20 @@ fn ten_thousand_clients_at_the_memory_limit_lose_no_reply() {
     crowd::run(10_000, Duration::from_secs(600), 256);
 }
 
-/// Ten minutes of random traffic for four times as much content as the store may hold.
+/// Ten minutes of random traffic over four times what the store may hold.
 #[test]
 fn memory_stays_within_its_limit_for_ten_minutes() {
     pressure::run(Duration::from_secs(600), 64 << 20);
 }
 
-#[test]
-fn a_file_of_200_megabytes_is_identical_with_and_without_the_cache() {
-    nginx_pair::Files::start(200 << 20, "1GiB").check();
-}
-
-/// Ten minutes of random traffic for the Redis-compatible server, which uses exactly its limit.
+/// The same for the Redis-compatible server: its limit is what it takes, no more and no less.
 #[test]
 fn memory_of_kv_stays_at_its_limit_for_ten_minutes() {
     churn::run(Duration::from_secs(600), 1 << 30);
 }
 
-/// The largest possible value in the default memory: the bytes that a client has sent become the value without a copy, and
-/// replace another value.
+/// The largest value that there is, in as much memory as there is by default: what a client has sent becomes the value, and takes the place of
+/// another.
 #[test]
 fn the_largest_value_fits_into_the_default_memory() {
     const VALUE: usize = 512 << 20;
@@ -63,13 +54,12 @@ fn the_largest_value_fits_into_the_default_memory() {
         assert!(testkit::converse(kv.address(), get.as_bytes(), usize::MAX) == bulk, "{name} is another");
     }
     let peak = kv.service.peak_bytes() >> 20;
-    // The limit, a tenth of it, and 64 MiB for everything else.
+    // The limit, a tenth of it, and 64 MiB for the rest.
     assert!(peak <= 1024 + 103 + 64, "{peak} MiB");
     eprintln!("at most {peak} MiB");
 }
 
-/// 500 users in bursts of 250, at origins with 35 styles that are healthy, slow, overloaded and dead in turn: 105,000
-/// responses.
+/// 500 users in bursts of 250, at origins of 35 styles that are well, slow, overloaded and dead in turn: 105,000 responses.
 #[test]
 fn none_of_100_000_responses_is_made_for_somebody_else() {
     let outcome = users::Trial { users: 500, burst: 250, rounds: 12 }.run("");
@@ -78,7 +68,7 @@ fn none_of_100_000_responses_is_made_for_somebody_else() {
     assert!(outcome.responses >= 100_000 && outcome.shared > 0 && outcome.collapsed > 0 && outcome.stale > 0);
 }
 
-/// Ten thousand purges, or slightly fewer on a busy machine.
+/// Ten thousand purges, or a few less on a busy machine.
 #[test]
 fn purges_of_a_fleet_with_a_wrong_clock_leave_nothing_older() {
     purges::run(Duration::from_secs(250));
@@ -89,7 +79,7 @@ fn an_overloaded_origin_keeps_its_limit_and_hits_go_on() {
     overload::run(Duration::from_secs(300));
 }
 
-/// The load of the figures that poor-man-s-cache has published. Takes half an hour.
+/// As poor-man-s-cache has published its figures; half an hour.
 #[test]
 fn ten_million_requests_of_the_suites_of_poor_mans_cache_have_no_failure() {
     // Built by scripts/soak.

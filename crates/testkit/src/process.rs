@@ -116,10 +116,11 @@ impl Setup {
         self
     }
 
-    /// Sets an environment variable of the process.
+    /// Sets an environment variable of the process; `@dir@` is its folder.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
-        self.environment.push((name.to_owned(), value.to_owned()));
+        let value = value.replace("@dir@", &self.folder.path().display().to_string());
+        self.environment.push((name.to_owned(), value));
         self
     }
 

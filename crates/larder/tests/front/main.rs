@@ -19,7 +19,7 @@ mod http {
 
 /// Storing, reuse, validation, invalidation and purges.
 mod cache {
-    mod basics;
+    pub(crate) mod basics;
     mod collapsing;
     mod conversations;
     mod keys;
@@ -41,14 +41,14 @@ mod cache {
 
 /// Connections to origin servers, and groups of them.
 mod origin {
+    mod circuit;
     mod connections;
     mod groups;
     mod http2;
     mod malformed_responses;
     mod nginx_files;
-    pub(crate) mod nginx_pair;
     mod real_origins;
-    pub(crate) mod same_answer;
+    mod same_answer;
 }
 
 /// Several instances with one store.

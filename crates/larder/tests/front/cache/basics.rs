@@ -6,31 +6,31 @@ use testkit::{Client, Gate, Larder, Received, Response, ScriptedOrigin, Setup, w
 
 use crate::LARDER;
 
-pub(super) fn bare(origin: &ScriptedOrigin) -> Larder {
+pub(crate) fn bare(origin: &ScriptedOrigin) -> Larder {
     Setup::origin(LARDER, &origin.url()).start()
 }
 
 /// A gateway with these settings; see [`filled`].
-pub(super) fn with(settings: &str, origin: &ScriptedOrigin) -> Larder {
+pub(crate) fn with(settings: &str, origin: &ScriptedOrigin) -> Larder {
     Setup::config(LARDER, &filled(settings, origin)).start()
 }
 
 /// Settings in which `@site@` is the beginning of a site's table, and `@origin@` the URL of the origin.
-pub(super) fn filled(settings: &str, origin: &ScriptedOrigin) -> String {
+pub(crate) fn filled(settings: &str, origin: &ScriptedOrigin) -> String {
     let site = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
     settings.replace("@site@", site).replace("@origin@", &origin.url())
 }
 
 /// Replaces the settings of a running gateway; see [`filled`].
 #[track_caller]
-pub(super) fn reload(larder: &mut Larder, settings: &str, origin: &ScriptedOrigin) {
+pub(crate) fn reload(larder: &mut Larder, settings: &str, origin: &ScriptedOrigin) {
     larder.write_config(&filled(settings, origin));
     let answer = larder.ask_admin("POST", "/reload", "");
     assert_eq!(answer.status(), 200, "{}", answer.text());
 }
 
 #[track_caller]
-pub(super) fn ask_host(
+pub(crate) fn ask_host(
     larder: &Larder,
     (method, host, target): (&str, &str, &str),
     fields: &str,
@@ -41,31 +41,31 @@ pub(super) fn ask_host(
 }
 
 #[track_caller]
-pub(super) fn get_of(larder: &Larder, host: &str, target: &str) -> Response {
+pub(crate) fn get_of(larder: &Larder, host: &str, target: &str) -> Response {
     ask_host(larder, ("GET", host, target), "")
 }
 
 /// A client that has sent its request, but read nothing yet.
-pub(super) fn asking(larder: &Larder, target: &str, fields: &str) -> Client {
+pub(crate) fn asking(larder: &Larder, target: &str, fields: &str) -> Client {
     let mut client = larder.client();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
     client
 }
 
 #[track_caller]
-pub(super) fn wait_for_waiters(larder: &Larder, count: usize) {
+pub(crate) fn wait_for_waiters(larder: &Larder, count: usize) {
     let waiting = || larder.metric("larder_collapsed_waiters", &[]);
     wait::until_true(&format!("{count} wait"), || waiting() >= count as f64);
 }
 
 /// A closed gate, for the test and for its origin.
-pub(super) fn gates() -> (Gate, Gate) {
+pub(crate) fn gates() -> (Gate, Gate) {
     let gate = Gate::new();
     (gate.clone(), gate)
 }
 
 /// Field lines of a table have `\n` between them.
-pub(super) fn lines(fields: &str) -> String {
+pub(crate) fn lines(fields: &str) -> String {
     fields.lines().map(|line| format!("{line}\r\n")).collect()
 }
 

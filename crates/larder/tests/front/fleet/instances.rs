@@ -1,6 +1,22 @@
 //! Gateways that share a store.
 
+use std::net::SocketAddr;
+
 use testkit::{Larder, Response, Setup, wait};
+
+use crate::LARDER;
+
+/// Configuration of a site and its store. `settings` are lines of `[store.remote]`.
+pub(crate) fn config(store: SocketAddr, origin: &str, settings: &str) -> String {
+    let site = format!("[[site]]\nname = \"default\"\norigin = \"{origin}\"\n");
+    format!("{site}[store.remote]\nurl = \"redis://{store}/0\"\n{settings}\n")
+}
+
+/// Starts gateways with that configuration, which share a store.
+#[track_caller]
+pub(crate) fn sharing(count: usize, store: SocketAddr, origin: &str, settings: &str) -> Vec<Larder> {
+    start(count, |_| Setup::config(LARDER, &config(store, origin, settings)))
+}
 
 /// Starts as many as are asked for, and waits until all know each other, in all stores that they share.
 #[track_caller]

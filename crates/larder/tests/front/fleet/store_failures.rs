@@ -3,18 +3,15 @@
 mod faulty;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use faulty::damage::{self, DAMAGES, Damage, KINDS};
+use faulty::damage::{self, DAMAGES, KINDS};
 use faulty::load::Load;
 use faulty::pages::Pages;
 use faulty::store::{FAULTS, Fault, Kind, Store, refusing, signs};
 use faulty::{VERIFICATION_MS, config, fleet};
 use testkit::{
-    End, Fate, FaultProxy, Faults, Larder, Random, Redis, RespClient, RespProxy, Setup, Signal, Stall, Value,
-    wait,
+    End, Fate, FaultProxy, Faults, Larder, Random, Redis, RespClient, RespProxy, Setup, Signal, Stall, wait,
 };
 
 use crate::LARDER;
@@ -92,7 +89,6 @@ fn no_outage_of_larder_kv_is_seen_by_clients() {
     outages(Kind::Kv);
 }
 
-/// A body of which the store loses segments while it is sent.
 /// The store is silent when the purge comes, and when the process begins to end.
 #[test]
 fn a_purge_outlives_its_instance_where_the_store_answers_late() {
@@ -122,6 +118,7 @@ fn a_purge_outlives_its_instance_where_the_store_answers_late() {
     assert!(!ending.stderr().contains("panicked"), "{}", ending.stderr());
 }
 
+/// A body of which the store loses segments while it is sent.
 #[test]
 fn a_body_goes_on_from_the_origin_when_its_segments_are_lost() {
     let store = Store::start(Kind::Redis);
@@ -207,9 +204,9 @@ impl Damaged {
         wait::until_true(&what, || purge(&self.gateways[1], query).is_complete);
     }
 
-    /// All keys of one kind, one after the other damaged in these ways.
-    fn check(&mut self, number: usize, kind: damage::Kind, hows: &[Damage]) {
-        let what = format!("{kind:?} {hows:?} {number}");
+    /// All keys of one kind, one after the other damaged in the ways from this one on.
+    fn check(&mut self, number: usize, kind: damage::Kind, turn: usize) {
+        let what = format!("{kind:?} {:?} {number}", DAMAGES[turn]);
         let lengths = if kind == damage::Kind::Segment { [90_000, 1_100_000] } else { [600, 90_000] };
         let paths = lengths.map(|length| format!("/{number}/{length}"));
         let mut client = self.store.client();
@@ -221,7 +218,7 @@ impl Damaged {
         self.purge_is_complete("everything=true", &what);
         self.is_current(0, &paths, &what);
         is_written(&self.gateways[0]);
-        let count = damage::damage(&mut client, kind, hows, &before, &mut self.random);
+        let count = damage::damage(&mut client, kind, turn, &before, &mut self.random);
         assert!(count > 0, "{what}: there is none");
         self.is_current(1, &paths, &what);
         self.is_current(0, &paths, &what);
@@ -243,144 +240,8 @@ impl Damaged {
 #[test]
 fn whatever_is_damaged_in_the_store_nothing_wrong_is_served() {
     let mut damaged = Damaged::start();
-    let mut number = 0;
-    for kind in KINDS {
-        // There are several records and segments at once, so each way begins with another one of them.
-        let ways: Vec<Vec<Damage>> = match kind {
-            damage::Kind::Record | damage::Kind::Segment => (0..3).map(|turn| rotated(2 * turn)).collect(),
-            _ => DAMAGES.map(|how| vec![how]).into(),
-        };
-        for hows in ways {
-            damaged.check(number, kind, &hows);
-            number += 1;
-        }
-    }
-}
-
-fn rotated(by: usize) -> Vec<Damage> {
-    let mut damages = DAMAGES.to_vec();
-    damages.rotate_left(by);
-    damages
-}
-
-/// Three instances to which changes are told late, twice or never, and clients whose requests tell what came of purges.
-struct Purges {
-    pages: Arc<Pages>,
-    gateways: Vec<Larder>,
-    requests: AtomicUsize,
-    hits: AtomicUsize,
-    complete: AtomicUsize,
-}
-
-impl Purges {
-    /// Asks all gateways for pages; none may be older than it was when this began.
-    #[track_caller]
-    fn are_seen(&self, paths: &[String], query: &str) {
-        let expected: Vec<u64> = paths.iter().map(|path| self.pages.version(path)).collect();
-        for gateway in &self.gateways {
-            let mut client = gateway.client();
-            for (path, expected) in paths.iter().zip(&expected) {
-                let got = self.pages.get(&mut client, path);
-                let said = status(&got.response);
-                assert!(got.version >= *expected, "{query}: {path} has version {}: {said}", got.version);
-                self.requests.fetch_add(1, Ordering::Relaxed);
-                self.hits.fetch_add(usize::from(got.response.is_hit()), Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// One who purges what is his own, in all forms, while others do.
-    fn purge(&self, worker: usize, rounds: usize) {
-        let own: Vec<String> = (0..3).map(|page| format!("/w{worker}/{page}/700")).collect();
-        let slow: Vec<String> = (0..2).map(|page| format!("/slow/w{worker}/{page}/2000")).collect();
-        let all = [&own[..], &slow].concat();
-        let forms = [
-            (format!("url=http%3A%2F%2Fa.test%2Fw{worker}%2F0%2F700"), &own[..1]),
-            (format!("tag=w{worker}&site=a.test"), &own),
-            (format!("prefix=http%3A%2F%2Fa.test%2Fslow%2Fw{worker}%2F"), &slow),
-            (format!("prefix=%2Fw{worker}%2F"), &own),
-            ("host=a.test".to_owned(), &all),
-            (format!("url=http%3A%2F%2Fa.test%2Fslow%2Fw{worker}%2F1%2F2000"), &slow[1..]),
-            ("everything=true".to_owned(), &all),
-            ("tag=slow&site=a.test".to_owned(), &slow),
-        ];
-        for (round, (query, paths)) in forms.iter().cycle().take(rounds).enumerate() {
-            let mode = ["hard", "soft"][(round / forms.len() + round) % 2];
-            paths.iter().for_each(|path| _ = self.pages.change(path));
-            let purged = purge(&self.gateways[round % 3], &format!("{query}&mode={mode}"));
-            if purged.is_complete {
-                self.complete.fetch_add(1, Ordering::Relaxed);
-                self.are_seen(paths, &purged.text);
-            }
-            (0..2).for_each(|_| self.are_seen_at_all(&own));
-        }
-    }
-
-    fn are_seen_at_all(&self, paths: &[String]) {
-        for gateway in &self.gateways {
-            let mut client = gateway.client();
-            for path in paths {
-                let got = self.pages.get(&mut client, path);
-                self.requests.fetch_add(1, Ordering::Relaxed);
-                self.hits.fetch_add(usize::from(got.response.is_hit()), Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Fills that take a while are under way all the time.
-    fn drip(&self, is_over: &AtomicBool) {
-        for turn in 0.. {
-            if is_over.load(Ordering::Relaxed) {
-                return;
-            }
-            let path = format!("/slow/w{}/{}/2000", turn % WORKERS, turn / WORKERS % 2);
-            self.pages.get(&mut self.gateways[turn % 3].client(), &path);
-        }
-    }
-}
-
-const WORKERS: usize = 3;
-const PURGES_EACH: usize = 30;
-
-#[test]
-fn no_purge_that_is_complete_is_forgotten_whatever_is_told_late_or_never() {
-    let store = Store::start(Kind::Redis);
-    let pages = Arc::new(Pages::of("a.test"));
-    let config = config(store.address(), "64MiB", 500, &[&pages]);
-    let gateways = instances::start(3, |_| Setup::config(LARDER, &config));
-    let counted = AtomicUsize::new(0);
-    store.replies.decide(move |seen| match seen.value {
-        Value::Push(_) => match counted.fetch_add(1, Ordering::Relaxed) % 7 {
-            1 => Fate::Drop,
-            3 => Fate::Hold,
-            5 => Fate::Twice,
-            _ => Fate::Pass,
-        },
-        _ => Fate::Pass,
-    });
-    let [requests, hits, complete] = [0; 3].map(AtomicUsize::new);
-    let purges = Purges { pages, gateways, requests, hits, complete };
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| purges.drip(&is_over));
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                wait::until_true("something is held", || {
-                    store.replies.held() > 3 || is_over.load(Ordering::Relaxed)
-                });
-                store.replies.release();
-            }
-        });
-        let purges = &purges;
-        let workers = [0, 1, 2].map(|worker| scope.spawn(move || purges.purge(worker, PURGES_EACH)));
-        let ended = workers.map(thread::ScopedJoinHandle::join);
-        is_over.store(true, Ordering::Relaxed);
-        ended.into_iter().for_each(|worker| worker.expect("no version that was purged"));
-    });
-    let [requests, hits, complete] =
-        [&purges.requests, &purges.hits, &purges.complete].map(|count| count.load(Ordering::Relaxed));
-    assert!(complete * 10 >= WORKERS * PURGES_EACH * 9, "{complete}");
-    assert!(hits * 10 >= requests * 3, "{hits} of {requests}");
+    let all = KINDS.iter().flat_map(|kind| (0..DAMAGES.len()).map(move |turn| (*kind, turn)));
+    all.enumerate().for_each(|(number, (kind, turn))| damaged.check(number, kind, turn));
 }
 
 /// A server may answer heartbeats, tell of changes, and refuse the log or be too slow for it: purges are complete without an instance that can't read
@@ -393,7 +254,7 @@ fn an_instance_that_cannot_read_the_purge_log_says_so() {
         let pages = Pages::of("a.test");
         let text = |store| {
             let coherent = format!("coherence = \"{coherence}\"\nrecord_timeout");
-            config(store, "64MiB", VERIFICATION_MS, &[&pages]).replace("record_timeout", &coherent)
+            config(store, "64MiB", 500, &[&pages]).replace("record_timeout", &coherent)
         };
         let stores = [replies.address(), redis.address()];
         let gateways = instances::start(2, |index| Setup::config(LARDER, &text(stores[index])));
@@ -513,28 +374,4 @@ fn processed(client: &mut RespClient) -> usize {
     let text = String::from_utf8_lossy(&reply).into_owned();
     let count = text.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
     count.and_then(|count| count.trim().parse().ok()).expect("it counts")
-}
-
-/// Announced lengths reserve no memory.
-#[test]
-fn a_server_that_announces_half_a_gigabyte_is_left() {
-    const ANNOUNCED: usize = 500_000_000;
-    let store = Store::start(Kind::Redis);
-    let pages = Pages::of("a.test");
-    let mut gateways = fleet(1, store.address(), &[&pages]);
-    pages.get(&mut gateways[0].client(), "/first/600");
-    let before = gateways[0].service().peak_bytes();
-    let lie = [format!("${ANNOUNCED}\r\n").as_bytes(), &vec![b'x'; 300 << 20]].concat();
-    let is_told = AtomicBool::new(false);
-    store.replies.decide(move |seen| match seen.name().as_str() {
-        "GETRANGE" if !is_told.swap(true, Ordering::Relaxed) => Fate::Replace(lie.clone()),
-        _ => Fate::Pass,
-    });
-    wait::until_true("it has left the server, and come back", || {
-        pages.get(&mut gateways[0].client(), "/first/600");
-        doubts(&gateways[0], "all") >= 1.0 && gateways[0].metric("larder_tier_instances", &[]) == 1.0
-    });
-    pages.get(&mut gateways[0].client(), "/second/600");
-    let grown = gateways[0].service().peak_bytes() - before;
-    assert!(grown < 32 << 20, "{} MiB", grown >> 20);
 }

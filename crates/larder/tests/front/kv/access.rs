@@ -469,30 +469,6 @@ fn no_key_is_evicted_for_strangers() {
     }
 }
 
-#[test]
-fn strangers_make_way_for_each_other() {
-    let kv = locked("workers = 2\n[kv.limits]\nunauthenticated_max = 3\nclients_max = 5");
-    let mut known = let_in(kv.address());
-    // Another worker might see the next one first.
-    let come = |_| {
-        let mut client = Talker::connect(kv.address());
-        assert_eq!(client.ask("PING"), NOAUTH);
-        client
-    };
-    let mut clients: Vec<_> = (0..10).map(come).collect();
-    let (old, new) = clients.split_at_mut(7);
-    old.iter_mut().for_each(|stranger| wait::until_true("it made way", || stranger.is_closed()));
-    new.iter_mut().for_each(|stranger| assert_eq!(stranger.ask("PING"), NOAUTH));
-    assert_eq!((strangers(&kv), ended(&kv, "strangers")), (3.0, 7.0));
-    // A client that gives the password is none of them any more, and none that has is closed for others.
-    new[0].expect("AUTH one", "+OK\r\n");
-    let mut later: Vec<_> = (0..5).map(come).collect();
-    later[4].expect("AUTH one", "+OK\r\n");
-    for client in [&mut known, &mut new[0], &mut later[4]] {
-        client.expect("PING", "+PONG\r\n");
-    }
-}
-
 /// Those who were not let in may be all that `clients_max` permits.
 #[test]
 fn strangers_keep_nobody_out() {

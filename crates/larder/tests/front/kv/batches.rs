@@ -104,57 +104,6 @@ fn each_request_sees_what_those_before_it_did() {
 }
 
 #[test]
-fn large_values_stand_between_small_ones() {
-    let mut script = Script::default();
-    let sizes = [10, 16_000, 17_000, 0, 70_000, 65_536, 3, 300_000];
-    for (number, bytes) in sizes.into_iter().enumerate() {
-        script.set(&format!("large:{number}"), &value(number, bytes));
-    }
-    for _ in 0..3 {
-        for (number, bytes) in sizes.into_iter().enumerate() {
-            script.get(&format!("large:{number}"), Some(&value(number, bytes)));
-            script.get("none", None);
-        }
-        script.ping();
-    }
-    for number in 0..sizes.len() {
-        script.del(&format!("large:{number}"), 1);
-        script.get(&format!("large:{number}"), None);
-    }
-    let kv = start();
-    check(&converse(kv.address(), &script.requests, usize::MAX), &script);
-    check(&converse(kv.address(), &script.requests, 30_011), &script);
-}
-
-#[test]
-fn all_of_a_pipeline_is_counted() {
-    let mut script = Script::default();
-    for number in 0..50 {
-        script.set(&format!("counted:{number}"), b"some value");
-    }
-    for number in 0..70 {
-        script.get(&format!("counted:{number}"), (number < 50).then_some(&b"some value"[..]));
-    }
-    for number in 0..60 {
-        script.del(&format!("counted:{number}"), usize::from(number < 50));
-    }
-    let kv = start();
-    check(&converse(kv.address(), &script.requests, usize::MAX), &script);
-    let told = kv.ask(&["INFO everything"]);
-    for line in [
-        "cmdstat_set:calls=50,",
-        "cmdstat_get:calls=70,",
-        "cmdstat_del:calls=60,",
-        "keyspace_hits:50\r",
-        "keyspace_misses:20\r",
-        "total_commands_processed:180\r",
-    ] {
-        assert!(told.contains(line), "{line} {told}");
-    }
-    assert!(!told.contains("db0:"), "{told}");
-}
-
-#[test]
 fn pipelines_beyond_all_buffers_are_answered() {
     let mut script = Script::default();
     script.set("some", &value(1, 500));

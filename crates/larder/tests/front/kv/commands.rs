@@ -1,9 +1,11 @@
 //! Commands of `larder kv` that Redis 7.0 lacks, or whose replies no conversation can hold.
 
+use std::fs;
 use std::net::SocketAddr;
 
 use testkit::{Kv, KvService, Redis, RespClient};
 
+use super::sessions::scenario::files;
 use super::sessions::{Talker, told};
 use crate::LARDER;
 
@@ -52,134 +54,22 @@ fn memory_of_a_key_is_told() {
     }
 }
 
-/// Commands on one connection, each with the reply that is expected.
-fn check(steps: &[(&str, &str)]) {
+/// `conformance/resp/*.replies`: conversations that begin with an empty server, with a reply to each command.
+#[test]
+fn commands_beyond_redis_are_answered_as_written() {
     let kv = start(&[]);
-    let mut client = Talker::connect(kv.address());
-    steps.iter().for_each(|(command, reply)| client.expect(command, reply));
-}
-
-const OK: &str = "+OK\r\n";
-const NULL: &str = "$-1\r\n";
-const ONE: &str = ":1\r\n";
-const ZERO: &str = ":0\r\n";
-const SYNTAX: &str = "-ERR syntax error\r\n";
-const BAD_DIGEST: &str = "-ERR must be exactly 16 hexadecimal characters\r\n";
-
-#[test]
-fn a_value_is_set_if_the_old_one_is_as_expected() {
-    check(&[
-        ("SET a 1 IFEQ x", NULL),
-        ("SET a 1 IFDEQ short", NULL),
-        ("SET a 1 IFNE x", OK),
-        ("SET a 2 IFEQ x", NULL),
-        ("SET a 2 IFEQ 1 GET", "$1\r\n1\r\n"),
-        ("SET a 3 IFNE 2 GET", "$1\r\n2\r\n"),
-        ("SET a 3 ifeq 2 EX 100", OK),
-        ("TTL a", ":100\r\n"),
-        ("DIGEST a", "$16\r\n7324dc1e7e9474f0\r\n"),
-        ("SET a 4 IFDEQ 7324dc1e7e9474f1", NULL),
-        ("SET a 4 IFDNE 7324DC1E7E9474F0", NULL),
-        ("SET a 4 IFDEQ 7324DC1e7e9474f0 KEEPTTL", OK),
-        ("TTL a", ":100\r\n"),
-        ("SET a 5 IFDEQ short", BAD_DIGEST),
-        ("SET a 5 IFDNE 7324dc1e7e9474f00 GET", BAD_DIGEST),
-        ("SET a 5 IFEQ", SYNTAX),
-        ("SET a 5 IFEQ 4 NX", SYNTAX),
-        ("SET a 5 XX IFEQ 4", SYNTAX),
-        ("SET a 5 IFEQ 4 IFNE 4", SYNTAX),
-        ("GET a", "$1\r\n4\r\n"),
-        ("DIGEST none", NULL),
-        ("SET b 1 IFDNE 7324dc1e7e9474f0 GET", NULL),
-        ("GET b", "$1\r\n1\r\n"),
-    ]);
-}
-
-#[test]
-fn a_key_is_removed_if_its_value_is_as_expected() {
-    let arity = "-ERR wrong number of arguments for 'delex' command\r\n";
-    check(&[
-        ("DELIFEQ a 1", ZERO),
-        ("SET a 1", OK),
-        ("DELIFEQ a 2", ZERO),
-        ("DELIFEQ a 1", ONE),
-        ("DELIFEQ a", "-ERR wrong number of arguments for 'delifeq' command\r\n"),
-        ("DELEX a IFNE x", ZERO),
-        ("DELEX a IFDEQ short", ZERO),
-        ("SET a 3", OK),
-        ("DELEX a IFEQ", arity),
-        ("DELEX a IFEQ 3 more", arity),
-        ("DELEX a FOO 3", "-ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE\r\n"),
-        ("DELEX a IFDEQ short", BAD_DIGEST),
-        ("DELEX a IFEQ 4", ZERO),
-        ("DELEX a IFDNE 7324dc1e7e9474f0", ZERO),
-        ("DELEX a ifdeq 7324DC1E7E9474F0", ONE),
-        ("SET a 3", OK),
-        ("DELEX a IFNE 4", ONE),
-        ("SET a 3", OK),
-        ("DELEX a", ONE),
-        ("EXISTS a", ZERO),
-    ]);
-}
-
-#[test]
-fn several_keys_are_set_with_one_expiry() {
-    let (numkeys, pairs) = ("-ERR invalid numkeys value\r\n", "-ERR wrong number of key-value pairs\r\n");
-    check(&[
-        ("MSETEX 2 a 1 b 2 EX 100", ONE),
-        ("TTL b", ":100\r\n"),
-        ("MSETEX 2 a 3 b 4 KEEPTTL XX", ONE),
-        ("TTL a", ":100\r\n"),
-        ("MSETEX 2 a 5 c 6 NX", ZERO),
-        ("MSETEX 2 a 5 c 6 XX", ZERO),
-        ("MGET a b c", "*3\r\n$1\r\n3\r\n$1\r\n4\r\n$-1\r\n"),
-        ("MSETEX 1 c 7 nx px 100000", ONE),
-        ("MSETEX 1 a 8", ONE),
-        ("TTL a", ":-1\r\n"),
-        ("MSETEX a 1 EX 10", numkeys),
-        ("MSETEX 0 a 1", numkeys),
-        ("MSETEX -1 a 1", numkeys),
-        ("MSETEX 2147483648 a 1", numkeys),
-        ("MSETEX 2147483647 a 1", pairs),
-        ("MSETEX 2 a 1 b", pairs),
-        ("MSETEX 1 a 1 FOO", SYNTAX),
-        ("MSETEX 1 a 1 EX 10 PX 10", SYNTAX),
-        ("MSETEX 1 a 1 NX XX", SYNTAX),
-        ("MSETEX 1 a 1 IFEQ 8", SYNTAX),
-        ("MSETEX 1 a 1 GET", SYNTAX),
-        ("MSETEX 1 a 1 EX 0", "-ERR invalid expire time in 'msetex' command\r\n"),
-        ("MSETEX 1 a", "-ERR wrong number of arguments for 'msetex' command\r\n"),
-    ]);
-}
-
-/// Within bounds, with an expiry from its first step on, as rate limiters ask for it.
-#[test]
-fn a_number_is_counted_within_bounds() {
-    let expire = "-ERR invalid expire time in 'increx' command\r\n";
-    check(&[
-        ("INCREX hits UBOUND 2 EX 100 ENX", "*2\r\n:1\r\n:1\r\n"),
-        ("INCREX hits UBOUND 2 EX 500 ENX", "*2\r\n:2\r\n:1\r\n"),
-        ("INCREX hits UBOUND 2 EX 500", "*2\r\n:2\r\n:0\r\n"),
-        ("TTL hits", ":100\r\n"),
-        ("INCREX hits BYINT 10 UBOUND 5 SATURATE PERSIST", "*2\r\n:5\r\n:3\r\n"),
-        ("TTL hits", ":-1\r\n"),
-        ("INCREX none UBOUND -5", "*2\r\n:0\r\n:0\r\n"),
-        ("EXISTS none", ZERO),
-        ("INCREX none BYFLOAT 1.5", "*2\r\n$3\r\n1.5\r\n$3\r\n1.5\r\n"),
-        ("INCREX none BYFLOAT -3 LBOUND -1 SATURATE", "*2\r\n$2\r\n-1\r\n$4\r\n-2.5\r\n"),
-        ("SET text abc", OK),
-        ("INCREX text", "-ERR value is not an integer or out of range\r\n"),
-        ("INCREX text BYFLOAT 1", "-ERR value is not a valid float\r\n"),
-        ("INCREX hits BYINT 1 BYINT 1", SYNTAX),
-        ("INCREX hits BYINT 1 BYFLOAT 1", SYNTAX),
-        ("INCREX hits ENX", SYNTAX),
-        ("INCREX hits ENX PERSIST", SYNTAX),
-        ("INCREX hits EX 1 EX 1", SYNTAX),
-        ("INCREX hits EX 0", expire),
-        ("INCREX hits LBOUND 2 UBOUND 1", "-ERR LBOUND can't be greater than UBOUND\r\n"),
-        ("INCREX hits UBOUND", SYNTAX),
-        ("INCREX", "-ERR wrong number of arguments for 'increx' command\r\n"),
-    ]);
+    for file in files("replies") {
+        let text = fs::read_to_string(&file).expect("the file");
+        let mut client = Talker::connect(kv.address());
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            if line.starts_with("== ") {
+                client.expect("RESET\r\nFLUSHALL", "+RESET\r\n+OK\r\n");
+                continue;
+            }
+            let (command, reply) = line.split_once(" => ").unwrap_or_else(|| panic!("no reply: {line}"));
+            client.expect(command, &format!("{}\r\n", reply.replace("\\r", "\r").replace("\\n", "\n")));
+        }
+    }
 }
 
 /// The error is final and has no word that a client takes for a reason to try again.
@@ -214,11 +104,7 @@ fn a_swap_is_seen_by_connections_that_are_open() {
 }
 
 #[test]
-fn commands_are_documented_with_their_keys_and_arguments() {
-    check(&[
-        ("COMMAND GETKEYS MSETEX 2 a 1 b 2 EX 10", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
-        ("COMMAND GETKEYS MSETEX 3 a 1 b 2", "-ERR Invalid arguments specified for command\r\n"),
-    ]);
+fn commands_are_documented_with_their_arguments() {
     let docs = start(&[]).ask(&["COMMAND INFO msetex", "COMMAND DOCS set object"]);
     for part in [
         "+movablekeys\r\n:0\r\n:0\r\n:0\r\n",

@@ -6,7 +6,7 @@ use std::thread;
 
 use testkit::{Kv, RespClient, Signal, converse, wait};
 
-use super::sessions::{Talker, ask_all, configured, fact, request};
+use super::sessions::{Talker, configured, fact};
 use crate::LARDER;
 
 fn start(arguments: &[&str]) -> Kv {
@@ -148,31 +148,6 @@ fn requests_of_http_are_no_commands() {
     check(text, "GET none\x1fpost /\x1fDEL key\x1f", 1, "(nil)\x1f");
 }
 
-#[test]
-fn clients_that_wait_for_the_end_of_a_pause_are_counted() {
-    let kv = start(&["--workers", "2"]);
-    assert_eq!(kv.ask(&["CLIENT PAUSE 600000 WRITE"]), "+OK\r\n");
-    let mut waiting: Vec<_> = (0..5).map(|_| Talker::connect(kv.address())).collect();
-    waiting.iter_mut().for_each(|client| client.send("SET key value\r\n"));
-    wait::until_true("all wait", || fact(&kv, "blocked_clients") == 5);
-    assert_eq!(kv.ask(&["CLIENT UNPAUSE"]), "+OK\r\n");
-    waiting.iter_mut().for_each(|client| client.receive("+OK\r\n"));
-    wait::until_true("nobody waits", || fact(&kv, "blocked_clients") == 0);
-}
-
-/// No other message has to come for it.
-#[test]
-fn a_subscriber_that_does_not_read_for_too_long_is_closed() {
-    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "2"]);
-    assert_eq!(kv.ask(&["CONFIG SET client-output-buffer-limit \"pubsub 0 1mb 1\""]), "+OK\r\n");
-    let mut slow = Talker::connect(kv.address());
-    slow.expect("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
-    let publish = request(&[b"PUBLISH", b"news", &vec![b'm'; 32 << 20]]);
-    assert_eq!(Talker::connect(kv.address()).ask(publish), ":1");
-    wait::until_true("it is closed", || fact(&kv, "pubsub_channels") == 0);
-    wait::until_true("its memory is free", || fact(&kv, "mem_clients_normal") == 0);
-}
-
 /// As in Redis, where an empty request counts as one.
 #[test]
 fn a_skipped_request_may_be_empty() {
@@ -247,48 +222,6 @@ fn limits_can_be_anything_that_they_may_be() {
     ] {
         let told = kv.ask(&[&format!("CONFIG SET {name} {value}")]);
         assert!(told.starts_with("-ERR CONFIG SET failed") && told.contains(why), "{name} {value}: {told}");
-    }
-}
-
-/// Also where nobody asks for anything.
-#[test]
-fn keys_above_a_lowered_limit_go_at_once() {
-    for workers in ["1", "2", "4"] {
-        let kv = start(&["--workers", workers]);
-        ask_all(&kv, (0..40_000).map(|key| format!("SET key-{key} {}", "v".repeat(1000))));
-        assert_eq!(kv.ask(&["CONFIG SET maxmemory 24mb"]), "+OK\r\n");
-        wait::until_true("keys have gone", || fact(&kv, "used_memory") <= 24 << 20);
-        assert!(fact(&kv, "evicted_keys") > 0);
-
-        let mut tracking = Talker::connect(kv.address());
-        let sets: String = (0..100).map(|key| format!("SET t-{key} 1\r\n")).collect();
-        let gets: String = (0..100).map(|key| format!("GET t-{key}\r\n")).collect();
-        tracking.send(format!("{sets}CLIENT TRACKING ON\r\n{gets}"));
-        wait::until_true("keys are remembered", || fact(&kv, "tracking_total_keys") == 100);
-        assert_eq!(kv.ask(&["CONFIG SET tracking-table-max-keys 10"]), "+OK\r\n");
-        wait::until_true("keys are given up", || fact(&kv, "tracking_total_keys") == 10);
-    }
-}
-
-/// As in Redis: clients may have a share of the memory there is now, not of the one before. One client is enough that goes.
-#[test]
-fn a_share_of_memory_goes_with_the_memory() {
-    let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "2"]);
-    let mut known = Talker::connect(kv.address());
-    known.expect("CONFIG SET maxmemory-clients 5%", "+OK\r\n");
-    let half = format!("*2\r\n$4\r\nECHO\r\n$8388608\r\n{}", "v".repeat(4 << 20));
-    for evicted in 0..20 {
-        let mut large = Talker::connect(kv.address());
-        large.send(&half);
-        wait::until_true("it counts", || fact(&kv, "mem_clients_normal") >= 4 << 20);
-        let told = "+OK\r\n*2\r\n$17\r\nmaxmemory-clients\r\n$2\r\n5%\r\n";
-        known.expect("CONFIG SET maxmemory 512mb\r\nCONFIG GET maxmemory-clients", told);
-        assert_eq!(fact(&kv, "evicted_clients"), evicted, "25.6 MiB are enough for 4");
-        known.expect("CONFIG SET maxmemory 32mb", "+OK\r\n");
-        // 1.6 MiB are not enough for 4.
-        assert_eq!(large.rest(), "");
-        assert_eq!(fact(&kv, "evicted_clients"), evicted + 1);
-        known.expect("CONFIG SET maxmemory 256mb", "+OK\r\n");
     }
 }
 

@@ -1,13 +1,10 @@
 //! Many clients at the memory limit, half of them slow readers, that know the expected reply to each request.
 //!
-//! One thread serves all sockets. It knows the requests of each in order, so a reply that is missing, wrong or out of place shows at
-//! once. Another thread sends one request after the other and measures.
+//! One thread serves all sockets. It knows the requests of each in order, so a reply that is missing, wrong or out of place shows at once.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::{Kv, raise_open_files_limit};
@@ -30,20 +27,9 @@ const VALUE_BYTES: u64 = 4096;
 pub(crate) fn run(clients: usize, duration: Duration, memory_mib: u64) {
     raise_open_files_limit();
     let mut kv = Kv::start(LARDER, &["--maxmemory", &format!("{memory_mib}MiB"), "--workers", "1"]);
-    let is_over = AtomicBool::new(false);
-    let (replies, latencies) = thread::scope(|scope| {
-        // The one who measures is a client as well.
-        let measuring = scope.spawn(|| latencies(kv.address(), &is_over));
-        let replies = visit(kv.address(), clients - 1, duration);
-        is_over.store(true, Relaxed);
-        (replies, measuring.join().expect("the one who measures is answered"))
-    });
-    let (p999, longest) = (latencies[latencies.len() * 999 / 1000], latencies[latencies.len() - 1]);
+    let replies = visit(kv.address(), clients, duration);
     let data = kv.service.data_bytes();
-    eprintln!(
-        "{clients} clients for {duration:?}: {replies} replies, p99.9 {p999:?}, longest {longest:?}, {} MiB of data",
-        data >> 20
-    );
+    eprintln!("{clients} clients for {duration:?}: {replies} replies, {} MiB of data", data >> 20);
     kv.service.assert_runs();
     assert!(data <= (memory_mib << 20) * 11 / 10 + BASE_BYTES, "{} MiB of data", data >> 20);
     let stats = kv.ask(&["INFO stats"]);
@@ -161,21 +147,4 @@ fn length_of(due: &[Vec<u8>; 2], bytes: &[u8], client: usize) -> Option<usize> {
     }
     let [shown, expected] = [bytes, &due[0]].map(|bytes| bytes[..bytes.len().min(80)].escape_ascii());
     panic!("client {client}: {shown} came, and not {expected}");
-}
-
-/// Sends one GET after the other until the visit is over, and returns the latencies in order.
-fn latencies(address: SocketAddr, is_over: &AtomicBool) -> Vec<Duration> {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_nodelay(true).expect("a socket option");
-    let mut latencies = Vec::new();
-    let mut reply = [0; 5];
-    while !is_over.load(Relaxed) {
-        let begin = Instant::now();
-        stream.write_all(b"GET nothing\r\n").expect("it reads");
-        stream.read_exact(&mut reply).expect("it answers");
-        assert_eq!(&reply, b"$-1\r\n");
-        latencies.push(begin.elapsed());
-    }
-    latencies.sort_unstable();
-    latencies
 }

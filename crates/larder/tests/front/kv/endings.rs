@@ -36,16 +36,22 @@ const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabl
 
 #[test]
 fn replies_arrive_before_a_request_that_ends_the_connection() {
-    let kv = KvService::start(LARDER, "workers = 2");
-    check(&kv, "PING\r\nQUIT\r\n", "+PONG\r\n+OK\r\n");
-    check(&kv, "*1\r\n$x\r\n", "-ERR Protocol error: invalid bulk length\r\n");
-    check(&kv, "PING\r\nCLIENT KILL TYPE normal SKIPME no\r\n", "+PONG\r\n:1\r\n");
-    check(&kv, "PING\r\nPOST / HTTP/1.1\r\n", "+PONG\r\n");
-    check(&kv, "MULTI\r\nQUIT\r\n", "+OK\r\n+OK\r\n");
+    let kv = KvService::start(LARDER, "workers = 2\n[kv.limits]\nrequest_bytes_max = \"1MiB\"");
+    let large = format!("PING\r\n*2\r\n$4\r\nECHO\r\n$9999999\r\n{}", "x".repeat(2 << 20));
+    for (requests, replies) in [
+        ("PING\r\nQUIT\r\n", "+PONG\r\n+OK\r\n"),
+        ("*1\r\n$x\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("PING\r\nCLIENT KILL TYPE normal SKIPME no\r\n", "+PONG\r\n:1\r\n"),
+        ("PING\r\nPOST / HTTP/1.1\r\n", "+PONG\r\n"),
+        ("MULTI\r\nQUIT\r\n", "+OK\r\n+OK\r\n"),
+        (&large, "+PONG\r\n"),
+    ] {
+        check(&kv, requests, replies);
+    }
 }
 
 #[test]
-fn replies_arrive_before_a_refusal_of_strangers() {
+fn replies_arrive_before_a_refusal() {
     let kv = locked("workers = 2");
     let too_many = "-ERR Protocol error: unauthenticated multibulk length\r\n";
     check(&kv, "AUTH wrong\r\n*11\r\n", &format!("{WRONG}{too_many}"));
@@ -53,17 +59,6 @@ fn replies_arrive_before_a_refusal_of_strangers() {
     check(&kv, "AUTH wrong\r\n*1\r\n$16385\r\n", &format!("{WRONG}{too_long}"));
     let kv = locked("workers = 2\ntext_protocol = \"unit-separator\"");
     check(&kv, "", "ERROR: NOAUTH Authentication required.\x1f");
-}
-
-#[test]
-fn replies_arrive_before_a_request_that_is_too_large() {
-    let kv = KvService::start(LARDER, "workers = 2\n[kv.limits]\nrequest_bytes_max = \"1MiB\"");
-    let large = "x".repeat(2 << 20);
-    check(&kv, &format!("PING\r\n*2\r\n$4\r\nECHO\r\n$9999999\r\n{large}"), "+PONG\r\n");
-}
-
-#[test]
-fn a_client_too_many_reads_why() {
     let kv = KvService::start(LARDER, "workers = 2\n[kv.limits]\nclients_max = 1");
     let mut only = Talker::connect(kv.address());
     only.expect("PING", "+PONG\r\n");

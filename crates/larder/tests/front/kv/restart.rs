@@ -1,7 +1,6 @@
 //! `larder kv --save-file`: keys after the server was stopped, killed, or its file was damaged, and the owner of the file.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 use testkit::{Kv, KvService, Signal, wait};
 
-use super::sessions::{Talker, ask_all, fact, request};
+use super::sessions::{Talker, ask_all, fact};
 use crate::LARDER;
 
 const KEYS: usize = 3000;
@@ -105,25 +104,18 @@ fn end(mut kv: Kv, signal: Signal) {
     assert!(signal == Signal::KILL || status.success(), "{status}: {}", kv.service.stderr());
 }
 
-fn saved() -> (Place, Vec<u8>) {
-    saved_with(&[], 0)
-}
-
-const LARGE: [&str; 2] = ["--maxmemory", "1GiB"];
-
-fn saved_large() -> (Place, Vec<u8>) {
-    saved_with(&LARGE, 100)
-}
-
-fn saved_with(arguments: &[&str], long: usize) -> (Place, Vec<u8>) {
+/// A file with the keys of [`fill`], and so many long values.
+fn saved(long: usize) -> (Place, Vec<u8>) {
     let place = Place::new();
-    let kv = place.start(arguments);
+    let kv = place.start(if long > 0 { &LARGE } else { &[] });
     ask_all(&kv, (0..long).map(|number| format!("SETRANGE long-{number} 500000 {number}")));
     fill(&kv);
     end(kv, Signal::TERM);
     let bytes = fs::read(place.file()).expect("the file was written");
     (place, bytes)
 }
+
+const LARGE: [&str; 2] = ["--maxmemory", "1GiB"];
 
 #[test]
 fn a_stopped_server_comes_back_as_it_was_and_a_killed_one_empty() {
@@ -165,7 +157,7 @@ fn swapped_databases_stay_swapped() {
 /// Until all of it is loaded, nothing but the file has it.
 #[test]
 fn a_server_that_is_killed_while_it_loads_leaves_its_file() {
-    let (place, bytes) = saved_large();
+    let (place, bytes) = saved(100);
     // A quick machine may have loaded it before the signal comes.
     let is_left = (0..20).any(|_| {
         fs::write(place.file(), &bytes).expect("a file");
@@ -175,28 +167,6 @@ fn a_server_that_is_killed_while_it_loads_leaves_its_file() {
     assert!(is_left && fs::read(place.file()).expect("it is there") == bytes);
     let kv = place.start(&LARGE);
     assert_eq!(kv.ask(&["DBSIZE", "GETRANGE long-99 500000 -1"]), ":3102\r\n$2\r\n99\r\n");
-}
-
-/// After a crash the value of before would come back, although clients have seen another.
-#[test]
-fn a_change_removes_the_file_before_it_is_told() {
-    let (place, bytes) = saved_large();
-    for change in [
-        "SET key-1 other",
-        "DEL key-1",
-        "APPEND new 1",
-        "PEXPIRE key-1 100000",
-        "SWAPDB 0 9",
-        "FLUSHDB",
-        "FLUSHALL",
-    ] {
-        fs::write(place.file(), &bytes).expect("a file");
-        let kv = place.start(&LARGE);
-        let reply = kv.ask(&[change]);
-        assert!(!reply.starts_with('-') && !place.file().exists(), "{change}: {reply}");
-        end(kv, Signal::KILL);
-        assert_empty(&place.start(&[]), "no save file yet");
-    }
 }
 
 fn owner(path: &Path) -> (u32, u32, u32) {
@@ -209,7 +179,7 @@ fn a_file_keeps_its_mode() {
     let (place, kv) = filled();
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
     assert_eq!(owner(&place.file()).2, 0o600);
-    fs::set_permissions(place.file(), Permissions::from_mode(0o640)).expect("it is ours");
+    chmod(place.file(), 0o640);
     end(kv, Signal::TERM);
     assert_eq!(owner(&place.file()).2, 0o640);
     let kv = place.start(&[]);
@@ -254,7 +224,7 @@ fn a_file_that_can_not_be_given_back_is_told_of() {
     let kv = start(&file, &[]);
     assert_eq!(kv.ask(&["SET key value", "SAVE"]), "+OK\r\n+OK\r\n");
     chown(&file, Some(OTHER), Some(OTHER + 1)).expect("we are root");
-    fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("we are root");
+    chmod(&file, 0o640);
     end(kv, Signal::KILL);
     let path = file.to_str().expect("a path in UTF-8");
     // Root without the right to give files away.
@@ -300,7 +270,7 @@ fn all_told(place: &Place, tool: &[&str], path: &str) -> [(i32, String); 3] {
 /// A start that went on without the file would lose its keys, or displace what another program needs.
 #[test]
 fn a_file_that_can_not_be_read_stops_the_start() {
-    let (place, bytes) = saved();
+    let (place, bytes) = saved(0);
     let file = place.file().display().to_string();
     let refused = |advice: &str| {
         let reason = format!("{file} can't be read: Permission denied (os error 13); {advice}");
@@ -310,7 +280,7 @@ fn a_file_that_can_not_be_read_stops_the_start() {
         }
         assert!(!place.folder.path().join("saved.refused").exists(), "it stays in its place");
     };
-    fs::set_permissions(&file, Permissions::from_mode(0o000)).expect("it is ours");
+    chmod(&file, 0o000);
     refused(&format!("run `chmod u+rw {file}`, move it, or choose another path"));
     if geteuid().is_root() {
         chown(&file, Some(OTHER), Some(OTHER)).expect("we are root");
@@ -335,7 +305,7 @@ fn a_save_replaces_nothing_that_is_not_its_own() {
     assert_eq!(kv.ask(&["SET key value"]), "+OK\r\n");
     let refused = |bytes: &[u8], mode: u32, reason: &str| {
         fs::write(&file, bytes).expect("a file");
-        fs::set_permissions(&file, Permissions::from_mode(mode)).expect("it is ours");
+        chmod(&file, mode);
         let told = kv.ask(&["SAVE"]);
         assert!(told.starts_with("-ERR the data set was not saved: ") && told.contains(reason), "{told}");
         run_in_shell(&format!("mv {file} {}", folder.path().display()));
@@ -345,6 +315,11 @@ fn a_save_replaces_nothing_that_is_not_its_own() {
     refused(b"REDIS0009", 0o600, "saved is not a save file of larder kv: move it");
     refused(b"\x89LARDER\n", 0o000, "saved can't be read: Permission denied (os error 13)");
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n", "it was moved");
+    fs::remove_file(&file).expect("it is ours");
+    mkfifo(place.file());
+    assert!(kv.ask(&["SAVE"]).contains("expected a file, found a named pipe"));
+    assert!(!fs::symlink_metadata(&file).expect("it is there").is_file());
+    fs::remove_file(&file).expect("it is ours");
     fs::write(&file, "notes").expect("a file");
     kv.service.signal(Signal::TERM);
     assert_eq!(kv.service.end().code(), Some(1));
@@ -355,7 +330,7 @@ fn a_save_replaces_nothing_that_is_not_its_own() {
 /// Such as a backup, by somebody who then stops the server to have it loaded.
 #[test]
 fn a_save_file_that_is_put_there_meanwhile_is_kept() {
-    let (place, backup) = saved();
+    let (place, backup) = saved(0);
     let kept = |name: &str| place.folder.path().join(name);
     let kv = place.start(&[]);
     assert_eq!(kv.ask(&["SET key-1 newer", "SAVE", "SAVE"]), "+OK\r\n+OK\r\n+OK\r\n");
@@ -374,6 +349,10 @@ fn a_save_file_that_is_put_there_meanwhile_is_kept() {
     assert_eq!(place.start(&[]).ask(&["GET key-1"]), "$5\r\nnewer\r\n");
 }
 
+fn chmod(path: impl AsRef<Path>, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+}
+
 #[track_caller]
 fn run_in_shell(command: &str) {
     let status = Command::new("sh").args(["-c", command]).status().expect("a shell");
@@ -383,7 +362,7 @@ fn run_in_shell(command: &str) {
 /// The next save replaces nothing that somebody may want to repair.
 #[test]
 fn damaged_files_are_refused_as_a_whole_and_kept_beside_each_other() {
-    let (place, bytes) = saved();
+    let (place, bytes) = saved(0);
     let changed = |at: usize, by: u8| {
         let mut bytes = bytes.clone();
         bytes[at] ^= by;
@@ -428,7 +407,7 @@ fn a_metric_counts_files_of_no_use() {
 
 #[test]
 fn half_a_file_is_never_taken() {
-    let (place, bytes) = saved();
+    let (place, bytes) = saved(0);
     let part = place.folder.path().join("saved.part");
     fs::rename(place.file(), &part).expect("a new name");
     fs::write(&part, &bytes[..bytes.len() / 2]).expect("a file");
@@ -574,7 +553,7 @@ fn limit_files(kv: &Kv, limit: Rlimit) {
 
 #[test]
 fn a_full_disk_costs_the_save_and_nothing_else() {
-    let (place, bytes) = saved();
+    let (place, bytes) = saved(0);
     let kv = place.start(&[]);
     assert_loaded(&kv);
     fs::write(place.file(), &bytes).expect("a file");
@@ -692,17 +671,6 @@ fn a_file_behind_a_link_is_one_file() {
     assert_filled(&start(&link, &[]));
 }
 
-/// Somebody puts it in its place while the server runs.
-#[test]
-fn nothing_but_a_file_is_replaced() {
-    let (place, mut kv) = filled();
-    mkfifo(place.file());
-    assert!(kv.ask(&["SAVE"]).contains("expected a file, found a named pipe"));
-    kv.service.signal(Signal::TERM);
-    assert_eq!(kv.service.end().code(), Some(1));
-    assert!(!fs::symlink_metadata(place.file()).expect("it is there").is_file());
-}
-
 /// Somebody may have put a link where the server writes first, to make it write over something else.
 #[test]
 fn nothing_behind_a_link_is_written() {
@@ -719,47 +687,18 @@ fn nothing_behind_a_link_is_written() {
 
 #[test]
 fn data_that_is_lost_at_the_end_is_a_failure() {
-    let lose = |signals: &[Signal], message: &str, hinder: &dyn Fn(&Place, &Kv)| {
+    let lose = |message: &str, hinder: &dyn Fn(&Place, &Kv)| {
         let (place, mut kv) = filled();
         hinder(&place, &kv);
-        signals.iter().for_each(|signal| kv.service.signal(*signal));
+        kv.service.signal(Signal::TERM);
         assert_eq!(kv.service.end().code(), Some(1), "{message}");
         assert_says(&kv, message);
     };
-    lose(&[Signal::TERM], "larder: the data set is not saved: ", &|place, _| {
+    lose("larder: the data set is not saved: ", &|place, _| {
         fs::remove_dir_all(place.folder.path()).expect("it is ours");
     });
-    lose(&[Signal::TERM], FULL, &|_, kv| _ = fill_up(kv));
+    lose(FULL, &|_, kv| _ = fill_up(kv));
 }
-
-/// Sends requests of the Redis protocol, and gives the first bytes of each reply.
-fn heads(kv: &Kv, requests: &[Vec<u8>]) -> Vec<u8> {
-    let client = Talker::connect(kv.address()).0;
-    let mut sending = client.try_clone().expect("a second handle");
-    std::thread::scope(|scope| {
-        scope.spawn(move || requests.iter().try_for_each(|request| sending.write_all(request)));
-        let lines = BufReader::new(client).lines().take(requests.len());
-        lines.map(|line| line.expect("it answers").as_bytes()[0]).collect()
-    })
-}
-
-/// Names of the keys that there was room for, until so many bytes of them had none.
-fn fill_up_memory(kv: &Kv, value_bytes: usize) -> Vec<String> {
-    let names: Vec<_> = (0..48 * MIB / (value_bytes + 40)).map(|number| format!("key-{number}")).collect();
-    let sets: Vec<_> =
-        names.iter().map(|name| request(&[b"SET", name.as_bytes(), &vec![b'v'; value_bytes]])).collect();
-    let told = heads(kv, &sets);
-    // A last one may find room again: buffers of clients count, and shrink.
-    assert!(told.contains(&b'-'), "memory is full");
-    names.into_iter().zip(told).filter(|(_, head)| *head == b'+').map(|(name, _)| name).collect()
-}
-
-fn count_of(kv: &Kv, names: &[String], value_bytes: usize) -> usize {
-    let told = ask_all(kv, names.iter().map(|name| format!("STRLEN {name}")));
-    told.lines().filter(|line| *line == format!(":{value_bytes}")).count()
-}
-
-const MIB: usize = 1 << 20;
 
 /// The log tells of lost keys only where some are.
 #[test]
@@ -774,46 +713,4 @@ fn keys_that_expire_while_no_server_runs_are_not_lost() {
     assert_says(&kv, "all saved data is loaded");
     assert!(!kv.service.stderr().contains("lost"), "{}", kv.service.stderr());
     assert_eq!((fact(&kv, "rdb_last_load_keys_expired"), fact(&kv, "rdb_last_load_keys_loaded")), (2, 1));
-}
-
-/// Keys lie in another order than before when they are loaded, and take some more.
-#[test]
-fn a_full_server_that_evicts_nothing_loses_nothing() {
-    for (value_bytes, workers) in [
-        (300, ["4", "1"]),
-        (1_000, ["1", "1"]),
-        (10_000, ["1", "4"]),
-        (100_000, ["4", "4"]),
-        (1_000_000, ["4", "1"]),
-    ] {
-        let what = format!("{value_bytes} bytes, {workers:?} workers");
-        let place = Place::new();
-        let start = |workers| {
-            place.start(&["--maxmemory", "32MiB", "--maxmemory-policy", "noeviction", "--workers", workers])
-        };
-        let mut kv = start(workers[0]);
-        let names = fill_up_memory(&kv, value_bytes);
-        let mut used = Vec::new();
-        for again in [workers[1], workers[0], workers[1]] {
-            end(kv, Signal::TERM);
-            kv = start(again);
-            assert_eq!(count_of(&kv, &names, value_bytes), names.len(), "{what}: keys that are there");
-            assert_says(&kv, "all saved data is loaded");
-            assert!(!kv.service.stderr().contains("some keys are lost"), "{what}: {}", kv.service.stderr());
-            used.push(fact(&kv, "used_memory"));
-        }
-        // Buffers of clients count too.
-        let grown = used[2].saturating_sub(used[0]);
-        assert!(grown < 64 << 10 && used[2] < 36 * MIB, "{what}: it grows: {used:?}");
-        end(kv, Signal::TERM);
-        kv = start(workers[1]);
-        // A client that writes before all is loaded gets no room that keys will need.
-        let set = |name: &str, bytes: usize| request(&[b"SET", name.as_bytes(), &vec![b'v'; bytes]]);
-        heads(&kv, &(0..80).map(|number| set(&format!("early-{number}"), 300_000)).collect::<Vec<_>>());
-        assert_eq!(count_of(&kv, &names, value_bytes), names.len(), "{what}: keys that are there");
-        // It can be read from, and written to when there is room again.
-        assert!(kv.ask(&["MGET key-0 key-1 key-2"]).starts_with("*3\r\n$"), "{what}");
-        ask_all(&kv, names.iter().step_by(3).map(|name| format!("DEL {name}")));
-        assert_eq!(heads(&kv, &[set("new", 1_000)]), b"+", "{what}");
-    }
 }

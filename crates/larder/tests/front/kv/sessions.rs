@@ -1,6 +1,5 @@
 //! Clients of `larder kv` and each other: messages, transactions, invalidations, pauses and monitors.
 
-mod atomic;
 pub(crate) mod scenario;
 mod talker;
 
@@ -78,71 +77,6 @@ fn transfer(kv: &Kv, number: usize) {
     for _ in 0..500 {
         let lines = client.lines(&format!("MULTI\r\nDECRBY {from} 7\r\nINCRBY {to} 7\r\nEXEC\r\n"), 6);
         assert_eq!(lines[3], "*2", "{lines:?}");
-    }
-}
-
-/// Clients of both workers count with WATCH; no count is lost.
-#[test]
-fn watched_keys_are_touched_by_clients_of_the_other_worker() {
-    let kv = two_workers();
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| (0..200).for_each(|_| increment(&kv)));
-        }
-    });
-    assert_eq!(Talker::connect(kv.address()).lines("GET count\r\n", 2), ["$3", "800"]);
-}
-
-fn increment(kv: &Kv) {
-    let mut client = Talker::connect(kv.address());
-    loop {
-        client.expect("WATCH count", "+OK\r\n");
-        let count = match client.ask("GET count").as_str() {
-            "$-1" => 0,
-            _ => client.line().parse::<u64>().expect("a number"),
-        };
-        let lines = client.lines(&format!("MULTI\r\nSET count {}\r\nEXEC\r\n", count + 1), 3);
-        if lines[2] == "*1" {
-            client.line();
-            return;
-        }
-        assert_eq!(lines[2], "*-1");
-    }
-}
-
-/// Clients of both workers read while another writes. They must then believe to know the new value.
-#[test]
-fn no_invalidation_is_missed_when_reads_and_writes_meet() {
-    let kv = two_workers();
-    let mut writer = Talker::connect(kv.address());
-    let mut readers: Vec<_> = (0..6).map(|_| Talker::connect(kv.address()).with_resp3()).collect();
-    readers.iter_mut().for_each(|reader| reader.expect("CLIENT TRACKING ON", "+OK\r\n"));
-    for round in 0..500 {
-        let (before, behind) = readers.split_at_mut(round % 7);
-        before.iter_mut().for_each(|reader| reader.send("GET key\r\n"));
-        writer.send(format!("SET key {round:04}\r\n"));
-        behind.iter_mut().for_each(|reader| reader.send("GET key\r\n"));
-        writer.receive("+OK\r\n");
-        let known: Vec<_> = readers.iter_mut().map(known_after).collect();
-        assert!(known.iter().flatten().all(|value| *value == format!("{round:04}")), "{round}: {known:?}");
-    }
-}
-
-/// The value that a client believes in after a GET, when it has learned of all that happened meanwhile.
-fn known_after(reader: &mut Talker) -> Option<String> {
-    reader.send("PING\r\n");
-    let mut known = None;
-    loop {
-        match reader.line().as_str() {
-            "+PONG" => return known,
-            "$4" => known = Some(reader.line()),
-            ">2" => {
-                assert_eq!(reader.lines("", 5), ["$10", "invalidate", "*1", "$3", "key"]);
-                known = None;
-            }
-            "_" => {}
-            other => panic!("{other}"),
-        }
     }
 }
 

@@ -2,10 +2,8 @@
 //! gateway and says so with the PROXY protocol.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -15,20 +13,13 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use testkit::{
-    Accept, Authority, Client, Cut, End, FaultProxy, Faults, Gate, Larder, Port, ScriptedOrigin, Service,
-    Setup, Stall, run, wait,
+    Authority, Client, End, FaultProxy, Faults, Fields, Identity, Larder, Port, ScriptedOrigin, Setup, run,
+    wait,
 };
 
 use crate::LARDER;
+use crate::cache::basics::{asking, gates, get_of, wait_for_waiters};
 use crate::tools::mock_origin::MockOrigin;
-
-fn in_front_of(origin: &ScriptedOrigin) -> Larder {
-    Setup::origin(LARDER, &origin.url()).start()
-}
-
-fn with(settings: &str, origin: &str) -> Larder {
-    Setup::config(LARDER, &settings.replace("@origin@", origin)).start()
-}
 
 fn not_stored() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
@@ -38,6 +29,15 @@ fn not_stored() -> ScriptedOrigin {
     })
 }
 
+/// The configuration of an origin with these settings, and of a site.
+fn config(url: &str, settings: &str) -> String {
+    format!("[[site]]\nname = \"a\"\norigin = \"o\"\n[[origin]]\nname = \"o\"\nurl = \"{url}\"\n{settings}\n")
+}
+
+pub(super) fn start(url: &str, settings: &str) -> Larder {
+    Setup::config(LARDER, &config(url, settings)).start()
+}
+
 fn wait_for_idle(larder: &Larder, count: f64) {
     let idle = || larder.metric("larder_origin_connections", &["idle"]);
     wait::until_true("the origin connections are idle", || (idle() - count).abs() < 0.5);
@@ -45,65 +45,15 @@ fn wait_for_idle(larder: &Larder, count: f64) {
 
 /// All cores share the idle connections, whichever opened them.
 #[test]
-fn sequential_requests_share_one_connection() {
-    let origin = not_stored();
-    let larder = in_front_of(&origin);
-    for _ in 0..50 {
-        assert_eq!(larder.get("/").status(), 200);
-        wait_for_idle(&larder, 1.0);
-    }
-    assert_eq!((origin.total(), origin.connections()), (50, 1));
-}
-
-#[test]
-fn keep_alive_can_be_switched_off() {
-    let origin = not_stored();
-    let larder = with(
-        "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\n[origin.pool]\nkeep_alive = false\n\
-         [[site]]\nname = \"a\"\norigin = \"o\"\n",
-        &origin.url(),
-    );
-    for _ in 0..5 {
-        assert_eq!(larder.get("/").status(), 200);
-    }
-    assert_eq!(origin.connections(), 5);
-}
-
-/// Answers the first request on each connection; the second finds it dead.
-fn dies_when_reused() -> ScriptedOrigin {
-    let used = Mutex::new(HashMap::<usize, usize>::new());
-    ScriptedOrigin::start(move |exchange| {
-        exchange.read_body();
-        let mut used = used.lock().expect("no holder panics");
-        let count = used.entry(exchange.request.connection).or_default();
-        *count += 1;
-        let dies = *count > 1;
-        drop(used);
-        match dies {
-            true => exchange.reset(),
-            false => exchange.respond("200 OK", "Cache-Control: no-store\r\n", "alive"),
-        };
-    })
-}
-
-//= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
-#[test]
-fn a_dead_pooled_connection_is_retried_once_where_that_is_safe() {
-    for (method, status, requests) in [
-        ("GET", 200, 3),
-        ("HEAD", 200, 3),
-        ("OPTIONS", 200, 3),
-        ("DELETE", 200, 3),
-        ("POST", 502, 2),
-        ("PATCH", 502, 2),
-    ] {
-        let origin = dies_when_reused();
-        let larder = in_front_of(&origin);
-        assert_eq!(larder.get("/").text(), "alive");
-        wait_for_idle(&larder, 1.0);
-        let fields = if method == "POST" || method == "PATCH" { "Content-Length: 0\r\n" } else { "" };
-        let response = larder.ask(method, "/", fields);
-        assert_eq!((response.status(), origin.total()), (status, requests), "{method}: {:?}", response.head);
+fn sequential_requests_share_one_connection_unless_told_otherwise() {
+    for (settings, connections) in [("", 1), ("pool = { keep_alive = false }", 20)] {
+        let origin = not_stored();
+        let larder = start(&origin.url(), settings);
+        for _ in 0..20 {
+            assert_eq!(larder.get("/").status(), 200);
+            wait_for_idle(&larder, if connections == 1 { 1.0 } else { 0.0 });
+        }
+        assert_eq!((origin.total(), origin.connections()), (20, connections), "{settings}");
     }
 }
 
@@ -111,7 +61,7 @@ fn a_dead_pooled_connection_is_retried_once_where_that_is_safe() {
 #[test]
 fn a_closed_idle_connection_costs_no_request() {
     let origin = not_stored();
-    let larder = in_front_of(&origin);
+    let larder = start(&origin.url(), "");
     for round in 1..=3 {
         let response = larder.ask("POST", "/", "Content-Length: 0\r\n");
         assert_eq!(response.status(), 200, "round {round}");
@@ -121,66 +71,22 @@ fn a_closed_idle_connection_costs_no_request() {
 }
 
 #[test]
-fn a_fresh_connection_that_dies_is_not_retried() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        exchange.reset();
-    });
-    let larder = in_front_of(&origin);
-    assert_eq!((larder.get("/").status(), origin.total()), (502, 1));
-}
-
-#[test]
-fn origins_on_unix_sockets() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let origin = ScriptedOrigin::start_unix(&folder.path().join("app.sock"), |exchange| {
-        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "over a socket");
-    });
-    let larder = in_front_of(&origin);
-    for hit in [false, true] {
-        let response = larder.get("/");
-        assert_eq!((response.text().as_str(), response.is_hit()), ("over a socket", hit));
-    }
-    assert_eq!(origin.last("/").field("host"), "test.example");
-}
-
-/// The mock origin with TLS; gives its address.
-fn tls_origin(folder: &Path, identity: &testkit::Identity) -> (Service, String) {
-    let mut command = Command::new(LARDER);
-    command.args(["origin", "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0", "--tls-cert"]);
-    command.arg(&identity.certificate).arg("--tls-key").arg(&identity.key);
-    let mut service = Service::start(&mut command, folder, "origin");
-    let url = wait::until("the origin listens", || {
-        service.assert_runs();
-        let text = service.stdout();
-        text.split_whitespace().find(|word| word.starts_with("https://")).map(str::to_owned)
-    });
-    (service, url)
-}
-
-#[test]
 fn origins_with_tls_are_verified() {
     let (authority, stranger) = (Authority::new(), Authority::new());
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let (_service, url) = tls_origin(folder.path(), &authority.identity(&["127.0.0.1", "inner.example"]));
-    let ask = |settings: &str| {
-        let config = format!(
-            "[[origin]]\nname = \"o\"\nurl = \"{url}\"\n{settings}[[site]]\nname = \"a\"\norigin = \"o\"\n"
-        );
-        Setup::config(LARDER, &config).start().get("/items/1")
-    };
+    let origin = MockOrigin::with_tls(&authority.identity(&["127.0.0.1", "inner.example"]));
     let ours = format!("ca_file = \"{}\"\n", authority.file().display());
     let other = format!("ca_file = \"{}\"\n", stranger.file().display());
     for (settings, status) in [
         (ours.clone(), 200),
-        (format!("{ours}protocol = \"http1\"\n"), 200),
-        (format!("{ours}protocol = \"http2\"\n"), 200),
-        (format!("{ours}server_name = \"inner.example\"\n"), 200),
-        (format!("{ours}server_name = \"outer.example\"\n"), 502),
+        (format!("{ours}protocol = \"http1\""), 200),
+        (format!("{ours}protocol = \"http2\""), 200),
+        (format!("{ours}server_name = \"inner.example\""), 200),
+        (format!("{ours}server_name = \"outer.example\""), 502),
         (other.clone(), 502),
-        (format!("{other}verify = false\n"), 200),
+        (format!("{other}verify = false"), 200),
         (String::new(), 502),
     ] {
-        let response = ask(&settings);
+        let response = start(&origin.url, &settings).get("/items/1");
         assert_eq!(response.status(), status, "{settings:?}: {:?}", response.head);
     }
 }
@@ -190,16 +96,11 @@ fn origins_with_tls_are_verified() {
 fn slow_readers_on_one_http_2_connection() {
     let origin = MockOrigin::start();
     for (round, workers) in [1, 4].into_iter().enumerate() {
-        let settings = format!(
-            "workers = {workers}\n[[origin]]\nname = \"o\"\nurl = \"@origin@\"\nprotocol = \"http2\"\n\
-             [[site]]\nname = \"a\"\norigin = \"o\"\n"
-        );
-        let larder = with(&settings, &origin.url);
-        let mut slow: Vec<Client> = (0..20).map(|_| larder.client()).collect();
-        for client in &mut slow {
-            client.send("GET /items/1?size=40000000&cc=no-store HTTP/1.1\r\nHost: test.example\r\n\r\n");
-            assert_eq!(client.head().status(), 200);
-        }
+        let settings = config(&origin.url, "protocol = \"http2\"");
+        let larder = Setup::config(LARDER, &format!("workers = {workers}\n{settings}")).start();
+        let target = "/items/1?size=40000000&cc=no-store";
+        let mut slow: Vec<Client> = (0..20).map(|_| asking(&larder, target, "")).collect();
+        slow.iter_mut().for_each(|client| assert_eq!(client.head().status(), 200));
         // The origin stands still for all of them when nothing more comes in.
         let received = || larder.resident_bytes();
         let mut before = 0;
@@ -224,55 +125,29 @@ fn slow_readers_on_one_http_2_connection() {
     }
 }
 
-/// An origin that does not read the content of requests, and takes it for the next request. It answers
-/// that a little later.
-fn origin_that_reads_no_content() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("a bound socket has an address");
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut stream = BufReader::new(stream);
-                while let Some(target) = target_of_next(&mut stream) {
-                    let status =
-                        target.rsplit('/').next().and_then(|status| status.parse().ok()).unwrap_or(200);
-                    if target.starts_with("/smuggled") {
-                        // When the connection has gone to the next client.
-                        thread::park_timeout(Duration::from_millis(30));
-                    }
-                    let length = target.len();
-                    let head = format!(
-                        "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nCache-Control: no-store\r\n\r\n"
-                    );
-                    if stream.get_mut().write_all((head + &target).as_bytes()).is_err() {
-                        return;
-                    }
-                }
-            });
+/// An origin that takes the content of a request for the next one, which it answers a little later. The path ends with the status.
+fn origin_that_reads_no_content() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        let target = exchange.request.target().to_owned();
+        exchange.request.head.fields = Fields::default();
+        if target.starts_with("/smuggled") {
+            // When the connection has gone to the next client.
+            exchange.delay_ms(30);
         }
-    });
-    format!("http://{address}")
-}
-
-/// Reads one head, and tells its target.
-fn target_of_next(stream: &mut BufReader<TcpStream>) -> Option<String> {
-    let mut first = String::new();
-    stream.read_line(&mut first).ok().filter(|bytes| *bytes > 0)?;
-    let mut line = String::new();
-    while stream.read_line(&mut line).ok()? > 2 {
-        line.clear();
-    }
-    first.split(' ').nth(1).map(str::to_owned)
+        let status = target.rsplit('/').next().and_then(|status| status.parse().ok()).unwrap_or(200);
+        let fields = format!("Content-Length: {}\r\nCache-Control: no-store\r\n", target.len());
+        exchange.head(&format!("{status} X"), &fields).send(target);
+    })
 }
 
 /// Content of one client never becomes a request of the next one, as far as can be known.
 //= RFC 9112 section 6.3: bytes after the response are not its
 #[test]
 fn an_origin_that_does_not_read_content() {
-    let url = origin_that_reads_no_content();
+    let origin = origin_that_reads_no_content();
     for workers in [1, 4] {
-        let larder =
-            with(&format!("workers = {workers}\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n"), &url);
+        let settings = format!("workers = {workers}\n{}", config(&origin.url(), ""));
+        let larder = Setup::config(LARDER, &settings).start();
         let content = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
         let mut foreign = 0;
         for round in 0..10 {
@@ -298,15 +173,8 @@ fn an_origin_that_does_not_read_content() {
     }
 }
 
-/// How an origin ends a connection with TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leave {
-    Farewell,
-    Silently,
-}
-
-/// Answers each connection once, with a body that only the end of the connection ends.
-fn tls_origin_that_closes(identity: &testkit::Identity, leave: Leave) -> String {
+/// Answers each connection once, with a body that only the end of the connection ends: with close_notify, or without.
+fn tls_origin_that_closes(identity: &Identity, is_polite: bool) -> String {
     let certificates = CertificateDer::pem_file_iter(&identity.certificate).expect("it is a PEM file");
     let certificates = certificates.collect::<Result<Vec<_>, _>>().expect("certificates");
     let key = PrivateKeyDer::from_pem_file(&identity.key).expect("a private key");
@@ -329,7 +197,7 @@ fn tls_origin_that_closes(identity: &testkit::Identity, leave: Leave) -> String 
             let _ = tls.read(&mut request);
             let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nConnection: close\r\n\r\nhello";
             let _ = tls.write_all(head.as_bytes());
-            if leave == Leave::Farewell {
+            if is_polite {
                 tls.conn.send_close_notify();
             }
             let _ = tls.flush();
@@ -345,81 +213,68 @@ fn tls_origin_that_closes(identity: &testkit::Identity, leave: Leave) -> String 
 fn a_body_that_ends_without_close_notify_is_incomplete() {
     let authority = Authority::new();
     let identity = authority.identity(&["127.0.0.1"]);
-    for (leave, end) in [(Leave::Farewell, End::Complete), (Leave::Silently, End::Truncated)] {
-        let url = tls_origin_that_closes(&identity, leave);
-        let ca_file = authority.file();
-        let config = format!(
-            "[[origin]]\nname = \"o\"\nurl = \"{url}\"\nca_file = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"o\"\n\
-             [[site.rule]]\nclose_delimited = \"store\"\n",
-            ca_file.display()
-        );
-        let larder = Setup::config(LARDER, &config).start();
+    let settings =
+        format!("ca_file = \"{}\"\n[[site.rule]]\nclose_delimited = \"store\"", authority.file().display());
+    for (is_polite, end) in [(true, End::Complete), (false, End::Truncated)] {
+        let larder = start(&tls_origin_that_closes(&identity, is_polite), &settings);
         for is_second in [false, true] {
             let response = larder.get("/");
-            assert_eq!((response.status(), response.end), (200, end), "{leave:?}");
-            assert_eq!(response.is_hit(), is_second && leave == Leave::Farewell, "{leave:?}");
+            assert_eq!((response.status(), response.end), (200, end), "{is_polite}");
+            assert_eq!(response.is_hit(), is_second && is_polite, "{is_polite}");
         }
     }
 }
 
+/// The origin of each site has a path of its own, so that the target tells the site.
+const SITES: &str = r#"
+[[site]]
+name = "exact"
+origin = "@origin@/exact"
+hosts = ["shop.example"]
+[[site]]
+name = "wildcard"
+origin = "@origin@/wildcard"
+hosts = ["*.example"]
+[[site]]
+name = "api"
+origin = "@origin@/api"
+hosts = ["shop.example"]
+path_prefix = "/api"
+strip_prefix = true
+[[site]]
+name = "kept"
+origin = "@origin@/all"
+hosts = ["shop.example"]
+path_prefix = "/kept"
+"#;
+
 #[test]
 fn sites_by_host_and_by_path() {
-    let origins: Vec<ScriptedOrigin> = (0..5)
-        .map(|number| {
-            ScriptedOrigin::start(move |exchange| {
-                let body = format!("{number} {}", exchange.request.target());
-                exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", body);
-            })
-        })
-        .collect();
-    let site = |number: usize, name: &str, settings: &str| {
-        format!("[[site]]\nname = \"{name}\"\norigin = \"{}\"\n{settings}\n", origins[number].url())
-    };
-    let config = [
-        site(0, "exact", "hosts = [\"shop.example\"]"),
-        site(1, "wildcard", "hosts = [\"*.example\"]"),
-        site(2, "api", "hosts = [\"shop.example\"]\npath_prefix = \"/api\"\nstrip_prefix = true"),
-        site(3, "kept", "hosts = [\"shop.example\"]\npath_prefix = \"/kept\""),
-        format!(
-            "[[site]]\nname = \"based\"\norigin = \"{}/base\"\nhosts = [\"based.test\"]\n",
-            origins[4].url()
-        ),
-    ];
-    let larder = Setup::config(LARDER, &config.concat()).start();
-    let mut client = larder.client();
+    let origin = not_stored();
+    let larder = Setup::config(LARDER, &SITES.replace("@origin@", &origin.url())).start();
     for (host, target, body) in [
-        ("shop.example", "/x", "0 /x"),
-        ("SHOP.example:8080", "/x", "0 /x"),
-        ("www.shop.example", "/x", "1 /x"),
-        ("other.example", "/api/x", "1 /api/x"),
-        ("shop.example", "/api/x?y=/api", "2 /x?y=/api"),
-        ("shop.example", "/api", "2 /"),
-        ("shop.example", "/apix", "0 /apix"),
-        ("shop.example", "/kept/x", "3 /kept/x"),
-        ("based.test", "/x", "4 /base/x"),
+        ("shop.example", "/x", "/exact/x"),
+        ("SHOP.example:8080", "/x", "/exact/x"),
+        ("www.shop.example", "/x", "/wildcard/x"),
+        ("other.example", "/api/x", "/wildcard/api/x"),
+        ("shop.example", "/api/x?y=/api", "/api/x?y=/api"),
+        ("shop.example", "/api", "/api/"),
+        ("shop.example", "/apix", "/exact/apix"),
+        ("shop.example", "/kept/x", "/all/kept/x"),
     ] {
-        for _ in 0..2 {
-            client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-            assert_eq!(client.response().text(), body, "{host} {target}");
-        }
+        assert_eq!(get_of(&larder, host, target).text(), body, "{host} {target}");
     }
-    client.send("GET / HTTP/1.1\r\nHost: unknown.test\r\n\r\n");
-    assert_eq!(client.response().status(), 421);
+    assert_eq!(get_of(&larder, "unknown.test", "/").status(), 421);
 }
 
 #[test]
 fn settings_of_an_origin_shape_its_requests() {
     let origin = not_stored();
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let secret = folder.path().join("secret");
-    std::fs::write(&secret, "user:password\n").expect("a file in the folder");
-    let config = format!(
-        "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\nhost = \"inner.example\"\nlocal_address = \"127.0.0.2\"\n\
-         fields = {{ X-Fixed = \"1\" }}\ncredentials = {{ basic_file = \"{}\" }}\n\
-         [[site]]\nname = \"a\"\norigin = \"o\"\nrequest_fields_hidden = [\"Cookie\"]\n",
-        secret.display()
-    );
-    let larder = with(&config, &origin.url());
+    let settings = "host = \"inner.example\"\nlocal_address = \"127.0.0.2\"\nfields = { X-Fixed = \"1\" }\n\
+                    credentials = { basic_file = \"@dir@/secret\" }";
+    let hidden = "\nrequest_fields_hidden = [\"Cookie\"]\n[[origin]]";
+    let config = config(&origin.url(), settings).replace("\n[[origin]]", hidden);
+    let larder = Setup::config(LARDER, &config).file("secret", "user:password\n").start();
     larder.ask("GET", "/", "Cookie: a=b\r\nX-Fixed: 2\r\nAuthorization: Basic xxxx\r\nX-Other: 3\r\n");
     let received = origin.last("/");
     for (name, value) in [
@@ -433,28 +288,23 @@ fn settings_of_an_origin_shape_its_requests() {
     assert!(!received.head.fields.has("cookie"));
 }
 
-/// A `[[site]]` in front of the origin with short limits.
-const IMPATIENT: &str = "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\n\
-    pool = { requests_in_flight_max = 1, queue_max = 1, queue_timeout = \"100ms\" }\n\
-    [[site]]\nname = \"a\"\norigin = \"o\"\ntimeouts = { first_byte = \"300ms\", between_bytes = \"300ms\" }\n";
-
 //= RFC 9110 section 15.6.5: 504
 #[test]
 fn an_origin_that_says_nothing_is_given_up() {
-    let gate = Gate::new();
-    let released = gate.clone();
+    let (gate, passed) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         match exchange.request.target() {
             "/silent" => {}
-            "/length" => drop(
-                exchange.head("200 OK", "Content-Length: 10\r\nCache-Control: max-age=60\r\n").send("hello"),
-            ),
-            _ => drop(exchange.chunked_head("Cache-Control: max-age=60\r\n").chunk("hello")),
+            "/length" => {
+                _ = exchange.head("200 OK", "Content-Length: 10\r\nCache-Control: max-age=60\r\n").send("x")
+            }
+            _ => _ = exchange.chunked_head("Cache-Control: max-age=60\r\n").chunk("hello"),
         }
-        released.pass();
+        passed.pass();
         exchange.close();
     });
-    let larder = with(IMPATIENT, &origin.url());
+    let timeouts = "[site.timeouts]\nfirst_byte = \"300ms\"\nbetween_bytes = \"300ms\"";
+    let larder = start(&origin.url(), timeouts);
     assert_eq!(larder.get("/silent").status(), 504);
     for target in ["/length", "/chunked"] {
         let response = larder.get(target);
@@ -489,10 +339,7 @@ fn an_origin_that_never_stops_sending_is_given_up() {
         exchange.close();
     });
     for timeout in ["first_byte", "total"] {
-        let settings = format!(
-            "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[site.timeouts]\n{timeout} = \"300ms\"\n"
-        );
-        let larder = with(&settings, &origin.url());
+        let larder = start(&origin.url(), &format!("[site.timeouts]\n{timeout} = \"300ms\""));
         let begun = Instant::now();
         let mut client = larder.client();
         client.send("POST /interim HTTP/1.0\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
@@ -509,8 +356,7 @@ fn an_origin_that_never_stops_sending_is_given_up() {
             [("/private", 1.0), ("/stored", 2.0), ("/private-slow", 0.0), ("/stored-slow", 0.0)]
         {
             let begun = Instant::now();
-            let mut client = larder.client();
-            client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let mut client = asking(&larder, target, "");
             if !target.ends_with("slow") {
                 assert_eq!(client.response().end, End::Truncated, "{target}");
                 wait::until_true("it is counted", || (cut() - cuts).abs() < 0.5);
@@ -523,21 +369,18 @@ fn an_origin_that_never_stops_sending_is_given_up() {
 
 #[test]
 fn requests_in_flight_at_an_origin_are_limited() {
-    let gate = Gate::new();
-    let released = gate.clone();
+    let (gate, passed) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         exchange.head("200 OK", "Content-Length: 2\r\nCache-Control: no-store\r\n").send("o");
-        released.pass();
+        passed.pass();
         exchange.send("k");
     });
-    let settings = IMPATIENT.replace("between_bytes = \"300ms\"", "between_bytes = \"60s\"");
-    let larder = with(&settings, &origin.url());
-    let mut first = larder.client();
-    first.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let pool = "pool = { requests_in_flight_max = 1, queue_max = 1, queue_timeout = \"100ms\" }";
+    let larder = start(&origin.url(), pool);
+    let mut first = asking(&larder, "/1", "");
     assert_eq!(first.head().status(), 200);
     let refused = larder.get("/2");
-    assert_eq!(refused.status(), 503, "{:?}", refused.head);
-    assert!(refused.head.fields.has("retry-after"));
+    assert!(refused.status() == 503 && refused.head.fields.has("retry-after"), "{:?}", refused.head);
     gate.open();
     assert_eq!(first.bytes(2), b"ok");
     assert_eq!((larder.get("/3").text().as_str(), origin.count("/2")), ("ok", 0));
@@ -547,55 +390,12 @@ fn requests_in_flight_at_an_origin_are_limited() {
 #[test]
 fn an_unreachable_origin_is_502_and_errors_stay_inside() {
     let port = Port::reserve();
-    let origin = format!("http://{}", port.address());
     for (exposed, shows) in [("false", false), ("true", true)] {
-        let larder = with(
-            &format!("[[site]]\nname = \"a\"\norigin = \"@origin@\"\nexpose_errors = {exposed}\n"),
-            &origin,
-        );
+        let site = format!("[[site]]\nname = \"a\"\norigin = \"http://{}\"\n", port.address());
+        let larder = Setup::config(LARDER, &format!("{site}expose_errors = {exposed}\n")).start();
         let response = larder.get("/");
         assert_eq!(response.status(), 502);
         assert_eq!(response.text().contains("connect"), shows, "{}", response.text());
-    }
-}
-
-/// A network that delivers a byte or two at a time, late, changes nothing.
-#[test]
-fn a_slow_and_choppy_network() {
-    let body = testkit::Random::new(3).bytes(3000);
-    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", body.clone());
-    let behind = FaultProxy::start(origin.address());
-    behind.set(Faults { piece_bytes_max: 7, ..Faults::default() });
-    let larder = Setup::origin(LARDER, &behind.url()).start();
-    let before = FaultProxy::start(larder.address());
-    before.set(Faults { piece_bytes_max: 3, ..Faults::default() });
-    let mut client = Client::connect(before.address());
-    for hit in [false, true] {
-        let response = client.get("/");
-        assert!(response.body == body && response.is_hit() == hit, "{:?}", response.head);
-    }
-}
-
-#[test]
-fn what_a_network_does_to_an_origin() {
-    let origin = not_stored();
-    let proxy = FaultProxy::start(origin.address());
-    let larder = with(IMPATIENT, &proxy.url());
-    for (faults, status) in [
-        (Faults::default(), 200),
-        (Faults { delay_ms: 20, ..Faults::default() }, 200),
-        (Faults { accept: Accept::Reset, ..Faults::default() }, 502),
-        (Faults { cut_request_after: Some(10), ..Faults::default() }, 502),
-        (Faults { cut_request_after: Some(10), cut: Cut::Reset, ..Faults::default() }, 502),
-        (Faults { cut_response_after: Some(10), cut: Cut::Reset, ..Faults::default() }, 502),
-        (Faults { stall: Stall::Yes, ..Faults::default() }, 504),
-        (Faults::default(), 200),
-    ] {
-        proxy.set(faults);
-        proxy.close_connections();
-        wait_for_idle(&larder, 0.0);
-        let response = larder.get("/");
-        assert_eq!(response.status(), status, "{faults:?}: {:?}", response.head);
     }
 }
 
@@ -610,13 +410,11 @@ fn a_client_that_leaves_ends_its_own_forward() {
         told.send(()).expect("the test waits");
         exchange.close();
     });
-    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
     for (limits, leave) in
-        [("", Client::reset as fn(Client)), ("[limits]\nwrite_timeout = \"200ms\"\n", drop::<Client>)]
+        [("", Client::reset as fn(Client)), ("[limits]\nwrite_timeout = \"200ms\"", drop::<Client>)]
     {
-        let larder = Setup::config(LARDER, &format!("{limits}{site}")).start();
-        let mut client = larder.client();
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let larder = start(&origin.url(), limits);
+        let mut client = asking(&larder, "/", "");
         assert_eq!(client.head().status(), 200);
         assert_eq!(client.bytes(5), b"hello");
         leave(client);
@@ -636,14 +434,9 @@ fn a_network_that_breaks_anywhere() {
     for after in (1..whole).step_by(3) {
         proxy.set(Faults { cut_response_after: Some(after), ..Faults::default() });
         let target = format!("/{after}");
-        let mut client = larder.client();
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
-        if let Ok(response) = client.try_response_to("GET") {
-            assert!(
-                response.status() != 200 || response.end == End::Truncated,
-                "after {after}: {:?}",
-                response.head
-            );
+        if let Ok(response) = asking(&larder, &target, "").try_response_to("GET") {
+            let is_cut = response.status() != 200 || response.end == End::Truncated;
+            assert!(is_cut, "after {after}: {:?}", response.head);
         }
         proxy.set(Faults::default());
         let again = larder.get(&target);
@@ -651,56 +444,42 @@ fn a_network_that_breaks_anywhere() {
     }
 }
 
-/// The header of version 2 for TCP over IPv4.
-fn version_2(command: u8, addresses: &[u8]) -> Vec<u8> {
-    let mut header = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
-    let length = u16::try_from(addresses.len()).expect("a short header");
-    header.extend([0x20 | command, 0x11]);
-    header.extend(length.to_be_bytes());
-    header.extend(addresses);
-    header
+/// The header of version 2 for TCP over IPv4: from 192.0.2.7, with these extensions.
+fn version_2(extensions: &[u8]) -> Vec<u8> {
+    let addresses = [192, 0, 2, 7, 192, 0, 2, 1, 0x30, 0x39, 0, 80];
+    let length = u8::try_from(addresses.len() + extensions.len()).expect("a short header");
+    [b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0", &[length][..], &addresses, extensions].concat()
 }
+
+const LISTENS: &str =
+    "trusted_proxies = [\"192.0.2.0/24\"]\n[[listen]]\naddress = \"@listen@\"\nproxy_protocol = true\n";
 
 #[test]
 fn the_proxy_protocol_names_the_client() {
     let origin = not_stored();
-    let larder = with(
-        "[[listen]]\naddress = \"@listen@\"\nproxy_protocol = true\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n",
-        &origin.url(),
-    );
-    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let version_2_address = [192, 0, 2, 7, 192, 0, 2, 1, 0x30, 0x39, 0, 80];
-    let told_of_tls = |flags| [&version_2_address[..], &[0x20, 0, 5, flags, 0, 0, 0, 0]].concat();
+    let larder = Setup::config(LARDER, &format!("{LISTENS}{}", config(&origin.url(), ""))).start();
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let ask = |header: &[u8]| {
+        let mut client = larder.client();
+        let _ = client.try_send([header, request].concat());
+        String::from_utf8_lossy(&client.rest()).into_owned()
+    };
+    let told_of_tls = |flags| version_2(&[0x20, 0, 5, flags, 0, 0, 0, 0]);
     for (header, client, scheme) in [
         (b"PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\r\n".to_vec(), "192.0.2.5", "http"),
         (b"PROXY TCP6 2001:db8::5 2001:db8::1 12345 80\r\n".to_vec(), "2001:db8::5", "http"),
         (b"PROXY UNKNOWN\r\n".to_vec(), "127.0.0.1", "http"),
-        (version_2(1, &version_2_address), "192.0.2.7", "http"),
-        (version_2(1, &told_of_tls(0)), "192.0.2.7", "http"),
-        (version_2(1, &told_of_tls(1)), "192.0.2.7", "https"),
-        (version_2(0, &[]), "127.0.0.1", "http"),
+        (version_2(&[]), "192.0.2.7", "http"),
+        (told_of_tls(0), "192.0.2.7", "http"),
+        (told_of_tls(1), "192.0.2.7", "https"),
     ] {
-        let mut client_side = larder.client();
-        client_side.send([&header[..], request].concat());
-        assert_eq!(client_side.response().status(), 200, "{:?}", String::from_utf8_lossy(&header));
+        assert!(ask(&header).starts_with("HTTP/1.1 200"), "{}", header.escape_ascii());
         let asked = origin.last("/");
         assert_eq!((asked.field("x-forwarded-for"), asked.field("x-forwarded-proto")), (client, scheme));
     }
     let before = origin.total();
-    let mut long = version_2(1, &version_2_address);
-    long.truncate(20);
-    for bad in [
-        request.to_vec(),
-        b"PROXY TCP4 192.0.2.5\r\n".to_vec(),
-        b"PROXY TCP4 999.0.2.5 192.0.2.1 12345 80\r\n".to_vec(),
-        b"PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\n".to_vec(),
-        version_2(5, &version_2_address),
-        [b"PROXY ".to_vec(), vec![b'x'; 200]].concat(),
-    ] {
-        let mut client_side = larder.client();
-        let _ = client_side.try_send([&bad[..], request].concat());
-        let answer = client_side.rest();
-        assert!(!answer.starts_with(b"HTTP/1.1 2"), "{:?}", String::from_utf8_lossy(&bad));
+    for bad in [&b"PROXY TCP4 192.0.2.5\r\n"[..], &version_2(&[])[..20], &[b'x'; 200]] {
+        assert!(!ask(bad).starts_with("HTTP/1.1 2"), "{}", bad.escape_ascii());
     }
     assert_eq!(origin.total(), before);
 }
@@ -709,53 +488,47 @@ fn the_proxy_protocol_names_the_client() {
 #[test]
 fn the_proxy_protocol_is_believed_from_listed_peers_only() {
     let origin = not_stored();
-    let version_2 = version_2(1, &[192, 0, 2, 7, 192, 0, 2, 1, 0x30, 0x39, 0, 80]);
-    let headers = [b"PROXY TCP4 192.0.2.7 192.0.2.1 12345 80\r\n".to_vec(), version_2];
+    let headers = [b"PROXY TCP4 192.0.2.7 192.0.2.1 12345 80\r\n".to_vec(), version_2(&[])];
     for (from, is_believed) in [
         ("", true),
         ("proxy_protocol_from = [\"127.0.0.1\", \"10.0.0.0/8\"]\n", true),
         ("proxy_protocol_from = [\"10.0.0.0/8\", \"192.0.2.0/24\"]\n", false),
         ("proxy_protocol_from = []\n", false),
     ] {
-        let config = format!(
-            "trusted_proxies = [\"192.0.2.0/24\"]\n[[listen]]\naddress = \"@listen@\"\nproxy_protocol = true\n\
-             {from}[[site]]\nname = \"a\"\norigin = \"@origin@\"\n"
-        );
-        let larder = with(&config, &origin.url());
-        for header in &headers {
-            let before = origin.total();
+        let larder = Setup::config(LARDER, &format!("{LISTENS}{from}{}", config(&origin.url(), ""))).start();
+        let ask = |header: &[u8]| {
             let mut client = larder.client();
             let request = b"GET / HTTP/1.1\r\nHost: a\r\nX-Real-IP: 192.0.2.9\r\nConnection: close\r\n\r\n";
-            let _ = client.try_send([&header[..], request].concat());
-            let answer = String::from_utf8_lossy(&client.rest()).into_owned();
+            let _ = client.try_send([header, request].concat());
+            String::from_utf8_lossy(&client.rest()).into_owned()
+        };
+        let refused = |reason: &str| {
+            larder.metric("larder_connections_refused_total", &[&format!("reason=\"{reason}\"")])
+        };
+        for header in &headers {
+            let before = origin.total();
+            let answer = ask(header);
             assert_eq!(answer.starts_with("HTTP/1.1 200"), is_believed, "{from}: {answer}");
             assert_eq!(origin.total() - before, usize::from(is_believed), "{from}");
-            if is_believed {
-                assert_eq!(origin.last("/").field("x-real-ip"), "192.0.2.9", "{from}");
-            }
+            assert!(!is_believed || origin.last("/").field("x-real-ip") == "192.0.2.9", "{from}");
         }
-        let refused = larder.metric("larder_connections_refused_total", &["reason=\"proxy-peer\""]);
-        assert_eq!(refused, if is_believed { 0.0 } else { 2.0 }, "{from}");
+        assert_eq!(refused("proxy-peer"), if is_believed { 0.0 } else { 2.0 }, "{from}");
+        // A balancer that is to be told to send it.
+        assert_eq!(ask(b""), "", "{from}");
+        assert_eq!(refused("proxy-header"), f64::from(u8::from(is_believed)), "{from}");
         let log = format!("{}{}", larder.stdout(), larder.stderr());
         assert_eq!(log.contains("the peer is not in"), !is_believed, "{from}: {log}");
-        // A balancer that is to be told to send it.
-        let mut client = larder.client();
-        let _ = client.try_send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(client.rest(), b"", "{from}");
-        let without = || larder.metric("larder_connections_refused_total", &["reason=\"proxy-header\""]);
-        assert_eq!(without(), f64::from(u8::from(is_believed)), "{from}");
-        assert_eq!(larder.stderr().contains("it has no PROXY protocol header"), is_believed, "{from}");
+        assert_eq!(log.contains("it has no PROXY protocol header"), is_believed, "{from}: {log}");
     }
 }
 
 #[test]
 fn the_proxy_protocol_is_not_believed_where_it_is_not_expected() {
     let origin = not_stored();
-    let larder = in_front_of(&origin);
+    let larder = start(&origin.url(), "");
     let mut client = larder.client();
     client.send("PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(client.response().status(), 400);
-    assert_eq!(origin.total(), 0);
+    assert_eq!((client.response().status(), origin.total()), (400, 0));
 }
 
 /// A site whose origin is the gateway itself, through something that the configuration knows nothing of. The first request
@@ -782,51 +555,6 @@ fn a_gateway_in_front_of_itself_ends_the_circle() {
         assert!(began.elapsed() < Duration::from_secs(10), "it takes {:?}", began.elapsed());
         assert_eq!(larder.metric("larder_origin_errors_total", &["proxy-loop-detected"]), 21.0);
         assert!(larder.stdout().contains("came back") || larder.stderr().contains("came back"));
-    }
-}
-
-/// Gateways of one name in a row are no circle.
-#[test]
-fn a_chain_of_gateways_of_one_name() {
-    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "far");
-    let mut chain = vec![in_front_of(&origin)];
-    for _ in 0..3 {
-        let next = chain.last().expect("there is one").url("");
-        chain.push(Setup::origin(LARDER, &next).start());
-    }
-    let response = chain.last().expect("there are four").get("/");
-    assert_eq!((response.status(), response.text().as_str()), (200, "far"));
-    let seen = origin.last("/");
-    let elements: Vec<&str> = seen.field("cdn-loop").split(", ").collect();
-    assert_eq!(elements.len(), 4, "{elements:?}");
-    let mut distinct = elements.clone();
-    distinct.sort_unstable();
-    distinct.dedup();
-    assert_eq!(distinct.len(), 4, "each has a number of its own: {elements:?}");
-}
-
-/// Warnings about addresses come before the start.
-#[test]
-fn an_origin_that_is_this_process_is_refused() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = folder.path().join("larder.toml");
-    for (listen, origin, is_own) in [
-        ("127.0.0.1:8080", "http://127.0.0.1:8080", true),
-        ("0.0.0.0:8080", "http://localhost:8080/base", true),
-        ("[::]:8080", "http://127.0.0.1:8080", true),
-        // The admin API listens there unless somebody says otherwise: clients could purge and reload.
-        ("0.0.0.0:8080", "http://127.0.0.1:8081", true),
-        ("0.0.0.0:8080", "http://localhost:8081/base", true),
-        ("0.0.0.0:8080", "http://127.0.0.1:8082", false),
-        ("127.0.0.1:8080", "http://127.0.0.2:8080", false),
-        ("0.0.0.0:80", "http://app.example", false),
-    ] {
-        let text = format!("listen = [\"{listen}\"]\n[[site]]\nname = \"a\"\norigin = \"{origin}\"\n");
-        std::fs::write(&file, text).expect("a file in the folder");
-        let output = run(LARDER, ["check", &file.display().to_string()]);
-        let said = output.text() + &output.stderr;
-        assert_eq!(output.status != 0, is_own, "{listen} {origin}: {said}");
-        assert_eq!(said.contains("the origin is this process itself"), is_own, "{listen} {origin}: {said}");
     }
 }
 
@@ -857,23 +585,20 @@ fn a_connection_that_is_one_users_is_nobody_elses() {
     for credentials in ["NTLM alice", "ntlm alice", "Negotiate alice", "Nego2 alice", "Kerberos alice"] {
         for method in ["GET", "POST"] {
             let origin = authenticates_connections();
-            let larder = in_front_of(&origin);
+            let larder = start(&origin.url(), "");
             let fields = format!("Authorization: {credentials}\r\nContent-Length: 0\r\n");
             for _ in 0..2 {
                 assert_eq!(larder.ask(method, "/", &fields).text(), "alice", "{credentials}");
                 let other = larder.get("/");
-                assert_eq!(
-                    (other.status(), &other.text()[..]),
-                    (401, "who?"),
-                    "{method} after {credentials}"
-                );
+                let other = (other.status(), other.text());
+                assert_eq!(other, (401, "who?".to_owned()), "{method} after {credentials}");
             }
             // Neither what carried credentials nor what was challenged is used again.
             assert_eq!((origin.total(), origin.connections()), (4, 4), "{credentials}");
         }
     }
     let origin = authenticates_connections();
-    let larder = in_front_of(&origin);
+    let larder = start(&origin.url(), "");
     for _ in 0..2 {
         assert_eq!(larder.ask("GET", "/", "Authorization: Bearer alice\r\n").text(), "alice");
         wait_for_idle(&larder, 1.0);
@@ -885,11 +610,10 @@ fn a_connection_that_is_one_users_is_nobody_elses() {
 #[test]
 fn credentials_of_a_connection_share_none_over_http_2() {
     let origin = MockOrigin::start();
-    let settings = "workers = 1\n[[origin]]\nname = \"o\"\nurl = \"@origin@\"\nprotocol = \"http2\"\n\
-                    [[site]]\nname = \"a\"\norigin = \"o\"\n";
     let address = origin.url.strip_prefix("http://").and_then(|address| address.parse().ok());
     let counting = FaultProxy::start(address.expect("an address"));
-    let larder = with(settings, &counting.url());
+    let settings = format!("workers = 1\n{}", config(&counting.url(), "protocol = \"http2\""));
+    let larder = Setup::config(LARDER, &settings).start();
     let opened = || counting.connections();
     let ask = |fields: &str| assert_eq!(larder.ask("GET", "/items/1?cc=no-store", fields).status(), 200);
     ask("");
@@ -908,50 +632,29 @@ fn a_crowd_asks_an_origin_that_lies_in_turn() {
     let lies =
         [("304 Not Modified", ""), ("304 Not Modified", "Range: bytes=0-2\r\n"), ("206 Partial Content", "")];
     for (lie, asked) in lies {
-        let (gate, at_once) = (Gate::new(), Arc::new(AtMost::default()));
-        let (passed, counted) = (gate.clone(), Arc::clone(&at_once));
+        let (gate, passed) = gates();
+        // How many are there now, and how many there were at most.
+        let at_once = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let counted = Arc::clone(&at_once);
         let origin = ScriptedOrigin::start(move |exchange| {
-            counted.enter();
+            let [now, most] = &*counted;
+            most.fetch_max(now.fetch_add(1, Relaxed) + 1, Relaxed);
             passed.pass();
-            counted.leave();
+            now.fetch_sub(1, Relaxed);
             match lie {
                 "304 Not Modified" => exchange.head(lie, "ETag: \"a\"\r\n"),
                 _ => exchange.respond(lie, "Content-Range: bytes 0-2/10\r\nETag: \"a\"\r\n", "abc"),
             };
         });
-        let larder = in_front_of(&origin);
-        let mut crowd: Vec<_> = (0..20).map(|_| larder.client()).collect();
-        for client in &mut crowd {
-            client.send(format!("GET / HTTP/1.1\r\nHost: test.example\r\n{asked}\r\n"));
-        }
-        wait::until_true("they wait", || larder.metric("larder_collapsed_waiters", &[]) == 19.0);
+        let larder = start(&origin.url(), "");
+        let mut crowd: Vec<_> = (0..20).map(|_| asking(&larder, "/", asked)).collect();
+        wait_for_waiters(&larder, 19);
         gate.open();
         for client in &mut crowd {
             assert_eq!(client.response().status(), 502, "{lie} {asked}");
         }
         assert_eq!(origin.total(), 20, "{lie} {asked}");
-        assert!(at_once.most() <= 4, "{} at once: {lie} {asked}", at_once.most());
-    }
-}
-
-/// How many were there at the same time, at most.
-#[derive(Default)]
-struct AtMost {
-    now: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl AtMost {
-    fn enter(&self) {
-        let now = self.now.fetch_add(1, Relaxed) + 1;
-        self.most.fetch_max(now, Relaxed);
-    }
-
-    fn leave(&self) {
-        self.now.fetch_sub(1, Relaxed);
-    }
-
-    fn most(&self) -> usize {
-        self.most.load(Relaxed)
+        let most = at_once[1].load(Relaxed);
+        assert!(most <= 4, "{most} at once: {lie} {asked}");
     }
 }

@@ -1,8 +1,8 @@
 //! Origins over HTTP/2: how many streams a connection takes, and what HTTP/2 can't say.
 
-use testkit::{Authority, Larder, Nginx, Port, ScriptedOrigin, Setup};
+use testkit::{Authority, Larder, Nginx, Port, ScriptedOrigin};
 
-use crate::LARDER;
+use super::connections::start;
 
 /// nginx that listens as `listen` says, in front of an origin. It takes 128 streams of a connection, and refuses more.
 fn nginx(port: &Port, listen: &str, directives: &str, origin: &ScriptedOrigin) -> Nginx {
@@ -21,10 +21,7 @@ fn nginx(port: &Port, listen: &str, directives: &str, origin: &ScriptedOrigin) -
 }
 
 fn larder_before(url: &str, settings: &str) -> Larder {
-    let config = format!(
-        "[[origin]]\nname = \"o\"\nurl = \"{url}\"\nprotocol = \"http2\"\n{settings}\n[[site]]\nname = \"a\"\norigin = \"o\"\n"
-    );
-    Setup::config(LARDER, &config).start()
+    start(url, &format!("protocol = \"http2\"\n{settings}"))
 }
 
 /// So many requests at once, each on a connection of its own; how many were not answered with 200.

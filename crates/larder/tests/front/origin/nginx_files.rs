@@ -2,66 +2,36 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use testkit::{End, Nginx, Random, Setup, run, wait};
+use testkit::{End, Larder, Nginx, Random, Response, Setup, run};
 
 use crate::LARDER;
-use crate::origin::nginx_pair;
 
-#[test]
-fn files_are_identical_with_and_without_the_cache() {
-    nginx_pair::Files::start(20 << 20, "256MiB").check();
-}
-
-/// A range of something that isn't stored yet is answered with the right bytes, and so is what comes after it.
-#[test]
-fn a_range_before_the_whole() {
+/// nginx with a file of so many MiB, each with a number of its own, and a gateway with this much memory. The path is that of the file.
+fn large_file(mebibytes: u64, memory: &str) -> (Nginx, Larder, PathBuf) {
     let nginx = Nginx::start("expires 1h;");
-    let body = Random::new(8).bytes(3 << 20);
-    fs::write(nginx.root().join("file.bin"), &body).expect("a file in the folder of nginx");
-    let larder = Setup::origin(LARDER, &nginx.url()).start();
-    for (range, first, last) in
-        [("100-199", 100, 199), ("-100", body.len() - 100, body.len() - 1), ("0-0", 0, 0)]
-    {
-        let part = larder.ask("GET", "/file.bin", &format!("Range: bytes={range}\r\n"));
-        assert_eq!((part.status(), part.end), (206, End::Complete), "{range}: {:?}", part.head);
-        assert!(part.body == body[first..=last], "{range}");
-    }
-    assert!(larder.get("/file.bin").body == body);
-}
-
-/// A file that changes behind the cache: validation finds out, and no client gets a mixture of both.
-#[test]
-fn a_file_that_changes_is_replaced_as_a_whole() {
-    let nginx = Nginx::start("add_header Cache-Control no-cache;");
-    let path = nginx.root().join("file.bin");
-    let (old, new) = (vec![b'o'; 2 << 20], vec![b'n'; (2 << 20) + 1]);
-    fs::write(&path, &old).expect("a file in the folder of nginx");
-    let larder = Setup::origin(LARDER, &nginx.url()).start();
-    assert!(larder.get("/file.bin").body == old);
-    let again = larder.get("/file.bin");
-    assert!(again.body == old && again.cache_status().contains("fwd-status=304"), "{:?}", again.head);
-    // A new file in place of the old one: nginx never sees half of it.
-    let next = nginx.root().join("next.bin");
-    fs::write(&next, &new).expect("a file in the folder of nginx");
-    fs::rename(&next, &path).expect("it replaces the old one");
-    wait::until_true("the new file is served", || {
-        let response = larder.get("/file.bin");
-        assert!(response.body == old || response.body == new, "a mixture: {:?}", response.head);
-        response.body == new
-    });
-}
-
-/// A file of so many MiB, each with a number of its own.
-fn numbered(path: &Path, mebibytes: u64) {
-    let mut file = BufWriter::new(File::create(path).expect("a file in the folder of nginx"));
+    let path = nginx.root().join("large.bin");
+    let mut file = BufWriter::new(File::create(&path).expect("a file in the folder of nginx"));
     let mut block = Random::new(9).bytes(MIB as usize);
     for number in 0..mebibytes {
         block[..8].copy_from_slice(&number.to_le_bytes());
         file.write_all(&block).expect("room on the disk");
     }
     file.flush().expect("room on the disk");
+    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", nginx.url());
+    let rule = "[[site.rule]]\nobject_bytes_max = \"1GiB\"\n";
+    let larder = Setup::config(LARDER, &format!("[store]\nmemory = \"{memory}\"\n{site}{rule}")).start();
+    (nginx, larder, path)
+}
+
+/// A part of the file, as the origin has it.
+#[track_caller]
+fn part(larder: &Larder, first: u64, last: u64) -> Response {
+    let part = larder.ask("GET", "/large.bin", &format!("Range: bytes={first}-{last}\r\n"));
+    assert_eq!((part.status(), part.end), (206, End::Complete), "{:?}", part.head);
+    assert_eq!(part.body.len() as u64, last - first + 1);
+    part
 }
 
 fn digest(path: &Path) -> String {
@@ -91,20 +61,10 @@ fn holes_of_a_large_file_are_filled() {
         (90 * MIB - 7, 120 * MIB + 99),
         (FILE_BYTES - 1000, FILE_BYTES - 1),
     ];
-    let mut nginx = Nginx::start("expires 1h;");
-    let path = nginx.root().join("large.bin");
-    numbered(&path, FILE_BYTES / MIB);
-    let config = format!(
-        "[store]\nmemory = \"1GiB\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n[[site.rule]]\nobject_bytes_max = \"1GiB\"\n",
-        nginx.url()
-    );
-    let larder = Setup::config(LARDER, &config).start();
+    let (mut nginx, larder, path) = large_file(FILE_BYTES / MIB, "1GiB");
     for (first, last) in PARTS {
-        let part = larder.ask("GET", "/large.bin", &format!("Range: bytes={first}-{last}\r\n"));
-        assert_eq!((part.status(), part.end), (206, End::Complete), "{:?}", part.head);
-        assert_eq!(part.body.len() as u64, last - first + 1);
-        let again = larder.ask("GET", "/large.bin", &format!("Range: bytes={first}-{last}\r\n"));
-        assert!(again.is_hit(), "{:?}", again.head);
+        part(&larder, first, last);
+        assert!(part(&larder, first, last).is_hit());
     }
     let parts = nginx.settled_log();
     let stored_bytes: u64 = PARTS.iter().map(|(first, last)| last - first + 1).sum();
@@ -129,15 +89,10 @@ fn holes_of_a_large_file_are_filled() {
 /// A hole larger than the store takes passes by; what is stored stays.
 #[test]
 fn a_hole_larger_than_the_store() {
-    let nginx = Nginx::start("expires 1h;");
-    let path = nginx.root().join("large.bin");
-    numbered(&path, 40);
-    let config =
-        format!("[store]\nmemory = \"32MiB\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n", nginx.url());
-    let larder = Setup::config(LARDER, &config).start();
-    let body = fs::read(&path).expect("the file is there");
-    let first = || larder.ask("GET", "/large.bin", "Range: bytes=100-99999\r\n");
-    let large = larder.ask("GET", "/large.bin", "Range: bytes=0-29999999\r\n");
+    let (_nginx, larder, path) = large_file(40, "32MiB");
+    let body = fs::read(path).expect("the file is there");
+    let first = || part(&larder, 100, 99_999);
+    let large = part(&larder, 0, 29_999_999);
     assert!(large.body == body[..30_000_000] && large.cache_status().contains("object-too-large"));
     assert!(first().cache_status().contains("stored"), "a smaller part is stored all the same");
     for _ in 0..2 {
@@ -146,30 +101,5 @@ fn a_hole_larger_than_the_store() {
         assert!(whole.body == body && whole.cache_status().contains("fwd=partial"), "{:?}", whole.head);
         assert!(first().is_hit(), "what is stored is still of use");
     }
-    let half = larder.ask("GET", "/large.bin", "Range: bytes=200000-30000000\r\n");
-    assert_eq!((half.status(), half.end), (206, End::Complete), "{:?}", half.head);
-    assert!(half.body == body[200_000..=30_000_000] && first().is_hit());
-}
-
-/// A file larger than the store takes: what is stored of it comes and goes, and the bytes are right.
-#[test]
-fn parts_of_a_file_larger_than_the_store() {
-    let nginx = Nginx::start("expires 1h;");
-    let path = nginx.root().join("large.bin");
-    numbered(&path, 48);
-    let config =
-        format!("[store]\nmemory = \"32MiB\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n", nginx.url());
-    let larder = Setup::config(LARDER, &config).start();
-    let body = fs::read(&path).expect("the file is there");
-    for first in (0..48 * MIB).step_by(3 * MIB as usize) {
-        let (first, last) = (first, (first + 2 * MIB).min(48 * MIB - 1));
-        let part = larder.ask("GET", "/large.bin", &format!("Range: bytes={first}-{last}\r\n"));
-        assert_eq!((part.status(), part.end), (206, End::Complete), "{:?}", part.head);
-        assert!(part.body == body[first as usize..=last as usize], "{first}-{last}");
-    }
-    for _ in 0..2 {
-        let whole = larder.get("/large.bin");
-        assert_eq!((whole.status(), whole.end), (200, End::Complete), "{:?}", whole.head);
-        assert!(whole.body == body);
-    }
+    assert!(part(&larder, 200_000, 30_000_000).body == body[200_000..=30_000_000] && first().is_hit());
 }

@@ -109,9 +109,7 @@ fn compare_304(found: &mut Vec<String>, origin: &Response, cached: &Response) {
 }
 
 fn compare_whole(found: &mut Vec<String>, origin: &Response, cached: &Response) {
-    if cached.head.word(0) == "HTTP/1.1" {
-        note(found, "status line", &origin.head.start, &cached.head.start);
-    }
+    note(found, "status line", &origin.head.start, &cached.head.start);
     let is_multipart = is_multipart(origin);
     for name in names(origin).union(&names(cached)) {
         if !(is_multipart && name == "content-type") {

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use tempfile::TempDir;
-use testkit::{Client, Service, wait};
+use testkit::{Client, Identity, Service, wait};
 
 use crate::LARDER;
 
@@ -15,14 +15,27 @@ pub(crate) struct MockOrigin {
 
 impl MockOrigin {
     pub(crate) fn start() -> Self {
+        Self::over("http://", &[])
+    }
+
+    pub(crate) fn with_tls(identity: &Identity) -> Self {
+        let [certificate, key] =
+            [&identity.certificate, &identity.key].map(|file| file.display().to_string());
+        Self::over(
+            "https://",
+            &["--tls-listen", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key],
+        )
+    }
+
+    fn over(scheme: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut command = Command::new(LARDER);
-        command.args(["origin", "--listen", "127.0.0.1:0"]);
+        command.args(["origin", "--listen", "127.0.0.1:0"]).args(arguments);
         let mut service = Service::start(&mut command, folder.path(), "origin");
         let url = wait::until("the mock origin listens", || {
             service.assert_runs();
             let text = service.stdout();
-            text.split_whitespace().find(|word| word.starts_with("http://")).map(str::to_owned)
+            text.split_whitespace().find(|word| word.starts_with(scheme)).map(str::to_owned)
         });
         Self { url, _folder: folder, _service: service }
     }

@@ -4,15 +4,17 @@ use std::net::SocketAddr;
 
 use testkit::{Client, Exchange, Gate, Larder, Redis, ScriptedOrigin, Signal, wait};
 
-use super::{FOR_LONG, LONG_LEASE, PATIENT, asking, gateways, leases, numbered};
-use crate::fleet::instances::{is_written, status};
+use super::{FOR_LONG, LONG_LEASE, PATIENT, leases, numbered};
+use crate::cache::basics::{asking, gates};
+use crate::fleet::instances::{is_written, sharing, status};
+use crate::fleet::purge_waits::purge;
 use crate::fleet::store_servers::on_each_store;
 
 const MIB: usize = 1 << 20;
 
 /// A body of which each MiB is another one.
 fn body(mib: usize) -> Vec<u8> {
-    (0..mib).flat_map(|number| vec![b'a' + (number % 26) as u8; MIB]).collect()
+    (0..mib).map(|number| vec![b'a' + (number % 26) as u8; MIB]).collect::<Vec<_>>().concat()
 }
 
 /// Gateways over a store, and an origin whose first body stops behind the first MiB until the gate opens.
@@ -29,8 +31,7 @@ impl Download {
         begin: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
         rest: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
     ) -> Self {
-        let gate = Gate::new();
-        let released = gate.clone();
+        let (gate, released) = gates();
         let origin = ScriptedOrigin::start(move |exchange| {
             begin(exchange);
             if exchange.request.earlier == 0 {
@@ -38,7 +39,7 @@ impl Download {
             }
             rest(exchange);
         });
-        Self { gateways: gateways(count, store, &origin.url(), settings), origin, gate }
+        Self { gateways: sharing(count, store, &origin.url(), settings), origin, gate }
     }
 
     /// The clients of all instances, of which the first one asks, and the others wait.
@@ -61,23 +62,6 @@ fn sends_rest(mib: usize) -> impl Fn(&mut Exchange<'_>) {
     move |exchange| _ = exchange.send(&body(mib)[MIB..])
 }
 
-/// A slow download is nothing to the clients of the other instances until it is stored: they have it from the store then.
-#[test]
-fn who_waits_elsewhere_has_a_large_body_once_it_is_stored() {
-    on_each_store(|store| {
-        let download = Download::start((3, store), PATIENT, sends_first(8, FOR_LONG), sends_rest(8));
-        let clients = download.all_want();
-        for gateway in &download.gateways[1..] {
-            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
-        }
-        download.gate.open();
-        for mut client in clients {
-            assert!(client.response().body == body(8));
-        }
-        assert_eq!(download.origin.total(), 1);
-    });
-}
-
 /// It waits for its first byte as long as it may, and then has the body from the origin.
 #[test]
 fn who_has_waited_long_enough_downloads_for_itself() {
@@ -85,7 +69,9 @@ fn who_has_waited_long_enough_downloads_for_itself() {
         let settings = "record_timeout = \"10s\"\nlease_wait_max = \"500ms\"\nlease_time = \"20s\"";
         let download = Download::start((2, store), settings, sends_first(8, FOR_LONG), sends_rest(8));
         let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
-        assert!(second.response().body == body(8), "while the first one still comes");
+        let response = second.response();
+        assert!(response.body == body(8), "while the first one still comes");
+        assert!(!status(&response).contains("collapsed"), "{}", status(&response));
         download.gate.open();
         assert!(first.response().body == body(8));
         assert_eq!(download.origin.total(), 2);
@@ -189,8 +175,7 @@ fn who_stops_leaves_to_others_what_it_has_fetched() {
 #[test]
 fn a_purge_in_the_middle_holds_up_nobody_who_comes_later() {
     on_each_store(|store| {
-        let gate = Gate::new();
-        let released = gate.clone();
+        let (gate, released) = gates();
         let origin = ScriptedOrigin::start(move |exchange| match exchange.request.earlier {
             0 => {
                 sends_first(8, FOR_LONG)(exchange);
@@ -199,11 +184,10 @@ fn a_purge_in_the_middle_holds_up_nobody_who_comes_later() {
             }
             _ => numbered(exchange),
         });
-        let gateways = gateways(3, store, &origin.url(), LONG_LEASE);
+        let gateways = sharing(3, store, &origin.url(), LONG_LEASE);
         let mut first = asking(&gateways[0], "/page", "");
         assert_eq!(first.head().status(), 200);
-        let purged = gateways[2].ask_admin("POST", "/purge?url=http://test.example/page", "").text();
-        assert!(purged.contains("\"complete\":true"), "{purged}");
+        assert!(purge(&gateways[2], "url=http://test.example/page").is_complete);
         for gateway in &gateways {
             assert_eq!(gateway.get("/page").text(), "version 2");
         }
@@ -226,7 +210,7 @@ const BECOME_PROGRESS: &str = r#"EVAL "for _,k in ipairs(redis.call('KEYS','lard
 fn what_older_versions_wrote_of_bodies_on_their_way_is_a_miss() {
     let redis = Redis::start("");
     let origin = ScriptedOrigin::start(numbered);
-    let gateways = gateways(2, redis.address(), &origin.url(), PATIENT);
+    let gateways = sharing(2, redis.address(), &origin.url(), PATIENT);
     assert_eq!(gateways[0].get("/page").text(), "version 1");
     is_written(&gateways[0]);
     assert_eq!(redis.command(BECOME_PROGRESS), ":1");

@@ -150,7 +150,7 @@ pub(crate) fn request(arguments: &[&[u8]]) -> Vec<u8> {
 }
 
 pub(crate) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(format!("${}\r\n", bytes.len()).bytes());
+    out.extend_from_slice(format!("${}\r\n", bytes.len()).as_bytes());
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
 }

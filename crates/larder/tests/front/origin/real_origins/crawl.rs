@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use testkit::{End, Fields, Head, Larder, Random, RealServer, Response, Setup, run};
+use testkit::{Larder, Random, RealServer, Response, Setup};
 
 use crate::LARDER;
 use crate::origin::same_answer::{ask, differences};
@@ -75,13 +75,6 @@ impl Crawl {
         for coding in &CODINGS[..2] {
             self.compare_cold(path, coding);
         }
-        // Another protocol, the same stored response. Connection is no field there. Each request is a process of its
-        // own, so a part of them has to do.
-        let plain = requests(&ask(self.origin, "GET", path, ""));
-        let known = plain.iter().filter(|(_, fields)| !fields.contains("Connection"));
-        for (method, fields) in known.step_by(4) {
-            self.compare_http2(method, path, fields);
-        }
     }
 
     /// Each request as the first for its URL, and then the whole.
@@ -103,12 +96,6 @@ impl Crawl {
             let cached = ask(self.larder.address(), method, path, fields);
             self.judge(&direct, &cached, &format!("{round} {method} {path} {fields:?}"));
         }
-    }
-
-    fn compare_http2(&mut self, method: &str, path: &str, fields: &str) {
-        let direct = ask(self.origin, method, path, fields);
-        let cached = ask_http2(self.larder.address(), method, path, fields);
-        self.judge(&direct, &cached, &format!("HTTP/2 {method} {path} {fields:?}"));
     }
 
     fn judge(&mut self, direct: &Response, cached: &Response, request: &str) {
@@ -190,35 +177,6 @@ fn ranges(size: usize, tag: &str, date: &str) -> Vec<(&'static str, String)> {
     fields.into_iter().map(|fields| ("GET", fields)).collect()
 }
 
-/// One request over HTTP/2 in clear, by curl.
-fn ask_http2(address: SocketAddr, method: &str, path: &str, fields: &str) -> Response {
-    let mut arguments: Vec<String> =
-        ["--silent", "--show-error", "--http2-prior-knowledge", "--path-as-is", "--include", "--raw"]
-            .map(str::to_owned)
-            .to_vec();
-    arguments.extend(fields.lines().flat_map(|line| ["--header".to_owned(), line.to_owned()]));
-    arguments.extend([
-        "--header".to_owned(),
-        "Host: test.example".to_owned(),
-        "--header".to_owned(),
-        "Accept:".to_owned(),
-    ]);
-    arguments.extend(["--user-agent".to_owned(), String::new()]);
-    arguments.extend((method == "HEAD").then(|| "--head".to_owned()));
-    arguments.push(format!("http://{address}{path}"));
-    let bytes = run("curl", arguments).succeeded().stdout;
-    let mut rest = &bytes[..];
-    let mut interim = Vec::new();
-    let head = loop {
-        let head = Head::read(&mut rest).expect("a head").expect("a head");
-        if head.status() / 100 != 1 {
-            break head;
-        }
-        interim.push(head);
-    };
-    Response { interim, head, body: rest.to_vec(), trailers: Fields::default(), end: End::Complete }
-}
-
 /// Links of a page to its own site.
 fn links(page: &Response, path: &str) -> Vec<String> {
     if !page.field("content-type").starts_with("text/html") {
@@ -253,24 +211,25 @@ fn write_site(root: &Path) {
     write("index.html", index.as_bytes());
     write("style.css", text.as_bytes());
     write("plain.txt", text.as_bytes());
-    write("short.txt", b"short");
-    write("empty.txt", b"");
     write("image.png", &random.bytes(50_000));
     write("large.bin", &random.bytes(2 << 20));
-    write("with space.txt", b"a space in the name");
-    write("\u{fc}ml\u{e4}ut.txt", b"not ASCII in the name");
-    write("100%.txt", b"a per cent sign in the name");
-    write("a+b&c=d;e.txt", b"what queries are made of");
-    write("quote\"and<angle>.txt", b"what HTML is made of");
-    write(".dotfile", b"begins with a dot");
-    write(
-        "sub/index.html",
-        b"<!doctype html><title>sub</title><img src=\"../image.png\"><a href=\"deep.txt\">x</a>",
-    );
-    write("sub/deep.txt", b"deep");
-    write("list/one.txt", b"one");
-    write("negotiated/page.html.en", b"<!doctype html><title>page</title>");
-    write("negotiated/page.html.de", b"<!doctype html><title>Seite</title>");
+    for (name, content) in [
+        ("short.txt", "short"),
+        ("empty.txt", ""),
+        ("with space.txt", "a space in the name"),
+        ("\u{fc}ml\u{e4}ut.txt", "not ASCII in the name"),
+        ("100%.txt", "a per cent sign in the name"),
+        ("a+b&c=d;e.txt", "queries are made of these characters"),
+        ("quote\"and<angle>.txt", "HTML is made of these characters"),
+        (".dotfile", "begins with a dot"),
+        ("sub/index.html", "<!doctype html><img src=\"../image.png\"><a href=\"deep.txt\">x</a>"),
+        ("sub/deep.txt", "deep"),
+        ("list/one.txt", "one"),
+        ("negotiated/page.html.en", "<!doctype html><title>page</title>"),
+        ("negotiated/page.html.de", "<!doctype html><title>Seite</title>"),
+    ] {
+        write(name, content.as_bytes());
+    }
     // Validators of lists and of negotiated pages are made of it.
     ["sub", "list", "negotiated", ""].iter().for_each(|folder| make_old(&root.join(folder)));
 }

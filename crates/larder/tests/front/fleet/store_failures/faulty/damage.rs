@@ -4,34 +4,27 @@ use std::collections::HashMap;
 
 use testkit::{Random, RespClient};
 
-/// Kind of a key.
+/// Kind of a key: record or segment under a cache key, log of purges, record of an instance, list of instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Record or segment under a cache key.
     Record,
     Segment,
-    /// The log of purges.
     Log,
-    /// Record of an instance.
     Member,
-    /// List of instances that share the store.
     List,
 }
 
 pub(crate) const KINDS: [Kind; 5] = [Kind::Record, Kind::Segment, Kind::Log, Kind::Member, Kind::List];
 
-/// Damage to a key.
+/// Damage to a key. A flipped key has another bit, a swapped one what another key has (of its kind, where there is one), one that is set back
+/// what it had before, and a foreign one is no string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
     Deleted,
-    /// One bit is another.
     Flipped,
     Truncated,
-    /// It has what another key of its kind has, or of any kind where there is no other.
     Swapped,
-    /// It has what it had before.
     SetBack,
-    /// It is no string.
     Foreign,
 }
 
@@ -60,11 +53,11 @@ fn kind(name: &[u8], value: &[u8]) -> Option<Kind> {
     }
 }
 
-/// Damages all keys of a kind that there are, in these ways in turn; how many. `before` is what lay there earlier.
+/// Damages all keys of a kind that there are, in the ways from this one on; how many. `before` is what lay there earlier.
 pub(crate) fn damage(
     client: &mut RespClient,
     kind_wanted: Kind,
-    damages: &[Damage],
+    turn: usize,
     before: &Contents,
     random: &mut Random,
 ) -> usize {
@@ -74,7 +67,7 @@ pub(crate) fn damage(
     victims.sort();
     let others = now.values().next().expect("there are keys");
     for (place, (name, value)) in victims.iter().enumerate() {
-        let damage = damages[place % damages.len()];
+        let damage = DAMAGES[(turn + place) % DAMAGES.len()];
         let next = victims[(place + 1) % victims.len()].1;
         let other = if victims.len() > 1 { next } else { others };
         match damaged(damage, value, other, before.get(*name), random) {

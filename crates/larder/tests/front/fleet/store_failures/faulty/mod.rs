@@ -21,9 +21,7 @@ pub(crate) const VERIFICATION_MS: u64 = 2000;
 pub(crate) fn config(store: SocketAddr, memory: &str, verification_ms: u64, pages: &[&Pages]) -> String {
     let site = |pages: &&Pages| {
         let (name, url) = (pages.host(), pages.url());
-        format!(
-            "[[site]]\nname = \"{name}\"\nhosts = [\"{name}\"]\norigin = \"{url}\"\ntags = [\"cache-tag\"]\n"
-        )
+        format!("[[site]]\nname = \"{name}\"\nhosts = [\"{name}\"]\norigin = \"{url}\"\n")
     };
     let sites: String = pages.iter().map(site).collect();
     format!(

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use testkit::{Client, End, Exchange, Random, Response, ScriptedOrigin, sha256};
 
-/// Pages of one host. The last segment of a path is the length of the body, such as `/news/600`; a path that begins with `/slow/` sends
-/// its body in ten parts over a while. All have the tag that is the first segment.
+/// Pages of one host. The last segment of a path is the length of the body, such as `/news/600`.
 pub(crate) struct Pages {
     host: &'static str,
     pub(crate) origin: ScriptedOrigin,
@@ -14,12 +13,9 @@ pub(crate) struct Pages {
     bodies: Arc<Bodies>,
 }
 
-/// Those that were made already: making them takes longer than sending them.
+/// Those that were made already, by path and version: making them takes longer than sending them.
 #[derive(Default)]
-struct Bodies(Mutex<HashMap<Made, Arc<Vec<u8>>>>);
-
-/// Path and version.
-type Made = (String, u64);
+struct Bodies(Mutex<HashMap<(String, u64), Arc<Vec<u8>>>>);
 
 impl Bodies {
     fn of(&self, host: &str, path: &str, version: u64) -> Arc<Vec<u8>> {
@@ -40,7 +36,7 @@ impl Pages {
         let origin = ScriptedOrigin::start(move |exchange| {
             let path = exchange.request.target().to_owned();
             let version = version(&current, &path);
-            answer(exchange, &path, version, &made.of(host, &path, version));
+            answer(exchange, version, &made.of(host, &path, version));
         });
         Self { host, origin, versions, bodies }
     }
@@ -117,12 +113,9 @@ pub(crate) fn body(host: &str, path: &str, version: u64) -> Vec<u8> {
     body
 }
 
-fn answer(exchange: &mut Exchange<'_>, path: &str, version: u64, body: &[u8]) {
-    let tag = path.split('/').nth(1).unwrap_or_default();
+fn answer(exchange: &mut Exchange<'_>, version: u64, body: &[u8]) {
     let etag = format!("\"{version}\"");
-    let fields = format!(
-        "Cache-Control: max-age=3600\r\nETag: {etag}\r\nX-Version: {version}\r\nCache-Tag: {tag}\r\n"
-    );
+    let fields = format!("Cache-Control: max-age=3600\r\nETag: {etag}\r\nX-Version: {version}\r\n");
     if exchange.request.field("if-none-match") == etag {
         exchange.head("304 Not Modified", &fields);
         return;
@@ -134,7 +127,6 @@ fn answer(exchange: &mut Exchange<'_>, path: &str, version: u64, body: &[u8]) {
             let range = format!("{fields}Content-Range: bytes {first}-{last}/{}\r\n", body.len());
             exchange.respond("206 Partial Content", &range, &body[first..=last]);
         }
-        None if tag == "slow" => drip(exchange, &fields, body),
         None => drop(exchange.respond("200 OK", &fields, body)),
     }
 }
@@ -143,11 +135,4 @@ fn part_of(range: &str, length: usize) -> Option<(usize, usize)> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let last = if last.is_empty() { length - 1 } else { last.parse::<usize>().ok()?.min(length - 1) };
     Some((first.parse().ok()?, last))
-}
-
-fn drip(exchange: &mut Exchange<'_>, fields: &str, body: &[u8]) {
-    exchange.head("200 OK", &format!("{fields}Content-Length: {}\r\n", body.len()));
-    for part in body.chunks(body.len() / 10 + 1) {
-        exchange.send(part).delay_ms(5);
-    }
 }

@@ -1,8 +1,10 @@
 //! A store behind a bad network, with all that can be wrong with both.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use testkit::Fate::{AfterNext, Drop, Pass, Replace};
 use testkit::{
     Accept, Cut, FaultProxy, Faults, Kv, Larder, Random, Redis, RespClient, RespProxy, Signal, Stall, wait,
 };
@@ -25,9 +27,10 @@ pub(crate) struct Store {
     pub(crate) replies: RespProxy,
 }
 
-enum Server {
-    Redis(Box<Redis>),
-    Kv(Box<Kv>),
+/// A server, which ends with the function that signals it.
+struct Server {
+    address: SocketAddr,
+    signal: Box<dyn Fn(Signal)>,
 }
 
 /// Fault of a store.
@@ -62,15 +65,10 @@ impl Fault {
 /// One way, while it is slow.
 const LATENCY_MS: u64 = 1000;
 
-pub(crate) const FAULTS: [Fault; 7] = [
-    Fault::Killed,
-    Fault::Stopped,
-    Fault::Slow,
-    Fault::Full,
-    Fault::Garbage,
-    Fault::Shifted,
-    Fault::HalfOpen,
-];
+pub(crate) const FAULTS: [Fault; 7] = {
+    use Fault::{Full, Garbage, HalfOpen, Killed, Shifted, Slow, Stopped};
+    [Killed, Stopped, Slow, Full, Garbage, Shifted, HalfOpen]
+};
 
 /// Room for what these tests store, and for little more.
 const MEMORY: &str = "64MB";
@@ -78,27 +76,15 @@ const MEMORY: &str = "64MB";
 impl Server {
     fn start(kind: Kind) -> Self {
         match kind {
-            Kind::Redis => Self::Redis(Box::new(Redis::start(&format!(
-                "maxmemory {MEMORY}\nmaxmemory-policy noeviction"
-            )))),
-            Kind::Kv => Self::Kv(Box::new(Kv::start(
-                LARDER,
-                &["--maxmemory", MEMORY, "--maxmemory-policy", "noeviction", "--workers", "1"],
-            ))),
-        }
-    }
-
-    fn address(&self) -> SocketAddr {
-        match self {
-            Self::Redis(redis) => redis.address(),
-            Self::Kv(kv) => kv.address(),
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        match self {
-            Self::Redis(redis) => redis.signal(signal),
-            Self::Kv(kv) => kv.service.signal(signal),
+            Kind::Redis => {
+                let redis = Redis::start(&format!("maxmemory {MEMORY}\nmaxmemory-policy noeviction"));
+                Self { address: redis.address(), signal: Box::new(move |signal| redis.signal(signal)) }
+            }
+            Kind::Kv => {
+                let limits = ["--maxmemory", MEMORY, "--maxmemory-policy", "noeviction", "--workers", "1"];
+                let kv = Kv::start(LARDER, &limits);
+                Self { address: kv.address(), signal: Box::new(move |signal| kv.service.signal(signal)) }
+            }
         }
     }
 }
@@ -106,7 +92,7 @@ impl Server {
 impl Store {
     pub(crate) fn start(kind: Kind) -> Self {
         let server = Server::start(kind);
-        let network = FaultProxy::start(server.address());
+        let network = FaultProxy::start(server.address);
         let replies = RespProxy::start(network.address());
         Self { server: Some(server), kind, network, replies }
     }
@@ -119,7 +105,7 @@ impl Store {
     /// A client of the server itself.
     #[track_caller]
     pub(crate) fn client(&self) -> RespClient {
-        RespClient::connect(self.server().address())
+        RespClient::connect(self.server().address)
     }
 
     fn server(&self) -> &Server {
@@ -132,20 +118,18 @@ impl Store {
                 self.server = None;
                 self.network.close_connections();
             }
-            Fault::Stopped => self.server().signal(Signal::STOP),
+            Fault::Stopped => (self.server().signal)(Signal::STOP),
             Fault::Slow => self.network.set(Faults { latency_ms: LATENCY_MS, ..Faults::default() }),
             Fault::Full => self.fill(),
             Fault::Garbage => {
-                self.replies.decide(|_| testkit::Fate::Replace(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()));
+                self.replies.decide(|_| Replace(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()));
             }
             Fault::Shifted => {
-                let every_third = std::sync::atomic::AtomicUsize::new(0);
-                self.replies.decide(move |_| {
-                    match every_third.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 7 {
-                        3 => testkit::Fate::AfterNext,
-                        6 => testkit::Fate::Drop,
-                        _ => testkit::Fate::Pass,
-                    }
+                let replies = AtomicUsize::new(0);
+                self.replies.decide(move |_| match replies.fetch_add(1, Ordering::Relaxed) % 7 {
+                    3 => AfterNext,
+                    6 => Drop,
+                    _ => Pass,
                 });
             }
             Fault::HalfOpen => {
@@ -168,15 +152,15 @@ impl Store {
         match fault {
             Fault::Killed => {
                 let server = Server::start(self.kind);
-                self.network.aim(server.address());
+                self.network.aim(server.address);
                 self.server = Some(server);
             }
-            Fault::Stopped => self.server().signal(Signal::CONT),
+            Fault::Stopped => (self.server().signal)(Signal::CONT),
             Fault::Slow | Fault::HalfOpen => self.network.set(Faults::default()),
             Fault::Full => drop(self.client().ask(&[b"FLUSHALL"])),
-            Fault::Garbage => self.replies.decide(|_| testkit::Fate::Pass),
+            Fault::Garbage => self.replies.decide(|_| Pass),
             Fault::Shifted => {
-                self.replies.decide(|_| testkit::Fate::Pass);
+                self.replies.decide(|_| Pass);
                 // A connection that is out of step stays so for its lifetime.
                 self.replies.close_connections();
             }
