@@ -7,7 +7,6 @@ mod calm;
 mod chart;
 mod coalescing;
 mod core_time;
-mod generators;
 mod kv;
 mod load;
 mod machine;
@@ -108,7 +107,6 @@ fn measure_all(options: &Options, larder: &Path) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for what in &options.what {
         let measured = match what {
-            What::Generators => generators::measure(effort)?,
             what if what.is_kv() => {
                 kv::measure(&kv::Wish { larder, effort, only: options.only.as_deref() }, *what)?
             }

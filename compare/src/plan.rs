@@ -48,8 +48,6 @@ pub(crate) enum What {
     GzipMiss,
     /// A rate limit for each client
     Limit,
-    /// Load generators instead of servers: do ours and the others agree?
-    Generators,
     /// All rows of the kv server
     Kv,
     KvGet,
@@ -247,7 +245,7 @@ impl What {
             Self::Memory if title.contains("HTTP/1.1") => vec![AtMost(8.0)],
             Self::Memory if title.contains("HTTP/2") => vec![AtMost(28.0)],
             // The cost of TLS is only reported.
-            Self::Memory | Self::Generators => Vec::new(),
+            Self::Memory => Vec::new(),
             // The costs of these are only reported.
             Self::Rules | Self::Gzip | Self::GzipMiss | Self::Limit => Vec::new(),
             Self::Overhead => vec![AtMost(600.0)],
@@ -279,7 +277,7 @@ mod tests {
     #[test]
     fn everything_belongs_to_the_gateway_or_to_kv() {
         let (gateway, kv) = (What::resolved(&[]), What::resolved(&[What::Kv]));
-        assert_eq!((gateway.first(), gateway.last()), (Some(&What::Hit), Some(&What::Generators)));
+        assert_eq!((gateway.first(), gateway.last()), (Some(&What::Hit), Some(&What::Limit)));
         assert_eq!((kv.first(), kv.last()), (Some(&What::KvGet), Some(&What::MissRatio)));
         assert_eq!(gateway.len() + kv.len() + 1, What::value_variants().len());
     }

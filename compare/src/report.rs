@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::Effort;
 use crate::machine::Machine;
-use crate::plan::What;
 use crate::row::{Measure, Row, Series};
 use crate::statistics::Summary;
 use crate::verdict::{Verdict, verdicts};
@@ -69,8 +68,7 @@ impl Report {
 
 pub(crate) fn row_table(row: &Row) -> String {
     let names = row.measures.iter().map(|measure| measure.name.clone());
-    let who = if row.what == What::Generators { "generator" } else { "server" };
-    let mut head: Vec<String> = [who.to_owned()].into_iter().chain(names).collect();
+    let mut head: Vec<String> = ["server".to_owned()].into_iter().chain(names).collect();
     head.insert(2, "to Larder".to_owned());
     let table = markdown(head, row.series.iter().map(|series| cells(row, series)));
     format!("\n**{}**\n\n{table}\n", row.title)
@@ -115,6 +113,7 @@ mod tests {
     use bench::peers::Peer;
 
     use super::*;
+    use crate::plan::What;
     use crate::row::Subject;
 
     #[test]

@@ -7,7 +7,6 @@ use bench::peers::Peer;
 use bench::programs::larder_bench;
 use serde::Serialize;
 
-use crate::generators::Generator;
 use crate::kv::{Eviction, Store};
 use crate::plan::What;
 use crate::statistics::Summary;
@@ -49,7 +48,6 @@ pub(crate) enum Subject {
     PlainHit,
     /// The same server without the feature of the row.
     Without(Peer),
-    Generator(Generator),
     Store(Store),
     /// Larder kv with few keys, beside the same with many.
     HotKeys,
@@ -96,7 +94,6 @@ impl Row {
             | Subject::HotKeys
             | Subject::OneWorker
             | Subject::Instances(_) => false,
-            Subject::Generator(generator) => generator.is_own(),
         };
         self.series.iter().find(|series| is_own(series.subject))
     }
@@ -136,7 +133,6 @@ impl Subject {
             Self::Eviction(eviction) => eviction.store().version(larder),
             Self::PlainHit
             | Self::Without(_)
-            | Self::Generator(_)
             | Self::HotKeys
             | Self::OneWorker
             | Self::Instances(_) => return None,
@@ -153,7 +149,6 @@ impl Subject {
             Self::Without(Peer::Larder) => "Larder without",
             Self::Without(Peer::Haproxy) => "HAProxy cache without",
             Self::Without(_) => "nginx proxy_cache without",
-            Self::Generator(generator) => generator.title(),
             Self::Store(store) => store.title(),
             Self::HotKeys => "Larder kv, 100,000 keys beside",
             Self::OneWorker => "Larder kv, one worker beside",

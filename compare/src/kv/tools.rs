@@ -1,5 +1,7 @@
 //! The same servers under `redis-benchmark`, which must agree with our generator.
 
+use std::process::Command;
+
 use anyhow::{Context as _, ensure};
 use bench::resp;
 use bench::server::ServerProbe;
@@ -7,7 +9,6 @@ use bench::server::ServerProbe;
 use super::store::{self, Running, Store, Wanted};
 use super::turns::{MEASURES_OF_CORE, figures};
 use super::{HOT_KEYS, Wish};
-use crate::generators::{of_redis_benchmark, redis_benchmark};
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
@@ -84,12 +85,34 @@ impl Case {
 
     /// Commands per second, as reported by the tool.
     fn run(&self, server: &Running, commands: u32) -> anyhow::Result<f64> {
-        let load = format!("-t {} -r {HOT_KEYS} -P {} -n {commands}", self.test, self.pipeline);
-        let output = redis_benchmark(server.address, &load).output();
+        let (host, port, Self { test, pipeline, .. }) = (server.address.ip(), server.address.port(), self);
+        // Values of the same size as ours, and output for programs.
+        let arguments = format!(
+            "-h {host} -p {port} -t {test} -r {HOT_KEYS} -P {pipeline} -n {commands} -d 12 -c 50 --precision 3 --csv"
+        );
+        let output = Command::new("redis-benchmark").args(arguments.split_whitespace()).output();
         let output = output.context("redis-benchmark can't be started")?;
         ensure!(output.status.success(), "redis-benchmark: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8_lossy(&output.stdout);
-        let figures = of_redis_benchmark(&text).with_context(|| format!("unknown output: {text}"))?;
-        Ok(figures.per_second)
+        per_second(&text).with_context(|| format!("unknown output: {text}"))
+    }
+}
+
+/// Parses the output of `redis-benchmark --csv`: a header line, and a line of quoted figures.
+fn per_second(text: &str) -> Option<f64> {
+    let mut cells = text.lines().last()?.split(',').map(|cell| cell.trim_matches('"'));
+    cells.nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::per_second;
+
+    #[test]
+    fn the_rate_is_the_second_figure() {
+        let header = "\"test\",\"rps\",\"avg_latency_ms\"\n";
+        assert_eq!(per_second(&format!("{header}\"SET\",\"74626.87\",\"0.379\"\n")), Some(74626.87));
+        assert_eq!(per_second(header), None);
+        assert_eq!(per_second(""), None);
     }
 }
