@@ -63,8 +63,6 @@ pub(crate) enum What {
     KvTail,
     /// redis-benchmark instead of our generator
     KvTools,
-    /// Miss ratio of eviction policies
-    MissRatio,
 }
 
 /// A row that is measured as core time per request.
@@ -278,7 +276,7 @@ mod tests {
     fn everything_belongs_to_the_gateway_or_to_kv() {
         let (gateway, kv) = (What::resolved(&[]), What::resolved(&[What::Kv]));
         assert_eq!((gateway.first(), gateway.last()), (Some(&What::Hit), Some(&What::Limit)));
-        assert_eq!((kv.first(), kv.last()), (Some(&What::KvGet), Some(&What::MissRatio)));
+        assert_eq!((kv.first(), kv.last()), (Some(&What::KvGet), Some(&What::KvTools)));
         assert_eq!(gateway.len() + kv.len() + 1, What::value_variants().len());
     }
 }

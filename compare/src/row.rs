@@ -7,7 +7,7 @@ use bench::peers::Peer;
 use bench::programs::larder_bench;
 use serde::Serialize;
 
-use crate::kv::{Eviction, Store};
+use crate::kv::Store;
 use crate::plan::What;
 use crate::statistics::Summary;
 
@@ -55,7 +55,6 @@ pub(crate) enum Subject {
     OneWorker,
     /// This many instances of Larder kv that share the slots of a cluster.
     Instances(usize),
-    Eviction(Eviction),
 }
 
 impl Series {
@@ -88,7 +87,6 @@ impl Row {
         let is_own = |subject| match subject {
             Subject::Peer(peer) => peer == Peer::Larder,
             Subject::Store(store) => store == Store::Larder,
-            Subject::Eviction(eviction) => eviction == Eviction::LarderS3Fifo,
             Subject::PlainHit
             | Subject::Without(_)
             | Subject::HotKeys
@@ -130,7 +128,6 @@ impl Subject {
                 (recipe.program.replace("{{larder}}", &larder.display().to_string()), recipe.version)
             }
             Self::Store(store) => store.version(larder),
-            Self::Eviction(eviction) => eviction.store().version(larder),
             Self::PlainHit
             | Self::Without(_)
             | Self::HotKeys
@@ -155,7 +152,6 @@ impl Subject {
             Self::Instances(1) => "one instance that has all slots",
             Self::Instances(2) => "two instances",
             Self::Instances(_) => "three instances",
-            Self::Eviction(eviction) => eviction.title(),
         }
     }
 }

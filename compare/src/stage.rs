@@ -20,16 +20,6 @@ pub(crate) const CLIENT_CORE: usize = 1;
 /// For servers of rows that don't measure time.
 pub(crate) const BOTH_CORES: [usize; 2] = [SERVER_CORE, CLIENT_CORE];
 
-/// Lets this thread run on the server's core too.
-///
-/// # Errors
-/// Returns an error if the machine has no two cores.
-pub(crate) fn use_both_cores() -> anyhow::Result<()> {
-    let mut cores = CpuSet::new();
-    BOTH_CORES.iter().for_each(|core| cores.set(*core));
-    sched_setaffinity(None, &cores).context("the comparison needs two cores")
-}
-
 /// Everything that a row needs.
 pub(crate) struct Theatre {
     pub(crate) origin: Origin,

@@ -1,6 +1,6 @@
 //! The design's budgets for the kv server.
 
-use super::{Eviction, Store, memory, misses, tail, workers};
+use super::{Store, memory, tail, workers};
 use crate::plan::Limit::{self, AtMost, Times};
 use crate::plan::Reference;
 use crate::row::Subject;
@@ -22,9 +22,6 @@ pub(crate) fn of(title: &str) -> Vec<Limit> {
         workers::TITLE => vec![Times(1.11, Reference::Of(Subject::Instances(2)))],
         // Latency added by the event, in microseconds.
         title if tail::is_one(title) => vec![AtMost(1000.0)],
-        title if misses::is_one(title) => {
-            vec![Times(1.0, Reference::Of(Subject::Eviction(Eviction::RedisLru)))]
-        }
         _ => Vec::new(),
     }
 }

@@ -6,7 +6,6 @@
 mod budgets;
 mod cluster;
 mod memory;
-mod misses;
 mod speed;
 mod store;
 mod tail;
@@ -16,7 +15,6 @@ mod watch;
 mod workers;
 
 pub(crate) use budgets::of as budgets;
-pub(crate) use misses::Eviction;
 pub(crate) use store::Store;
 
 use std::path::Path;
@@ -37,7 +35,6 @@ pub(crate) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
         What::KvCluster => cluster::measure(wish),
         What::KvTail => tail::measure(wish),
         What::KvTools => tools::measure(wish),
-        What::MissRatio => misses::measure(wish),
         _ => Ok(Vec::new()),
     }
 }

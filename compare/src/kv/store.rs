@@ -40,8 +40,6 @@ pub(crate) struct Wanted {
     /// Enough for all keys of a row, so that no key is evicted.
     pub(crate) memory_mib: u32,
     pub(crate) workers: u32,
-    /// Eviction policy. `None` for the server's default.
-    pub(crate) policy: Option<&'static str>,
     pub(crate) cores: &'static [usize],
     /// Whether it may save.
     pub(crate) saves: Saves,
@@ -53,7 +51,6 @@ impl Default for Wanted {
             value_bytes: 12,
             memory_mib: 4096,
             workers: 1,
-            policy: None,
             cores: &[SERVER_CORE],
             saves: Saves::No,
         }
@@ -127,9 +124,6 @@ impl Store {
         command.args(arguments.split_whitespace()).current_dir(folder);
         if wanted.saves == Saves::Yes && self == Self::Larder {
             command.arg("--save-file").arg(folder.join("saved"));
-        }
-        if let Some(policy) = wanted.policy {
-            command.args(["--maxmemory-policy", policy]);
         }
         command
     }

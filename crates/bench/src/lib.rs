@@ -27,6 +27,5 @@ pub mod report;
 pub mod resp;
 pub mod result;
 pub mod server;
-pub mod trace;
 mod until;
 mod work;

@@ -393,9 +393,8 @@ fn a_client_asks_and_reads_whole_replies() {
     assert_eq!(client.ask(&[b"SET", b"a", b"1"]).expect("a reply"), b"+OK\r\n");
     let long = vec![b'x'; 100_000];
     client.ask(&[b"SET", b"long", &long]).expect("a reply");
-    let replies = client.ask_all(&[&[b"GET", b"a"], &[b"STRLEN", b"long"], &[b"NOSUCH"]]).expect("replies");
-    assert_eq!(replies[..2], [b"$1\r\n1\r\n".to_vec(), b":100000\r\n".to_vec()]);
-    assert!(replies[2].starts_with(b"-ERR unknown command"), "{replies:?}");
+    let refused = client.ask(&[b"NOSUCH"]).expect("a reply");
+    assert!(refused.starts_with(b"-ERR unknown command"), "{}", refused.escape_ascii());
     assert_eq!(client.ask(&[b"GET", b"long"]).expect("a reply").len(), 100_011);
     assert_eq!(
         client.info("keyspace", "db0").expect("a reply").as_deref(),
