@@ -59,8 +59,6 @@ pub(crate) enum What {
     KvWorkers,
     /// One, two and three instances
     KvCluster,
-    /// p99.9 during mass expiry, growth and a save
-    KvTail,
     /// redis-benchmark instead of our generator
     KvTools,
 }

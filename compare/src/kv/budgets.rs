@@ -1,6 +1,6 @@
 //! The design's budgets for the kv server.
 
-use super::{Store, memory, tail, workers};
+use super::{Store, memory, workers};
 use crate::plan::Limit::{self, AtMost, Times};
 use crate::plan::Reference;
 use crate::row::Subject;
@@ -20,8 +20,6 @@ pub(crate) fn of(title: &str) -> Vec<Limit> {
         memory::NO_TTL => vec![AtMost(24.0)],
         memory::TTL => vec![AtMost(30.0)],
         workers::TITLE => vec![Times(1.11, Reference::Of(Subject::Instances(2)))],
-        // Latency added by the event, in microseconds.
-        title if tail::is_one(title) => vec![AtMost(1000.0)],
         _ => Vec::new(),
     }
 }

@@ -8,10 +8,8 @@ mod cluster;
 mod memory;
 mod speed;
 mod store;
-mod tail;
 mod tools;
 mod turns;
-mod watch;
 mod workers;
 
 pub(crate) use budgets::of as budgets;
@@ -33,7 +31,6 @@ pub(crate) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
         What::KvMemory => memory::measure(wish),
         What::KvWorkers => workers::measure(wish),
         What::KvCluster => cluster::measure(wish),
-        What::KvTail => tail::measure(wish),
         What::KvTools => tools::measure(wish),
         _ => Ok(Vec::new()),
     }

@@ -25,13 +25,6 @@ pub(crate) enum Store {
     Memcached,
 }
 
-/// Whether a server can save its data to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Saves {
-    No,
-    Yes,
-}
-
 /// Settings of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
@@ -41,8 +34,6 @@ pub(crate) struct Wanted {
     pub(crate) memory_mib: u32,
     pub(crate) workers: u32,
     pub(crate) cores: &'static [usize],
-    /// Whether it may save.
-    pub(crate) saves: Saves,
 }
 
 impl Default for Wanted {
@@ -52,7 +43,6 @@ impl Default for Wanted {
             memory_mib: 4096,
             workers: 1,
             cores: &[SERVER_CORE],
-            saves: Saves::No,
         }
     }
 }
@@ -110,7 +100,7 @@ impl Store {
             Self::Larder => {
                 (larder, format!("kv --listen {address} --maxmemory {memory_mib}MiB --workers {workers}"))
             }
-            // No disk unless requested; one thread, as by default.
+            // No disk; one thread, as by default.
             Self::Redis => (
                 Path::new("redis-server"),
                 format!("--bind {host} --port {port} --save --appendonly no --maxmemory {memory_mib}mb"),
@@ -122,9 +112,6 @@ impl Store {
         };
         let mut command = Command::new(program);
         command.args(arguments.split_whitespace()).current_dir(folder);
-        if wanted.saves == Saves::Yes && self == Self::Larder {
-            command.arg("--save-file").arg(folder.join("saved"));
-        }
         command
     }
 }

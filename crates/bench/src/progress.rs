@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::observe::Observer;
 use crate::report::number;
-use crate::result::{Interval, Latencies};
+use crate::result::Interval;
 use crate::until::Until;
 
 /// Whether progress is shown on standard error. It isn't shown if standard error is no terminal.
@@ -69,7 +69,7 @@ impl Progress {
     pub fn observer(&self) -> impl Observer + use<> {
         let (bar, goal) = (self.bar.clone(), self.goal);
         let (mut requests, mut errors, mut recent) = (0, 0, Recent::default());
-        move |interval: &Interval, _: &Latencies| {
+        move |interval: &Interval| {
             requests += interval.requests;
             errors += interval.errors;
             let now_s = interval.at_s + interval.length_s;
@@ -139,19 +139,17 @@ mod tests {
     fn the_last_half_second_is_shown() {
         let progress = Progress::of_load("set", Until::Requests(1_000), Style::Quiet);
         let mut observer = progress.observer();
-        let none = Latencies::default();
-        assert!(observer.observe(&interval(0.0, 100, 1), &none).is_continue());
+        assert!(observer.observe(&interval(0.0, 100, 1)).is_continue());
         assert_eq!(progress.bar.message(), ": 200 requests/s, latency 50.0 µs mean, 1.50 ms max, 1 errors");
         assert_eq!(progress.bar.position(), 101);
-        assert!(observer.observe(&interval(0.5, 0, 1), &none).is_continue());
+        assert!(observer.observe(&interval(0.5, 0, 1)).is_continue());
         assert_eq!(progress.bar.message(), ": 0 requests/s, latency - mean, 1.50 ms max, 2 errors");
     }
 
     #[test]
     fn a_load_without_an_answer_ends_after_a_second() {
         let mut observer = Progress::of_load("set", Until::Requests(1_000), Style::Quiet).observer();
-        let none = Latencies::default();
-        assert!(observer.observe(&interval(0.0, 0, 1), &none).is_continue());
-        assert!(observer.observe(&interval(0.5, 0, 1), &none).is_break());
+        assert!(observer.observe(&interval(0.0, 0, 1)).is_continue());
+        assert!(observer.observe(&interval(0.5, 0, 1)).is_break());
     }
 }

@@ -153,8 +153,7 @@ impl Slices {
             self.take(worker, slice);
             // The last slice waits for the end, since its length isn't known before.
             while self.told.iter().all(|told| *told > self.complete + 1) {
-                let (interval, slice) = self.close_first(SLICE);
-                if observer.observe(&interval, &slice.latencies).is_break() {
+                if observer.observe(&self.close_first(SLICE)).is_break() {
                     is_enough.store(true, Ordering::Relaxed);
                 }
             }
@@ -173,11 +172,11 @@ impl Slices {
         }
     }
 
-    fn close_first(&mut self, length: Duration) -> (Interval, Slice) {
+    fn close_first(&mut self, length: Duration) -> Interval {
         let slice = self.open.pop_front().unwrap_or_default();
         self.complete += 1;
         self.latencies.add(&slice.latencies);
-        (self.timeline.add(&slice.latencies, slice.errors, length), slice)
+        self.timeline.add(&slice.latencies, slice.errors, length)
     }
 
     fn finish(mut self, elapsed: Duration) -> (Latencies, Timeline) {

@@ -10,7 +10,7 @@ use bench::http::{
     Detail, HttpLoad, LoadError, Order, Pace, Protocol, Reuse, Revisit, Target, Until, run, run_in_turn,
 };
 use bench::null::{After, NullHttp, Stall};
-use bench::result::{Errors, Interval, Latencies, LatencySummary, Run};
+use bench::result::{Errors, Interval, LatencySummary, Run};
 
 use null::NullThread;
 use server::Scripted;
@@ -304,7 +304,7 @@ fn an_observer_sees_all_and_may_end_the_load() {
     let mut load = load_on(&server.url("/"), 1);
     load.until = Until::Elapsed(Duration::from_secs(60));
     let mut seen = Vec::new();
-    let mut observer = |interval: &Interval, _: &Latencies| {
+    let mut observer = |interval: &Interval| {
         seen.push(interval.requests);
         if seen.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };

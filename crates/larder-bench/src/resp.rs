@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bench::progress::{Progress, Style};
 use bench::resp::{
-    Choice, Expiry, Login, Pace, Preload, Protocol, RespLoad, RespRun, Reuse, Topology, Until, Values,
+    Choice, Login, Pace, Preload, Protocol, RespLoad, RespRun, Reuse, Topology, Until, Values,
     Workload,
 };
 use bench::result::Run;
@@ -195,7 +195,7 @@ fn load(arguments: &RespArguments) -> anyhow::Result<RespLoad> {
         key_bytes: commands.key_size,
         value_bytes: commands.value_size,
         values: if commands.fixed_values { Values::Fixed } else { Values::OfKey },
-        expiry: commands.expire.map_or(Expiry::Never, Expiry::AfterSeconds),
+        ttl_s: commands.expire,
         keys: commands.keys,
         choice,
         preload: if commands.preload { Preload::AllKeys } else { Preload::Nothing },

@@ -30,8 +30,8 @@ pub fn run(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Run, LoadErro
 /// Returns the errors of [`run`], and [`LoadError::Ended`] if the observer ends the load before each side had a round.
 pub fn run_in_turn(sides: &[Vec<HttpLoad>], observer: &mut dyn Observer) -> Result<Vec<Run>, LoadError> {
     let is_over = Cell::new(false);
-    let mut observer = |interval: &Interval, latencies: &Latencies| {
-        let flow = observer.observe(interval, latencies);
+    let mut observer = |interval: &Interval| {
+        let flow = observer.observe(interval);
         is_over.set(is_over.get() || flow.is_break());
         flow
     };

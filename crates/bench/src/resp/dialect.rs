@@ -3,7 +3,7 @@
 use resp::separator;
 
 use super::keys::{KeyKind, ValuePool, write_key};
-use super::load::{Choice, Expiry, Login, Preload, Protocol, RespLoad, Until, Workload};
+use super::load::{Choice, Login, Preload, Protocol, RespLoad, Until, Workload};
 
 /// A command that waits for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +203,8 @@ fn form(load: &RespLoad, verb: &str) -> Form {
 }
 
 fn array(load: &RespLoad, verb: &str) -> Form {
-    let options = if verb == "SET" { expiry_options(load.expiry) } else { Vec::new() };
+    let ttl = load.ttl_s.filter(|_| verb == "SET").map(|seconds| ["EX".to_owned(), seconds.to_string()]);
+    let options = ttl.as_slice().as_flattened();
     let count = options.len() + if verb == "SET" { 3 } else { 2 };
     let bulk = |text: &String| format!("${}\r\n{text}\r\n", text.len());
     let middle = if verb == "SET" { format!("\r\n${}\r\n", load.value_bytes) } else { "\r\n".to_owned() };
@@ -215,26 +216,14 @@ fn array(load: &RespLoad, verb: &str) -> Form {
 }
 
 fn meta(load: &RespLoad, verb: &str) -> Form {
-    let expiry = match load.expiry {
-        Expiry::Never => String::new(),
-        // memcached takes values above 30 days for an absolute time.
-        Expiry::AfterSeconds(seconds) => format!(" T{seconds}"),
-        Expiry::AtUnixMs(ms) => format!(" T{}", ms / 1000),
-    };
+    // memcached takes values above 30 days for an absolute time.
+    let expiry = load.ttl_s.map_or_else(String::new, |seconds| format!(" T{seconds}"));
     let (head, middle) = match verb {
         "SET" => ("ms ", format!(" {}{expiry}\r\n", load.value_bytes)),
         "GET" => ("mg ", " v\r\n".to_owned()),
         _ => ("md ", "\r\n".to_owned()),
     };
     Form { head: head.into(), middle: middle.into_bytes(), tail: b"\r\n".to_vec() }
-}
-
-fn expiry_options(expiry: Expiry) -> Vec<String> {
-    match expiry {
-        Expiry::Never => Vec::new(),
-        Expiry::AfterSeconds(seconds) => vec!["EX".to_owned(), seconds.to_string()],
-        Expiry::AtUnixMs(ms) => vec!["PXAT".to_owned(), ms.to_string()],
-    }
 }
 
 fn text(verb: &str) -> Form {

@@ -23,8 +23,8 @@ pub struct RespLoad {
     /// Size of a value: up to 64 MiB.
     pub value_bytes: usize,
     pub values: Values,
-    /// Expiry of the keys that are set.
-    pub expiry: Expiry,
+    /// TTL of the keys that are set, in seconds.
+    pub ttl_s: Option<u32>,
     /// Number of distinct keys.
     pub keys: u64,
     pub choice: Choice,
@@ -61,17 +61,6 @@ pub enum Protocol {
     // The commands mg, ms and md, from memcached 1.6.10 on.
     /// The meta commands of memcached
     Memcached,
-}
-
-/// The TTL that SET gives a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Expiry {
-    #[default]
-    Never,
-    /// This many seconds after it is set.
-    AfterSeconds(u32),
-    /// At this Unix time in milliseconds: all keys at once.
-    AtUnixMs(u64),
 }
 
 /// Credentials for AUTH.
@@ -170,7 +159,7 @@ impl RespLoad {
             key_bytes: 16,
             value_bytes: 12,
             values: Values::OfKey,
-            expiry: Expiry::Never,
+            ttl_s: None,
             keys: 100_000,
             choice: Choice::Uniform,
             preload: Preload::AllKeys,
@@ -209,7 +198,7 @@ impl RespLoad {
             (self.timeout.is_zero(), "the time limit has to be above zero"),
             (!is_resp && self.topology == Topology::Cluster, "a cluster needs RESP"),
             (is_text && self.login.is_some(), "the 0x1F text protocol has no passwords"),
-            (is_text && self.expiry != Expiry::Never, "keys of the 0x1F text protocol don't expire"),
+            (is_text && self.ttl_s.is_some(), "keys of the 0x1F text protocol don't expire"),
             (!is_resp && self.login.is_some(), "a login to memcached is not known here"),
             (!self.is_choice_possible(), "the exponent of Zipf has to be above 0 and at most 10"),
             (!self.is_rate_possible(), "the rate has to be 0.001 to 100000000 per second"),

@@ -20,6 +20,6 @@ pub use collect::{RespRun, prepare, run};
 pub(crate) use dialect::{Dialect, Due, Verb};
 pub use keys::ValuePool;
 pub use load::{
-    Choice, Expiry, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Topology, Until, Values,
+    Choice, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Topology, Until, Values,
     Workload,
 };
