@@ -56,9 +56,6 @@ pub(crate) enum What {
     /// 10 M keys
     KvKeys,
     KvMemory,
-    KvWorkers,
-    /// One, two and three instances
-    KvCluster,
     /// redis-benchmark instead of our generator
     KvTools,
 }

@@ -51,10 +51,6 @@ pub(crate) enum Subject {
     Store(Store),
     /// Larder kv with few keys, beside the same with many.
     HotKeys,
-    /// Larder kv with one worker, beside two.
-    OneWorker,
-    /// This many instances of Larder kv that share the slots of a cluster.
-    Instances(usize),
 }
 
 impl Series {
@@ -87,11 +83,7 @@ impl Row {
         let is_own = |subject| match subject {
             Subject::Peer(peer) => peer == Peer::Larder,
             Subject::Store(store) => store == Store::Larder,
-            Subject::PlainHit
-            | Subject::Without(_)
-            | Subject::HotKeys
-            | Subject::OneWorker
-            | Subject::Instances(_) => false,
+            Subject::PlainHit | Subject::Without(_) | Subject::HotKeys => false,
         };
         self.series.iter().find(|series| is_own(series.subject))
     }
@@ -128,11 +120,7 @@ impl Subject {
                 (recipe.program.replace("{{larder}}", &larder.display().to_string()), recipe.version)
             }
             Self::Store(store) => store.version(larder),
-            Self::PlainHit
-            | Self::Without(_)
-            | Self::HotKeys
-            | Self::OneWorker
-            | Self::Instances(_) => return None,
+            Self::PlainHit | Self::Without(_) | Self::HotKeys => return None,
         };
         let mut command = Command::new(program);
         command.arg(argument);
@@ -148,10 +136,6 @@ impl Subject {
             Self::Without(_) => "nginx proxy_cache without",
             Self::Store(store) => store.title(),
             Self::HotKeys => "Larder kv, 100,000 keys beside",
-            Self::OneWorker => "Larder kv, one worker beside",
-            Self::Instances(1) => "one instance that has all slots",
-            Self::Instances(2) => "two instances",
-            Self::Instances(_) => "three instances",
         }
     }
 }

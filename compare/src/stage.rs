@@ -17,9 +17,6 @@ pub(crate) const SERVER_CORE: usize = 0;
 /// The core of the load generator, the origin and this program.
 pub(crate) const CLIENT_CORE: usize = 1;
 
-/// For servers of rows that don't measure time.
-pub(crate) const BOTH_CORES: [usize; 2] = [SERVER_CORE, CLIENT_CORE];
-
 /// Everything that a row needs.
 pub(crate) struct Theatre {
     pub(crate) origin: Origin,

@@ -1,6 +1,6 @@
 //! The design's budgets for the kv server.
 
-use super::{Store, memory, workers};
+use super::{Store, memory};
 use crate::plan::Limit::{self, AtMost, Times};
 use crate::plan::Reference;
 use crate::row::Subject;
@@ -19,7 +19,6 @@ pub(crate) fn of(title: &str) -> Vec<Limit> {
         "kv: GET, P=100, 10 M keys" => vec![Times(1.6, Reference::Of(Subject::HotKeys))],
         memory::NO_TTL => vec![AtMost(24.0)],
         memory::TTL => vec![AtMost(30.0)],
-        workers::TITLE => vec![Times(1.11, Reference::Of(Subject::Instances(2)))],
         _ => Vec::new(),
     }
 }

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use bench::resp::{self, Client, Preload, RespLoad, Until, Workload};
 
 use super::Wish;
-use super::store::{Running, Store, Wanted};
+use super::store::{Running, Store};
 use crate::memory::settled_bytes;
 use crate::output;
 use crate::plan::What;
@@ -35,7 +35,7 @@ fn row(larder: &Path, title: &str, ttl_s: Option<u32>) -> anyhow::Result<Row> {
         Row::new(What::KvMemory, title, &[("resident memory", "bytes"), ("as the server counts", "bytes")]);
     for store in Store::KEEPING {
         output::progress(&format!("{title}: {}", store.title()));
-        let Ok(server) = store.start(larder, &Wanted::default()) else { continue };
+        let Ok(server) = store.start(larder, VALUE_BYTES) else { continue };
         for figures in per_key(&server, ttl_s).with_context(|| store.title())? {
             row.add(Subject::Store(store), figures, 0);
         }

@@ -4,13 +4,11 @@
 //! take turns. The figure is the time that the server's core was not idle.
 
 mod budgets;
-mod cluster;
 mod memory;
 mod speed;
 mod store;
 mod tools;
 mod turns;
-mod workers;
 
 pub(crate) use budgets::of as budgets;
 pub(crate) use store::Store;
@@ -29,8 +27,6 @@ pub(crate) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
     match what {
         What::KvGet | What::KvSet | What::KvValues | What::KvKeys => speed::measure(wish, what),
         What::KvMemory => memory::measure(wish),
-        What::KvWorkers => workers::measure(wish),
-        What::KvCluster => cluster::measure(wish),
         What::KvTools => tools::measure(wish),
         _ => Ok(Vec::new()),
     }
@@ -53,3 +49,5 @@ impl Wish<'_> {
 
 /// Few enough keys to stay in the processor's caches.
 const HOT_KEYS: u64 = 100_000;
+/// Size of a value, unless the row has another.
+const VALUE_BYTES: usize = 12;

@@ -25,27 +25,8 @@ pub(crate) enum Store {
     Memcached,
 }
 
-/// Settings of a server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
-    /// Size of each value, for the null server.
-    pub(crate) value_bytes: usize,
-    /// Enough for all keys of a row, so that no key is evicted.
-    pub(crate) memory_mib: u32,
-    pub(crate) workers: u32,
-    pub(crate) cores: &'static [usize],
-}
-
-impl Default for Wanted {
-    fn default() -> Self {
-        Self {
-            value_bytes: 12,
-            memory_mib: 4096,
-            workers: 1,
-            cores: &[SERVER_CORE],
-        }
-    }
-}
+/// Enough for all keys of a row, so that no key is evicted.
+const MEMORY_MIB: u32 = 4096;
 
 /// A server that is ready. Stopped on drop, and its files are removed.
 pub(crate) struct Running {
@@ -81,33 +62,34 @@ impl Store {
         (program, "--version")
     }
 
+    /// Starts it with one worker on the server's core. The null server answers with values of `value_bytes`.
+    ///
     /// # Errors
     /// Returns an error if the server isn't installed, or doesn't listen.
-    pub(crate) fn start(self, larder: &Path, wanted: &Wanted) -> anyhow::Result<Running> {
+    pub(crate) fn start(self, larder: &Path, value_bytes: usize) -> anyhow::Result<Running> {
         let folder = tempfile::tempdir().context("no temporary folder")?;
         let address = free_address().context("no free port on this machine")?;
-        let command = self.command(larder, wanted, address, folder.path());
-        let process = ServerCommand::new(command, Ready::Listens(address)).on_cores(wanted.cores).start();
+        let command = self.command(larder, value_bytes, address, folder.path());
+        let process = ServerCommand::new(command, Ready::Listens(address)).on_core(Some(SERVER_CORE)).start();
         let process = process.with_context(|| self.title())?;
         Ok(Running { store: self, address, process, _folder: folder })
     }
 
-    fn command(self, larder: &Path, wanted: &Wanted, address: SocketAddr, folder: &Path) -> Command {
-        let Wanted { value_bytes, memory_mib, workers, .. } = wanted;
+    fn command(self, larder: &Path, value_bytes: usize, address: SocketAddr, folder: &Path) -> Command {
         let (host, port, bench) = (address.ip(), address.port(), larder_bench());
         let (program, arguments) = match self {
             Self::Null => (&*bench, format!("null-resp --listen {address} --value-size {value_bytes}")),
             Self::Larder => {
-                (larder, format!("kv --listen {address} --maxmemory {memory_mib}MiB --workers {workers}"))
+                (larder, format!("kv --listen {address} --maxmemory {MEMORY_MIB}MiB --workers 1"))
             }
             // No disk; one thread, as by default.
             Self::Redis => (
                 Path::new("redis-server"),
-                format!("--bind {host} --port {port} --save --appendonly no --maxmemory {memory_mib}mb"),
+                format!("--bind {host} --port {port} --save --appendonly no --maxmemory {MEMORY_MIB}mb"),
             ),
             Self::Memcached => (
                 Path::new("memcached"),
-                format!("-l {host} -p {port} -U 0 -t {workers} -m {memory_mib} -c 4096 -u nobody"),
+                format!("-l {host} -p {port} -U 0 -t 1 -m {MEMORY_MIB} -c 4096 -u nobody"),
             ),
         };
         let mut command = Command::new(program);
@@ -117,10 +99,10 @@ impl Store {
 }
 
 /// Starts those of `stores` that are installed, and prints why the others don't start.
-pub(crate) fn start_all(larder: &Path, stores: &[Store], wanted: &Wanted) -> Vec<Running> {
+pub(crate) fn start_all(larder: &Path, stores: &[Store], value_bytes: usize) -> Vec<Running> {
     let mut running = Vec::new();
     for store in stores {
-        match store.start(larder, wanted) {
+        match store.start(larder, value_bytes) {
             Ok(server) => running.push(server),
             Err(error) => output::progress(&format!("left out: {error:#}")),
         }

@@ -6,9 +6,9 @@ use anyhow::{Context as _, ensure};
 use bench::resp;
 use bench::server::ServerProbe;
 
-use super::store::{self, Running, Store, Wanted};
-use super::turns::{MEASURES_OF_CORE, figures};
-use super::{HOT_KEYS, Wish};
+use super::store::{self, Running, Store};
+use super::turns::{MEASURES, figures};
+use super::{HOT_KEYS, VALUE_BYTES, Wish};
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
@@ -53,7 +53,7 @@ pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
     if cases.is_empty() {
         return Ok(Vec::new());
     }
-    let servers = store::start_all(wish.larder, &STORES, &Wanted::default());
+    let servers = store::start_all(wish.larder, &STORES, VALUE_BYTES);
     for server in servers.iter().filter(|server| server.store != Store::Null) {
         fill(server)?;
     }
@@ -69,7 +69,7 @@ fn fill(server: &Running) -> anyhow::Result<()> {
 
 impl Case {
     fn measure(&self, servers: &[Running], effort: Effort) -> anyhow::Result<Row> {
-        let mut row = Row::new(What::KvTools, self.title, &MEASURES_OF_CORE);
+        let mut row = Row::new(What::KvTools, self.title, &MEASURES);
         for _ in output::rounds(self.title, effort.rounds) {
             for server in servers {
                 let commands = effort.seconds_each * self.commands_per_second;
@@ -86,9 +86,8 @@ impl Case {
     /// Commands per second, as reported by the tool.
     fn run(&self, server: &Running, commands: u32) -> anyhow::Result<f64> {
         let (host, port, Self { test, pipeline, .. }) = (server.address.ip(), server.address.port(), self);
-        // Values of the same size as ours, and output for programs.
         let arguments = format!(
-            "-h {host} -p {port} -t {test} -r {HOT_KEYS} -P {pipeline} -n {commands} -d 12 -c 50 --precision 3 --csv"
+            "-h {host} -p {port} -t {test} -r {HOT_KEYS} -P {pipeline} -n {commands} -d {VALUE_BYTES} -c 50 --precision 3 --csv"
         );
         let output = Command::new("redis-benchmark").args(arguments.split_whitespace()).output();
         let output = output.context("redis-benchmark can't be started")?;
