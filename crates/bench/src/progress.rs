@@ -45,21 +45,12 @@ impl Progress {
             Until::Requests(requests) => requests,
             Until::Elapsed(duration) => ms(duration.as_secs_f64()),
         };
-        Self::start(name, "{prefix}: {elapsed}, {percent} %{msg}", length, goal, style)
-    }
-
-    /// Shows the elapsed share of a duration.
-    pub(crate) fn of_time(name: &str, lasts: Duration, style: Style) -> Self {
-        let template = format!("{{prefix}}: {{elapsed}} of {} s", lasts.as_secs());
-        Self::start(name, &template, ms(lasts.as_secs_f64()), Until::Elapsed(lasts), style)
-    }
-
-    fn start(name: &str, template: &str, length: u64, goal: Until, style: Style) -> Self {
         let bar = match style {
             Style::Shown => ProgressBar::new(length),
             Style::Quiet => ProgressBar::hidden(),
         };
-        let style = ProgressStyle::with_template(template).expect("its keys are those of indicatif");
+        let style = ProgressStyle::with_template("{prefix}: {elapsed}, {percent} %{msg}");
+        let style = style.expect("its keys are those of indicatif");
         let bar = bar.with_style(style).with_prefix(name.to_owned());
         bar.enable_steady_tick(Duration::from_secs_f64(SHOWN_EACH_S));
         Self { bar, goal }

@@ -38,10 +38,6 @@ pub(crate) struct ExperimentArguments {
     #[arg(short, long, value_name = "N", value_parser = whole_number(1..=10_000_u16))]
     connections: Option<u16>,
 
-    /// Gateways that share a store, if the experiment compares them with one alone (coalescing)
-    #[arg(long, value_name = "N", value_parser = whole_number(2..=16_u16))]
-    instances: Option<u16>,
-
     #[command(flatten)]
     suites: SuiteArguments,
 
@@ -109,7 +105,6 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
         duration: arguments.duration,
         requests: arguments.requests,
         connections: arguments.connections.map(usize::from),
-        instances: arguments.instances.map(usize::from),
         suites: arguments.suites.suites(),
         progress: if arguments.quiet { Style::Quiet } else { Style::Shown },
     };

@@ -42,7 +42,7 @@ impl Experiment {
     pub const ALL: [Self; 5] = [
         experiment(
             "coalescing",
-            "many clients, one slow URL that expires: requests that reach the origin; several gateways with --instances",
+            "many clients, one slow URL that expires: requests that reach the origin",
             coalescing::run,
         ),
         experiment(

@@ -16,8 +16,6 @@ pub struct Settings {
     pub requests: Option<u64>,
     /// Concurrent connections, in experiments without a fixed number.
     pub connections: Option<usize>,
-    /// Number of gateways that share a store, if the experiment compares them with one alone.
-    pub instances: Option<usize>,
     /// Settings of the experiment `kv`.
     pub suites: Suites,
     pub progress: Style,

@@ -3,8 +3,6 @@
 //! 500 requests per second for one URL whose origin takes 500 ms and sends `max-age=5`. Without collapsing, each expiry lets
 //! through all requests of half a second; with it, one.
 
-mod fleet;
-
 use std::time::Duration;
 
 use crate::http::{HttpLoad, Pace, Until};
@@ -31,11 +29,7 @@ struct Variant {
     origin: Vec<Sample>,
 }
 
-/// Runs the experiment with each setting of `collapse` for one gateway, or with all settings and several gateways.
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
-    if let Some(instances) = stage.settings.instances {
-        return fleet::run(instances, stage);
-    }
     let variants = ["off", "process"].into_iter().map(|name| variant(name, stage));
     let variants = variants.collect::<Result<Vec<_>, _>>()?;
     Ok(Findings {
