@@ -257,17 +257,6 @@ fn an_open_loop_keeps_its_rate() {
 }
 
 #[test]
-fn recorded_times_are_kept() {
-    let server = null_http(&NullHttp::default());
-    let mut load = load_on(&server.url("/"), 1);
-    load.targets = vec![load.targets[0].clone(); 5];
-    load.pace = Pace::Recorded { due: (0..5).map(|number| Duration::from_millis(number * 50)).collect() };
-    let run = done(&load);
-    assert_eq!(run.requests, 5);
-    assert!(run.elapsed_s >= 0.2, "{run:?}");
-}
-
-#[test]
 fn requests_that_find_no_connection_are_told_as_unsent() {
     let server = Scripted::start(vec![vec![server::STAND_STILL.to_vec()]]);
     let mut load = load_on(&server.url("/"), 1);

@@ -4,7 +4,7 @@ mod null;
 
 use std::process::{Command, ExitStatus};
 
-use testkit::{Output, ScriptedOrigin, Service, Setup, Signal};
+use testkit::{Output, ScriptedOrigin, Service, Signal};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_larder-bench");
 
@@ -135,46 +135,6 @@ fn sides_are_compared() {
 }
 
 #[test]
-fn an_access_log_is_replayed() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) = null::start("null-http", folder.path(), &[]);
-    let log = folder.path().join("log");
-    let line = "::1 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 1\n";
-    std::fs::write(&log, line.repeat(20)).expect("a file");
-    for more in ["", "--replay-speed 10"] {
-        let told = report(&format!("--replay {} --base http://{address} {more}", log.display()));
-        assert_eq!(told["runs"][0]["requests"], 20, "{told}");
-    }
-}
-
-/// Uses a log that the gateway has written, not a made-up one.
-#[test]
-fn access_logs_of_the_gateway_are_replayed() {
-    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "ok");
-    let binary = std::path::Path::new(BENCH).with_file_name("larder");
-    let binary = binary.to_str().expect("a path of UTF-8");
-    for format in ["json", "combined"] {
-        let config = format!(
-            "[log]\naccess = \"@dir@/access.log\"\naccess_format = \"{format}\"\n\
-             [[site]]\nname = \"site\"\norigin = \"{}\"\n",
-            origin.url()
-        );
-        let larder = Setup::config(binary, &config).start();
-        let page = format!("http://{}/page", larder.address());
-        bench(&format!("{page}?x=1 {page}?x=2 -n 20")).succeeded();
-        let log = larder.folder().join("access.log");
-        let lines = || std::fs::read_to_string(&log).map_or(0, |text| text.lines().count());
-        testkit::wait::until_true("all lines are written", || lines() >= 20);
-        let told = report(&format!(
-            "--replay {} --base http://{} --replay-speed 100",
-            log.display(),
-            larder.address()
-        ));
-        assert_eq!(told["runs"][0]["requests"], 20, "{format}: {told}");
-    }
-}
-
-#[test]
 fn what_a_server_spends_is_told() {
     let port = testkit::Port::reserve();
     let address = port.address();
@@ -201,14 +161,13 @@ fn bad_input_is_told() {
     let unreachable = testkit::Port::reserve();
     let refused = format!("http://{}/ -n 1", unreachable.address());
     let cases = [
-        ("", 2, "<URL|--list <FILE>|--replay <FILE>>"),
+        ("", 2, "<URL|--list <FILE>>"),
         ("ftp://h/", 1, "its scheme is ftp"),
         ("http://h/ -n 1 -d 1s", 2, "cannot be used with"),
         ("http://h/ -d 0", 2, "expected a time above zero"),
         ("http://127.0.0.1:1/ -c 1 --threads 2", 1, "expected at least as many connections as threads"),
         ("http://127.0.0.1:1/ --rate 0", 2, "expected a number from 0.001 to 10000000"),
         ("--list no-such-file", 1, "no-such-file"),
-        ("--replay log", 2, "--base <URL>"),
         (refused.as_str(), 1, "can't connect to"),
         ("http://127.0.0.1:1/ --compare-replace a=b", 1, "has no \"a\" to replace"),
         ("http://127.0.0.1:1/ -H nonsense", 2, "expected a header field"),

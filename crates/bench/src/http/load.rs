@@ -245,14 +245,12 @@ pub enum Reuse {
 }
 
 /// The event that starts a request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// The previous answer on the connection. A stalled server stalls the load, which hides most of the stall.
     Closed,
     /// The clock: request `i` is due `i / per_second` after the start. Its latency counts from then, whether or not a connection is free.
     Open { per_second: f64 },
-    /// The clock: target `i` is due once, `due[i]` after the start. One time per target, in rising order.
-    Recorded { due: Vec<Duration> },
 }
 
 /// Form of a repeated request for a URL on a connection.

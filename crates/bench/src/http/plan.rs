@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LoadError;
-use super::load::{Detail, HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Scheme, Target, Until, Url};
+use super::load::{Detail, HttpLoad, Pace, Protocol, Reuse, Revisit, Scheme, Target, Until, Url};
 use super::prepare::{self, Prepared};
-use super::tickets::{Schedule, Tickets};
+use super::tickets::Tickets;
 use super::tls::Tls;
 
 /// Maximum number of connections of a load. Each holds buffers and a file descriptor.
@@ -33,7 +33,6 @@ pub(super) struct Server {
     /// Distinct requests.
     pub(super) requests: Vec<Prepared>,
     sequence: Arc<Vec<u32>>,
-    due: Arc<Vec<Duration>>,
 }
 
 /// The part of one thread.
@@ -49,7 +48,7 @@ impl Plan {
         check(load)?;
         let mut drafts: Vec<Draft> = Vec::new();
         let mut figures = Figures::default();
-        for (place, target) in load.targets.iter().enumerate() {
+        for target in &load.targets {
             let at = match drafts.iter().position(|draft| draft.is_at(&target.url)) {
                 Some(at) => at,
                 None => {
@@ -58,9 +57,6 @@ impl Plan {
                 }
             };
             drafts[at].take(target, load, &mut figures)?;
-            if let Pace::Recorded { due } = &load.pace {
-                Arc::make_mut(&mut drafts[at].server.due).push(due[place]);
-            }
         }
         let servers = drafts.into_iter().map(|draft| Arc::new(draft.server)).collect();
         Ok(Self { servers, figures: figures.names })
@@ -76,10 +72,9 @@ impl Plan {
         let place = thread % self.servers.len();
         let server = &self.servers[place];
         let (first, step) = (thread / self.servers.len(), (threads - place).div_ceil(self.servers.len()));
-        let limit = match (until, &load.pace) {
-            (_, Pace::Recorded { .. }) => Some(server.due.len() as u64),
-            (Until::Requests(requests), _) => Some(self.share(requests, place)),
-            (Until::Elapsed(_), _) => None,
+        let limit = match until {
+            Until::Requests(requests) => Some(self.share(requests, place)),
+            Until::Elapsed(_) => None,
         };
         let connections = load.connections / threads + usize::from(thread < load.connections % threads);
         let (first, step) = (first as u64, step as u64);
@@ -87,25 +82,20 @@ impl Plan {
             first,
             step,
             limit: limit.map(|limit| limit.saturating_sub(first).div_ceil(step)),
-            order: if matches!(load.pace, Pace::Recorded { .. }) { Order::InTurn } else { load.order },
+            order: load.order,
             seed: load.seed,
             sequence: server.sequence.clone(),
-            schedule: self.schedule(&load.pace, place),
+            pace: self.pace(load.pace, place),
             taken: 0,
         };
         Part { server: server.clone(), connections: connections.max(1), tickets }
     }
 
-    fn schedule(&self, pace: &Pace, place: usize) -> Schedule {
-        match pace {
-            Pace::Closed => Schedule::Closed,
-            Pace::Open { per_second } => {
-                #[expect(clippy::cast_precision_loss, reason = "lists are shorter than 2^52")]
-                let part = self.servers[place].sequence.len() as f64 / self.targets() as f64;
-                Schedule::Every { per_second: per_second * part }
-            }
-            Pace::Recorded { .. } => Schedule::Recorded(self.servers[place].due.clone()),
-        }
+    fn pace(&self, pace: Pace, place: usize) -> Pace {
+        let Pace::Open { per_second } = pace else { return pace };
+        #[expect(clippy::cast_precision_loss, reason = "lists are shorter than 2^52")]
+        let part = self.servers[place].sequence.len() as f64 / self.targets() as f64;
+        Pace::Open { per_second: per_second * part }
     }
 
     /// The share of `requests` for a server, in proportion to its share of the list.
@@ -143,7 +133,6 @@ impl Draft {
             tls,
             requests: Vec::new(),
             sequence: Arc::default(),
-            due: Arc::default(),
         };
         Ok(Self { url: url.clone(), known: HashMap::new(), server })
     }
@@ -233,25 +222,17 @@ fn check(load: &HttpLoad) -> Result<(), LoadError> {
         (load.think.is_some() && load.pace != Pace::Closed, "think times need the closed loop"),
         (load.think.as_ref().is_some_and(|think| think.is_empty()), "the range of think times is empty"),
         (load.think.is_some() && depth > 1, "think times and pipelining exclude each other"),
+        (!is_rate_possible(load.pace), "the rate has to be 0.001 to 10000000 per second"),
         (load.until == Until::Requests(0), "the number of requests has to be above zero"),
         (load.until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
     ];
     if let Some((_, what)) = broken.iter().find(|(is_broken, _)| *is_broken) {
         return Err(LoadError::Settings((*what).into()));
     }
-    check_pace(load)
+    Ok(())
 }
 
-fn check_pace(load: &HttpLoad) -> Result<(), LoadError> {
-    let what = match &load.pace {
-        Pace::Open { per_second } if !(0.001..=10_000_000.0).contains(per_second) => {
-            "the rate has to be 0.001 to 10000000 per second"
-        }
-        Pace::Recorded { due } if due.len() != load.targets.len() => {
-            "a recorded load needs a time for each target"
-        }
-        Pace::Recorded { due } if !due.is_sorted() => "the times of a recorded load have to rise",
-        _ => return Ok(()),
-    };
-    Err(LoadError::Settings(what.into()))
+fn is_rate_possible(pace: Pace) -> bool {
+    let Pace::Open { per_second } = pace else { return true };
+    (0.001..=10_000_000.0).contains(&per_second)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::load::Order;
+use super::load::{Order, Pace};
 use crate::random::SplitMix;
 
 /// The requests of one worker: every `step`th of its server's, starting with `first`.
@@ -17,18 +17,8 @@ pub(super) struct Tickets {
     pub(super) seed: u64,
     /// The request at each position of the list.
     pub(super) sequence: Arc<Vec<u32>>,
-    pub(super) schedule: Schedule,
+    pub(super) pace: Pace,
     pub(super) taken: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Schedule {
-    /// Every request is due at once.
-    Closed,
-    Every {
-        per_second: f64,
-    },
-    Recorded(Arc<Vec<Duration>>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +34,7 @@ impl Tickets {
     }
 
     pub(super) fn is_closed_loop(&self) -> bool {
-        matches!(self.schedule, Schedule::Closed)
+        self.pace == Pace::Closed
     }
 
     /// When the next request is due. `None` if there is none.
@@ -79,14 +69,10 @@ impl Tickets {
     }
 
     fn due(&self, taken: u64) -> Duration {
-        let index = self.index(taken);
-        match &self.schedule {
-            Schedule::Closed => Duration::ZERO,
+        match self.pace {
+            Pace::Closed => Duration::ZERO,
             #[expect(clippy::cast_precision_loss, reason = "2^52 requests are out of reach")]
-            Schedule::Every { per_second } => Duration::from_secs_f64(index as f64 / per_second),
-            Schedule::Recorded(due) => {
-                usize::try_from(index).ok().and_then(|index| due.get(index)).copied().unwrap_or(Duration::MAX)
-            }
+            Pace::Open { per_second } => Duration::from_secs_f64(self.index(taken) as f64 / per_second),
         }
     }
 

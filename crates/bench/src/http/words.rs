@@ -18,10 +18,9 @@ pub(super) fn load(load: &HttpLoad) -> String {
     if load.reuse == Reuse::OnePerRequest {
         words.push("a connection per request".into());
     }
-    words.push(match &load.pace {
+    words.push(match load.pace {
         Pace::Closed => "closed loop".into(),
         Pace::Open { per_second } => format!("open loop at {per_second} requests/s"),
-        Pace::Recorded { due } => format!("{} at recorded times", count(due.len(), "request")),
     });
     if let Some(think) = &load.think {
         words.push(format!("think time {} to {}", seconds(*think.start()), seconds(*think.end())));

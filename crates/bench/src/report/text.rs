@@ -65,8 +65,7 @@ pub(super) struct Column {
 /// Whether every load had a fixed rate, so that the latencies are the figures to compare. Detected by the description of the
 /// load, which older reports have too.
 pub(super) fn is_open(runs: &[Run]) -> bool {
-    let is_open = |run: &Run| run.load.contains("open loop") || run.load.contains("at recorded times");
-    !runs.is_empty() && runs.iter().all(is_open)
+    !runs.is_empty() && runs.iter().all(|run| run.load.contains("open loop"))
 }
 
 /// Whether the report has requests per second. They mean nothing for runs in alternating rounds.

@@ -25,7 +25,7 @@ use super::super::server::ServerArguments;
 ///   larder-bench http --list urls.txt -n 10 -c 2 --compare-replace /cached/=/plain/ --per-url
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["urls", "list", "replay"])))]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["urls", "list"])))]
 pub(crate) struct HttpArguments {
     /// URLs to request, in turn
     #[arg(value_name = "URL")]
@@ -35,17 +35,9 @@ pub(crate) struct HttpArguments {
     #[arg(long, value_name = "FILE")]
     pub(super) list: Option<PathBuf>,
 
-    /// Access log to replay (common, combined, or Larder's JSON lines): its GET and HEAD requests
-    #[arg(long, value_name = "FILE", requires = "base")]
-    pub(super) replay: Option<PathBuf>,
-
-    /// Server for the paths of a list or an access log
+    /// Server for the paths of a list
     #[arg(long, value_name = "URL")]
     pub(super) base: Option<String>,
-
-    /// Replay the log at its own pace times this factor, in an open loop
-    #[arg(long, value_name = "FACTOR", requires = "replay", conflicts_with_all = ["rate", "requests", "duration"], value_parser = number(0.001..=1e6))]
-    pub(super) replay_speed: Option<f64>,
 
     #[command(flatten)]
     pub(super) amount: Amount,
@@ -192,11 +184,11 @@ pub(super) struct Tls {
 #[command(next_help_heading = "Comparison")]
 pub(super) struct Compare {
     /// Second server to send the same paths to, in alternating rounds
-    #[arg(long, value_name = "URL", conflicts_with_all = ["compare_replace", "replay_speed", "server_pid", "server_cmd", "server_core"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["compare_replace", "server_pid", "server_cmd", "server_core"])]
     pub(super) compare: Option<String>,
 
     /// Compare each URL with a twin in which FROM is replaced by TO: the whole load on the URL, then on the twin
-    #[arg(long, value_name = "FROM=TO", value_parser = replacement, conflicts_with_all = ["replay_speed", "server_pid", "server_cmd", "server_core"])]
+    #[arg(long, value_name = "FROM=TO", value_parser = replacement, conflicts_with_all = ["server_pid", "server_cmd", "server_core"])]
     pub(super) compare_replace: Option<(String, String)>,
 
     /// Rounds of --compare: runs of each server, alternating
