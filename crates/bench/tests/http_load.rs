@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bench::http::{
-    Detail, HttpLoad, LoadError, Order, Pace, Protocol, Reuse, Revisit, Target, Until, run, run_in_turn,
+    Detail, HttpLoad, LoadError, Order, Pace, Protocol, Reuse, Target, Until, run, run_in_turn,
 };
 use bench::null::{After, NullHttp, Stall};
 use bench::result::{Errors, Interval, LatencySummary, Run};
@@ -219,18 +219,6 @@ fn the_request_is_sent_as_it_was_asked_for() {
     done(&load);
     let expected = "POST /a?b=c HTTP/1.1\r\nX-A: 1\r\nhost: other.test\r\nContent-Length: 4\r\n\r\nbody";
     assert_eq!(server.requests(), [expected]);
-}
-
-#[test]
-fn a_tag_that_came_is_asked_about() {
-    let tagged = b"HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nContent-Length: 0\r\n\r\n";
-    let server = Scripted::start(vec![vec![tagged.to_vec(), OK.to_vec()]]);
-    let mut load = load_on(&server.url("/"), 2);
-    load.revisit = Revisit::Conditional;
-    done(&load);
-    let requests = server.requests();
-    assert!(!requests[0].contains("If-None-Match"), "{requests:?}");
-    assert!(requests[1].contains("\r\nIf-None-Match: \"v1\"\r\n\r\n"), "{requests:?}");
 }
 
 #[test]

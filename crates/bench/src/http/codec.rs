@@ -21,8 +21,8 @@ pub(super) trait Codec: Debug + Send {
     /// When the oldest pending request was sent.
     fn oldest(&self) -> Option<Instant>;
 
-    /// Appends a request to the output. A tag makes it conditional.
-    fn begin(&mut self, pending: Pending, prepared: &Prepared, known_tag: Option<&[u8]>, out: &mut Vec<u8>);
+    /// Appends a request to the output.
+    fn begin(&mut self, pending: Pending, prepared: &Prepared, out: &mut Vec<u8>);
 
     /// Appends pending protocol bytes to the output, if `begin` hasn't done so.
     fn flush(&mut self, _out: &mut Vec<u8>) {}

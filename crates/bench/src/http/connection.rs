@@ -1,15 +1,14 @@
 //! A slot for a connection, which is filled again and again during the load.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::codec::Codec;
 use super::exchange::Pending;
 use super::h1::H1;
 use super::h2::H2;
-use super::load::{HttpLoad, Protocol, Revisit};
+use super::load::{HttpLoad, Protocol};
 use super::prepare::Prepared;
-use super::response::Tags;
 use super::transport::Transport;
 
 #[derive(Debug)]
@@ -25,18 +24,10 @@ pub(super) struct Connection {
     pub(super) is_resting: bool,
     /// Whether it is in the worker's queue of connections with room.
     pub(super) is_in_line: bool,
-    pub(super) log: Log,
-    /// Consecutive connections without an answer.
-    pub(super) failures: u32,
-}
-
-/// Results of the connection's requests.
-#[derive(Debug, Default)]
-pub(super) struct Log {
     /// Number of answers since it was opened.
     pub(super) answers: u64,
-    /// The last entity tag of each request. Empty unless tags are requested.
-    pub(super) tags: HashMap<usize, Vec<u8>>,
+    /// Consecutive connections without an answer.
+    pub(super) failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +42,8 @@ pub(super) enum State {
 
 impl Connection {
     pub(super) fn new(load: &HttpLoad) -> Self {
-        let tags = if load.revisit == Revisit::Conditional { Tags::Kept } else { Tags::Ignored };
         let codec: Box<dyn Codec> = match load.protocol {
-            Protocol::Http1 { pipelining } => Box::new(H1::new(pipelining, tags)),
+            Protocol::Http1 { pipelining } => Box::new(H1::new(pipelining)),
             Protocol::Http2 { streams } => Box::new(H2::new(streams)),
         };
         Self {
@@ -65,7 +55,7 @@ impl Connection {
             next: VecDeque::new(),
             is_resting: false,
             is_in_line: false,
-            log: Log::default(),
+            answers: 0,
             failures: 0,
         }
     }
@@ -76,7 +66,6 @@ impl Connection {
     }
 
     pub(super) fn begin(&mut self, pending: Pending, prepared: &Prepared) {
-        let tag = self.log.tags.get(&pending.request).map(Vec::as_slice);
-        self.codec.begin(pending, prepared, tag, &mut self.out);
+        self.codec.begin(pending, prepared, &mut self.out);
     }
 }

@@ -27,9 +27,6 @@ pub(super) trait Sink {
 
     /// The first byte of a response has arrived, possibly of an interim one.
     fn first_byte(&mut self, pending: Pending);
-
-    /// The entity tag of the next answer. Only called if tags are requested.
-    fn entity_tag(&mut self, _request: usize, _tag: &[u8]) {}
 }
 
 /// The bytes violate the protocol.

@@ -139,7 +139,7 @@ impl Codec for H2 {
             .min()
     }
 
-    fn begin(&mut self, pending: Pending, prepared: &Prepared, _tag: Option<&[u8]>, _out: &mut Vec<u8>) {
+    fn begin(&mut self, pending: Pending, prepared: &Prepared, _out: &mut Vec<u8>) {
         let has_body = !prepared.payload.is_empty();
         let request = prepared.request.clone().expect("the load is of HTTP/2");
         let sent = self.session.as_mut().map(|session| session.requests.send_request(request, !has_body));

@@ -33,7 +33,6 @@ pub struct HttpLoad {
     pub timeout: Duration,
     /// Random pause of a connection before each request. Only with [`Pace::Closed`].
     pub think: Option<RangeInclusive<Duration>>,
-    pub revisit: Revisit,
     pub detail: Detail,
     /// Seed of [`Order::Random`] and of think times.
     pub seed: u64,
@@ -56,7 +55,6 @@ impl HttpLoad {
             warm_up: None,
             timeout: Duration::from_secs(30),
             think: None,
-            revisit: Revisit::Plain,
             detail: Detail::Total,
             seed: 1,
         }
@@ -251,15 +249,6 @@ pub enum Pace {
     Closed,
     /// The clock: request `i` is due `i / per_second` after the start. Its latency counts from then, whether or not a connection is free.
     Open { per_second: f64 },
-}
-
-/// Form of a repeated request for a URL on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Revisit {
-    /// The same request.
-    Plain,
-    /// A conditional request: `If-None-Match` with the last `ETag`. HTTP/1.1 only.
-    Conditional,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

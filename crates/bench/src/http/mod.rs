@@ -32,6 +32,6 @@ mod worker;
 pub use collect::{run, run_in_turn};
 pub use error::LoadError;
 pub use load::{
-    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Scheme, Session, Target, TlsSettings, Trust,
+    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Scheme, Session, Target, TlsSettings, Trust,
     Until, Url,
 };

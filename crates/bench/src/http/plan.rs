@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LoadError;
-use super::load::{Detail, HttpLoad, Pace, Protocol, Reuse, Revisit, Scheme, Target, Until, Url};
+use super::load::{Detail, HttpLoad, Pace, Protocol, Reuse, Scheme, Target, Until, Url};
 use super::prepare::{self, Prepared};
 use super::tickets::Tickets;
 use super::tls::Tls;
@@ -218,7 +218,6 @@ fn check(load: &HttpLoad) -> Result<(), LoadError> {
             "one connection per request leaves nothing to pipeline",
         ),
         (is_h2 && load.reuse == Reuse::OnePerRequest, "one connection per request needs HTTP/1.1"),
-        (is_h2 && load.revisit == Revisit::Conditional, "conditional requests need HTTP/1.1"),
         (load.think.is_some() && load.pace != Pace::Closed, "think times need the closed loop"),
         (load.think.as_ref().is_some_and(|think| think.is_empty()), "the range of think times is empty"),
         (load.think.is_some() && depth > 1, "think times and pipelining exclude each other"),

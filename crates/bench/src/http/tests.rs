@@ -10,13 +10,11 @@ use super::h1::H1;
 use super::h2::H2;
 use super::load::{HttpLoad, Protocol, Target};
 use super::prepare::{self, Prepared};
-use super::response::Tags;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     first_bytes: Vec<usize>,
     answers: Vec<(usize, Answer)>,
-    tags: Vec<(usize, Vec<u8>)>,
 }
 
 impl Sink for Seen {
@@ -26,10 +24,6 @@ impl Sink for Seen {
 
     fn first_byte(&mut self, pending: Pending) {
         self.first_bytes.push(pending.request);
-    }
-
-    fn entity_tag(&mut self, request: usize, tag: &[u8]) {
-        self.tags.push((request, tag.to_vec()));
     }
 }
 
@@ -72,14 +66,14 @@ fn prepared(protocol: Protocol, method: &str) -> Prepared {
 }
 
 fn h1(requests: usize, at: Instant) -> H1 {
-    let mut codec = H1::new(requests, Tags::Kept);
+    let mut codec = H1::new(requests);
     let (get, head) = (
         prepared(Protocol::Http1 { pipelining: 1 }, "GET"),
         prepared(Protocol::Http1 { pipelining: 1 }, "HEAD"),
     );
     for request in 0..requests {
         let prepared = if request % 4 == 3 { &head } else { &get };
-        codec.begin(pending(request, at), prepared, None, &mut Vec::new());
+        codec.begin(pending(request, at), prepared, &mut Vec::new());
     }
     codec
 }
@@ -90,7 +84,7 @@ fn h2(requests: usize, at: Instant) -> H2 {
     codec.open(&mut Vec::new());
     codec.receive(&frame(4, 0, 0, &[]), &mut Seen::default(), &mut Vec::new()).expect("settings");
     for request in 0..requests {
-        codec.begin(pending(request, at), &prepared(protocol, "GET"), None, &mut Vec::new());
+        codec.begin(pending(request, at), &prepared(protocol, "GET"), &mut Vec::new());
     }
     codec.flush(&mut Vec::new());
     codec

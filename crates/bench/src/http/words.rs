@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::load::{HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Until};
+use super::load::{HttpLoad, Order, Pace, Protocol, Reuse, Until};
 
 /// Describes a load: `64 connections, closed loop, 10 s`.
 pub(super) fn load(load: &HttpLoad) -> String {
@@ -24,9 +24,6 @@ pub(super) fn load(load: &HttpLoad) -> String {
     });
     if let Some(think) = &load.think {
         words.push(format!("think time {} to {}", seconds(*think.start()), seconds(*think.end())));
-    }
-    if load.revisit == Revisit::Conditional {
-        words.push("conditional when seen before".into());
     }
     if load.targets.len() > 1 && load.order == Order::Random {
         words.push(format!("random order, seed {}", load.seed));

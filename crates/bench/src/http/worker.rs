@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
 
-use super::connection::{Connection, Log, State};
+use super::connection::{Connection, State};
 use super::exchange::{Answer, Malformed, Pending, Sink, Then};
 use super::load::{HttpLoad, Reuse, Until};
 use super::plan::{Part, Server};
@@ -329,7 +329,7 @@ impl Worker {
                 let connection = &mut self.connections[at];
                 connection.transport = Some(transport);
                 connection.state = State::Opening(now);
-                connection.log.answers = 0;
+                connection.answers = 0;
                 connection.codec.open(&mut connection.out);
             }
             Err(error) => self.not_opened(at, error, Failure::Connect, now),
@@ -491,11 +491,11 @@ impl Worker {
     fn received(&mut self, at: usize, bytes: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[at];
-        let log = &mut connection.log;
-        let mut book = Book { server: &self.server, tally: &mut self.tally, log, now };
-        let before = book.log.answers;
+        let before = connection.answers;
+        let answers = &mut connection.answers;
+        let mut book = Book { server: &self.server, tally: &mut self.tally, answers, now };
         let outcome = connection.codec.receive(&self.buffer[..bytes], &mut book, &mut connection.out);
-        let is_answered = connection.log.answers > before;
+        let is_answered = connection.answers > before;
         match outcome {
             Ok(Then::GoOn) => {}
             Ok(Then::Close) => return self.ending(at, now),
@@ -535,8 +535,8 @@ impl Worker {
     fn ended(&mut self, at: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[at];
-        let log = &mut connection.log;
-        let mut book = Book { server: &self.server, tally: &mut self.tally, log, now };
+        let answers = &mut connection.answers;
+        let mut book = Book { server: &self.server, tally: &mut self.tally, answers, now };
         connection.codec.end(&mut book);
         let error = || io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection at once");
         self.over(at, error, self.rest_of_broken(at), now);
@@ -556,7 +556,7 @@ impl Worker {
     /// request that crossed its close: that request is sent again, alone on a connection, and fails if that breaks too.
     fn rest_of_broken(&self, at: usize) -> Rest {
         let connection = &self.connections[at];
-        if connection.log.answers > 0 && connection.codec.is_between() {
+        if connection.answers > 0 && connection.codec.is_between() {
             Rest::SentAgain
         } else {
             Rest::Failed(Failure::Broken)
@@ -583,7 +583,7 @@ impl Worker {
             failure =
                 failure.map(|failure| if failure == Failure::Malformed { Failure::Broken } else { failure });
         }
-        let has_served = connection.log.answers > 0;
+        let has_served = connection.answers > 0;
         self.shut(at);
         self.replace(at, has_served, now);
     }
@@ -648,23 +648,17 @@ enum Drained {
 struct Book<'a> {
     server: &'a Server,
     tally: &'a mut Tally,
-    log: &'a mut Log,
+    answers: &'a mut u64,
     now: Instant,
 }
 
 impl Sink for Book<'_> {
     fn answered(&mut self, pending: Pending, answer: Answer) {
-        self.log.answers += 1;
+        *self.answers += 1;
         self.tally.answer(pending, &self.server.requests[pending.request], answer, self.now);
     }
 
     fn first_byte(&mut self, pending: Pending) {
         self.tally.first_byte(pending, self.now);
-    }
-
-    fn entity_tag(&mut self, request: usize, tag: &[u8]) {
-        let known = self.log.tags.entry(request).or_default();
-        known.clear();
-        known.extend_from_slice(tag);
     }
 }

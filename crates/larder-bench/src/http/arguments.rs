@@ -154,10 +154,6 @@ pub(super) struct Request {
     /// Count responses with another status as errors
     #[arg(long, value_name = "STATUS", value_parser = whole_number(100..=999_u16))]
     pub(super) expect_status: Option<u16>,
-
-    /// Send If-None-Match with ETags that the connection has received
-    #[arg(long, conflicts_with = "http2")]
-    pub(super) conditional: bool,
 }
 
 #[derive(Args, Debug)]

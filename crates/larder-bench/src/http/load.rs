@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bench::http::list;
 use bench::http::{
-    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Session, Target, TlsSettings, Trust, Until, Url,
+    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Session, Target, TlsSettings, Trust, Until, Url,
 };
 use terminal::input_file::{self, Kind};
 
@@ -35,7 +35,6 @@ pub(super) fn of(arguments: &HttpArguments) -> anyhow::Result<HttpLoad> {
     load.warm_up = amount.warm_up.map(Until::Elapsed);
     load.timeout = amount.timeout;
     load.think = amount.think.map(|(from, to)| from..=to);
-    load.revisit = if arguments.request.conditional { Revisit::Conditional } else { Revisit::Plain };
     load.detail = if arguments.per_url { Detail::PerUrl } else { Detail::Total };
     Ok(load)
 }
