@@ -83,22 +83,6 @@ fn parts_of_the_latency_are_told() {
 }
 
 #[test]
-fn requests_go_to_every_server_of_the_list() {
-    let servers = [(); 3].map(|()| null_http(&NullHttp::default()));
-    let urls = ["/a", "/b", "/c", "/d"].map(|path| servers[path.len() % 3].url(path));
-    let mut urls = urls.to_vec();
-    urls.push(servers[0].url("/e"));
-    urls.push(servers[2].url("/f"));
-    let mut load = HttpLoad::of_urls(&urls).expect("URLs");
-    (load.until, load.connections, load.detail) = (Until::Requests(600), 3, Detail::PerUrl);
-    let run = done(&load);
-    assert_eq!(run.requests, 600);
-    let per_url: Vec<_> = run.urls.iter().map(|figures| (figures.url.clone(), figures.requests)).collect();
-    let expected: Vec<_> = urls.iter().map(|url| (url.clone(), 100)).collect();
-    assert_eq!(per_url, expected);
-}
-
-#[test]
 fn a_random_order_is_the_same_for_the_same_seed() {
     let server = null_http(&NullHttp::default());
     let urls: Vec<String> = (0..20).map(|number| server.url(&format!("/{number}"))).collect();
@@ -302,29 +286,27 @@ fn a_warm_up_is_not_in_the_figures() {
 #[test]
 fn sides_are_measured_in_turn_and_summed_up_each() {
     let (first, second) = (Scripted::start(vec![vec![OK.to_vec()]]), null_http(&NullHttp::default()));
-    let per_url = |url: String| {
-        let mut load = load_on(&url, 3);
-        load.detail = Detail::PerUrl;
+    let per_url = |urls: [String; 2]| {
+        let mut load = HttpLoad::of_urls(&urls).expect("URLs");
+        (load.until, load.detail) = (Until::Requests(4), Detail::PerUrl);
         load
     };
-    let sides = [
-        vec![per_url(first.url("/a")), per_url(first.url("/b")), per_url(first.url("/a"))],
-        vec![per_url(second.url("/c")), per_url(second.url("/d"))],
-    ];
-    let runs = run_in_turn(&sides, &mut ()).expect("the loads run");
+    let sides = [per_url(["/a", "/b"].map(|path| first.url(path))), per_url(["/c"; 2].map(|path| second.url(path)))];
+    let runs = run_in_turn(&sides, 3, &mut ()).expect("the loads run");
     let figures = |run: &Run| {
         run.urls.iter().map(|figures| (figures.url.clone(), figures.requests)).collect::<Vec<_>>()
     };
-    assert_eq!(figures(&runs[0]), [(first.url("/a"), 6), (first.url("/b"), 3)]);
-    assert_eq!(figures(&runs[1]), [(second.url("/c"), 3), (second.url("/d"), 3)]);
-    assert_eq!((runs[0].requests, runs[1].requests), (9, 6));
+    assert_eq!(figures(&runs[0]), [(first.url("/a"), 6), (first.url("/b"), 6)]);
+    assert_eq!(figures(&runs[1]), [(second.url("/c"), 12)]);
+    assert_eq!((runs[0].requests, runs[1].requests), (12, 12));
 }
 
 #[test]
 fn settings_that_contradict_each_other_are_refused() {
     type Spoil = fn(&mut HttpLoad);
-    let cases: [(Spoil, &str); 8] = [
+    let cases: [(Spoil, &str); 9] = [
         (|load| load.targets.clear(), "at least one URL"),
+        (|load| load.targets.extend(Target::at("http://127.0.0.1:2/")), "URLs of one server"),
         (|load| load.connections = 0, "connections have to be 1 to 65536"),
         (|load| load.threads = 2, "as many connections as threads"),
         (|load| load.until = Until::Requests(0), "above zero"),

@@ -118,14 +118,16 @@ fn an_interrupted_comparison_without_its_other_side_has_no_result() {
 fn sides_are_compared() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_server, address) = null::start("null-http", folder.path(), &[]);
+    let other = tempfile::tempdir().expect("a folder");
+    let (_second, second) = null::start("null-http", other.path(), &[]);
     let list = folder.path().join("list");
-    std::fs::write(&list, "# two\n/cached/1\nHEAD /cached/2\n").expect("a file");
+    std::fs::write(&list, "# two\n/a/1\nHEAD /a/2\n").expect("a file");
     let list = list.display();
     let told =
-        report(&format!("--list {list} --base http://{address} -n 10 -c 2 --compare-replace cached=plain"));
+        report(&format!("--list {list} --base http://{address} -n 10 -c 2 --per-url --compare http://{second}"));
     let urls = |side: usize| told["runs"][side]["urls"].as_array().expect("figures").clone();
     assert_eq!((urls(0).len(), urls(1).len()), (2, 2), "{told}");
-    assert_eq!(urls(1)[0]["url"], format!("http://{address}/plain/1"));
+    assert_eq!((&urls(1)[0]["url"], &urls(1)[0]["requests"]), (&format!("http://{second}/a/1").into(), &25.into()));
     let told = report(&format!("http://{address}/a -n 10 --compare http://{address}/b --rounds 3"));
     assert_eq!(
         (&told["runs"][0]["requests"], &told["runs"][1]["requests"]),
@@ -169,7 +171,7 @@ fn bad_input_is_told() {
         ("http://127.0.0.1:1/ --rate 0", 2, "expected a number from 0.001 to 10000000"),
         ("--list no-such-file", 1, "no-such-file"),
         (refused.as_str(), 1, "can't connect to"),
-        ("http://127.0.0.1:1/ --compare-replace a=b", 1, "has no \"a\" to replace"),
+        ("http://127.0.0.1:1/ http://127.0.0.1:2/", 1, "expected URLs of one server"),
         ("http://127.0.0.1:1/ -H nonsense", 2, "expected a header field"),
     ];
     for (arguments, status, expected) in cases {

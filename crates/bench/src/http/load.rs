@@ -10,19 +10,17 @@ pub use crate::until::Until;
 
 use super::LoadError;
 
-/// A load on one or more HTTP servers.
-///
-/// Targets on several servers share the connections, the rate and the requests.
+/// A load on an HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpLoad {
-    /// At least one target.
+    /// At least one target. All are of one server.
     pub targets: Vec<Target>,
     pub order: Order,
     pub protocol: Protocol,
     pub tls: TlsSettings,
-    /// Concurrent connections of all threads and servers together. At least one per thread.
+    /// Concurrent connections of all threads together. At least one per thread.
     pub connections: usize,
-    /// Generator threads. There are at least as many as servers.
+    /// Generator threads.
     pub threads: usize,
     pub reuse: Reuse,
     pub pace: Pace,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::load::{Order, Pace};
 use crate::random::SplitMix;
 
-/// The requests of one worker: every `step`th of its server's, starting with `first`.
+/// The requests of one worker: every `step`th of the load, starting with `first`.
 #[derive(Debug)]
 pub(super) struct Tickets {
     pub(super) first: u64,
@@ -63,7 +63,7 @@ impl Tickets {
         next - self.taken
     }
 
-    /// The position of a ticket among all of the server's.
+    /// The position of a ticket among all of the load.
     fn index(&self, taken: u64) -> u64 {
         self.first + taken * self.step
     }

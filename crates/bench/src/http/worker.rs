@@ -14,7 +14,7 @@ use mio::{Events, Poll, Token};
 use super::connection::{Connection, State};
 use super::exchange::{Answer, Malformed, Pending, Sink, Then};
 use super::load::{HttpLoad, Reuse, Until};
-use super::plan::{Part, Server};
+use super::plan::Plan;
 use super::tally::Tally;
 use super::tickets::{Tickets, scramble};
 use super::transport::{Progress, Transport};
@@ -34,7 +34,7 @@ const BACKOFF_DOUBLINGS: u32 = 7;
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    server: Arc<Server>,
+    plan: Arc<Plan>,
     timeout: Duration,
     reuse: Reuse,
     until: Until,
@@ -76,22 +76,24 @@ enum Rest {
 }
 
 impl Worker {
-    pub(super) fn new(load: &HttpLoad, until: Until, part: Part, figures: usize) -> io::Result<Self> {
+    /// Creates the worker of one thread, with its share of the connections and requests.
+    pub(super) fn new(plan: &Arc<Plan>, load: &HttpLoad, until: Until, thread: usize) -> io::Result<Self> {
         let poll = Poll::new()?;
         let alarm = Alarm::register(poll.registry(), ALARM)?;
-        let connections = (0..part.connections).map(|_| Connection::new(load)).collect();
+        let (share, rest) = (load.connections / load.threads, load.connections % load.threads);
+        let connections = (0..share + usize::from(thread < rest)).map(|_| Connection::new(load)).collect();
         Ok(Self {
-            server: part.server,
+            plan: plan.clone(),
             timeout: load.timeout,
             reuse: load.reuse,
             until,
             think: load.think.as_ref().map(|think| (*think.start(), *think.end())),
-            seed: scramble(load.seed ^ part.tickets.first),
+            seed: scramble(load.seed ^ thread as u64),
             poll,
             alarm,
             connections,
-            tickets: part.tickets,
-            tally: Tally::new(load.detail, figures),
+            tickets: plan.tickets(load, until, thread),
+            tally: Tally::new(load.detail, plan.figures.len()),
             line: VecDeque::new(),
             wakes: BinaryHeap::new(),
             unread: Vec::new(),
@@ -255,7 +257,7 @@ impl Worker {
             let kept = self.connections[at].next.pop_front();
             let next = kept.or_else(|| if is_closed_loop { self.take(now) } else { None });
             let Some(pending) = next else { break };
-            let prepared = &self.server.requests[pending.request];
+            let prepared = &self.plan.requests[pending.request];
             self.connections[at].begin(Pending { sent: now, ..pending }, prepared);
             if self.reuse == Reuse::OnePerRequest {
                 break;
@@ -323,7 +325,7 @@ impl Worker {
     }
 
     fn open(&mut self, at: usize, now: Instant) {
-        let (address, tls) = (self.server.address, self.server.tls.as_ref());
+        let (address, tls) = (self.plan.address, self.plan.tls.as_ref());
         match Transport::connect(address, tls, self.poll.registry(), Token(at)) {
             Ok(transport) => {
                 let connection = &mut self.connections[at];
@@ -344,7 +346,7 @@ impl Worker {
             self.connections[at].next.extend(next);
         }
         if let Some(pending) = self.connections[at].next.pop_front() {
-            self.tally.failure(failure, &self.server.requests[pending.request]);
+            self.tally.failure(failure, &self.plan.requests[pending.request]);
         }
         self.shut(at);
         self.back_off(at, now);
@@ -493,7 +495,7 @@ impl Worker {
         let connection = &mut self.connections[at];
         let before = connection.answers;
         let answers = &mut connection.answers;
-        let mut book = Book { server: &self.server, tally: &mut self.tally, answers, now };
+        let mut book = Book { plan: &self.plan, tally: &mut self.tally, answers, now };
         let outcome = connection.codec.receive(&self.buffer[..bytes], &mut book, &mut connection.out);
         let is_answered = connection.answers > before;
         match outcome {
@@ -536,7 +538,7 @@ impl Worker {
         let now = Instant::now();
         let connection = &mut self.connections[at];
         let answers = &mut connection.answers;
-        let mut book = Book { server: &self.server, tally: &mut self.tally, answers, now };
+        let mut book = Book { plan: &self.plan, tally: &mut self.tally, answers, now };
         connection.codec.end(&mut book);
         let error = || io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection at once");
         self.over(at, error, self.rest_of_broken(at), now);
@@ -575,7 +577,7 @@ impl Worker {
             let is_late = now.saturating_duration_since(pending.sent) >= self.timeout;
             match failure {
                 Some(failure) if rest != Rest::LateFailed || is_late => {
-                    self.tally.failure(failure, &self.server.requests[pending.request]);
+                    self.tally.failure(failure, &self.plan.requests[pending.request]);
                 }
                 _ => connection.next.push_back(pending),
             }
@@ -646,7 +648,7 @@ enum Drained {
 
 /// Destination of the answers.
 struct Book<'a> {
-    server: &'a Server,
+    plan: &'a Plan,
     tally: &'a mut Tally,
     answers: &'a mut u64,
     now: Instant,
@@ -655,7 +657,7 @@ struct Book<'a> {
 impl Sink for Book<'_> {
     fn answered(&mut self, pending: Pending, answer: Answer) {
         *self.answers += 1;
-        self.tally.answer(pending, &self.server.requests[pending.request], answer, self.now);
+        self.tally.answer(pending, &self.plan.requests[pending.request], answer, self.now);
     }
 
     fn first_byte(&mut self, pending: Pending) {

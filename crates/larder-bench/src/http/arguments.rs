@@ -22,7 +22,7 @@ use super::super::server::ServerArguments;
 ///
 ///   larder-bench http http://127.0.0.1:8080/ -c 200 --rate 5000 -d 1m --json result.json
 ///
-///   larder-bench http --list urls.txt -n 10 -c 2 --compare-replace /cached/=/plain/ --per-url
+///   larder-bench http --list urls.txt --per-url -c 2 --compare http://127.0.0.1:8081/
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["urls", "list"])))]
@@ -48,8 +48,13 @@ pub(crate) struct HttpArguments {
     #[command(flatten)]
     pub(super) tls: Tls,
 
-    #[command(flatten)]
-    pub(super) compare: Compare,
+    /// Second server to send the same paths to, in alternating rounds
+    #[arg(long, value_name = "URL", help_heading = "Comparison", conflicts_with_all = ["server_pid", "server_cmd", "server_core"])]
+    pub(super) compare: Option<String>,
+
+    /// Rounds of --compare: runs of each server, alternating
+    #[arg(long, value_name = "N", help_heading = "Comparison", default_value_t = 5, value_parser = whole_number(1..=1000_u32))]
+    pub(super) rounds: u32,
 
     #[command(flatten)]
     pub(super) server: ServerArguments,
@@ -176,22 +181,6 @@ pub(super) struct Tls {
     pub(super) no_resumption: bool,
 }
 
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Comparison")]
-pub(super) struct Compare {
-    /// Second server to send the same paths to, in alternating rounds
-    #[arg(long, value_name = "URL", conflicts_with_all = ["compare_replace", "server_pid", "server_cmd", "server_core"])]
-    pub(super) compare: Option<String>,
-
-    /// Compare each URL with a twin in which FROM is replaced by TO: the whole load on the URL, then on the twin
-    #[arg(long, value_name = "FROM=TO", value_parser = replacement, conflicts_with_all = ["server_pid", "server_cmd", "server_core"])]
-    pub(super) compare_replace: Option<(String, String)>,
-
-    /// Rounds of --compare: runs of each server, alternating
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole_number(1..=1000_u32))]
-    pub(super) rounds: u32,
-}
-
 /// Enough for years of load.
 pub(crate) const REQUESTS_MAX: u64 = 1_000_000_000_000_000;
 
@@ -217,14 +206,6 @@ pub(crate) fn field(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().into(), value.trim().into()))
 }
 
-fn replacement(text: &str) -> Result<(String, String), String> {
-    let (from, to) = text.split_once('=').ok_or("expected `FROM=TO`")?;
-    if from.is_empty() {
-        return Err("FROM is empty".into());
-    }
-    Ok((from.into(), to.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,14 +226,6 @@ mod tests {
         assert_eq!(range("0-1"), Ok((ms(0), ms(1000))));
         for text in ["1s", "2s-1s", "a-b"] {
             assert!(range(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_replacement_names_what_it_replaces() {
-        assert_eq!(replacement("/a=/b=c"), Ok(("/a".into(), "/b=c".into())));
-        for text in ["/a", "=/b"] {
-            assert!(replacement(text).is_err(), "{text}");
         }
     }
 }
