@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::observe::Observer;
 use crate::report::number;
 use crate::result::Interval;
-use crate::until::Until;
+use crate::drive::Until;
 
 /// Whether progress is shown on standard error. It isn't shown if standard error is no terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

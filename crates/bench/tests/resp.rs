@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bench::null::{NullReply, NullResp};
 use bench::resp::{
-    Choice, Client, Login, Pace, Preload, Protocol, RespError, RespLoad, RespRun, Reuse, Topology,
+    Choice, Client, Login, Pace, Preload, Protocol, RespError, RespLoad, RespRun, Reuse,
     Until, Values, Workload, prepare, run,
 };
 use null::NullThread;
 use scripted::{Scripted, Step};
-use testkit::{Redis, RedisCluster};
+use testkit::Redis;
 
 fn load(address: SocketAddr) -> RespLoad {
     RespLoad {
@@ -62,7 +62,7 @@ fn redis_answers_every_workload_as_expected() {
         RespLoad { pipeline: 100, ..base.clone() },
         RespLoad { pipeline: 1000, connections: 1, ..base.clone() },
         RespLoad { protocol: Protocol::Resp3, pipeline: 7, ..base.clone() },
-        RespLoad { reuse: Reuse::OnePerBatch, ..base.clone() },
+        RespLoad { reuse: Reuse::OnePerRequest, ..base.clone() },
         RespLoad { threads: 2, connections: 5, pipeline: 3, ..base.clone() },
         RespLoad { value_bytes: 0, ..base.clone() },
         RespLoad { value_bytes: 1_000_000, pipeline: 3, keys: 3, ..base.clone() },
@@ -113,24 +113,6 @@ fn password_is_sent() {
     let RespRun { run, first_problem } = run(&load(redis.address()), &mut ()).expect("it can be reached");
     assert_eq!((run.requests, run.errors.wrong), (0, 600));
     assert!(first_problem.expect("all are wrong").contains("NOAUTH"));
-}
-
-#[test]
-fn cluster_gets_each_command_where_its_slot_is() {
-    let cluster = RedisCluster::start();
-    let base = RespLoad { topology: Topology::Cluster, ..load(cluster.nodes()[1].address()) };
-    for pipeline in [1, 10, 100] {
-        let case = RespLoad { pipeline, ..base.clone() };
-        assert_workflow(&good(&case), &case);
-    }
-    for node in cluster.nodes() {
-        let keys: u32 = node.command("DBSIZE")[1..].parse().expect("a number");
-        assert!((10..60).contains(&keys), "{keys} of 100 keys on one of three nodes");
-    }
-    // Without --cluster, most slots are on other nodes, and redirections aren't followed.
-    let run = run(&load(cluster.nodes()[0].address()), &mut ()).expect("it can be reached").run;
-    assert_eq!(run.requests + run.errors.wrong, 600);
-    assert!(run.errors.wrong > 200, "{:?}", run.errors);
 }
 
 #[test]
@@ -255,42 +237,6 @@ fn check_reply(protocol: Protocol, (workload, reply, expected, outcome): ReplyCa
 }
 
 #[test]
-fn redirections_are_followed() {
-    let slots = |port: u16| {
-        let host = "$9\r\n127.0.0.1\r\n";
-        format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n{host}:{port}\r\n").into_bytes()
-    };
-    for word in ["MOVED", "ASK"] {
-        let ok = if word == "ASK" { &b"+OK\r\n+OK\r\n"[..] } else { b"+OK\r\n" };
-        let other = Scripted::start(vec![Step::Reply(ok.to_vec())]);
-        let moved = format!("-{word} 7 {}\r\n", other.address()).into_bytes();
-        let server = Scripted::with_address(|address| {
-            vec![Step::Reply(slots(address.port())), Step::Close, Step::Reply(moved)]
-        });
-        let load = RespLoad {
-            topology: Topology::Cluster,
-            workload: Workload::Set,
-            connections: 1,
-            until: Until::Requests(1),
-            ..load(server.address())
-        };
-        let expected = counts(&[(if word == "ASK" { "ask" } else { "moved" }, 1), ("ok", 1)]);
-        let RespRun { run, first_problem } = run(&load, &mut ()).expect("it can be reached");
-        assert_eq!((run.requests, run.errors.total(), first_problem), (1, 0, None), "{word}");
-        let outcomes: Vec<_> =
-            run.outcomes.into_iter().map(|outcome| (outcome.name, outcome.count)).collect();
-        assert_eq!(outcomes, expected);
-        let asked = other.received();
-        assert_eq!(
-            asked.windows(6).any(|window| window == b"ASKING"),
-            word == "ASK",
-            "{}",
-            asked.escape_ascii()
-        );
-    }
-}
-
-#[test]
 fn open_loop_shows_a_stall_that_a_closed_loop_hides() {
     let slow = || Step::Stall(Duration::from_millis(400));
     let answers = |count: usize| (0..count).map(|_| Step::Reply(b"+OK\r\n".to_vec()));
@@ -323,8 +269,8 @@ fn settings_that_exclude_each_other_are_refused() {
         ),
         (RespLoad { pipeline: 1001, ..base.clone() }, "expected a pipeline of 1 to 1000 commands"),
         (
-            RespLoad { protocol: Protocol::UnitSeparator, topology: Topology::Cluster, ..base.clone() },
-            "a cluster needs RESP",
+            RespLoad { protocol: Protocol::UnitSeparator, ttl_s: Some(1), ..base.clone() },
+            "keys of the 0x1F text protocol don't expire",
         ),
         (RespLoad { threads: 4, ..base.clone() }, "expected at least as many connections as threads"),
         (base, "127.0.0.1:1 can't be reached"),

@@ -8,8 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bench::progress::{Progress, Style};
 use bench::resp::{
-    Choice, Login, Pace, Preload, Protocol, RespLoad, RespRun, Reuse, Topology, Until, Values,
-    Workload,
+    Choice, Login, Pace, Preload, Protocol, RespLoad, RespRun, Reuse, Until, Values, Workload,
 };
 use bench::result::Run;
 use clap::Args;
@@ -30,17 +29,13 @@ use super::server::{Server, ServerArguments};
 ///
 ///   larder-bench resp 127.0.0.1:6379 --workload set --pipeline 100 -n 1000000 --server-pid $(pidof redis-server)
 ///
-///   larder-bench resp 127.0.0.1:7000 --cluster --keys 1000000 --zipf 0.99 --rate 20000 -d 1m --json result.json
+///   larder-bench resp 127.0.0.1:6379 --keys 1000000 --zipf 0.99 --rate 20000 -d 1m --json result.json
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct RespArguments {
-    /// Host and port of the server, or of any node of a cluster; an optional `redis://` prefix is allowed
+    /// Host and port of the server; an optional `redis://` prefix is allowed
     #[arg(value_name = "ADDRESS", value_parser = address)]
     address: String,
-
-    /// Send each command to the node that owns the slot of its key, and follow redirections
-    #[arg(long)]
-    cluster: bool,
 
     #[command(flatten)]
     commands: Commands,
@@ -118,7 +113,7 @@ struct Commands {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
 struct Amount {
-    /// Concurrent connections; on a cluster, to each node
+    /// Concurrent connections
     #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = whole_number(1..=65_536_usize))]
     connections: usize,
 
@@ -188,7 +183,6 @@ fn load(arguments: &RespArguments) -> anyhow::Result<RespLoad> {
     };
     Ok(RespLoad {
         address,
-        topology: if arguments.cluster { Topology::Cluster } else { Topology::Single },
         protocol: commands.protocol,
         login: login(commands)?,
         workload: commands.workload,
@@ -200,7 +194,7 @@ fn load(arguments: &RespArguments) -> anyhow::Result<RespLoad> {
         choice,
         preload: if commands.preload { Preload::AllKeys } else { Preload::Nothing },
         connections: amount.connections,
-        reuse: if amount.connection_per_request { Reuse::OnePerBatch } else { Reuse::KeepOpen },
+        reuse: if amount.connection_per_request { Reuse::OnePerRequest } else { Reuse::KeepAlive },
         pipeline: amount.pipeline,
         threads: amount.threads,
         until: match (amount.requests, amount.duration) {

@@ -16,7 +16,7 @@ use crate::programs::on_path;
 use crate::progress::Progress;
 use crate::result::{Machine, Report, Run, SCHEMA};
 use crate::server::{self, Ready, ServerCommand, ServerProbe, ServerProcess};
-use crate::until::Until;
+use crate::drive::Until;
 
 use super::findings::{ExperimentError, Findings};
 use super::settings::Settings;

@@ -2,16 +2,15 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::load::{HttpLoad, Until};
 use super::plan::Plan;
+use super::side::HttpSide;
 use super::tally::Tally;
-use super::worker::{Opened, Worker};
 use super::{LoadError, words};
+use crate::drive::{self, Opened, Worked, Worker};
 use crate::observe::Observer;
-use crate::result::{Interval, Latencies, Outcome, Run, Timeline};
-use crate::work::{self, Worked};
+use crate::result::{Interval, Outcome, Run};
 
 /// Runs a load and returns its result. The observer sees each tenth of a second, and can end the load early with the results so far.
 ///
@@ -20,7 +19,7 @@ use crate::work::{self, Worked};
 /// Returns [`LoadError`] for settings that no load can follow, and for a server that was never reached. Later failures are counted in the run.
 pub fn run(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Run, LoadError> {
     let plan = Plan::of(load)?;
-    Ok(measure(&plan, load, observer)?.into_run(&plan, load))
+    Ok(named(measure(&plan, load, observer)?, &plan, load))
 }
 
 /// Runs the loads of several sides in rounds, so that changes on the machine affect all sides: each side once, in reverse order
@@ -41,7 +40,7 @@ pub fn run_in_turn(
         flow
     };
     let plans = sides.iter().map(Plan::of).collect::<Result<Vec<_>, _>>()?;
-    let mut sums: Vec<Option<Collected>> = sides.iter().map(|_| None).collect();
+    let mut sums: Vec<Option<Measured>> = sides.iter().map(|_| None).collect();
     let turns = (0..rounds).flat_map(|round| {
         let order = 0..sides.len();
         if round % 2 == 0 { order.collect::<Vec<_>>() } else { order.rev().collect() }
@@ -57,81 +56,50 @@ pub fn run_in_turn(
         }
     }
     let sides = sums.into_iter().zip(plans.iter().zip(sides));
-    sides.map(|(sum, (plan, load))| Ok(sum.ok_or(LoadError::Ended)?.into_run(plan, load))).collect()
+    sides.map(|(sum, (plan, load))| Ok(named(sum.ok_or(LoadError::Ended)?, plan, load))).collect()
 }
 
-fn measure(plan: &Arc<Plan>, load: &HttpLoad, observer: &mut dyn Observer) -> Result<Collected, LoadError> {
+fn measure(plan: &Arc<Plan>, load: &HttpLoad, observer: &mut dyn Observer) -> Result<Measured, LoadError> {
     if let Some(warm_up) = load.warm_up {
         round(plan, load, warm_up, &mut ())?;
     }
     round(plan, load, load.until, observer)
 }
 
+type Measured = Worked<HttpSide>;
+
 fn round(
     plan: &Arc<Plan>,
     load: &HttpLoad,
     until: Until,
     observer: &mut dyn Observer,
-) -> Result<Collected, LoadError> {
+) -> Result<Measured, LoadError> {
     let unreachable = |source| LoadError::Unreachable { address: plan.name.clone(), source };
     let mut workers = Vec::new();
     for thread in 0..load.threads {
-        let mut worker = Worker::new(plan, load, until, thread)?;
+        let (conduct, tickets) = plan.part(load, until, thread);
+        let mut worker = Worker::new(HttpSide::new(plan, load), conduct, tickets)?;
         if let Opened::NotOne(source) = worker.open_all()? {
             return Err(unreachable(source));
         }
         workers.push(worker);
     }
-    let Worked { workers, latencies, timeline, elapsed, cpu } =
-        work::on_threads(workers, until.duration(), observer, Worker::run)?;
+    let mut worked = drive::on_threads(workers, until, observer)?;
+    worked.never_reached.take().map_or(Ok(worked), |source| Err(unreachable(source)))
+}
+
+fn named(mut measured: Measured, plan: &Plan, load: &HttpLoad) -> Run {
     let mut tally = Tally::new(load.detail, plan.figures.len());
-    let mut trouble = None;
-    for mut worker in workers {
-        trouble = trouble.or_else(|| worker.take_trouble());
-        tally.add(&worker.tally);
-    }
-    let is_reached = tally.read_bytes > 0 || tally.completed > tally.errors.connect || tally.completed == 0;
-    match trouble.filter(|_| !is_reached) {
-        Some(source) => Err(unreachable(source)),
-        None => Ok(Collected { tally, latencies, timeline, elapsed, cpu }),
-    }
-}
-
-/// Merged counts of all workers, and of all rounds of a side.
-struct Collected {
-    tally: Tally,
-    latencies: Latencies,
-    timeline: Timeline,
-    elapsed: Duration,
-    cpu: Duration,
-}
-
-impl Collected {
-    /// Adds the results of a further round, as if it had followed this one.
-    fn add(&mut self, other: Self) {
-        self.tally.add(&other.tally);
-        self.latencies.add(&other.latencies);
-        self.timeline.append(other.timeline);
-        self.elapsed += other.elapsed;
-        self.cpu += other.cpu;
-    }
-
-    fn into_run(self, plan: &Plan, load: &HttpLoad) -> Run {
-        let Self { tally, latencies, timeline, elapsed, cpu } = self;
-        let statuses = tally.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
-        let outcome = |(status, count): (usize, &u64)| Outcome { name: status.to_string(), count: *count };
-        Run {
-            name: plan.name.clone(),
-            target: words::targets(load),
-            load: words::load(load),
-            errors: tally.errors,
-            unsent: tally.unsent,
-            reconnects: tally.reconnects,
-            outcomes: statuses.map(outcome).collect(),
-            connect: tally.connects.part(),
-            first_byte: tally.first_bytes.part(),
-            urls: tally.urls.iter().zip(&plan.figures).map(|(tally, url)| tally.figures(url)).collect(),
-            ..Run::made(&latencies, timeline, elapsed, cpu).with_bytes(tally.read_bytes, tally.written_bytes)
-        }
+    measured.sides.drain(..).for_each(|side| tally.add(&side.tally));
+    let statuses = tally.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
+    let outcome = |(status, count): (usize, &u64)| Outcome { name: status.to_string(), count: *count };
+    Run {
+        name: plan.name.clone(),
+        target: words::targets(load),
+        load: words::load(load),
+        outcomes: statuses.map(outcome).collect(),
+        first_byte: tally.first_bytes.part(),
+        urls: tally.urls.iter().zip(&plan.figures).map(|(tally, url)| tally.figures(url)).collect(),
+        ..measured.into_run()
     }
 }

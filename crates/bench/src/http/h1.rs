@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::codec::Codec;
-use super::exchange::{Answer, Malformed, Pending, Sink, Then};
+use super::codec::{Answer, HttpCodec, Sink};
 use super::prepare::Prepared;
 use super::response::{Body, Response, ResponseReader};
+use crate::drive::{Codec, Malformed, Pending, Then};
 
 #[derive(Debug)]
 pub(super) struct H1 {
@@ -40,6 +40,18 @@ impl Codec for H1 {
         self.waiting.front().map(|(pending, _)| pending.sent)
     }
 
+    fn is_between(&self) -> bool {
+        self.reader.is_between()
+    }
+
+    fn give_up(&mut self) -> Vec<Pending> {
+        self.reader = ResponseReader::new();
+        self.is_first_byte_told = false;
+        self.waiting.drain(..).map(|(pending, _)| pending).collect()
+    }
+}
+
+impl HttpCodec for H1 {
     fn begin(&mut self, pending: Pending, prepared: &Prepared, out: &mut Vec<u8>) {
         debug_assert!(self.room() > 0, "more requests than the depth");
         out.extend_from_slice(&prepared.bytes);
@@ -73,16 +85,6 @@ impl Codec for H1 {
         if let Some(response) = self.reader.end() {
             self.finish(response, sink);
         }
-    }
-
-    fn is_between(&self) -> bool {
-        self.reader.is_between()
-    }
-
-    fn give_up(&mut self) -> Vec<Pending> {
-        self.reader = ResponseReader::new();
-        self.is_first_byte_told = false;
-        self.waiting.drain(..).map(|(pending, _)| pending).collect()
     }
 }
 

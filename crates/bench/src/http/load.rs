@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use crate::until::Until;
+pub use crate::drive::{Pace, Reuse, Until};
 
 use super::LoadError;
 
@@ -230,23 +230,6 @@ pub enum Session {
     #[default]
     Resumed,
     AlwaysNew,
-}
-
-/// Whether a connection serves more than one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
-    KeepAlive,
-    /// A connection per request, with `Connection: close`. The latency includes the time to open it.
-    OnePerRequest,
-}
-
-/// The event that starts a request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
-    /// The previous answer on the connection. A stalled server stalls the load, which hides most of the stall.
-    Closed,
-    /// The clock: request `i` is due `i / per_second` after the start. Its latency counts from then, whether or not a connection is free.
-    Open { per_second: f64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

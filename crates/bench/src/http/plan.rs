@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LoadError;
-use super::load::{Detail, HttpLoad, Pace, Protocol, Reuse, Scheme, Target, Until, Url};
+use super::load::{Detail, HttpLoad, Order, Pace, Protocol, Reuse, Scheme, Target, Until, Url};
 use super::prepare::{self, Prepared};
-use super::tickets::Tickets;
 use super::tls::Tls;
+use crate::drive::{Conduct, Tickets, scramble};
 
 /// Maximum number of connections of a load. Each holds buffers and a file descriptor.
 pub(super) const CONNECTIONS_MAX: usize = 65_536;
@@ -26,7 +26,9 @@ pub(super) struct Plan {
     /// Distinct requests.
     pub(super) requests: Vec<Prepared>,
     /// The request at each position of the list.
-    sequence: Arc<Vec<u32>>,
+    sequence: Vec<usize>,
+    order: Order,
+    seed: u64,
     /// Keys of the figures: distinct URLs, in the order of the list.
     pub(super) figures: Vec<String>,
 }
@@ -45,43 +47,56 @@ impl Plan {
                 Scheme::Https => Some(Tls::new(&load.tls, &url.host, load.protocol)?),
             },
             requests,
-            sequence: Arc::new(sequence),
+            sequence,
+            order: load.order,
+            seed: load.seed,
             figures: figures.names,
         }))
     }
 
-    /// The requests of one thread.
-    pub(super) fn tickets(&self, load: &HttpLoad, until: Until, thread: usize) -> Tickets {
+    /// The request at a place of the schedule.
+    pub(super) fn request_at(&self, place: u64) -> usize {
+        let places = self.sequence.len() as u64;
+        let place = match self.order {
+            Order::InTurn => place % places,
+            Order::Random => scramble(self.seed ^ scramble(place)) % places,
+        };
+        self.sequence[usize::try_from(place).expect("less than the length of a slice")]
+    }
+
+    /// The part of one thread.
+    pub(super) fn part(&self, load: &HttpLoad, until: Until, thread: usize) -> (Conduct, Tickets) {
+        let (share, rest) = (load.connections / load.threads, load.connections % load.threads);
+        let conduct = Conduct {
+            address: self.address,
+            tls: self.tls.clone(),
+            connections: share + usize::from(thread < rest),
+            reuse: load.reuse,
+            until,
+            timeout: load.timeout,
+            think: load.think.clone(),
+            seed: load.seed,
+        };
         let (first, step) = (thread as u64, load.threads as u64);
         let limit = match until {
             Until::Requests(requests) => Some(requests.saturating_sub(first).div_ceil(step)),
             Until::Elapsed(_) => None,
         };
-        Tickets {
-            first,
-            step,
-            limit,
-            order: load.order,
-            seed: load.seed,
-            sequence: self.sequence.clone(),
-            pace: load.pace,
-            taken: 0,
-        }
+        (conduct, Tickets { first, step, limit, pace: load.pace, taken: 0 })
     }
 }
 
 /// The distinct requests of a load, and the one at each position of its list.
-fn requests(load: &HttpLoad, figures: &mut Figures) -> Result<(Vec<Prepared>, Vec<u32>), LoadError> {
+fn requests(load: &HttpLoad, figures: &mut Figures) -> Result<(Vec<Prepared>, Vec<usize>), LoadError> {
     let (mut requests, mut sequence) = (Vec::new(), Vec::new());
-    let mut known: HashMap<&Target, u32> = HashMap::new();
+    let mut known: HashMap<&Target, usize> = HashMap::new();
     for target in &load.targets {
         let place = match known.get(target) {
             Some(place) => *place,
             None => {
-                let place = u32::try_from(requests.len()).expect("lists are shorter than 2^32");
                 requests.push(prepare::request(target, load, figures.of(target, load.detail))?);
-                known.insert(target, place);
-                place
+                known.insert(target, requests.len() - 1);
+                requests.len() - 1
             }
         };
         sequence.push(place);

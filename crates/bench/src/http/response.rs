@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use httparse::{Header, ParserConfig, Status};
 
 use super::chunked::Chunks;
-use super::exchange::{Malformed, Then};
+use crate::drive::{Malformed, Then};
 
 /// Maximum size of a head.
 const HEAD_BYTES_MAX: usize = 64 * 1024;

@@ -1,89 +1,41 @@
 //! Counts the outcomes of one worker's requests.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::exchange::{Answer, Pending};
 use super::load::Detail;
 use super::prepare::Prepared;
-use crate::result::{Errors, Failure, Latencies, UrlFigures};
-use crate::work::Slice;
+use crate::result::{Latencies, UrlFigures};
 
-/// Total counts of a worker, besides the latencies of its slices.
+/// Counts of a worker, besides those that every kind of load has.
 #[derive(Debug)]
 pub(super) struct Tally {
-    pub(super) slice: Slice,
     pub(super) statuses: Vec<u64>,
-    pub(super) errors: Errors,
     pub(super) urls: Vec<UrlTally>,
-    pub(super) read_bytes: u64,
-    pub(super) written_bytes: u64,
-    /// Time to open each connection.
-    pub(super) connects: Latencies,
     pub(super) first_bytes: Latencies,
-    pub(super) reconnects: u64,
-    pub(super) unsent: u64,
-    /// Requests that have been answered or have failed.
-    pub(super) completed: u64,
     detail: Detail,
 }
 
 impl Tally {
     pub(super) fn new(detail: Detail, figures: usize) -> Self {
-        Self {
-            slice: Slice::default(),
-            statuses: vec![0; 1000],
-            errors: Errors::default(),
-            urls: vec![UrlTally::default(); if detail == Detail::PerUrl { figures } else { 0 }],
-            read_bytes: 0,
-            written_bytes: 0,
-            connects: Latencies::default(),
-            first_bytes: Latencies::default(),
-            reconnects: 0,
-            unsent: 0,
-            completed: 0,
-            detail,
-        }
+        let urls = vec![UrlTally::default(); if detail == Detail::PerUrl { figures } else { 0 }];
+        Self { statuses: vec![0; 1000], urls, first_bytes: Latencies::default(), detail }
     }
 
-    pub(super) fn answer(&mut self, pending: Pending, prepared: &Prepared, answer: Answer, now: Instant) {
-        let Answer::Status(status) = answer else { return self.failure(Failure::Broken, prepared) };
-        self.completed += 1;
-        self.statuses[usize::from(status)] += 1;
-        if prepared.status.is_some_and(|expected| expected != status) {
-            self.errors.wrong += 1;
-            return self.error(prepared);
-        }
-        let latency = now.saturating_duration_since(pending.since);
-        self.slice.latencies.record_time(latency);
+    pub(super) fn right(&mut self, prepared: &Prepared, latency: Duration) {
         if self.detail == Detail::PerUrl {
             self.urls[prepared.figure].record(latency);
         }
     }
 
-    pub(super) fn first_byte(&mut self, pending: Pending, now: Instant) {
-        self.first_bytes.record_time(now.saturating_duration_since(pending.since));
-    }
-
-    pub(super) fn connected(&mut self, since: Instant, now: Instant) {
-        self.connects.record_time(now.saturating_duration_since(since));
-    }
-
-    pub(super) fn failure(&mut self, failure: Failure, prepared: &Prepared) {
-        self.completed += 1;
-        self.errors.count(failure, 1);
-        self.error(prepared);
-    }
-
-    fn error(&mut self, prepared: &Prepared) {
-        self.slice.errors += 1;
+    pub(super) fn error(&mut self, prepared: &Prepared) {
         if self.detail == Detail::PerUrl {
             self.urls[prepared.figure].errors += 1;
         }
     }
 
-    /// Adds the counts of another worker. Slices are merged by the collector.
+    /// Adds the counts of another worker.
     pub(super) fn add(&mut self, other: &Self) {
         for (sum, count) in self.statuses.iter_mut().zip(&other.statuses) {
             *sum += count;
@@ -91,14 +43,7 @@ impl Tally {
         for (sum, part) in self.urls.iter_mut().zip(&other.urls) {
             sum.add(part);
         }
-        self.errors += other.errors;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
-        self.connects.add(&other.connects);
         self.first_bytes.add(&other.first_bytes);
-        self.reconnects += other.reconnects;
-        self.unsent += other.unsent;
-        self.completed += other.completed;
     }
 }
 

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
-use super::codec::Codec;
-use super::exchange::{Answer, Malformed, Pending, Sink, Then};
+use super::codec::{Answer, HttpCodec, Sink};
 use super::h1::H1;
 use super::h2::H2;
 use super::load::{HttpLoad, Protocol, Target};
 use super::prepare::{self, Prepared};
+use crate::drive::{Codec as _, Malformed, Pending, Then};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
@@ -28,7 +28,7 @@ impl Sink for Seen {
 }
 
 /// The results of a connection that reads these pieces, and then its end.
-fn read(mut codec: impl Codec, pieces: &[&[u8]]) -> (Seen, Result<Then, Malformed>, Vec<Pending>) {
+fn read(mut codec: impl HttpCodec, pieces: &[&[u8]]) -> (Seen, Result<Then, Malformed>, Vec<Pending>) {
     let mut seen = Seen::default();
     for piece in pieces {
         match codec.receive(piece, &mut seen, &mut Vec::new()) {
@@ -55,7 +55,7 @@ fn cut<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
 }
 
 fn pending(request: usize, at: Instant) -> Pending {
-    Pending { request, since: at, sent: at }
+    Pending { request, answers: 1, since: at, sent: at }
 }
 
 fn prepared(protocol: Protocol, method: &str) -> Prepared {

@@ -60,7 +60,7 @@ impl NullReply {
             Self::Del => Verb::Del,
         };
         let mut bytes = Vec::new();
-        dialect.write_reply(&mut bytes, Due { verb, redirects: 0, key: 0 });
+        dialect.write_reply(&mut bytes, Due { verb, key: 0 });
         bytes
     }
 }

@@ -9,8 +9,6 @@ use super::load::{Choice, Login, Preload, Protocol, RespLoad, Until, Workload};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) verb: Verb,
-    /// Number of redirections so far.
-    pub(crate) redirects: u8,
     pub(crate) key: u64,
 }
 
@@ -20,8 +18,6 @@ pub(crate) enum Verb {
     Get,
     GetMissing,
     Del,
-    /// ASKING, before a command about a slot that is migrating. Not counted.
-    Asking,
     /// HELLO or AUTH. Not counted.
     Greeting,
 }
@@ -29,7 +25,7 @@ pub(crate) enum Verb {
 impl Verb {
     /// Whether it is one of the measured commands.
     pub(super) fn is_counted(self) -> bool {
-        !matches!(self, Self::Asking | Self::Greeting)
+        self != Self::Greeting
     }
 }
 
@@ -117,7 +113,6 @@ impl Dialect {
             Verb::Get => (&self.get, KeyKind::Stored),
             Verb::GetMissing => (&self.get, KeyKind::Missing),
             Verb::Del => (&self.del, KeyKind::Stored),
-            Verb::Asking => return out.extend_from_slice(b"*1\r\n$6\r\nASKING\r\n"),
             Verb::Greeting => return out.extend_from_slice(&self.greeting),
         };
         out.extend_from_slice(&form.head);
@@ -129,17 +124,11 @@ impl Dialect {
         }
     }
 
-    /// Appends the key of a command, for messages and for its slot.
-    pub(super) fn write_key_of(&self, out: &mut Vec<u8>, due: Due) {
-        let kind = if due.verb == Verb::GetMissing { KeyKind::Missing } else { KeyKind::Stored };
-        write_key(out, kind, due.key, self.key_bytes);
-    }
-
     /// Compares the bytes with the expected reply, without parsing or copying.
     #[inline]
     pub(super) fn compare(&self, due: Due, bytes: &[u8]) -> Seen {
         match due.verb {
-            Verb::Set | Verb::Asking => literal(self.ok, bytes),
+            Verb::Set => literal(self.ok, bytes),
             Verb::Get => self.compare_value(self.pool.value(due.key), bytes),
             Verb::GetMissing => literal(self.nil, bytes),
             Verb::Del => literal(self.deleted, bytes),
@@ -167,7 +156,7 @@ impl Dialect {
     /// Appends the expected reply, for messages and for servers that have no other.
     pub(crate) fn write_reply(&self, out: &mut Vec<u8>, due: Due) {
         match due.verb {
-            Verb::Set | Verb::Asking | Verb::Greeting => out.extend_from_slice(self.ok),
+            Verb::Set | Verb::Greeting => out.extend_from_slice(self.ok),
             Verb::Get => {
                 out.extend_from_slice(&self.value_head);
                 out.extend_from_slice(self.pool.value(due.key));

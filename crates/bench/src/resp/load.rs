@@ -7,14 +7,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 use thiserror::Error;
 
-pub use crate::until::Until;
+pub use crate::drive::{Pace, Reuse, Until};
 
-/// A load on a server, or on a cluster of servers.
+/// A load on a server.
 #[derive(Clone, Debug)]
 pub struct RespLoad {
-    /// The server, or any node of the cluster.
     pub address: SocketAddr,
-    pub topology: Topology,
     pub protocol: Protocol,
     pub login: Option<Login>,
     pub workload: Workload,
@@ -42,13 +40,6 @@ pub struct RespLoad {
     pub timeout: Duration,
     /// The same seed chooses the same keys.
     pub seed: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topology {
-    Single,
-    /// Each command goes to the node that owns the slot of its key.
-    Cluster,
 }
 
 /// Also the values of a command-line option, with their descriptions.
@@ -107,21 +98,6 @@ pub enum Preload {
     AllKeys,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
-    KeepOpen,
-    /// A new connection for each batch, which is one command unless pipelining is on.
-    OnePerBatch,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
-    /// The next batch is sent when the last one has its replies.
-    Closed,
-    /// At this rate, whatever the server does. Latency counts from when a command was due.
-    Open { per_second: f64 },
-}
-
 /// Why there is no result.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -132,9 +108,9 @@ pub enum RespError {
     /// Nothing listens on the address, or the server doesn't answer in time.
     #[error("{address} can't be reached")]
     Unreachable { address: SocketAddr, source: io::Error },
-    /// The server refuses the greeting, or a question about the cluster.
-    #[error("{address} answers {command} with: {reply}")]
-    Refused { address: SocketAddr, command: &'static str, reply: String },
+    /// The server refuses the greeting.
+    #[error("{address} answers the greeting with: {reply}")]
+    Refused { address: SocketAddr, reply: String },
     /// The server speaks another protocol.
     #[error("{address} does not answer in RESP")]
     Malformed { address: SocketAddr, source: io::Error },
@@ -152,7 +128,6 @@ impl RespLoad {
     pub fn of(address: SocketAddr) -> Self {
         Self {
             address,
-            topology: Topology::Single,
             protocol: Protocol::Resp2,
             login: None,
             workload: Workload::Get,
@@ -164,7 +139,7 @@ impl RespLoad {
             choice: Choice::Uniform,
             preload: Preload::AllKeys,
             connections: 50,
-            reuse: Reuse::KeepOpen,
+            reuse: Reuse::KeepAlive,
             pipeline: 1,
             threads: 1,
             until: Until::Elapsed(Duration::from_secs(1)),
@@ -196,7 +171,6 @@ impl RespLoad {
             (self.until == Until::Requests(0), "the number of requests has to be above zero"),
             (self.until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
             (self.timeout.is_zero(), "the time limit has to be above zero"),
-            (!is_resp && self.topology == Topology::Cluster, "a cluster needs RESP"),
             (is_text && self.login.is_some(), "the 0x1F text protocol has no passwords"),
             (is_text && self.ttl_s.is_some(), "keys of the 0x1F text protocol don't expire"),
             (!is_resp && self.login.is_some(), "a login to memcached is not known here"),
@@ -226,7 +200,7 @@ impl RespLoad {
             workload: Workload::Set,
             choice: Choice::InTurn,
             preload: Preload::Nothing,
-            reuse: Reuse::KeepOpen,
+            reuse: Reuse::KeepAlive,
             pipeline: if self.value_bytes > 16 << 10 { 1 } else { 100 },
             until: Until::Requests(keys),
             warm_up: None,
@@ -249,16 +223,8 @@ impl RespLoad {
             Choice::InTurn => "in turn".to_owned(),
         };
         let connections = match self.reuse {
-            Reuse::KeepOpen => format!("{} connections", self.connections),
-            Reuse::OnePerBatch => format!("{} clients with one connection per request", self.connections),
-        };
-        let pace = match self.pace {
-            Pace::Closed => "closed loop".to_owned(),
-            Pace::Open { per_second } => format!("open loop, {per_second} per second"),
-        };
-        let until = match self.until {
-            Until::Requests(requests) => format!("{requests} requests"),
-            Until::Elapsed(duration) => format!("{} s", duration.as_secs_f64()),
+            Reuse::KeepAlive => format!("{} connections", self.connections),
+            Reuse::OnePerRequest => format!("{} clients with one connection per request", self.connections),
         };
         let protocol = match self.protocol {
             Protocol::Resp2 => "RESP2",
@@ -266,11 +232,10 @@ impl RespLoad {
             Protocol::UnitSeparator => "0x1F text protocol",
             Protocol::Memcached => "memcached",
         };
-        let cluster = if self.topology == Topology::Cluster { " on a cluster" } else { "" };
         format!(
-            "{workload}, {protocol}{cluster}, {connections}, pipeline {}, {} keys ({choice}) of {} bytes, values of {} \
-             bytes, {pace}, {until}",
-            self.pipeline, self.keys, self.key_bytes, self.value_bytes
+            "{workload}, {protocol}, {connections}, pipeline {}, {} keys ({choice}) of {} bytes, values of {} \
+             bytes, {}, {}",
+            self.pipeline, self.keys, self.key_bytes, self.value_bytes, self.pace, self.until
         )
     }
 }

@@ -79,10 +79,10 @@ impl Suite {
         let keys = stage.requests(REQUESTS);
         let commands = if self.is_workflow() { keys * COMMANDS_OF_WORKFLOW } else { keys };
         let (pipeline, reuse, commands) = match self.way {
-            Way::OneByOne => (1, Reuse::KeepOpen, commands),
-            Way::Batches => (stage.settings.suites.batch.unwrap_or(BATCH), Reuse::KeepOpen, commands),
+            Way::OneByOne => (1, Reuse::KeepAlive, commands),
+            Way::Batches => (stage.settings.suites.batch.unwrap_or(BATCH), Reuse::KeepAlive, commands),
             Way::ConnectionEach => {
-                (1, Reuse::OnePerBatch, (commands / REQUESTS_PER_CONNECTION).max(COMMANDS_OF_WORKFLOW))
+                (1, Reuse::OnePerRequest, (commands / REQUESTS_PER_CONNECTION).max(COMMANDS_OF_WORKFLOW))
             }
         };
         RespLoad {

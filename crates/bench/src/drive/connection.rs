@@ -3,19 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::codec::Codec;
-use super::exchange::Pending;
-use super::h1::H1;
-use super::h2::H2;
-use super::load::{HttpLoad, Protocol};
-use super::prepare::Prepared;
 use super::transport::Transport;
+use super::{Codec, Pending};
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct Connection<C: ?Sized> {
     pub(super) state: State,
     pub(super) transport: Option<Transport>,
-    pub(super) codec: Box<dyn Codec>,
+    pub(super) codec: Box<C>,
     /// Bytes to send. Those before `sent` have been sent.
     pub(super) out: Vec<u8>,
     pub(super) sent: usize,
@@ -24,8 +19,8 @@ pub(super) struct Connection {
     pub(super) is_resting: bool,
     /// Whether it is in the worker's queue of connections with room.
     pub(super) is_in_line: bool,
-    /// Number of answers since it was opened.
-    pub(super) answers: u64,
+    /// Number of requests that were answered since it was opened.
+    pub(super) answered: u64,
     /// Consecutive connections without an answer.
     pub(super) failures: u32,
 }
@@ -40,12 +35,8 @@ pub(super) enum State {
     Ending(Instant),
 }
 
-impl Connection {
-    pub(super) fn new(load: &HttpLoad) -> Self {
-        let codec: Box<dyn Codec> = match load.protocol {
-            Protocol::Http1 { pipelining } => Box::new(H1::new(pipelining)),
-            Protocol::Http2 { streams } => Box::new(H2::new(streams)),
-        };
+impl<C: Codec + ?Sized> Connection<C> {
+    pub(super) fn new(codec: Box<C>) -> Self {
         Self {
             state: State::Closed,
             transport: None,
@@ -55,7 +46,7 @@ impl Connection {
             next: VecDeque::new(),
             is_resting: false,
             is_in_line: false,
-            answers: 0,
+            answered: 0,
             failures: 0,
         }
     }
@@ -63,9 +54,5 @@ impl Connection {
     /// Number of requests that it can take now, including those in `next`.
     pub(super) fn room(&self) -> usize {
         if self.state != State::Open || self.is_resting { 0 } else { self.codec.room() }
-    }
-
-    pub(super) fn begin(&mut self, pending: Pending, prepared: &Prepared) {
-        self.codec.begin(pending, prepared, &mut self.out);
     }
 }

@@ -1,29 +1,26 @@
 //! The schedule: which request is next, and when it is due.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::load::{Order, Pace};
+use super::pace::Pace;
 use crate::random::SplitMix;
 
 /// The requests of one worker: every `step`th of the load, starting with `first`.
 #[derive(Debug)]
-pub(super) struct Tickets {
-    pub(super) first: u64,
-    pub(super) step: u64,
+pub(crate) struct Tickets {
+    pub(crate) first: u64,
+    pub(crate) step: u64,
     /// Maximum number of requests for the worker.
-    pub(super) limit: Option<u64>,
-    pub(super) order: Order,
-    pub(super) seed: u64,
-    /// The request at each position of the list.
-    pub(super) sequence: Arc<Vec<u32>>,
-    pub(super) pace: Pace,
-    pub(super) taken: u64,
+    pub(crate) limit: Option<u64>,
+    /// That of the whole load.
+    pub(crate) pace: Pace,
+    pub(crate) taken: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
-    pub(super) request: usize,
+    /// Place among all requests of the load.
+    pub(super) place: u64,
     /// Time since the start of the run. Zero in a closed loop.
     pub(super) due: Duration,
 }
@@ -45,7 +42,7 @@ impl Tickets {
     /// Takes the next request, if it is due.
     pub(super) fn take(&mut self, elapsed: Duration) -> Option<Ticket> {
         let due = self.next_due().filter(|due| *due <= elapsed)?;
-        let ticket = Ticket { request: self.request(self.index(self.taken)), due };
+        let ticket = Ticket { place: self.place(self.taken), due };
         self.taken += 1;
         Some(ticket)
     }
@@ -63,8 +60,7 @@ impl Tickets {
         next - self.taken
     }
 
-    /// The position of a ticket among all of the load.
-    fn index(&self, taken: u64) -> u64 {
+    fn place(&self, taken: u64) -> u64 {
         self.first + taken * self.step
     }
 
@@ -72,21 +68,12 @@ impl Tickets {
         match self.pace {
             Pace::Closed => Duration::ZERO,
             #[expect(clippy::cast_precision_loss, reason = "2^52 requests are out of reach")]
-            Pace::Open { per_second } => Duration::from_secs_f64(self.index(taken) as f64 / per_second),
+            Pace::Open { per_second } => Duration::from_secs_f64(self.place(taken) as f64 / per_second),
         }
-    }
-
-    fn request(&self, index: u64) -> usize {
-        let places = self.sequence.len() as u64;
-        let place = match self.order {
-            Order::InTurn => index % places,
-            Order::Random => scramble(self.seed ^ scramble(index)) % places,
-        };
-        self.sequence[usize::try_from(place).expect("less than the length of a slice")] as usize
     }
 }
 
 /// Maps consecutive numbers to scattered ones.
-pub(super) fn scramble(number: u64) -> u64 {
+pub(crate) fn scramble(number: u64) -> u64 {
     SplitMix::new(number).next()
 }

@@ -1,0 +1,58 @@
+//! Settings that every kind of load has: its end, its rate, and its connections.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The condition that ends a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After this many requests, answered or failed.
+    Requests(u64),
+    Elapsed(Duration),
+}
+
+impl Until {
+    /// Duration of the load, if it is known in advance.
+    pub(crate) fn duration(self) -> Option<Duration> {
+        match self {
+            Self::Requests(_) => None,
+            Self::Elapsed(duration) => Some(duration),
+        }
+    }
+}
+
+impl fmt::Display for Until {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Requests(1) => write!(f, "1 request"),
+            Self::Requests(requests) => write!(f, "{requests} requests"),
+            Self::Elapsed(duration) => write!(f, "{} s", duration.as_secs_f64()),
+        }
+    }
+}
+
+/// The event that starts a request, or a batch of commands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// The previous answer on the connection. A stalled server stalls the load, which hides most of the stall.
+    Closed,
+    /// The clock: request `i` is due `i / per_second` after the start. Its latency counts from then, whether or not a connection is free.
+    Open { per_second: f64 },
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => write!(f, "closed loop"),
+            Self::Open { per_second } => write!(f, "open loop at {per_second} requests/s"),
+        }
+    }
+}
+
+/// Whether a connection serves more than one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    KeepAlive,
+    /// A connection for each request, or for each batch of commands. The latency includes the time to open it.
+    OnePerRequest,
+}
