@@ -6,7 +6,7 @@ mod scripted;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bench::null::{NullReply, NullResp};
+use bench::null::NullResp;
 use bench::resp::{
     Choice, Client, Login, Pace, Preload, Protocol, RespError, RespLoad, RespRun, Reuse,
     Until, Values, Workload, prepare, run,
@@ -117,20 +117,11 @@ fn password_is_sent() {
 
 #[test]
 fn null_server_can_be_verified() {
-    let cases = [
-        (Protocol::Resp2, vec![], Workload::Set),
-        (Protocol::Resp2, vec![], Workload::Get),
-        (Protocol::Resp2, vec![], Workload::Del),
-        (Protocol::Resp2, vec![NullReply::Set, NullReply::Get, NullReply::Miss], Workload::Workflow),
-        (Protocol::UnitSeparator, vec![], Workload::Get),
-        (Protocol::UnitSeparator, vec![NullReply::Set, NullReply::Get, NullReply::Miss], Workload::Workflow),
-    ];
-    for (protocol, replies, workload) in cases {
+    for workload in [Workload::Set, Workload::Get, Workload::Del] {
         for (value_bytes, pipeline) in [(12, 1), (12, 100), (100_000, 100)] {
-            let settings = NullResp { protocol, value_bytes, replies: replies.clone() };
-            let null = NullThread::start(|address| settings.bind(address));
+            let null = NullThread::start(|address| NullResp { value_bytes }.bind(address));
             let base = load(null.address);
-            good(&RespLoad { protocol, workload, value_bytes, pipeline, values: Values::Fixed, ..base });
+            good(&RespLoad { workload, value_bytes, pipeline, values: Values::Fixed, ..base });
         }
     }
 }

@@ -158,7 +158,7 @@ fn bash_completes_commands_and_what_is_behind_them() {
         ("larder-bench", &["experiment", "http", "null-http", "resp", "report", "completions"][..]),
         ("larder-bench experiment", &["coalescing", "proxy-cache", "--duration", "--html"]),
         ("larder-bench http", &["--connections", "--http2"]),
-        ("larder-bench null-resp", &["--replies", "--value-size"]),
+        ("larder-bench null-resp", &["--listen", "--value-size"]),
         ("larder-bench resp 127.0.0.1:1 --workload", &["get", "workflow"]),
     ] {
         let offered = offered(line);

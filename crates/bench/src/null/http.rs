@@ -43,7 +43,7 @@ impl NullHttp {
     ///
     /// Returns an error if the address is in use, or the system refuses.
     pub fn bind(&self, address: SocketAddr) -> io::Result<NullServer> {
-        let scripts = vec![Script::of(&[self.response()])];
+        let scripts = vec![Script::of(&self.response())];
         let answers = Answers { count: heads_ended, choose: |_| Some(0), scripts };
         Ok(NullServer { after: self.after, stall: self.stall, ..NullServer::bind(address, answers)? })
     }

@@ -25,15 +25,10 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn start(steps: Vec<Step>) -> Self {
-        Self::with_address(|_| steps)
-    }
-
-    /// Creates a server whose steps depend on its address.
-    pub(crate) fn with_address(steps: impl FnOnce(SocketAddr) -> Vec<Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let received = Arc::new(Mutex::new(Vec::new()));
-        let (steps, seen) = (steps(address), Arc::clone(&received));
+        let seen = Arc::clone(&received);
         thread::spawn(move || serve(&listener, steps, &seen));
         Self { address, received }
     }
