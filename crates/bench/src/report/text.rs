@@ -135,7 +135,7 @@ pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
     let meaning = "CPU time of the server's processes, user and system, per request.";
     add("cpu/req", meaning, &|run| run.server?.process_cpu_us_per_request, number::time);
     let memory = |run: &Run| run.server?.peak_rss_bytes.map(|bytes| bytes as f64);
-    add("peak mem", "Most memory of the server that was seen.", &memory, |bytes| number::bytes(bytes as u64));
+    add("peak mem", "Peak memory of the server's processes, added up.", &memory, |bytes| number::bytes(bytes as u64));
     let generator = |run: &Run| Some(run.generator_cpu_us_per_request).filter(|us| *us > 0.0);
     add("gen/req", "CPU time of the generator, user and system, per request.", &generator, number::time);
     columns

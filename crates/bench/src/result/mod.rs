@@ -198,7 +198,7 @@ pub struct ServerCost {
     pub process_cpu_us_per_request: Option<f64>,
     /// Time that the named core wasn't idle, soft interrupts included, per request: the figure to trust if the server has the core for itself.
     pub core_busy_us_per_request: Option<f64>,
-    /// Highest sum of resident memory of the processes.
+    /// Sum of the peak resident memory of each process.
     pub peak_rss_bytes: Option<u64>,
 }
 
