@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bench::experiments::{Contender, Experiment, Settings, Suites, Way};
+use bench::experiments::{Experiment, Settings, Suites, Way};
 use bench::programs;
 use bench::progress::Style;
 use bench::result::Report;
@@ -63,18 +63,6 @@ struct SuiteArguments {
     /// Commands per batch (kv) [default: 100]
     #[arg(short, long, value_name = "N", value_parser = whole_number(1..=1000_u16))]
     batch_size: Option<u16>,
-
-    /// Run only Larder with the text protocol (kv)
-    #[arg(long, group = "server")]
-    text: bool,
-
-    /// Run only Larder with the Redis protocol (kv)
-    #[arg(long, group = "server")]
-    resp: bool,
-
-    /// Run only Redis (kv)
-    #[arg(long, group = "server")]
-    redis: bool,
 }
 
 impl SuiteArguments {
@@ -84,13 +72,7 @@ impl SuiteArguments {
             (_, true) => Some(Way::OneByOne),
             _ => None,
         };
-        let servers = [
-            (self.text, Contender::LarderText),
-            (self.resp, Contender::LarderResp),
-            (self.redis, Contender::Redis),
-        ];
-        let server = servers.into_iter().find(|(is_chosen, _)| *is_chosen).map(|(_, server)| server);
-        Suites { way, batch: self.batch_size.map(usize::from), server }
+        Suites { way, batch: self.batch_size.map(usize::from) }
     }
 }
 

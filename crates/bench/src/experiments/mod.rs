@@ -18,7 +18,7 @@ use crate::result::Report;
 
 pub use findings::ExperimentError;
 use findings::Findings;
-pub use settings::{Contender, Settings, Suites, Way};
+pub use settings::{Settings, Suites, Way};
 use stage::Stage;
 
 /// An experiment.

@@ -21,25 +21,13 @@ pub struct Settings {
     pub progress: Style,
 }
 
-/// The suites to run, and the servers to run them on.
+/// The suites to run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Suites {
     /// `None` for all.
     pub way: Option<Way>,
     /// Commands per batch. `None` for the sizes of the published figures.
     pub batch: Option<usize>,
-    /// `None` for all.
-    pub server: Option<Contender>,
-}
-
-/// A server and its protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
-    /// Larder with the protocol of poor-man-s-cache.
-    LarderText,
-    /// Larder with the Redis protocol.
-    LarderResp,
-    Redis,
 }
 
 /// The way of sending commands.

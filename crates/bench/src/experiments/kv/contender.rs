@@ -6,8 +6,17 @@ use crate::resp::Protocol;
 
 use super::super::findings::ExperimentError;
 use super::super::fleet::{KV_MEMORY, Store};
-use super::super::settings::Contender;
 use super::super::stage::{Server, Stage, free_address};
+
+/// A server and its protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contender {
+    /// Larder with the protocol of poor-man-s-cache.
+    LarderText,
+    /// Larder with the Redis protocol.
+    LarderResp,
+    Redis,
+}
 
 impl Contender {
     pub(super) const ALL: [Self; 3] = [Self::LarderText, Self::LarderResp, Self::Redis];

@@ -4,8 +4,9 @@ use crate::resp::{self, Choice, Pace, Preload, RespLoad, Reuse, Until, Values, W
 use crate::result::{Expectation, Run};
 
 use super::super::findings::ExperimentError;
-use super::super::settings::{Contender, Way};
+use super::super::settings::Way;
 use super::super::stage::{Server, Stage};
+use super::contender::Contender;
 
 /// A part of the suite, and its published figures: for poor-man-s-cache and for Redis under the same script.
 pub(super) struct Suite {
@@ -60,7 +61,7 @@ const COMMANDS_OF_WORKFLOW: u64 = 3;
 const GOAL_PER_S: f64 = 10e6;
 
 impl Suite {
-    pub(super) fn is_workflow(&self) -> bool {
+    fn is_workflow(&self) -> bool {
         self.workload == Workload::Workflow
     }
 
