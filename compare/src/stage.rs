@@ -145,7 +145,7 @@ fn is_shaped(answer: &Answer, shaping: Shaping, body: &[u8]) -> bool {
 }
 
 fn start_null() -> anyhow::Result<Server> {
-    let null = NullHttp { body_bytes: origin::SMALL_BODY.len(), ..NullHttp::default() };
+    let null = NullHttp { body_bytes: origin::SMALL_BODY.len(), stall: None };
     let server = null.bind("127.0.0.1:0".parse()?).context("the null server can't listen")?;
     let (http, stop) = (server.address(), server.stop());
     thread::Builder::new().name("null".to_owned()).spawn(move || {

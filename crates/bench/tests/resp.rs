@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bench::null::NullResp;
 use bench::resp::{
-    Choice, Client, Login, Pace, Preload, Protocol, RespError, RespLoad, RespRun, Reuse,
-    Until, Values, Workload, prepare, run,
+    Choice, Client, Login, Pace, Preload, Protocol, RespError, RespLoad, RespRun, Reuse, Until, Values,
+    Workload, prepare, run,
 };
 use null::NullThread;
 use scripted::{Scripted, Step};
@@ -228,29 +228,6 @@ fn check_reply(protocol: Protocol, (workload, reply, expected, outcome): ReplyCa
 }
 
 #[test]
-fn open_loop_shows_a_stall_that_a_closed_loop_hides() {
-    let slow = || Step::Stall(Duration::from_millis(400));
-    let answers = |count: usize| (0..count).map(|_| Step::Reply(b"+OK\r\n".to_vec()));
-    let steps = || answers(50).chain([slow()]).chain(answers(2000)).collect();
-    let latency = |pace| {
-        let server = Scripted::start(steps());
-        let load = RespLoad {
-            workload: Workload::Set,
-            connections: 1,
-            until: Until::Requests(1000),
-            pace,
-            ..load(server.address())
-        };
-        run(&load, &mut ()).expect("it can be reached").run.latency
-    };
-    let closed = latency(Pace::Closed);
-    assert!(closed.max_us >= 400_000, "{closed:?}");
-    assert!(closed.p99_us < 200_000, "one in a thousand is slow: {}", closed.p99_us);
-    let open = latency(Pace::Open { per_second: 1000.0 });
-    assert!(open.p90_us >= 200_000, "four in ten were due while nothing answered: {}", open.p90_us);
-}
-
-#[test]
 fn settings_that_exclude_each_other_are_refused() {
     let base = load("127.0.0.1:1".parse().expect("an address"));
     let cases = [
@@ -294,13 +271,7 @@ fn memcached_replies_are_verified() {
 fn commands_say_when_keys_expire() {
     let cases: [(Protocol, Option<u32>, &[u8], &[u8], &[u8]); 3] = [
         (Protocol::Resp2, None, b"+OK\r\n", b"*3\r\n$3\r\nSET\r\n", b"\r\n"),
-        (
-            Protocol::Resp2,
-            Some(60),
-            b"+OK\r\n",
-            b"*5\r\n$3\r\nSET\r\n",
-            b"\r\n$2\r\nEX\r\n$2\r\n60\r\n",
-        ),
+        (Protocol::Resp2, Some(60), b"+OK\r\n", b"*5\r\n$3\r\nSET\r\n", b"\r\n$2\r\nEX\r\n$2\r\n60\r\n"),
         (Protocol::Memcached, Some(60), b"HD\r\n", b" 12 T60\r\n", b"\r\n"),
     ];
     for (protocol, ttl_s, reply, head, tail) in cases {

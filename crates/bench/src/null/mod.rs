@@ -17,7 +17,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
-pub use http::{After, NullHttp, Stall};
+pub use http::{NullHttp, Stall};
 pub use resp::NullResp;
 
 /// A listening server.
@@ -28,7 +28,6 @@ pub struct NullServer {
     poll: Poll,
     waker: Arc<Waker>,
     answers: Answers,
-    after: After,
     stall: Option<Stall>,
     next_stall: Option<Instant>,
     connections: Slab<Connection>,
@@ -107,7 +106,6 @@ impl NullServer {
             waker: Arc::new(Waker::new(poll.registry(), WAKER)?),
             poll,
             answers,
-            after: After::KeepAlive,
             stall: None,
             next_stall: None,
             connections: Slab::new(),
@@ -167,8 +165,7 @@ impl NullServer {
         if connection.has_asked && self.next_stall.is_none() {
             self.next_stall = self.stall.map(|stall| Instant::now() + stall.every);
         }
-        let is_done = self.after == After::Close && connection.has_asked && connection.owed == 0;
-        if outcome.is_err() || is_done {
+        if outcome.is_err() {
             self.connections.remove(index);
         }
     }

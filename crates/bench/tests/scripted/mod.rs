@@ -4,14 +4,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
-/// The next step, taken after the client has sent data. Taken at once after a partial reply or a stall, and for a close.
+/// The next step, taken after the client has sent data. Taken at once after a partial reply, and for a close.
 pub(crate) enum Step {
     /// Writes these bytes.
     Reply(Vec<u8>),
-    /// Sends nothing for a while, then goes on.
-    Stall(Duration),
     /// Closes the connection. The next one continues with the next step.
     Close,
     /// Sends nothing any more.
@@ -57,11 +54,6 @@ fn serve(listener: &TcpListener, steps: Vec<Step>, received: &Mutex<Vec<u8>>) {
                     if stream.write_all(&bytes).is_err() {
                         break;
                     }
-                }
-                Some(Step::Stall(duration)) => {
-                    // The stall is the condition under test, not a wait for one.
-                    thread::park_timeout(duration);
-                    owes = true;
                 }
                 Some(Step::Silence) => while hear(&mut stream, received) {},
                 Some(Step::Close) | None => break,

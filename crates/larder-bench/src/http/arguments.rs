@@ -201,7 +201,7 @@ fn range(text: &str) -> Result<(Duration, Duration), String> {
     Ok((from, to))
 }
 
-pub(crate) fn field(text: &str) -> Result<(String, String), String> {
+fn field(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected a header field, such as `Name: value`")?;
     Ok((name.trim().into(), value.trim().into()))
 }

@@ -12,7 +12,7 @@ use bench::progress::Progress;
 use bench::result::Run;
 
 pub(crate) use arguments::HttpArguments;
-pub(super) use arguments::{REQUESTS_MAX, field, time};
+pub(super) use arguments::{REQUESTS_MAX, time};
 
 use super::server::Server;
 
