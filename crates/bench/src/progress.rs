@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::drive::Until;
 use crate::observe::Observer;
 use crate::report::number;
 use crate::result::Interval;
-use crate::drive::Until;
 
 /// Whether progress is shown on standard error. It isn't shown if standard error is no terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,14 +48,14 @@ fn a_failed_expectation_is_a_failed_run() {
     check(
         &format!("http://{address}/ -n 100 --expect-status 204"),
         1,
-        "no request was answered as expected: 100 answers were not the expected ones",
+        "no request was answered as expected: wrong answer: 100",
     );
     check(
         &format!(
             "http://{address}/ http://{address}/ --compare http://{address}/ -n 10 --rounds 2 --expect-status 204"
         ),
         1,
-        "not the expected ones",
+        "wrong answer",
     );
     check(&format!("http://{}/ -d 1h", redis.address()), 1, "no request was answered as expected");
     check("http://127.0.0.1:1/ -n 1", 1, "can't connect to 127.0.0.1:1");
@@ -71,16 +71,6 @@ fn a_comparison_says_how_many_rounds_there_were() {
         let load = told["runs"][run]["load"].as_str().unwrap_or_default();
         assert_eq!(load, "3 rounds by turns, each of 1 connection, closed loop, 0.1 s", "{told}");
     }
-}
-
-#[test]
-fn an_open_loop_finds_a_stall() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) =
-        null::start("null-http", folder.path(), &["--stall-ms", "100", "--stall-every", "500"]);
-    let told = report(&format!("http://{address}/ -c 8 --rate 500 -d 900ms"));
-    let p99_us = told["runs"][0]["latency"]["p99_us"].as_u64();
-    assert!(p99_us.is_some_and(|latency_us| latency_us > 50_000), "{told}");
 }
 
 /// Runs `larder-bench http` at a rate that the test's origin can easily serve, and sends Ctrl-C after some responses.
@@ -123,11 +113,15 @@ fn sides_are_compared() {
     let list = folder.path().join("list");
     std::fs::write(&list, "# two\n/a/1\nHEAD /a/2\n").expect("a file");
     let list = list.display();
-    let told =
-        report(&format!("--list {list} --base http://{address} -n 10 -c 2 --per-url --compare http://{second}"));
+    let told = report(&format!(
+        "--list {list} --base http://{address} -n 10 -c 2 --per-url --compare http://{second}"
+    ));
     let urls = |side: usize| told["runs"][side]["urls"].as_array().expect("figures").clone();
     assert_eq!((urls(0).len(), urls(1).len()), (2, 2), "{told}");
-    assert_eq!((&urls(1)[0]["url"], &urls(1)[0]["requests"]), (&format!("http://{second}/a/1").into(), &25.into()));
+    assert_eq!(
+        (&urls(1)[0]["url"], &urls(1)[0]["requests"]),
+        (&format!("http://{second}/a/1").into(), &25.into())
+    );
     let told = report(&format!("http://{address}/a -n 10 --compare http://{address}/b --rounds 3"));
     assert_eq!(
         (&told["runs"][0]["requests"], &told["runs"][1]["requests"]),

@@ -121,8 +121,9 @@ fn gather<S: Side>(done: Vec<Done<S>>, slices: Slices, start: Instant) -> io::Re
         counts.add(&worker.counts);
         sides.push(worker.side);
     }
-    let is_reached =
-        counts.read_bytes > 0 || latencies.count() + counts.errors.total() > counts.errors.connect || counts.completed == 0;
+    let is_reached = counts.read_bytes > 0
+        || latencies.count() + counts.errors.total() > counts.errors.connect
+        || counts.completed == 0;
     let never_reached = trouble.filter(|_| !is_reached);
     Ok(Worked { sides, counts, latencies, timeline, elapsed, cpu, never_reached })
 }

@@ -278,7 +278,8 @@ impl<S: Side> Worker<S> {
         }
         while let Some(&at) = self.line.front() {
             let connection = &self.connections[at];
-            let is_idle_place = self.conduct.reuse == Reuse::OnePerRequest && connection.state == State::Closed;
+            let is_idle_place =
+                self.conduct.reuse == Reuse::OnePerRequest && connection.state == State::Closed;
             if connection.room() > 0 || is_idle_place {
                 let Some(pending) = self.take(now) else { break };
                 self.connections[at].next.push_back(pending);

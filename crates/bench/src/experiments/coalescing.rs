@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::http::{HttpLoad, Pace, Until};
-use crate::result::{Chart, Expectation, Run};
+use crate::http::{self, HttpLoad, Pace, Until};
+use crate::result::{Chart, Expectation, Interval, Run};
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::samples::{Sample, Sampler, client_series, growth, largest_step, rate_series};
@@ -50,9 +50,14 @@ fn variant(name: &'static str, stage: &mut Stage<'_>) -> Result<Variant, Experim
     load.connections = 600;
     load.pace = Pace::Open { per_second: RATE };
     load.until = Until::Elapsed(stage.duration(DURATION));
-    let address = origin.address;
-    let sampler = Sampler::start(move || origin_requests_of(address, &target).ok());
-    let run = stage.load(&format!("collapse = {name}"), &load, &gateway)?;
+    let mut sampler = Sampler::start(|| origin_requests_of(origin.address, &target).ok());
+    let run = stage.watch(&format!("collapse = {name}"), load.until, &gateway, |observer| {
+        let mut sampling = |interval: &Interval| {
+            sampler.tick();
+            observer.observe(interval)
+        };
+        Ok(http::run(&load, &mut sampling)?)
+    })?;
     Ok(Variant { name, run, origin: sampler.finish() })
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
+use crate::drive::Until;
 use crate::http::HttpLoad;
 use crate::observe::Observer;
 use crate::peers::{Client, Values};
@@ -16,7 +17,6 @@ use crate::programs::on_path;
 use crate::progress::Progress;
 use crate::result::{Machine, Report, Run, SCHEMA};
 use crate::server::{self, Ready, ServerCommand, ServerProbe, ServerProcess};
-use crate::drive::Until;
 
 use super::findings::{ExperimentError, Findings};
 use super::settings::Settings;

@@ -26,8 +26,7 @@ mod words;
 
 pub use collect::{run, run_in_turn};
 pub use error::LoadError;
-pub(crate) use tls::Tls;
 pub use load::{
-    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Scheme, Session, Target, TlsSettings, Trust,
-    Until, Url,
+    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Scheme, Session, Target, TlsSettings, Trust, Until, Url,
 };
+pub(crate) use tls::Tls;

@@ -176,7 +176,8 @@ fn check(load: &HttpLoad) -> Result<(), LoadError> {
 }
 
 fn is_one_server(targets: &[Target]) -> bool {
-    let is_same = |one: &Url, other: &Url| (one.scheme, one.port, &one.host) == (other.scheme, other.port, &other.host);
+    let is_same =
+        |one: &Url, other: &Url| (one.scheme, one.port, &one.host) == (other.scheme, other.port, &other.host);
     targets.windows(2).all(|pair| is_same(&pair[0].url, &pair[1].url))
 }
 

@@ -47,57 +47,38 @@ impl Tally {
     }
 }
 
-/// The latencies of one URL: exact mean and deviation, and percentiles to two digits. Takes only as much memory as the range of its latencies needs.
+/// The latencies of one URL, to two digits. Takes only as much memory as the range of its latencies needs.
 #[derive(Clone, Debug)]
 pub(super) struct UrlTally {
     errors: u64,
     histogram: Histogram<u32>,
-    mean_us: f64,
-    /// Sum of the squared distances from the mean (Welford).
-    squares: f64,
 }
 
 impl Default for UrlTally {
     fn default() -> Self {
         let mut histogram = Histogram::new(2).expect("two digits are allowed");
         histogram.auto(true);
-        Self { errors: 0, histogram, mean_us: 0.0, squares: 0.0 }
+        Self { errors: 0, histogram }
     }
 }
 
 impl UrlTally {
     fn record(&mut self, latency: Duration) {
-        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.histogram.saturating_record(latency_us);
-        #[expect(clippy::cast_precision_loss, reason = "latencies and counts below 2^52")]
-        let (latency_us, count) = (latency_us as f64, self.histogram.len() as f64);
-        let distance = latency_us - self.mean_us;
-        self.mean_us += distance / count;
-        self.squares += distance * (latency_us - self.mean_us);
+        self.histogram.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
-    pub(super) fn add(&mut self, other: &Self) {
-        let (own, others) = (self.histogram.len() as f64, other.histogram.len() as f64);
+    fn add(&mut self, other: &Self) {
         self.errors += other.errors;
-        if other.histogram.is_empty() {
-            return;
-        }
-        let distance = other.mean_us - self.mean_us;
-        self.squares += other.squares + distance * distance * own * others / (own + others);
-        self.mean_us += distance * others / (own + others);
         self.histogram.add(&other.histogram).expect("an automatic one grows");
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
     pub(super) fn figures(&self, url: &str) -> UrlFigures {
-        let requests = self.histogram.len();
         UrlFigures {
             url: url.into(),
-            requests,
+            requests: self.histogram.len(),
             errors: self.errors,
-            mean_us: self.mean_us,
-            sd_us: if requests == 0 { 0.0 } else { (self.squares / requests as f64).sqrt() },
+            mean_us: self.histogram.mean(),
+            sd_us: self.histogram.stdev(),
             p50_us: self.histogram.value_at_percentile(50.0),
             p99_us: self.histogram.value_at_percentile(99.0),
             max_us: self.histogram.max(),

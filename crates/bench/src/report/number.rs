@@ -1,7 +1,7 @@
 //! Figures for readers: thousands separators, and the unit that keeps them short.
 
 /// A count, with a comma between thousands: `1,234,567`.
-pub(super) fn count(value: u64) -> String {
+pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.char_indices() {

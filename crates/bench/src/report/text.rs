@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::number;
-use crate::result::{Errors, Expectation, LatencySummary, Machine, Report, Run, Verdict};
+use crate::result::{Expectation, LatencySummary, Machine, Report, Run, Verdict, in_words};
 
 /// The report for a terminal: title and machine, a table of the runs, details of each run, expectations.
 #[must_use]
@@ -135,7 +135,9 @@ pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
     let meaning = "CPU time of the server's processes, user and system, per request.";
     add("cpu/req", meaning, &|run| run.server?.process_cpu_us_per_request, number::time);
     let memory = |run: &Run| run.server?.peak_rss_bytes.map(|bytes| bytes as f64);
-    add("peak mem", "Peak memory of the server's processes, added up.", &memory, |bytes| number::bytes(bytes as u64));
+    add("peak mem", "Peak memory of the server's processes, added up.", &memory, |bytes| {
+        number::bytes(bytes as u64)
+    });
     let generator = |run: &Run| Some(run.generator_cpu_us_per_request).filter(|us| *us > 0.0);
     add("gen/req", "CPU time of the generator, user and system, per request.", &generator, number::time);
     columns
@@ -191,20 +193,9 @@ pub(super) fn parts(run: &Run) -> Option<String> {
 
 /// Causes of errors, in one line. `None` without errors.
 pub(super) fn troubles(run: &Run) -> Option<String> {
-    let Errors { connect, broken, malformed, timeout, wrong } = run.errors;
-    let causes = [
-        ("no connection", connect),
-        ("broken connection", broken),
-        ("malformed answer", malformed),
-        ("timeout", timeout),
-        ("wrong answer", wrong),
-        ("not sent in time", run.unsent),
-        ("connected again", run.reconnects),
-    ];
-    let named = causes.iter().filter(|(_, count)| *count > 0);
-    let named: Vec<String> =
-        named.map(|(cause, count)| format!("{cause}: {}", number::count(*count))).collect();
-    (!named.is_empty()).then(|| named.join(", "))
+    let others = in_words(&[("not sent in time", run.unsent), ("connected again", run.reconnects)]);
+    let words = [run.errors.in_words(), others].into_iter().filter(|words| !words.is_empty());
+    Some(words.collect::<Vec<_>>().join(", ")).filter(|words| !words.is_empty())
 }
 
 fn expectation(expectation: &Expectation) -> String {

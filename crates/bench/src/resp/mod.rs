@@ -17,7 +17,4 @@ pub use client::Client;
 pub use collect::{RespRun, prepare, run};
 pub(crate) use dialect::{Dialect, Due, Verb};
 pub use keys::ValuePool;
-pub use load::{
-    Choice, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Until, Values,
-    Workload,
-};
+pub use load::{Choice, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Until, Values, Workload};

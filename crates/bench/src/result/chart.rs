@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Run, UrlFigures};
+
 /// Lines over a common axis, with a ribbon at points that have one.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Chart {
@@ -47,6 +49,18 @@ pub enum Scale {
 pub struct Series {
     pub name: String,
     pub points: Vec<Point>,
+}
+
+impl Series {
+    /// The mean of each URL, with a ribbon of one standard deviation.
+    pub(crate) fn of_urls(name: &str, run: &Run) -> Self {
+        let answered = run.urls.iter().enumerate().filter(|(_, figures)| figures.requests > 0);
+        let point = |(index, url): (usize, &UrlFigures)| {
+            let (mean_ms, sd_ms) = (url.mean_us / 1e3, url.sd_us / 1e3);
+            Point { x: index as f64, y: mean_ms, ribbon: Some(((mean_ms - sd_ms).max(0.0), mean_ms + sd_ms)) }
+        };
+        Self { name: name.to_owned(), points: answered.map(point).collect() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]

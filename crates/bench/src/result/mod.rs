@@ -14,7 +14,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use failure::Failure;
+pub(crate) use failure::{Failure, in_words};
 
 pub use chart::{Axis, Chart, Point, Scale, Series};
 pub use latency::{Latencies, LatencySummary, Percentile};

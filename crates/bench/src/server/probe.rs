@@ -227,8 +227,7 @@ mod tests {
 
     #[test]
     fn children_count_while_they_run_and_after() {
-        let member =
-            |pid, cpu_ticks| ProcessStat { pid, parent: 1, cpu_ticks, start_ticks: 0 };
+        let member = |pid, cpu_ticks| ProcessStat { pid, parent: 1, cpu_ticks, start_ticks: 0 };
         let begin = BTreeMap::from([(2, member(2, 50)), (3, member(3, 10))]);
         assert_eq!(spent_ticks(&begin, &[member(2, 60), member(3, 30)]), 30);
         assert_eq!(spent_ticks(&begin, &[member(2, 90)]), 30, "its parent waited for 3, which had 30");

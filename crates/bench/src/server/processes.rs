@@ -62,8 +62,7 @@ mod tests {
 
     #[test]
     fn family_is_found_in_any_order() {
-        let process =
-            |pid, parent| ProcessStat { pid, parent, cpu_ticks: 0, start_ticks: 0 };
+        let process = |pid, parent| ProcessStat { pid, parent, cpu_ticks: 0, start_ticks: 0 };
         let processes = [process(3, 9), process(9, 5), process(5, 1), process(6, 1), process(7, 3)];
         assert_eq!(family(&processes, &BTreeSet::from([5])), BTreeSet::from([3, 5, 7, 9]));
         assert_eq!(family(&processes, &BTreeSet::from([6, 7])), BTreeSet::from([6, 7]));
