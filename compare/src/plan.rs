@@ -2,30 +2,24 @@
 
 use bench::peers::{Peer, Shaping};
 use clap::ValueEnum as _;
-use serde::Serialize;
 
 use crate::kv;
 use crate::load::Protocol;
 use crate::row::Subject;
 
 /// A row of the comparison: the argument WHAT of `make compare`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum What {
     Hit,
     Vary,
     #[value(name = "304")]
-    #[serde(rename = "304")]
     NotModified,
     Miss,
     #[value(name = "10k")]
-    #[serde(rename = "10k")]
     TenKib,
     #[value(name = "64k")]
-    #[serde(rename = "64k")]
     SixtyFourKib,
     #[value(name = "1m")]
-    #[serde(rename = "1m")]
     OneMib,
     Tls,
     H2,

@@ -5,14 +5,13 @@ use std::process::Command;
 
 use bench::peers::Peer;
 use bench::programs::larder_bench;
-use serde::Serialize;
 
 use crate::kv::Store;
 use crate::plan::What;
 use crate::statistics::Summary;
 
 /// One table: servers side by side.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) what: What,
     pub(crate) title: String,
@@ -22,14 +21,14 @@ pub(crate) struct Row {
 }
 
 /// A figure that each server has.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Measure {
     pub(crate) name: String,
     pub(crate) unit: String,
 }
 
 /// One server in a row, over all rounds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Series {
     pub(crate) subject: Subject,
     /// Summaries, in the order of the measures.
@@ -40,8 +39,7 @@ pub(crate) struct Series {
 }
 
 /// The server or variant that a series measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     Peer(Peer),
     /// Larder's plain hit, beside another row.

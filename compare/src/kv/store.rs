@@ -8,15 +8,13 @@ use anyhow::Context as _;
 use bench::programs::larder_bench;
 use bench::resp::{Protocol, RespLoad, Values};
 use bench::server::{Ready, ServerCommand, ServerProcess, free_address};
-use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::output;
 use crate::stage::SERVER_CORE;
 
 /// A key-value server, or the null server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Store {
     /// Counts commands and writes prepared replies: the limit.
     Null,
