@@ -27,3 +27,5 @@ pub mod report;
 pub mod resp;
 pub mod result;
 pub mod server;
+
+pub use drive::{Pace, Reuse, Until};

@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use terminal::output;
 use terminal::quantity::whole_number;
 
-use super::http::time;
+use super::amount::time;
 use super::outputs::OutputArguments;
 
 /// Run an experiment: start its servers on free ports, load them, stop them, and judge the result

@@ -3,6 +3,7 @@
 //! Reads arguments and files, and prints results. The crate `bench` measures and renders. Servers are only known as processes: an
 //! experiment starts `larder` as its users do.
 
+mod amount;
 mod experiment;
 mod http;
 mod null_http;

@@ -19,6 +19,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 pub(crate) use counts::Counts;
+pub(crate) use pace::broken;
 pub use pace::{Pace, Reuse, Until};
 pub(crate) use tickets::{Tickets, scramble};
 pub(crate) use work::{Worked, on_threads};

@@ -56,3 +56,25 @@ pub enum Reuse {
     /// A connection for each request, or for each batch of commands. The latency includes the time to open it.
     OnePerRequest,
 }
+
+/// Why no load can have these settings, in words. `None` if one can.
+pub(crate) fn broken(
+    (connections, threads): (usize, usize),
+    (until, timeout): (Until, Duration),
+    pace: Pace,
+) -> Option<&'static str> {
+    let is_rate_possible = match pace {
+        Pace::Closed => true,
+        Pace::Open { per_second } => (0.001..=1e8).contains(&per_second),
+    };
+    let broken = [
+        (!(1..=65_536).contains(&connections), "connections have to be 1 to 65536"),
+        (!(1..=256).contains(&threads), "threads have to be 1 to 256"),
+        (threads > connections, "expected at least as many connections as threads"),
+        (until == Until::Requests(0), "the number of requests has to be above zero"),
+        (until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
+        (timeout.is_zero(), "the time limit has to be above zero"),
+        (!is_rate_possible, "the rate has to be 0.001 to 100000000 per second"),
+    ];
+    broken.iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| *what)
+}

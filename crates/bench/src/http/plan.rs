@@ -10,12 +10,9 @@ use super::LoadError;
 use super::load::{Detail, HttpLoad, Order, Pace, Protocol, Reuse, Scheme, Target, Until, Url};
 use super::prepare::{self, Prepared};
 use super::tls::Tls;
-use crate::drive::{Conduct, Tickets, scramble};
+use crate::drive::{self, Conduct, Tickets, scramble};
 
-/// Maximum number of connections of a load. Each holds buffers and a file descriptor.
-pub(super) const CONNECTIONS_MAX: usize = 65_536;
-pub(super) const DEPTH_MAX: usize = 10_000;
-const THREADS_MAX: usize = 256;
+const DEPTH_MAX: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -152,11 +149,7 @@ fn check(load: &HttpLoad) -> Result<(), LoadError> {
     let is_h2 = matches!(load.protocol, Protocol::Http2 { .. });
     let broken = [
         (!is_one_server(&load.targets), "expected URLs of one server"),
-        (!(1..=CONNECTIONS_MAX).contains(&load.connections), "connections have to be 1 to 65536"),
-        (!(1..=THREADS_MAX).contains(&load.threads), "threads have to be 1 to 256"),
-        (load.threads > load.connections, "expected at least as many connections as threads"),
         (!(1..=DEPTH_MAX).contains(&depth), "expected 1 to 10000 requests in flight on a connection"),
-        (load.timeout.is_zero(), "the time limit of a request has to be above zero"),
         (
             depth > 1 && load.reuse == Reuse::OnePerRequest,
             "one connection per request leaves nothing to pipeline",
@@ -165,12 +158,11 @@ fn check(load: &HttpLoad) -> Result<(), LoadError> {
         (load.think.is_some() && load.pace != Pace::Closed, "think times need the closed loop"),
         (load.think.as_ref().is_some_and(|think| think.is_empty()), "the range of think times is empty"),
         (load.think.is_some() && depth > 1, "think times and pipelining exclude each other"),
-        (!is_rate_possible(load.pace), "the rate has to be 0.001 to 10000000 per second"),
-        (load.until == Until::Requests(0), "the number of requests has to be above zero"),
-        (load.until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
     ];
-    match broken.iter().find(|(is_broken, _)| *is_broken) {
-        Some((_, what)) => Err(LoadError::Settings((*what).into())),
+    let broken = broken.iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| *what);
+    let amount = || drive::broken((load.connections, load.threads), (load.until, load.timeout), load.pace);
+    match broken.or_else(amount) {
+        Some(what) => Err(LoadError::Settings(what.into())),
         None => Ok(()),
     }
 }
@@ -179,9 +171,4 @@ fn is_one_server(targets: &[Target]) -> bool {
     let is_same =
         |one: &Url, other: &Url| (one.scheme, one.port, &one.host) == (other.scheme, other.port, &other.host);
     targets.windows(2).all(|pair| is_same(&pair[0].url, &pair[1].url))
-}
-
-fn is_rate_possible(pace: Pace) -> bool {
-    let Pace::Open { per_second } = pace else { return true };
-    (0.001..=10_000_000.0).contains(&per_second)
 }

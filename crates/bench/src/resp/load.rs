@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use thiserror::Error;
 
+use crate::drive;
+
 pub use crate::drive::{Pace, Reuse, Until};
 
 /// A load on a server.
@@ -165,20 +167,15 @@ impl RespLoad {
             (!(2..=65_536).contains(&self.key_bytes), "a key has to have 2 to 65536 bytes"),
             (self.value_bytes > VALUE_BYTES_MAX, "a value may have at most 67108864 bytes"),
             (!(1..=PIPELINE_MAX).contains(&self.pipeline), "expected a pipeline of 1 to 1000 commands"),
-            (!(1..=65_536).contains(&self.connections), "connections have to be 1 to 65536"),
-            (!(1..=256).contains(&self.threads), "threads have to be 1 to 256"),
-            (self.threads > self.connections, "expected at least as many connections as threads"),
-            (self.until == Until::Requests(0), "the number of requests has to be above zero"),
-            (self.until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
-            (self.timeout.is_zero(), "the time limit has to be above zero"),
             (is_text && self.login.is_some(), "the 0x1F text protocol has no passwords"),
             (is_text && self.ttl_s.is_some(), "keys of the 0x1F text protocol don't expire"),
             (!is_resp && self.login.is_some(), "a login to memcached is not known here"),
             (!self.is_choice_possible(), "the exponent of Zipf has to be above 0 and at most 10"),
-            (!self.is_rate_possible(), "the rate has to be 0.001 to 100000000 per second"),
         ];
-        match broken.iter().find(|(is_broken, _)| *is_broken) {
-            Some((_, what)) => Err(RespError::Settings((*what).into())),
+        let broken = broken.iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| *what);
+        let amount = || drive::broken((self.connections, self.threads), (self.until, self.timeout), self.pace);
+        match broken.or_else(amount) {
+            Some(what) => Err(RespError::Settings(what.into())),
             None => Ok(()),
         }
     }
@@ -186,11 +183,6 @@ impl RespLoad {
     fn is_choice_possible(&self) -> bool {
         let Choice::Zipf(exponent) = self.choice else { return true };
         exponent > 0.0 && exponent <= 10.0
-    }
-
-    fn is_rate_possible(&self) -> bool {
-        let Pace::Open { per_second } = self.pace else { return true };
-        (0.001..=1e8).contains(&per_second)
     }
 
     /// The load that sets every key once.

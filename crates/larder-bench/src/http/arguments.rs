@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bench::progress::Style;
 use clap::Args;
-use terminal::quantity::{number, parse_duration, whole_number};
+use terminal::quantity::whole_number;
 
+use super::super::amount::{Amount, time};
 use super::super::outputs::OutputArguments;
 use super::super::server::ServerArguments;
 
@@ -41,6 +42,9 @@ pub(crate) struct HttpArguments {
 
     #[command(flatten)]
     pub(super) amount: Amount,
+
+    #[command(flatten)]
+    pub(super) connections: Connections,
 
     #[command(flatten)]
     pub(super) request: Request,
@@ -79,22 +83,10 @@ impl HttpArguments {
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
-pub(super) struct Amount {
+pub(super) struct Connections {
     /// Concurrent connections
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = whole_number(1..=65_536_usize))]
     pub(super) connections: usize,
-
-    /// Stop after this many requests
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", value_parser = whole_number(1..=REQUESTS_MAX))]
-    pub(super) requests: Option<u64>,
-
-    /// Stop after this time, such as 10s or 5m; a bare number is seconds [default: 10s]
-    #[arg(short, long, value_name = "TIME", value_parser = time)]
-    pub(super) duration: Option<Duration>,
-
-    /// Open loop: requests per second, due at fixed times on up to `-c` connections
-    #[arg(long, value_name = "R", value_parser = number(0.001..=10_000_000.0))]
-    pub(super) rate: Option<f64>,
 
     /// HTTP/1.1 requests to send on a connection before the first response
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "http2", value_parser = whole_number(1..=10_000_usize))]
@@ -107,10 +99,6 @@ pub(super) struct Amount {
     /// Concurrent HTTP/2 requests on a connection
     #[arg(long, value_name = "N", default_value_t = 1, requires = "http2", value_parser = whole_number(1..=10_000_usize))]
     pub(super) streams: usize,
-
-    /// Generator threads; one is enough for most servers
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number(1..=256_usize))]
-    pub(super) threads: usize,
 
     /// Open a connection for each request
     #[arg(long)]
@@ -127,10 +115,6 @@ pub(super) struct Amount {
     /// Seed of random order and think times
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-
-    /// Warm-up before the measured load, for this time
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub(super) warm_up: Option<Duration>,
 
     /// Give up on a request after this time
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
@@ -181,16 +165,6 @@ pub(super) struct Tls {
     pub(super) no_resumption: bool,
 }
 
-/// Enough for years of load.
-pub(crate) const REQUESTS_MAX: u64 = 1_000_000_000_000_000;
-
-/// Parses `10s`, `500ms`, `1m30s`. A bare number is seconds, as in other load generators.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let time = seconds.or_else(|| parse_duration(text)).filter(|time| !time.is_zero());
-    time.ok_or_else(|| "expected a time above zero, such as 10s, 500ms or 1m30s".into())
-}
-
 fn range(text: &str) -> Result<(Duration, Duration), String> {
     let (from, to) = text.split_once('-').ok_or("expected a range of times, such as 100ms-2s")?;
     let from = if from == "0" { Duration::ZERO } else { time(from)? };
@@ -209,15 +183,6 @@ fn field(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_units_or_are_seconds() {
-        let cases = [("10s", Some(10_000)), ("1.5", Some(1500)), ("250ms", Some(250)), ("2m", Some(120_000))];
-        let refused = ["0", "-1", "", "soon", "nan", "0s"].map(|text| (text, None));
-        for (text, expected) in cases.into_iter().chain(refused) {
-            assert_eq!(time(text).ok(), expected.map(Duration::from_millis), "{text}");
-        }
-    }
 
     #[test]
     fn ranges_rise() {

@@ -1,40 +1,33 @@
 //! Converts arguments to the settings of a load.
 
 use std::fs;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use bench::http::list;
 use bench::http::{
-    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Session, Target, TlsSettings, Trust, Until, Url,
+    Detail, HttpLoad, Order, Protocol, Reuse, Session, Target, TlsSettings, Trust, Until, Url,
 };
 use terminal::input_file::{self, Kind};
 
 use super::arguments::{HttpArguments, Tls};
 
-const DURATION: Duration = Duration::from_secs(10);
-
 pub(super) fn of(arguments: &HttpArguments) -> anyhow::Result<HttpLoad> {
     let base = arguments.base.as_deref().map(Url::parse).transpose()?;
-    let amount = &arguments.amount;
+    let (amount, connections) = (&arguments.amount, &arguments.connections);
     let mut load = HttpLoad::of(finished(targets(arguments, base.as_ref())?, arguments)?);
-    load.pace = amount.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
-    load.until = match (amount.requests, amount.duration) {
-        (Some(requests), _) => Until::Requests(requests),
-        (None, duration) => Until::Elapsed(duration.unwrap_or(DURATION)),
-    };
-    load.order = if amount.random { Order::Random } else { Order::InTurn };
-    load.protocol = if amount.http2 {
-        Protocol::Http2 { streams: amount.streams }
+    (load.pace, load.until, load.threads) = (amount.pace(), amount.until(), amount.threads);
+    load.warm_up = amount.warm_up.map(Until::Elapsed);
+    load.order = if connections.random { Order::Random } else { Order::InTurn };
+    load.protocol = if connections.http2 {
+        Protocol::Http2 { streams: connections.streams }
     } else {
-        Protocol::Http1 { pipelining: amount.pipeline }
+        Protocol::Http1 { pipelining: connections.pipeline }
     };
     load.tls = tls(&arguments.tls);
-    (load.connections, load.threads, load.seed) = (amount.connections, amount.threads, amount.seed);
-    load.reuse = if amount.no_keep_alive { Reuse::OnePerRequest } else { Reuse::KeepAlive };
-    load.warm_up = amount.warm_up.map(Until::Elapsed);
-    load.timeout = amount.timeout;
-    load.think = amount.think.map(|(from, to)| from..=to);
+    (load.connections, load.seed) = (connections.connections, connections.seed);
+    load.reuse = if connections.no_keep_alive { Reuse::OnePerRequest } else { Reuse::KeepAlive };
+    load.timeout = connections.timeout;
+    load.think = connections.think.map(|(from, to)| from..=to);
     load.detail = if arguments.per_url { Detail::PerUrl } else { Detail::Total };
     Ok(load)
 }

@@ -12,7 +12,6 @@ use bench::progress::Progress;
 use bench::result::Run;
 
 pub(crate) use arguments::HttpArguments;
-pub(super) use arguments::{REQUESTS_MAX, time};
 
 use super::server::Server;
 
