@@ -78,8 +78,9 @@ impl Experiment {
     /// Returns an error if a server isn't installed or doesn't start, or if a load can't be made. A failed expectation isn't an error: the
     /// report has it.
     pub fn run(self, settings: &Settings) -> Result<Report, ExperimentError> {
-        let mut stage = Stage::new(settings)?;
-        let findings = (self.run)(&mut stage)?;
-        Ok(stage.report(findings))
+        let begun = Report::begin();
+        let Findings { title, description, runs, charts, expectations } =
+            (self.run)(&mut Stage::new(settings)?)?;
+        Ok(Report { title: title.to_owned(), description, runs, charts, expectations, ..begun })
     }
 }

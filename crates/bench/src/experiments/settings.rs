@@ -36,5 +36,4 @@ pub enum Way {
     /// On persistent connections, without pipelining.
     OneByOne,
     Batches,
-    ConnectionEach,
 }

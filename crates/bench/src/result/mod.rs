@@ -9,7 +9,7 @@ mod machine;
 mod timeline;
 
 use std::ops::AddAssign;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,24 @@ pub struct Report {
     /// Charts of the whole report, not of one run.
     pub charts: Vec<Chart>,
     pub expectations: Vec<Expectation>,
+}
+
+impl Report {
+    /// An empty report of a measurement on this machine that begins now.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            title: String::new(),
+            description: String::new(),
+            started_at_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            machine: Machine::this(),
+            larder: String::new(),
+            runs: Vec::new(),
+            charts: Vec::new(),
+            expectations: Vec::new(),
+        }
+    }
 }
 
 /// The machine of the measurement.

@@ -1,6 +1,5 @@
 //! The suites of poor-man-s-cache: set all keys, get all, delete all, then SET, GET and GET of a missing key in turn, which count as
-//! three. They run one command at a time, in batches, and with a connection for each request; on Larder with both of its
-//! protocols, and on Redis.
+//! three. They run one command at a time and in batches, on Larder with both of its protocols, and on Redis.
 //!
 //! The published figures are shown beside ours, but come from other machines and other clients. The original test has one process
 //! per connection, and rests between the suites. Here one thread has all connections and never rests, so the generator rather
