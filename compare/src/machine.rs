@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-
 /// The facts needed to judge the figures.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {

@@ -1,6 +1,5 @@
 //! Median and spread of the rounds.
 
-
 /// Summary of several rounds of one measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Summary {

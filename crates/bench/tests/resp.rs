@@ -269,12 +269,14 @@ fn memcached_replies_are_verified() {
 
 #[test]
 fn commands_say_when_keys_expire() {
-    let cases: [(Protocol, Option<u32>, &[u8], &[u8], &[u8]); 3] = [
-        (Protocol::Resp2, None, b"+OK\r\n", b"*3\r\n$3\r\nSET\r\n", b"\r\n"),
-        (Protocol::Resp2, Some(60), b"+OK\r\n", b"*5\r\n$3\r\nSET\r\n", b"\r\n$2\r\nEX\r\n$2\r\n60\r\n"),
-        (Protocol::Memcached, Some(60), b"HD\r\n", b" 12 T60\r\n", b"\r\n"),
+    /// Protocol and TTL; the reply; begin and end of the command.
+    type Case = (Protocol, Option<u32>, [&'static [u8]; 3]);
+    let cases: [Case; 3] = [
+        (Protocol::Resp2, None, [b"+OK\r\n", b"*3\r\n$3\r\nSET\r\n", b"\r\n"]),
+        (Protocol::Resp2, Some(60), [b"+OK\r\n", b"*5\r\n$3\r\nSET\r\n", b"\r\n$2\r\nEX\r\n$2\r\n60\r\n"]),
+        (Protocol::Memcached, Some(60), [b"HD\r\n", b" 12 T60\r\n", b"\r\n"]),
     ];
-    for (protocol, ttl_s, reply, head, tail) in cases {
+    for (protocol, ttl_s, [reply, head, tail]) in cases {
         let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);
         let load = RespLoad {
             protocol,

@@ -11,8 +11,8 @@ use crate::http::{Detail, HttpLoad, Until};
 use crate::result::{Chart, Expectation, Point, Run, Series};
 
 use super::findings::{ExperimentError, Findings, all_answered};
-use super::fleet::Store;
 use super::stage::{Server, Stage, free_address, origin_requests, program, write_filled};
+use super::store::Store;
 
 /// Requests per URL, connections, URLs.
 struct Cell {

@@ -5,19 +5,16 @@
 //! per connection, and rests between the suites. Here one thread has all connections and never rests, so the generator rather
 //! than the server may limit a rate. The server's cost says more.
 
-mod contender;
-mod suite;
-
 use super::findings::{ExperimentError, Findings};
 use super::stage::{Server, Stage};
-
-use contender::Contender;
-use suite::{SUITES, Suite};
+use super::store::Store;
+use super::suite::{self, SUITES, Suite};
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     let suites = stage.settings.suites;
-    let start = |contender: Contender| Ok((contender, contender.start(stage)?));
-    let servers = Contender::ALL.into_iter().map(start).collect::<Result<Vec<_>, ExperimentError>>()?;
+    let stores = [Store::LarderText, Store::LarderKv, Store::Redis];
+    let start = |store: Store| Ok((store, store.start(stage)?));
+    let servers = stores.into_iter().map(start).collect::<Result<Vec<_>, ExperimentError>>()?;
     let mut findings = Findings {
         title: "The suites of poor-man-s-cache",
         description: "Keys and values of key{i} and value{i} size; rates are the client's, by the clock, the time of client and server, and a \
@@ -38,17 +35,17 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
 fn play(
     suite: &Suite,
     stage: &Stage<'_>,
-    servers: &[(Contender, Server)],
+    servers: &[(Store, Server)],
     findings: &mut Findings,
 ) -> Result<(), ExperimentError> {
     let mut runs = Vec::new();
-    for (contender, server) in servers {
-        let run = suite.run(stage, *contender, server)?;
+    for (store, server) in servers {
+        let run = suite.run(stage, *store, server)?;
         findings.expectations.push(suite::told(&run));
         runs.push(run);
     }
     let (redis, larder): (Vec<_>, Vec<_>) =
-        servers.iter().zip(&runs).partition(|((contender, _), _)| *contender == Contender::Redis);
+        servers.iter().zip(&runs).partition(|((store, _), _)| *store == Store::Redis);
     for (_, redis) in redis {
         let beside = larder.iter().map(|(_, larder)| suite::beside_redis(suite, larder, redis));
         findings.expectations.extend(beside);

@@ -7,12 +7,13 @@ mod cache_aside;
 mod coalescing;
 mod edge;
 mod findings;
-mod fleet;
 mod kv;
 mod proxy_cache;
 mod samples;
 mod settings;
 mod stage;
+mod store;
+mod suite;
 
 use crate::result::Report;
 

@@ -1,4 +1,4 @@
-//! Gateways that share a store.
+//! Stores, which applications use and gateways share.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::pause::pass;
+use crate::resp::Protocol;
 
 use super::findings::ExperimentError;
 use super::stage::{Server, Stage, free_address, io_error, metric, program};
@@ -13,31 +14,60 @@ use super::stage::{Server, Stage, free_address, io_error, metric, program};
 /// The same at all gateways, since it is part of the cache key.
 pub(super) const HOST: &str = "shop.test";
 
-/// Enough memory for everything that an experiment stores.
-pub(super) const KV_MEMORY: [&str; 2] = ["--maxmemory", "4GiB"];
+/// One worker, and enough memory for everything that an experiment stores.
+const KV: [&str; 5] = ["kv", "--workers", "1", "--maxmemory", "4GiB"];
 
-/// The kind of shared store.
+/// A kind of store, and its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Store {
-    Redis,
+    /// Larder with the protocol of poor-man-s-cache.
+    LarderText,
     LarderKv,
+    Redis,
 }
 
 impl Store {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::LarderText => "Larder, 0x1F",
+            Self::LarderKv => "Larder, RESP",
+            Self::Redis => "Redis",
+        }
+    }
+
+    pub(super) fn protocol(self) -> Protocol {
+        match self {
+            Self::LarderText => Protocol::UnitSeparator,
+            Self::LarderKv | Self::Redis => Protocol::Resp2,
+        }
+    }
+
     /// Starts the store on a free port.
     pub(super) fn start(self, stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
         let address = free_address()?;
+        let port = address.port().to_string();
         let command = match self {
             Self::Redis => {
                 let mut command = Command::new(program("redis-server", "redis-server")?);
-                let port = address.port().to_string();
                 command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--dir"]);
                 command.arg(stage.new_folder()?);
                 command
             }
             Self::LarderKv => {
                 let mut command = Command::new(&stage.settings.larder);
-                command.args(["kv", "--workers", "1", "--listen", &address.to_string()]).args(KV_MEMORY);
+                command.args(KV).args(["--listen", &address.to_string()]);
+                command
+            }
+            // The options with which poor-man-s-cache is started.
+            Self::LarderText => {
+                let metrics = free_address()?.port().to_string();
+                let mut command = Command::new(&stage.settings.larder);
+                command.args(KV).args(["--environment", "poor-man-s-cache"]);
+                command.envs([
+                    ("SERVER_PORT", &*port),
+                    ("METRICS_HOST", "127.0.0.1"),
+                    ("METRICS_PORT", &metrics),
+                ]);
                 command
             }
         };

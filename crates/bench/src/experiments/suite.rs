@@ -3,10 +3,10 @@
 use crate::resp::{self, Choice, Pace, Preload, RespLoad, Until, Values, Workload};
 use crate::result::{Expectation, Run};
 
-use super::super::findings::ExperimentError;
-use super::super::settings::Way;
-use super::super::stage::{Server, Stage};
-use super::contender::Contender;
+use super::findings::ExperimentError;
+use super::settings::Way;
+use super::stage::{Server, Stage};
+use super::store::Store;
 
 /// A part of the suite, and its published figures: for poor-man-s-cache and for Redis under the same script.
 pub(super) struct Suite {
@@ -65,15 +65,15 @@ impl Suite {
     pub(super) fn run(
         &self,
         stage: &Stage<'_>,
-        contender: Contender,
+        store: Store,
         server: &Server,
     ) -> Result<Run, ExperimentError> {
-        let load = self.load(stage, contender, server);
-        let name = format!("{}: {}", self.name, contender.name());
+        let load = self.load(stage, store, server);
+        let name = format!("{}: {}", self.name, store.name());
         stage.watch(&name, load.until, server, |observer| Ok(resp::run(&load, observer)?.run))
     }
 
-    fn load(&self, stage: &Stage<'_>, contender: Contender, server: &Server) -> RespLoad {
+    fn load(&self, stage: &Stage<'_>, store: Store, server: &Server) -> RespLoad {
         let keys = stage.requests(REQUESTS);
         let commands = if self.is_workflow() { keys * COMMANDS_OF_WORKFLOW } else { keys };
         let pipeline = match self.way {
@@ -81,7 +81,7 @@ impl Suite {
             Way::Batches => stage.settings.suites.batch.unwrap_or(BATCH),
         };
         RespLoad {
-            protocol: contender.protocol(),
+            protocol: store.protocol(),
             workload: self.workload,
             key_bytes: 11,
             value_bytes: 13,

@@ -173,7 +173,8 @@ impl RespLoad {
             (!self.is_choice_possible(), "the exponent of Zipf has to be above 0 and at most 10"),
         ];
         let broken = broken.iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| *what);
-        let amount = || drive::broken((self.connections, self.threads), (self.until, self.timeout), self.pace);
+        let amount =
+            || drive::broken((self.connections, self.threads), (self.until, self.timeout), self.pace);
         match broken.or_else(amount) {
             Some(what) => Err(RespError::Settings(what.into())),
             None => Ok(()),
