@@ -10,7 +10,7 @@
 //! because a measuring tool has to cost less than the server. HTTP/2 is the crate `h2`, over bytes in memory. `null/` has minimal servers, `peers/` other servers,
 //! `server/` the process under load, `experiments/` whole set-ups, `report/` the output.
 //!
-//! The generator has its own binary, `larder-bench`, so that the server doesn't link crates for charts, fonts and schemas.
+//! The generator has its own binary, `larder-bench`, so that the server doesn't link crates for charts, tables and histograms.
 
 mod drive;
 pub mod experiments;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bench::experiments::{Experiment, Settings, Suites, Way};
+use bench::experiments::{Experiment, Settings, Way};
 use bench::programs;
 use bench::progress::Style;
 use bench::result::Report;
@@ -66,13 +66,12 @@ struct SuiteArguments {
 }
 
 impl SuiteArguments {
-    fn suites(&self) -> Suites {
-        let way = match (self.pipeline, self.one_by_one) {
+    fn way(&self) -> Option<Way> {
+        match (self.pipeline, self.one_by_one) {
             (true, _) => Some(Way::Batches),
             (_, true) => Some(Way::OneByOne),
             _ => None,
-        };
-        Suites { way, batch: self.batch_size.map(usize::from) }
+        }
     }
 }
 
@@ -87,7 +86,8 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
         duration: arguments.duration,
         requests: arguments.requests,
         connections: arguments.connections.map(usize::from),
-        suites: arguments.suites.suites(),
+        way: arguments.suites.way(),
+        batch: arguments.suites.batch_size.map(usize::from),
         progress: if arguments.quiet { Style::Quiet } else { Style::Shown },
     };
     let mut report = experiment.run(&settings)?;

@@ -36,8 +36,6 @@ enum Command {
     NullResp(null_resp::NullRespArguments),
     /// Show a saved report, or compare several
     Report(report::ReportArguments),
-    /// Print the JSON Schema of a report
-    Schema,
     #[command(flatten)]
     Own(OwnCommand),
 }
@@ -59,10 +57,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Resp(arguments) => resp::run(&arguments),
         Command::NullResp(arguments) => null_resp::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
-        Command::Schema => {
-            output::result(bench::report::schema().trim_end());
-            Ok(())
-        }
         Command::Own(command) => command.run(definition()),
     }
 }

@@ -11,7 +11,6 @@ use super::store::Store;
 use super::suite::{self, SUITES, Suite};
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
-    let suites = stage.settings.suites;
     let stores = [Store::LarderText, Store::LarderKv, Store::Redis];
     let start = |store: Store| Ok((store, store.start(stage)?));
     let servers = stores.into_iter().map(start).collect::<Result<Vec<_>, ExperimentError>>()?;
@@ -25,7 +24,8 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
         charts: Vec::new(),
         expectations: Vec::new(),
     };
-    for suite in SUITES.iter().filter(|suite| suites.way.is_none_or(|way| suite.way == way)) {
+    let wanted = stage.settings.way;
+    for suite in SUITES.iter().filter(|suite| wanted.is_none_or(|way| suite.way == way)) {
         play(suite, stage, &servers, &mut findings)?;
     }
     Ok(findings)

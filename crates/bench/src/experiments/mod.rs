@@ -19,7 +19,7 @@ use crate::result::Report;
 
 pub use findings::ExperimentError;
 use findings::Findings;
-pub use settings::{Settings, Suites, Way};
+pub use settings::{Settings, Way};
 use stage::Stage;
 
 /// An experiment.

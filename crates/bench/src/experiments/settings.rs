@@ -16,18 +16,11 @@ pub struct Settings {
     pub requests: Option<u64>,
     /// Concurrent connections, in experiments without a fixed number.
     pub connections: Option<usize>,
-    /// Settings of the experiment `kv`.
-    pub suites: Suites,
-    pub progress: Style,
-}
-
-/// The suites to run.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Suites {
-    /// `None` for all.
+    /// The suites of the experiment `kv`. `None` for all.
     pub way: Option<Way>,
-    /// Commands per batch. `None` for the sizes of the published figures.
+    /// Its commands per batch. `None` for the size of the published figures.
     pub batch: Option<usize>,
+    pub progress: Style,
 }
 
 /// The way of sending commands.

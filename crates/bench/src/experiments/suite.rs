@@ -78,7 +78,7 @@ impl Suite {
         let commands = if self.is_workflow() { keys * COMMANDS_OF_WORKFLOW } else { keys };
         let pipeline = match self.way {
             Way::OneByOne => 1,
-            Way::Batches => stage.settings.suites.batch.unwrap_or(BATCH),
+            Way::Batches => stage.settings.batch.unwrap_or(BATCH),
         };
         RespLoad {
             protocol: store.protocol(),

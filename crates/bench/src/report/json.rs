@@ -1,4 +1,4 @@
-//! The report as JSON, its JSON Schema, and the parser.
+//! The report as JSON, and the parser.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -37,16 +37,6 @@ pub fn read(text: &str) -> Result<Report, ReadError> {
         Some(schema) if schema != SCHEMA => Err(ReadError::Schema(schema.to_owned())),
         _ => Ok(serde_json::from_str(text)?),
     }
-}
-
-/// The JSON Schema of a report, with a newline at its end.
-#[must_use]
-pub fn schema() -> String {
-    let schema =
-        schemars::generate::SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Report>();
-    let mut text = serde_json::to_string_pretty(&schema).expect("all keys are strings");
-    text.push('\n');
-    text
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! A chart as values. The report determines its look.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Run, UrlFigures};
 
 /// Lines over a common axis, with a ribbon at points that have one.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Chart {
     /// Unique in its report, from `a-z`, `0-9` and `-`: names the files of the chart.
     pub id: String,
@@ -28,14 +27,14 @@ impl Chart {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Axis {
     /// With the unit in brackets: `Time (ms)`.
     pub label: String,
     pub scale: Scale,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
     Linear,
@@ -45,7 +44,7 @@ pub enum Scale {
     Percentile,
 }
 
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Series {
     pub name: String,
     pub points: Vec<Point>,
@@ -63,7 +62,7 @@ impl Series {
     }
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Point {
     pub x: f64,
     pub y: f64,

@@ -11,7 +11,6 @@ mod timeline;
 use std::ops::AddAssign;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use failure::{Failure, in_words};
@@ -24,7 +23,7 @@ pub use timeline::Timeline;
 pub const SCHEMA: &str = "larder-bench/1";
 
 /// All measurements of one command.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
@@ -61,7 +60,7 @@ impl Report {
 }
 
 /// The machine of the measurement.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Machine {
     pub cpu: String,
     pub cores: usize,
@@ -70,7 +69,7 @@ pub struct Machine {
 }
 
 /// One load on one target.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Run {
     /// Short and unique in its report: `larder`, `nginx`, `with cache n=10 c=4`.
     pub name: String,
@@ -85,10 +84,8 @@ pub struct Run {
     /// Requests without an answer, or with a wrong one.
     pub errors: Errors,
     /// Requests that were due before the end of an open loop and found no free connection: neither answered nor failed.
-    #[serde(default)]
     pub unsent: u64,
     /// Connections that were opened again after one had ended.
-    #[serde(default)]
     pub reconnects: u64,
     /// HTTP status codes, or kinds of replies, with their counts, sorted.
     pub outcomes: Vec<Outcome>,
@@ -96,14 +93,11 @@ pub struct Run {
     pub read_bytes: u64,
     pub written_bytes: u64,
     /// Transfer rate: bytes read per elapsed time.
-    #[serde(default)]
     pub read_bytes_per_s: f64,
     pub latency: LatencySummary,
     /// Time to open each connection, TLS included. Connections that were opened before the clock ran count too.
-    #[serde(default)]
     pub connect: Option<LatencySummary>,
     /// The part of the latency until the first byte of the response.
-    #[serde(default)]
     pub first_byte: Option<LatencySummary>,
     /// The intervals of the run, oldest first. At most [`INTERVALS_MAX`].
     pub intervals: Vec<Interval>,
@@ -144,7 +138,7 @@ impl Run {
 pub const INTERVALS_MAX: usize = 1024;
 
 /// Requests without a good answer, by cause.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Errors {
     /// The connection was refused, or couldn't be opened in time.
     pub connect: u64,
@@ -175,7 +169,7 @@ impl AddAssign for Errors {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// `200`, `+OK`, `nil`.
     pub name: String,
@@ -183,7 +177,7 @@ pub struct Outcome {
 }
 
 /// One interval of a run.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Interval {
     /// Start of the interval, from the start of the run.
     pub at_s: f64,
@@ -197,7 +191,7 @@ pub struct Interval {
 }
 
 /// Figures of one URL of a list.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct UrlFigures {
     pub url: String,
     pub requests: u64,
@@ -210,7 +204,7 @@ pub struct UrlFigures {
 }
 
 /// Cost of a run for the server's processes and core.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct ServerCost {
     /// User and system time of the process and its descendants, per request.
     pub process_cpu_us_per_request: Option<f64>,
@@ -221,7 +215,7 @@ pub struct ServerCost {
 }
 
 /// An expectation of an experiment, and whether it held.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Expectation {
     /// `collapsing cuts origin requests by more than 90 %`.
     pub what: String,
