@@ -4,10 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde::Serialize;
-
 /// The facts needed to judge the figures.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Machine {
     pub(crate) date: String,
     /// Commit of Larder, with `+` if there are uncommitted changes.

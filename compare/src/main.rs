@@ -7,7 +7,6 @@ mod calm;
 mod chart;
 mod coalescing;
 mod core_time;
-mod generators;
 mod kv;
 mod load;
 mod machine;
@@ -31,7 +30,6 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 use bench::peers::Peer;
 use clap::Parser;
-use serde::Serialize;
 
 use crate::plan::What;
 use crate::report::Report;
@@ -69,14 +67,10 @@ struct Options {
     /// Write latest.md, or kv.md for rows of kv, to this folder [default: only print]
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
-
-    /// Write the figures of each round as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 /// Number and length of the turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effort {
     rounds: u32,
     seconds_each: u32,
@@ -108,7 +102,6 @@ fn measure_all(options: &Options, larder: &Path) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for what in &options.what {
         let measured = match what {
-            What::Generators => generators::measure(effort)?,
             what if what.is_kv() => {
                 kv::measure(&kv::Wish { larder, effort, only: options.only.as_deref() }, *what)?
             }
@@ -122,9 +115,6 @@ fn measure_all(options: &Options, larder: &Path) -> anyhow::Result<()> {
     output::result(&report.conclusion());
     if let Some(folder) = &options.results {
         write_results(folder, &options.what, &report)?;
-    }
-    if let Some(file) = &options.json {
-        write(file, &report.json()?)?;
     }
     Ok(())
 }

@@ -2,30 +2,24 @@
 
 use bench::peers::{Peer, Shaping};
 use clap::ValueEnum as _;
-use serde::Serialize;
 
 use crate::kv;
 use crate::load::Protocol;
 use crate::row::Subject;
 
 /// A row of the comparison: the argument WHAT of `make compare`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum What {
     Hit,
     Vary,
     #[value(name = "304")]
-    #[serde(rename = "304")]
     NotModified,
     Miss,
     #[value(name = "10k")]
-    #[serde(rename = "10k")]
     TenKib,
     #[value(name = "64k")]
-    #[serde(rename = "64k")]
     SixtyFourKib,
     #[value(name = "1m")]
-    #[serde(rename = "1m")]
     OneMib,
     Tls,
     H2,
@@ -48,8 +42,6 @@ pub(crate) enum What {
     GzipMiss,
     /// A rate limit for each client
     Limit,
-    /// Load generators instead of servers: do ours and the others agree?
-    Generators,
     /// All rows of the kv server
     Kv,
     KvGet,
@@ -58,15 +50,8 @@ pub(crate) enum What {
     /// 10 M keys
     KvKeys,
     KvMemory,
-    KvWorkers,
-    /// One, two and three instances
-    KvCluster,
-    /// p99.9 during mass expiry, growth and a save
-    KvTail,
     /// redis-benchmark instead of our generator
     KvTools,
-    /// Miss ratio of eviction policies
-    MissRatio,
 }
 
 /// A row that is measured as core time per request.
@@ -247,7 +232,7 @@ impl What {
             Self::Memory if title.contains("HTTP/1.1") => vec![AtMost(8.0)],
             Self::Memory if title.contains("HTTP/2") => vec![AtMost(28.0)],
             // The cost of TLS is only reported.
-            Self::Memory | Self::Generators => Vec::new(),
+            Self::Memory => Vec::new(),
             // The costs of these are only reported.
             Self::Rules | Self::Gzip | Self::GzipMiss | Self::Limit => Vec::new(),
             Self::Overhead => vec![AtMost(600.0)],
@@ -279,8 +264,8 @@ mod tests {
     #[test]
     fn everything_belongs_to_the_gateway_or_to_kv() {
         let (gateway, kv) = (What::resolved(&[]), What::resolved(&[What::Kv]));
-        assert_eq!((gateway.first(), gateway.last()), (Some(&What::Hit), Some(&What::Generators)));
-        assert_eq!((kv.first(), kv.last()), (Some(&What::KvGet), Some(&What::MissRatio)));
+        assert_eq!((gateway.first(), gateway.last()), (Some(&What::Hit), Some(&What::Limit)));
+        assert_eq!((kv.first(), kv.last()), (Some(&What::KvGet), Some(&What::KvTools)));
         assert_eq!(gateway.len() + kv.len() + 1, What::value_variants().len());
     }
 }

@@ -1,39 +1,26 @@
-//! The result as JSON and as Markdown tables.
+//! The result as Markdown tables.
 
 use bench::report::markdown;
-use serde::Serialize;
 
 use crate::Effort;
 use crate::machine::Machine;
-use crate::plan::What;
 use crate::row::{Measure, Row, Series};
 use crate::statistics::Summary;
 use crate::verdict::{Verdict, verdicts};
 
 /// The result of a whole run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Report {
-    /// Value of [`SCHEMA`].
-    pub(crate) schema: String,
     pub(crate) machine: Machine,
     pub(crate) effort: Effort,
     pub(crate) rows: Vec<Row>,
     pub(crate) verdicts: Vec<Verdict>,
 }
 
-/// Version of the format. Grows if a field changes its meaning or is removed, not if one is added.
-const SCHEMA: &str = "larder-compare/1";
-
 impl Report {
     pub(crate) fn new(machine: Machine, effort: Effort, rows: Vec<Row>) -> Self {
         let verdicts = rows.iter().flat_map(verdicts).collect();
-        Self { schema: SCHEMA.to_owned(), machine, effort, rows, verdicts }
-    }
-
-    /// # Errors
-    /// Never fails in practice: every value has a form in JSON.
-    pub(crate) fn json(&self) -> anyhow::Result<String> {
-        Ok(format!("{}\n", serde_json::to_string_pretty(self)?))
+        Self { machine, effort, rows, verdicts }
     }
 
     /// The Markdown page with the heading `title`.
@@ -69,8 +56,7 @@ impl Report {
 
 pub(crate) fn row_table(row: &Row) -> String {
     let names = row.measures.iter().map(|measure| measure.name.clone());
-    let who = if row.what == What::Generators { "generator" } else { "server" };
-    let mut head: Vec<String> = [who.to_owned()].into_iter().chain(names).collect();
+    let mut head: Vec<String> = ["server".to_owned()].into_iter().chain(names).collect();
     head.insert(2, "to Larder".to_owned());
     let table = markdown(head, row.series.iter().map(|series| cells(row, series)));
     format!("\n**{}**\n\n{table}\n", row.title)
@@ -115,6 +101,7 @@ mod tests {
     use bench::peers::Peer;
 
     use super::*;
+    use crate::plan::What;
     use crate::row::Subject;
 
     #[test]

@@ -5,15 +5,13 @@ use std::process::Command;
 
 use bench::peers::Peer;
 use bench::programs::larder_bench;
-use serde::Serialize;
 
-use crate::generators::Generator;
-use crate::kv::{Eviction, Store};
+use crate::kv::Store;
 use crate::plan::What;
 use crate::statistics::Summary;
 
 /// One table: servers side by side.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) what: What,
     pub(crate) title: String,
@@ -23,14 +21,14 @@ pub(crate) struct Row {
 }
 
 /// A figure that each server has.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Measure {
     pub(crate) name: String,
     pub(crate) unit: String,
 }
 
 /// One server in a row, over all rounds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Series {
     pub(crate) subject: Subject,
     /// Summaries, in the order of the measures.
@@ -41,23 +39,16 @@ pub(crate) struct Series {
 }
 
 /// The server or variant that a series measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     Peer(Peer),
     /// Larder's plain hit, beside another row.
     PlainHit,
     /// The same server without the feature of the row.
     Without(Peer),
-    Generator(Generator),
     Store(Store),
     /// Larder kv with few keys, beside the same with many.
     HotKeys,
-    /// Larder kv with one worker, beside two.
-    OneWorker,
-    /// This many instances of Larder kv that share the slots of a cluster.
-    Instances(usize),
-    Eviction(Eviction),
 }
 
 impl Series {
@@ -90,13 +81,7 @@ impl Row {
         let is_own = |subject| match subject {
             Subject::Peer(peer) => peer == Peer::Larder,
             Subject::Store(store) => store == Store::Larder,
-            Subject::Eviction(eviction) => eviction == Eviction::LarderS3Fifo,
-            Subject::PlainHit
-            | Subject::Without(_)
-            | Subject::HotKeys
-            | Subject::OneWorker
-            | Subject::Instances(_) => false,
-            Subject::Generator(generator) => generator.is_own(),
+            Subject::PlainHit | Subject::Without(_) | Subject::HotKeys => false,
         };
         self.series.iter().find(|series| is_own(series.subject))
     }
@@ -133,13 +118,7 @@ impl Subject {
                 (recipe.program.replace("{{larder}}", &larder.display().to_string()), recipe.version)
             }
             Self::Store(store) => store.version(larder),
-            Self::Eviction(eviction) => eviction.store().version(larder),
-            Self::PlainHit
-            | Self::Without(_)
-            | Self::Generator(_)
-            | Self::HotKeys
-            | Self::OneWorker
-            | Self::Instances(_) => return None,
+            Self::PlainHit | Self::Without(_) | Self::HotKeys => return None,
         };
         let mut command = Command::new(program);
         command.arg(argument);
@@ -153,14 +132,8 @@ impl Subject {
             Self::Without(Peer::Larder) => "Larder without",
             Self::Without(Peer::Haproxy) => "HAProxy cache without",
             Self::Without(_) => "nginx proxy_cache without",
-            Self::Generator(generator) => generator.title(),
             Self::Store(store) => store.title(),
             Self::HotKeys => "Larder kv, 100,000 keys beside",
-            Self::OneWorker => "Larder kv, one worker beside",
-            Self::Instances(1) => "one instance that has all slots",
-            Self::Instances(2) => "two instances",
-            Self::Instances(_) => "three instances",
-            Self::Eviction(eviction) => eviction.title(),
         }
     }
 }

@@ -17,19 +17,6 @@ pub(crate) const SERVER_CORE: usize = 0;
 /// The core of the load generator, the origin and this program.
 pub(crate) const CLIENT_CORE: usize = 1;
 
-/// For servers of rows that don't measure time.
-pub(crate) const BOTH_CORES: [usize; 2] = [SERVER_CORE, CLIENT_CORE];
-
-/// Lets this thread run on the server's core too.
-///
-/// # Errors
-/// Returns an error if the machine has no two cores.
-pub(crate) fn use_both_cores() -> anyhow::Result<()> {
-    let mut cores = CpuSet::new();
-    BOTH_CORES.iter().for_each(|core| cores.set(*core));
-    sched_setaffinity(None, &cores).context("the comparison needs two cores")
-}
-
 /// Everything that a row needs.
 pub(crate) struct Theatre {
     pub(crate) origin: Origin,
@@ -158,7 +145,7 @@ fn is_shaped(answer: &Answer, shaping: Shaping, body: &[u8]) -> bool {
 }
 
 fn start_null() -> anyhow::Result<Server> {
-    let null = NullHttp { body_bytes: origin::SMALL_BODY.len(), ..NullHttp::default() };
+    let null = NullHttp { body_bytes: origin::SMALL_BODY.len(), stall: None };
     let server = null.bind("127.0.0.1:0".parse()?).context("the null server can't listen")?;
     let (http, stop) = (server.address(), server.stop());
     thread::Builder::new().name("null".to_owned()).spawn(move || {

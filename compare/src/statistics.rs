@@ -1,9 +1,7 @@
 //! Median and spread of the rounds.
 
-use serde::Serialize;
-
 /// Summary of several rounds of one measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
     pub(crate) min: f64,

@@ -2,13 +2,12 @@
 //! server, with the median of the ratios of the rounds.
 
 use bench::peers::Peer;
-use serde::Serialize;
 
 use crate::plan::{Limit, Reference};
 use crate::row::{Row, Series, Subject};
 
 /// A budget and its measurement.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) budget: String,
     /// A ratio if the budget refers to another server, otherwise a value in the budget's unit.

@@ -1,6 +1,6 @@
 //! The design's budgets for the kv server.
 
-use super::{Eviction, Store, memory, misses, tail, workers};
+use super::{Store, memory};
 use crate::plan::Limit::{self, AtMost, Times};
 use crate::plan::Reference;
 use crate::row::Subject;
@@ -19,12 +19,6 @@ pub(crate) fn of(title: &str) -> Vec<Limit> {
         "kv: GET, P=100, 10 M keys" => vec![Times(1.6, Reference::Of(Subject::HotKeys))],
         memory::NO_TTL => vec![AtMost(24.0)],
         memory::TTL => vec![AtMost(30.0)],
-        workers::TITLE => vec![Times(1.11, Reference::Of(Subject::Instances(2)))],
-        // Latency added by the event, in microseconds.
-        title if tail::is_one(title) => vec![AtMost(1000.0)],
-        title if misses::is_one(title) => {
-            vec![Times(1.0, Reference::Of(Subject::Eviction(Eviction::RedisLru)))]
-        }
         _ => Vec::new(),
     }
 }

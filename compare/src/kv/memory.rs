@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use anyhow::Context as _;
-use bench::resp::{self, Client, Expiry, Preload, RespLoad, Until, Workload};
+use bench::resp::{self, Client, Preload, RespLoad, Until, Workload};
 
 use super::Wish;
-use super::store::{Running, Store, Wanted};
+use super::store::{Running, Store};
 use crate::memory::settled_bytes;
 use crate::output;
 use crate::plan::What;
@@ -25,18 +25,18 @@ pub(super) const NO_TTL: &str = "kv: memory per key beyond key and value, 16 + 1
 pub(super) const TTL: &str = "kv: memory per key beyond key and value, 16 + 16 bytes, TTL";
 
 pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
-    let cases = [(NO_TTL, Expiry::Never), (TTL, Expiry::AfterSeconds(86_400))];
+    let cases = [(NO_TTL, None), (TTL, Some(86_400))];
     let wanted = cases.into_iter().filter(|(title, _)| wish.has(title));
-    wanted.map(|(title, expiry)| row(wish.larder, title, expiry)).collect()
+    wanted.map(|(title, ttl_s)| row(wish.larder, title, ttl_s)).collect()
 }
 
-fn row(larder: &Path, title: &str, expiry: Expiry) -> anyhow::Result<Row> {
+fn row(larder: &Path, title: &str, ttl_s: Option<u32>) -> anyhow::Result<Row> {
     let mut row =
         Row::new(What::KvMemory, title, &[("resident memory", "bytes"), ("as the server counts", "bytes")]);
     for store in Store::KEEPING {
         output::progress(&format!("{title}: {}", store.title()));
-        let Ok(server) = store.start(larder, &Wanted::default()) else { continue };
-        for figures in per_key(&server, expiry).with_context(|| store.title())? {
+        let Ok(server) = store.start(larder, VALUE_BYTES) else { continue };
+        for figures in per_key(&server, ttl_s).with_context(|| store.title())? {
             row.add(Subject::Store(store), figures, 0);
         }
     }
@@ -44,12 +44,12 @@ fn row(larder: &Path, title: &str, expiry: Expiry) -> anyhow::Result<Row> {
 }
 
 /// Returns a row of figures for each number of keys.
-fn per_key(server: &Running, expiry: Expiry) -> anyhow::Result<Vec<Vec<f64>>> {
-    set_keys(server, KEYS_BEFORE, expiry)?;
+fn per_key(server: &Running, ttl_s: Option<u32>) -> anyhow::Result<Vec<Vec<f64>>> {
+    set_keys(server, KEYS_BEFORE, ttl_s)?;
     let (resident_before, counted_before) = (settled_bytes(server.pid())?, counted_bytes(server)?);
     let mut figures = Vec::new();
     for keys in KEYS {
-        set_keys(server, keys, expiry)?;
+        set_keys(server, keys, ttl_s)?;
         let each = |after: f64, before: f64| {
             (after - before) / (keys - KEYS_BEFORE) as f64 - (KEY_BYTES + VALUE_BYTES) as f64
         };
@@ -59,12 +59,12 @@ fn per_key(server: &Running, expiry: Expiry) -> anyhow::Result<Vec<Vec<f64>>> {
     Ok(figures)
 }
 
-fn set_keys(server: &Running, keys: u64, expiry: Expiry) -> anyhow::Result<()> {
+fn set_keys(server: &Running, keys: u64, ttl_s: Option<u32>) -> anyhow::Result<()> {
     let load = RespLoad {
         workload: Workload::Set,
         key_bytes: KEY_BYTES,
         value_bytes: VALUE_BYTES,
-        expiry,
+        ttl_s,
         keys,
         preload: Preload::AllKeys,
         until: Until::Requests(1),

@@ -4,19 +4,13 @@
 //! take turns. The figure is the time that the server's core was not idle.
 
 mod budgets;
-mod cluster;
 mod memory;
-mod misses;
 mod speed;
 mod store;
-mod tail;
 mod tools;
 mod turns;
-mod watch;
-mod workers;
 
 pub(crate) use budgets::of as budgets;
-pub(crate) use misses::Eviction;
 pub(crate) use store::Store;
 
 use std::path::Path;
@@ -33,11 +27,7 @@ pub(crate) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
     match what {
         What::KvGet | What::KvSet | What::KvValues | What::KvKeys => speed::measure(wish, what),
         What::KvMemory => memory::measure(wish),
-        What::KvWorkers => workers::measure(wish),
-        What::KvCluster => cluster::measure(wish),
-        What::KvTail => tail::measure(wish),
         What::KvTools => tools::measure(wish),
-        What::MissRatio => misses::measure(wish),
         _ => Ok(Vec::new()),
     }
 }
@@ -59,3 +49,5 @@ impl Wish<'_> {
 
 /// Few enough keys to stay in the processor's caches.
 const HOT_KEYS: u64 = 100_000;
+/// Size of a value, unless the row has another.
+const VALUE_BYTES: usize = 12;

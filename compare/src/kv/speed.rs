@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use bench::resp::{RespLoad, Workload};
 
-use super::store::{self, Running, Store, Wanted};
-use super::turns::{self, Entrant, MEASURES_OF_CORE};
-use super::{HOT_KEYS, Wish};
+use super::store::{self, Running, Store};
+use super::turns::{self, Entrant, MEASURES};
+use super::{HOT_KEYS, VALUE_BYTES, Wish};
 use crate::Effort;
 use crate::plan::What;
 use crate::row::{Row, Subject};
-use crate::stage::SERVER_CORE;
 
 /// A row.
 struct Case {
@@ -31,7 +30,7 @@ const GET: Case = Case {
     pipeline: 1,
     connections: 50,
     keys: HOT_KEYS,
-    value_bytes: 12,
+    value_bytes: VALUE_BYTES,
 };
 
 const CASES: [Case; 10] = [
@@ -64,20 +63,19 @@ pub(super) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
 
 impl Case {
     fn measure(&self, larder: &Path, effort: Effort) -> anyhow::Result<Row> {
-        let wanted = Wanted { value_bytes: self.value_bytes, ..Wanted::default() };
-        let servers = store::start_all(larder, &Store::ALL, &wanted);
-        let is_beside = self.keys > HOT_KEYS;
-        let beside = store::start_all(larder, if is_beside { &[Store::Larder] } else { &[] }, &wanted);
+        let servers = store::start_all(larder, &Store::ALL, self.value_bytes);
+        let beside: &[Store] = if self.keys > HOT_KEYS { &[Store::Larder] } else { &[] };
+        let beside = store::start_all(larder, beside, self.value_bytes);
         let entrant = |subject, server: &Running, keys| Entrant {
             subject,
-            pids: vec![server.pid()],
-            loads: vec![self.load(server, keys)],
+            pid: server.pid(),
+            load: self.load(server, keys),
         };
         let mut entrants: Vec<Entrant> =
             servers.iter().map(|server| entrant(Subject::Store(server.store), server, self.keys)).collect();
         entrants.extend(beside.iter().map(|server| entrant(Subject::HotKeys, server, HOT_KEYS)));
-        let mut row = Row::new(self.what, self.title, &MEASURES_OF_CORE);
-        turns::take(&mut row, &entrants, effort, Some(SERVER_CORE))?;
+        let mut row = Row::new(self.what, self.title, &MEASURES);
+        turns::take(&mut row, &entrants, effort)?;
         Ok(row)
     }
 

@@ -8,15 +8,13 @@ use anyhow::Context as _;
 use bench::programs::larder_bench;
 use bench::resp::{Protocol, RespLoad, Values};
 use bench::server::{Ready, ServerCommand, ServerProcess, free_address};
-use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::output;
 use crate::stage::SERVER_CORE;
 
 /// A key-value server, or the null server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Store {
     /// Counts commands and writes prepared replies: the limit.
     Null,
@@ -25,40 +23,8 @@ pub(crate) enum Store {
     Memcached,
 }
 
-/// Whether a server can save its data to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Saves {
-    No,
-    Yes,
-}
-
-/// Settings of a server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
-    /// Size of each value, for the null server.
-    pub(crate) value_bytes: usize,
-    /// Enough for all keys of a row, so that no key is evicted.
-    pub(crate) memory_mib: u32,
-    pub(crate) workers: u32,
-    /// Eviction policy. `None` for the server's default.
-    pub(crate) policy: Option<&'static str>,
-    pub(crate) cores: &'static [usize],
-    /// Whether it may save.
-    pub(crate) saves: Saves,
-}
-
-impl Default for Wanted {
-    fn default() -> Self {
-        Self {
-            value_bytes: 12,
-            memory_mib: 4096,
-            workers: 1,
-            policy: None,
-            cores: &[SERVER_CORE],
-            saves: Saves::No,
-        }
-    }
-}
+/// Enough for all keys of a row, so that no key is evicted.
+const MEMORY_MIB: u32 = 4096;
 
 /// A server that is ready. Stopped on drop, and its files are removed.
 pub(crate) struct Running {
@@ -94,52 +60,47 @@ impl Store {
         (program, "--version")
     }
 
+    /// Starts it with one worker on the server's core. The null server answers with values of `value_bytes`.
+    ///
     /// # Errors
     /// Returns an error if the server isn't installed, or doesn't listen.
-    pub(crate) fn start(self, larder: &Path, wanted: &Wanted) -> anyhow::Result<Running> {
+    pub(crate) fn start(self, larder: &Path, value_bytes: usize) -> anyhow::Result<Running> {
         let folder = tempfile::tempdir().context("no temporary folder")?;
         let address = free_address().context("no free port on this machine")?;
-        let command = self.command(larder, wanted, address, folder.path());
-        let process = ServerCommand::new(command, Ready::Listens(address)).on_cores(wanted.cores).start();
+        let command = self.command(larder, value_bytes, address, folder.path());
+        let process = ServerCommand::new(command, Ready::Listens(address)).on_core(Some(SERVER_CORE)).start();
         let process = process.with_context(|| self.title())?;
         Ok(Running { store: self, address, process, _folder: folder })
     }
 
-    fn command(self, larder: &Path, wanted: &Wanted, address: SocketAddr, folder: &Path) -> Command {
-        let Wanted { value_bytes, memory_mib, workers, .. } = wanted;
+    fn command(self, larder: &Path, value_bytes: usize, address: SocketAddr, folder: &Path) -> Command {
         let (host, port, bench) = (address.ip(), address.port(), larder_bench());
         let (program, arguments) = match self {
             Self::Null => (&*bench, format!("null-resp --listen {address} --value-size {value_bytes}")),
             Self::Larder => {
-                (larder, format!("kv --listen {address} --maxmemory {memory_mib}MiB --workers {workers}"))
+                (larder, format!("kv --listen {address} --maxmemory {MEMORY_MIB}MiB --workers 1"))
             }
-            // No disk unless requested; one thread, as by default.
+            // No disk; one thread, as by default.
             Self::Redis => (
                 Path::new("redis-server"),
-                format!("--bind {host} --port {port} --save --appendonly no --maxmemory {memory_mib}mb"),
+                format!("--bind {host} --port {port} --save --appendonly no --maxmemory {MEMORY_MIB}mb"),
             ),
             Self::Memcached => (
                 Path::new("memcached"),
-                format!("-l {host} -p {port} -U 0 -t {workers} -m {memory_mib} -c 4096 -u nobody"),
+                format!("-l {host} -p {port} -U 0 -t 1 -m {MEMORY_MIB} -c 4096 -u nobody"),
             ),
         };
         let mut command = Command::new(program);
         command.args(arguments.split_whitespace()).current_dir(folder);
-        if wanted.saves == Saves::Yes && self == Self::Larder {
-            command.arg("--save-file").arg(folder.join("saved"));
-        }
-        if let Some(policy) = wanted.policy {
-            command.args(["--maxmemory-policy", policy]);
-        }
         command
     }
 }
 
 /// Starts those of `stores` that are installed, and prints why the others don't start.
-pub(crate) fn start_all(larder: &Path, stores: &[Store], wanted: &Wanted) -> Vec<Running> {
+pub(crate) fn start_all(larder: &Path, stores: &[Store], value_bytes: usize) -> Vec<Running> {
     let mut running = Vec::new();
     for store in stores {
-        match store.start(larder, wanted) {
+        match store.start(larder, value_bytes) {
             Ok(server) => running.push(server),
             Err(error) => output::progress(&format!("left out: {error:#}")),
         }

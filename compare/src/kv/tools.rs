@@ -1,13 +1,14 @@
 //! The same servers under `redis-benchmark`, which must agree with our generator.
 
+use std::process::Command;
+
 use anyhow::{Context as _, ensure};
 use bench::resp;
 use bench::server::ServerProbe;
 
-use super::store::{self, Running, Store, Wanted};
-use super::turns::{MEASURES_OF_CORE, figures};
-use super::{HOT_KEYS, Wish};
-use crate::generators::{of_redis_benchmark, redis_benchmark};
+use super::store::{self, Running, Store};
+use super::turns::{MEASURES, figures};
+use super::{HOT_KEYS, VALUE_BYTES, Wish};
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
@@ -52,7 +53,7 @@ pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
     if cases.is_empty() {
         return Ok(Vec::new());
     }
-    let servers = store::start_all(wish.larder, &STORES, &Wanted::default());
+    let servers = store::start_all(wish.larder, &STORES, VALUE_BYTES);
     for server in servers.iter().filter(|server| server.store != Store::Null) {
         fill(server)?;
     }
@@ -68,7 +69,7 @@ fn fill(server: &Running) -> anyhow::Result<()> {
 
 impl Case {
     fn measure(&self, servers: &[Running], effort: Effort) -> anyhow::Result<Row> {
-        let mut row = Row::new(What::KvTools, self.title, &MEASURES_OF_CORE);
+        let mut row = Row::new(What::KvTools, self.title, &MEASURES);
         for _ in output::rounds(self.title, effort.rounds) {
             for server in servers {
                 let commands = effort.seconds_each * self.commands_per_second;
@@ -84,12 +85,33 @@ impl Case {
 
     /// Commands per second, as reported by the tool.
     fn run(&self, server: &Running, commands: u32) -> anyhow::Result<f64> {
-        let load = format!("-t {} -r {HOT_KEYS} -P {} -n {commands}", self.test, self.pipeline);
-        let output = redis_benchmark(server.address, &load).output();
+        let (host, port, Self { test, pipeline, .. }) = (server.address.ip(), server.address.port(), self);
+        let arguments = format!(
+            "-h {host} -p {port} -t {test} -r {HOT_KEYS} -P {pipeline} -n {commands} -d {VALUE_BYTES} -c 50 --precision 3 --csv"
+        );
+        let output = Command::new("redis-benchmark").args(arguments.split_whitespace()).output();
         let output = output.context("redis-benchmark can't be started")?;
         ensure!(output.status.success(), "redis-benchmark: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8_lossy(&output.stdout);
-        let figures = of_redis_benchmark(&text).with_context(|| format!("unknown output: {text}"))?;
-        Ok(figures.per_second)
+        per_second(&text).with_context(|| format!("unknown output: {text}"))
+    }
+}
+
+/// Parses the output of `redis-benchmark --csv`: a header line, and a line of quoted figures.
+fn per_second(text: &str) -> Option<f64> {
+    let mut cells = text.lines().last()?.split(',').map(|cell| cell.trim_matches('"'));
+    cells.nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::per_second;
+
+    #[test]
+    fn the_rate_is_the_second_figure() {
+        let header = "\"test\",\"rps\",\"avg_latency_ms\"\n";
+        assert_eq!(per_second(&format!("{header}\"SET\",\"74626.87\",\"0.379\"\n")), Some(74626.87));
+        assert_eq!(per_second(header), None);
+        assert_eq!(per_second(""), None);
     }
 }

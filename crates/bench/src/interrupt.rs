@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::observe::Observer;
-use crate::result::{Interval, Latencies};
+use crate::result::Interval;
 use crate::server::kill_tree;
 
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
@@ -39,7 +39,7 @@ impl Interruptible {
 
     /// Wraps an observer so that it also ends the load on request.
     pub fn ending<'a>(&'a self, observer: &'a mut dyn Observer) -> impl Observer + 'a {
-        |interval: &Interval, latencies: &Latencies| match observer.observe(interval, latencies) {
+        |interval: &Interval| match observer.observe(interval) {
             ControlFlow::Continue(()) if is_requested() => ControlFlow::Break(()),
             flow => flow,
         }

@@ -6,13 +6,13 @@
 //! Every command ends with a [`result::Report`]. It holds [`result::Run`]s (one load on one target), [`result::Chart`]s and
 //! [`result::Expectation`]s. A saved report can be rendered as a table, JSON or an HTML page without measuring again.
 //!
-//! `http/` and `resp/` are the loads: loops over `mio` with our own HTTP/1.1 and RESP, because a measuring tool has to cost less
-//! than the server. HTTP/2 is the crate `h2`, over bytes in memory. `null/` has minimal servers, `peers/` other servers,
+//! `drive/` is the loop over `mio` that makes a load, `http/` and `resp/` are the kinds of load, with our own HTTP/1.1 and RESP,
+//! because a measuring tool has to cost less than the server. HTTP/2 is the crate `h2`, over bytes in memory. `null/` has minimal servers, `peers/` other servers,
 //! `server/` the process under load, `experiments/` whole set-ups, `report/` the output.
 //!
-//! The generator has its own binary, `larder-bench`, so that the server doesn't link crates for charts, fonts and schemas.
+//! The generator has its own binary, `larder-bench`, so that the server doesn't link crates for charts, tables and histograms.
 
-mod alarm;
+mod drive;
 pub mod experiments;
 pub mod http;
 pub mod interrupt;
@@ -27,6 +27,5 @@ pub mod report;
 pub mod resp;
 pub mod result;
 pub mod server;
-pub mod trace;
-mod until;
-mod work;
+
+pub use drive::{Pace, Reuse, Until};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::drive::Until;
 use crate::observe::Observer;
 use crate::report::number;
-use crate::result::{Interval, Latencies};
-use crate::until::Until;
+use crate::result::Interval;
 
 /// Whether progress is shown on standard error. It isn't shown if standard error is no terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,21 +45,12 @@ impl Progress {
             Until::Requests(requests) => requests,
             Until::Elapsed(duration) => ms(duration.as_secs_f64()),
         };
-        Self::start(name, "{prefix}: {elapsed}, {percent} %{msg}", length, goal, style)
-    }
-
-    /// Shows the elapsed share of a duration.
-    pub(crate) fn of_time(name: &str, lasts: Duration, style: Style) -> Self {
-        let template = format!("{{prefix}}: {{elapsed}} of {} s", lasts.as_secs());
-        Self::start(name, &template, ms(lasts.as_secs_f64()), Until::Elapsed(lasts), style)
-    }
-
-    fn start(name: &str, template: &str, length: u64, goal: Until, style: Style) -> Self {
         let bar = match style {
             Style::Shown => ProgressBar::new(length),
             Style::Quiet => ProgressBar::hidden(),
         };
-        let style = ProgressStyle::with_template(template).expect("its keys are those of indicatif");
+        let style = ProgressStyle::with_template("{prefix}: {elapsed}, {percent} %{msg}");
+        let style = style.expect("its keys are those of indicatif");
         let bar = bar.with_style(style).with_prefix(name.to_owned());
         bar.enable_steady_tick(Duration::from_secs_f64(SHOWN_EACH_S));
         Self { bar, goal }
@@ -69,7 +60,7 @@ impl Progress {
     pub fn observer(&self) -> impl Observer + use<> {
         let (bar, goal) = (self.bar.clone(), self.goal);
         let (mut requests, mut errors, mut recent) = (0, 0, Recent::default());
-        move |interval: &Interval, _: &Latencies| {
+        move |interval: &Interval| {
             requests += interval.requests;
             errors += interval.errors;
             let now_s = interval.at_s + interval.length_s;
@@ -139,19 +130,17 @@ mod tests {
     fn the_last_half_second_is_shown() {
         let progress = Progress::of_load("set", Until::Requests(1_000), Style::Quiet);
         let mut observer = progress.observer();
-        let none = Latencies::default();
-        assert!(observer.observe(&interval(0.0, 100, 1), &none).is_continue());
+        assert!(observer.observe(&interval(0.0, 100, 1)).is_continue());
         assert_eq!(progress.bar.message(), ": 200 requests/s, latency 50.0 µs mean, 1.50 ms max, 1 errors");
         assert_eq!(progress.bar.position(), 101);
-        assert!(observer.observe(&interval(0.5, 0, 1), &none).is_continue());
+        assert!(observer.observe(&interval(0.5, 0, 1)).is_continue());
         assert_eq!(progress.bar.message(), ": 0 requests/s, latency - mean, 1.50 ms max, 2 errors");
     }
 
     #[test]
     fn a_load_without_an_answer_ends_after_a_second() {
         let mut observer = Progress::of_load("set", Until::Requests(1_000), Style::Quiet).observer();
-        let none = Latencies::default();
-        assert!(observer.observe(&interval(0.0, 0, 1), &none).is_continue());
-        assert!(observer.observe(&interval(0.5, 0, 1), &none).is_break());
+        assert!(observer.observe(&interval(0.0, 0, 1)).is_continue());
+        assert!(observer.observe(&interval(0.5, 0, 1)).is_break());
     }
 }

@@ -1,21 +1,56 @@
 //! The HTTP load on scripted servers, conforming and misbehaving.
 
 mod null;
-mod server;
 
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::thread;
 use std::time::Duration;
 
 use bench::http::{
-    Detail, HttpLoad, LoadError, Order, Pace, Protocol, Reuse, Revisit, Target, Until, run, run_in_turn,
+    Detail, HttpLoad, LoadError, Order, Pace, Protocol, Reuse, Target, Until, run, run_in_turn,
 };
-use bench::null::{After, NullHttp, Stall};
-use bench::result::{Errors, Interval, Latencies, LatencySummary, Run};
+use bench::null::{NullHttp, Stall};
+use bench::result::{Errors, Interval, LatencySummary, Run};
 
 use null::NullThread;
-use server::Scripted;
+use testkit::{Port, ScriptedOrigin};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// An answer that never comes.
+const STAND_STILL: &[u8] = b"(stand still)";
+
+/// A server that gives these answers on each connection, and then closes it. Each write has at most `piece` bytes.
+fn in_pieces(answers: &[&[u8]], piece: usize) -> ScriptedOrigin {
+    let answers: Vec<Vec<u8>> = answers.iter().map(|answer| answer.to_vec()).collect();
+    let asked: Mutex<HashMap<usize, usize>> = Mutex::default();
+    ScriptedOrigin::start(move |exchange| {
+        let turn = {
+            let mut asked = asked.lock().expect("no script panics");
+            let turn = asked.entry(exchange.request.connection).or_default();
+            *turn += 1;
+            *turn
+        };
+        let answer = &answers[turn - 1];
+        if answer == STAND_STILL {
+            return exchange.wait_for_peer();
+        }
+        answer.chunks(piece).for_each(|bytes| {
+            exchange.send(bytes);
+        });
+        if turn == answers.len() {
+            exchange.close();
+        }
+    })
+}
+
+fn scripted(answers: &[&[u8]]) -> ScriptedOrigin {
+    in_pieces(answers, usize::MAX)
+}
 
 fn null_http(settings: &NullHttp) -> NullThread {
     NullThread::start(|address| settings.bind(address))
@@ -74,28 +109,9 @@ fn parts_of_the_latency_are_told() {
         assert!(first_byte.mean_us < run.latency.mean_us, "a body follows it: {run:?}");
         assert!(run.read_bytes_per_s > 0.0, "{run:?}");
     }
-    let closed = Scripted::start(vec![vec![
-        [b"HTTP/1.1 103 Early Hints\r\n\r\n".as_slice(), OK].concat(),
-        OK.to_vec(),
-    ]]);
-    let run = done(&load_on(&closed.url("/"), 2));
+    let interim = [b"HTTP/1.1 103 Early Hints\r\n\r\n".as_slice(), OK].concat();
+    let run = done(&load_on(&scripted(&[&interim, OK]).url(), 2));
     assert_eq!(part(run.first_byte.clone()).count, 2, "an interim response is no second one: {run:?}");
-}
-
-#[test]
-fn requests_go_to_every_server_of_the_list() {
-    let servers = [(); 3].map(|()| null_http(&NullHttp::default()));
-    let urls = ["/a", "/b", "/c", "/d"].map(|path| servers[path.len() % 3].url(path));
-    let mut urls = urls.to_vec();
-    urls.push(servers[0].url("/e"));
-    urls.push(servers[2].url("/f"));
-    let mut load = HttpLoad::of_urls(&urls).expect("URLs");
-    (load.until, load.connections, load.detail) = (Until::Requests(600), 3, Detail::PerUrl);
-    let run = done(&load);
-    assert_eq!(run.requests, 600);
-    let per_url: Vec<_> = run.urls.iter().map(|figures| (figures.url.clone(), figures.requests)).collect();
-    let expected: Vec<_> = urls.iter().map(|url| (url.clone(), 100)).collect();
-    assert_eq!(per_url, expected);
 }
 
 #[test]
@@ -113,11 +129,13 @@ fn a_random_order_is_the_same_for_the_same_seed() {
     assert_eq!(counts(3).iter().sum::<u64>(), 500);
 }
 
+const CLOSING: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+
 #[test]
 fn a_server_that_closes_after_each_answer_is_met_again() {
-    let server = null_http(&NullHttp { after: After::Close, ..NullHttp::default() });
+    let server = scripted(&[CLOSING]);
     for reuse in [Reuse::KeepAlive, Reuse::OnePerRequest] {
-        let mut load = load_on(&server.url("/"), 200);
+        let mut load = load_on(&server.url(), 200);
         (load.connections, load.reuse) = (3, reuse);
         let run = done(&load);
         assert_eq!((run.requests, run.errors), (200, Errors::default()), "{reuse:?}: {run:?}");
@@ -126,9 +144,8 @@ fn a_server_that_closes_after_each_answer_is_met_again() {
 
 #[test]
 fn what_waits_behind_a_closing_answer_is_asked_again() {
-    let closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
-    let server = Scripted::start(vec![vec![OK.to_vec(), closing.to_vec()]]);
-    let mut load = load_on(&server.url("/"), 50);
+    let server = scripted(&[OK, CLOSING]);
+    let mut load = load_on(&server.url(), 50);
     load.protocol = Protocol::Http1 { pipelining: 8 };
     let run = done(&load);
     assert_eq!((run.requests, run.errors), (50, Errors::default()), "{run:?}");
@@ -152,11 +169,11 @@ fn errors_are_told_by_their_cause() {
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", malformed),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", malformed),
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", wrong),
-        (server::STAND_STILL, timeout),
+        (STAND_STILL, timeout),
     ];
     for (answer, cause) in cases {
-        let server = Scripted::start(vec![vec![answer.to_vec()]]);
-        let mut load = load_on(&server.url("/"), 3);
+        let server = scripted(&[answer]);
+        let mut load = load_on(&server.url(), 3);
         (load.timeout, load.targets[0].status) = (Duration::from_millis(300), Some(200));
         let run = done(&load);
         let seen = format!("{:?}: {:?}", String::from_utf8_lossy(answer), run.errors);
@@ -166,7 +183,8 @@ fn errors_are_told_by_their_cause() {
 
 #[test]
 fn a_server_that_is_not_there_is_an_error() {
-    let address = server::nobody();
+    let port = Port::reserve();
+    let address = port.address();
     for reuse in [Reuse::KeepAlive, Reuse::OnePerRequest] {
         let mut load = load_on(&format!("http://{address}/"), 3);
         load.reuse = reuse;
@@ -196,9 +214,9 @@ fn bodies_are_told_apart_by_their_framing() {
         ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", 200),
     ];
     for (method, answer, status) in cases {
-        for pace in [server::Writes::Whole, server::Writes::ByteByByte] {
-            let server = Scripted::start_with(vec![vec![answer.to_vec()]], pace);
-            let mut load = load_on(&server.url("/"), 4);
+        for piece in [usize::MAX, 1] {
+            let server = in_pieces(&[answer], piece);
+            let mut load = load_on(&server.url(), 4);
             load.targets[0].method = method.into();
             let run = done(&load);
             let seen = format!("{:?}: {run:?}", String::from_utf8_lossy(answer));
@@ -210,27 +228,22 @@ fn bodies_are_told_apart_by_their_framing() {
 
 #[test]
 fn the_request_is_sent_as_it_was_asked_for() {
-    let server = Scripted::start(vec![vec![OK.to_vec()]]);
-    let mut load = load_on(&server.url("/a?b=c#d"), 1);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let server = thread::spawn(move || {
+        let (mut socket, mut request) = (listener.accept().expect("a connection").0, vec![0; 1024]);
+        let bytes = socket.read(&mut request).expect("a request in one write");
+        socket.write_all(OK).expect("the load reads");
+        String::from_utf8(request[..bytes].to_vec()).expect("text")
+    });
+    let mut load = load_on(&format!("http://{address}/a?b=c#d"), 1);
     let target = &mut load.targets[0];
     target.method = "POST".into();
     target.fields = vec![("X-A".into(), "1".into()), ("host".into(), "other.test".into())];
     target.body = "body".into();
     done(&load);
     let expected = "POST /a?b=c HTTP/1.1\r\nX-A: 1\r\nhost: other.test\r\nContent-Length: 4\r\n\r\nbody";
-    assert_eq!(server.requests(), [expected]);
-}
-
-#[test]
-fn a_tag_that_came_is_asked_about() {
-    let tagged = b"HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nContent-Length: 0\r\n\r\n";
-    let server = Scripted::start(vec![vec![tagged.to_vec(), OK.to_vec()]]);
-    let mut load = load_on(&server.url("/"), 2);
-    load.revisit = Revisit::Conditional;
-    done(&load);
-    let requests = server.requests();
-    assert!(!requests[0].contains("If-None-Match"), "{requests:?}");
-    assert!(requests[1].contains("\r\nIf-None-Match: \"v1\"\r\n\r\n"), "{requests:?}");
+    assert_eq!(server.join().expect("it got a request"), expected);
 }
 
 #[test]
@@ -257,20 +270,9 @@ fn an_open_loop_keeps_its_rate() {
 }
 
 #[test]
-fn recorded_times_are_kept() {
-    let server = null_http(&NullHttp::default());
-    let mut load = load_on(&server.url("/"), 1);
-    load.targets = vec![load.targets[0].clone(); 5];
-    load.pace = Pace::Recorded { due: (0..5).map(|number| Duration::from_millis(number * 50)).collect() };
-    let run = done(&load);
-    assert_eq!(run.requests, 5);
-    assert!(run.elapsed_s >= 0.2, "{run:?}");
-}
-
-#[test]
 fn requests_that_find_no_connection_are_told_as_unsent() {
-    let server = Scripted::start(vec![vec![server::STAND_STILL.to_vec()]]);
-    let mut load = load_on(&server.url("/"), 1);
+    let server = scripted(&[STAND_STILL]);
+    let mut load = load_on(&server.url(), 1);
     load.until = Until::Elapsed(Duration::from_millis(500));
     (load.timeout, load.pace) = (Duration::from_secs(1), Pace::Open { per_second: 100.0 });
     let run = done(&load);
@@ -304,7 +306,7 @@ fn an_observer_sees_all_and_may_end_the_load() {
     let mut load = load_on(&server.url("/"), 1);
     load.until = Until::Elapsed(Duration::from_secs(60));
     let mut seen = Vec::new();
-    let mut observer = |interval: &Interval, _: &Latencies| {
+    let mut observer = |interval: &Interval| {
         seen.push(interval.requests);
         if seen.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
@@ -315,39 +317,38 @@ fn an_observer_sees_all_and_may_end_the_load() {
 
 #[test]
 fn a_warm_up_is_not_in_the_figures() {
-    let server = Scripted::start(vec![vec![OK.to_vec()]]);
-    let mut load = load_on(&server.url("/"), 10);
+    let server = scripted(&[OK]);
+    let mut load = load_on(&server.url(), 10);
     load.warm_up = Some(Until::Requests(5));
     assert_eq!(done(&load).requests, 10);
-    assert_eq!(server.requests().len(), 15);
+    assert_eq!(server.total(), 15);
 }
 
 #[test]
 fn sides_are_measured_in_turn_and_summed_up_each() {
-    let (first, second) = (Scripted::start(vec![vec![OK.to_vec()]]), null_http(&NullHttp::default()));
-    let per_url = |url: String| {
-        let mut load = load_on(&url, 3);
-        load.detail = Detail::PerUrl;
+    let (first, second) = (scripted(&[OK]), null_http(&NullHttp::default()));
+    let of_first = |path| format!("{}{path}", first.url());
+    let per_url = |urls: [String; 2]| {
+        let mut load = HttpLoad::of_urls(&urls).expect("URLs");
+        (load.until, load.detail) = (Until::Requests(4), Detail::PerUrl);
         load
     };
-    let sides = [
-        vec![per_url(first.url("/a")), per_url(first.url("/b")), per_url(first.url("/a"))],
-        vec![per_url(second.url("/c")), per_url(second.url("/d"))],
-    ];
-    let runs = run_in_turn(&sides, &mut ()).expect("the loads run");
+    let sides = [per_url(["/a", "/b"].map(of_first)), per_url(["/c"; 2].map(|path| second.url(path)))];
+    let runs = run_in_turn(&sides, 3, &mut ()).expect("the loads run");
     let figures = |run: &Run| {
         run.urls.iter().map(|figures| (figures.url.clone(), figures.requests)).collect::<Vec<_>>()
     };
-    assert_eq!(figures(&runs[0]), [(first.url("/a"), 6), (first.url("/b"), 3)]);
-    assert_eq!(figures(&runs[1]), [(second.url("/c"), 3), (second.url("/d"), 3)]);
-    assert_eq!((runs[0].requests, runs[1].requests), (9, 6));
+    assert_eq!(figures(&runs[0]), [(of_first("/a"), 6), (of_first("/b"), 6)]);
+    assert_eq!(figures(&runs[1]), [(second.url("/c"), 12)]);
+    assert_eq!((runs[0].requests, runs[1].requests), (12, 12));
 }
 
 #[test]
 fn settings_that_contradict_each_other_are_refused() {
     type Spoil = fn(&mut HttpLoad);
-    let cases: [(Spoil, &str); 8] = [
+    let cases: [(Spoil, &str); 9] = [
         (|load| load.targets.clear(), "at least one URL"),
+        (|load| load.targets.extend(Target::at("http://127.0.0.1:2/")), "URLs of one server"),
         (|load| load.connections = 0, "connections have to be 1 to 65536"),
         (|load| load.threads = 2, "as many connections as threads"),
         (|load| load.until = Until::Requests(0), "above zero"),

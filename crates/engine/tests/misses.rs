@@ -1,6 +1,4 @@
 //! Miss ratios on a deterministic trace: no change of the engine may increase them.
-//!
-//! For comparison, `make compare WHAT=miss-ratio` measures object-wise S3-FIFO, and Redis.
 
 use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bench::experiments::{Contender, Experiment, Settings, Suites, Way};
+use bench::experiments::{Experiment, Settings, Way};
 use bench::programs;
 use bench::progress::Style;
 use bench::result::Report;
@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use terminal::output;
 use terminal::quantity::whole_number;
 
-use super::http::time;
+use super::amount::time;
 use super::outputs::OutputArguments;
 
 /// Run an experiment: start its servers on free ports, load them, stop them, and judge the result
@@ -37,10 +37,6 @@ pub(crate) struct ExperimentArguments {
     /// Concurrent connections, in experiments without a fixed number
     #[arg(short, long, value_name = "N", value_parser = whole_number(1..=10_000_u16))]
     connections: Option<u16>,
-
-    /// Gateways that share a store, if the experiment compares them with one alone (coalescing)
-    #[arg(long, value_name = "N", value_parser = whole_number(2..=16_u16))]
-    instances: Option<u16>,
 
     #[command(flatten)]
     suites: SuiteArguments,
@@ -67,34 +63,15 @@ struct SuiteArguments {
     /// Commands per batch (kv) [default: 100]
     #[arg(short, long, value_name = "N", value_parser = whole_number(1..=1000_u16))]
     batch_size: Option<u16>,
-
-    /// Run only Larder with the text protocol (kv)
-    #[arg(long, group = "server")]
-    text: bool,
-
-    /// Run only Larder with the Redis protocol (kv)
-    #[arg(long, group = "server")]
-    resp: bool,
-
-    /// Run only Redis (kv)
-    #[arg(long, group = "server")]
-    redis: bool,
 }
 
 impl SuiteArguments {
-    fn suites(&self) -> Suites {
-        let way = match (self.pipeline, self.one_by_one) {
+    fn way(&self) -> Option<Way> {
+        match (self.pipeline, self.one_by_one) {
             (true, _) => Some(Way::Batches),
             (_, true) => Some(Way::OneByOne),
             _ => None,
-        };
-        let servers = [
-            (self.text, Contender::LarderText),
-            (self.resp, Contender::LarderResp),
-            (self.redis, Contender::Redis),
-        ];
-        let server = servers.into_iter().find(|(is_chosen, _)| *is_chosen).map(|(_, server)| server);
-        Suites { way, batch: self.batch_size.map(usize::from), server }
+        }
     }
 }
 
@@ -109,8 +86,8 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
         duration: arguments.duration,
         requests: arguments.requests,
         connections: arguments.connections.map(usize::from),
-        instances: arguments.instances.map(usize::from),
-        suites: arguments.suites.suites(),
+        way: arguments.suites.way(),
+        batch: arguments.suites.batch_size.map(usize::from),
         progress: if arguments.quiet { Style::Quiet } else { Style::Shown },
     };
     let mut report = experiment.run(&settings)?;

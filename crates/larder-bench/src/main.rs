@@ -3,6 +3,7 @@
 //! Reads arguments and files, and prints results. The crate `bench` measures and renders. Servers are only known as processes: an
 //! experiment starts `larder` as its users do.
 
+mod amount;
 mod experiment;
 mod http;
 mod null_http;
@@ -35,8 +36,6 @@ enum Command {
     NullResp(null_resp::NullRespArguments),
     /// Show a saved report, or compare several
     Report(report::ReportArguments),
-    /// Print the JSON Schema of a report
-    Schema,
     #[command(flatten)]
     Own(OwnCommand),
 }
@@ -58,10 +57,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Resp(arguments) => resp::run(&arguments),
         Command::NullResp(arguments) => null_resp::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
-        Command::Schema => {
-            output::result(bench::report::schema().trim_end());
-            Ok(())
-        }
         Command::Own(command) => command.run(definition()),
     }
 }

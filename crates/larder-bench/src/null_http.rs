@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bench::null::{After, NullHttp, NullServer, Stall};
+use bench::null::{NullHttp, NullServer, Stall};
 use clap::Args;
 use terminal::output;
 use terminal::quantity::whole_number;
@@ -24,14 +24,6 @@ pub(crate) struct NullHttpArguments {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number(0..=1_073_741_824_u32))]
     body_bytes: u32,
 
-    /// Header field of the response besides Content-Length; repeatable
-    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = super::http::field)]
-    fields: Vec<(String, String)>,
-
-    /// Close each connection after its response
-    #[arg(long)]
-    close: bool,
-
     /// Stall for this many milliseconds at intervals
     #[arg(long, value_name = "MS", requires = "stall_every", value_parser = whole_number(1..=3_600_000_u64))]
     stall_ms: Option<u64>,
@@ -45,8 +37,6 @@ pub(super) fn run(arguments: &NullHttpArguments) -> anyhow::Result<()> {
     let stall = arguments.stall_ms.zip(arguments.stall_every);
     let settings = NullHttp {
         body_bytes: arguments.body_bytes as usize,
-        fields: arguments.fields.clone(),
-        after: if arguments.close { After::Close } else { After::KeepAlive },
         stall: stall.map(|(length, every)| Stall {
             length: Duration::from_millis(length),
             every: Duration::from_millis(every),

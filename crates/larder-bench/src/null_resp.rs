@@ -2,24 +2,20 @@
 
 use std::net::SocketAddr;
 
-use bench::null::{NullReply, NullResp};
-use bench::resp::Protocol;
+use bench::null::NullResp;
 use clap::Args;
 use terminal::quantity::whole_number;
 
 /// Run a minimal Redis-protocol server, as the baseline for ratios
 ///
-/// It counts commands and writes as many ready replies; it stores nothing, so a load on it needs --fixed-values and the
-/// same value size. A connection must repeat its first command, unless --replies sets the order. Prints its
-/// address, and serves until it is killed.
+/// It counts commands and writes as many ready replies; it stores nothing, so a load on it needs --fixed-values and the same value
+/// size. A connection must repeat its first command. Prints its address, and serves until it is killed.
 ///
 /// Examples:
 ///
 ///   larder-bench null-resp --listen 127.0.0.1:7777
 ///
 ///   larder-bench resp 127.0.0.1:7777 --workload get --fixed-values --pipeline 100
-///
-///   larder-bench null-resp --replies set,get,miss    for --workload workflow
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct NullRespArguments {
@@ -30,21 +26,9 @@ pub(crate) struct NullRespArguments {
     /// Size of the value that each GET returns, in bytes
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = whole_number(0..=67_108_864_u32))]
     value_size: u32,
-
-    /// Answer messages that end with 0x1F instead of RESP
-    #[arg(long)]
-    unit_separator: bool,
-
-    /// Replies on each connection, repeated in this order, such as set,get,miss
-    #[arg(long, value_name = "KIND,...", value_enum, value_delimiter = ',')]
-    replies: Vec<NullReply>,
 }
 
 pub(super) fn run(arguments: &NullRespArguments) -> anyhow::Result<()> {
-    let settings = NullResp {
-        protocol: if arguments.unit_separator { Protocol::UnitSeparator } else { Protocol::Resp2 },
-        value_bytes: arguments.value_size as usize,
-        replies: arguments.replies.clone(),
-    };
-    super::null_http::serve(arguments.listen, settings.bind(arguments.listen))
+    let server = NullResp { value_bytes: arguments.value_size as usize };
+    super::null_http::serve(arguments.listen, server.bind(arguments.listen))
 }

@@ -2,10 +2,9 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use bench::result::{Machine, Report, Run, SCHEMA};
+use bench::result::{Report, Run};
 use bench::{interrupt, report};
 use clap::Args;
 use terminal::output;
@@ -36,19 +35,14 @@ impl OutputArguments {
         load: impl FnOnce() -> anyhow::Result<Vec<Run>>,
     ) -> anyhow::Result<()> {
         self.check()?;
-        let started_at_unix_s =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let begun = Report::begin();
         let runs = load()?;
         let report = Report {
-            schema: SCHEMA.into(),
             title: title.into(),
             description: runs.first().map_or_else(String::new, |run| run.load.clone()),
-            started_at_unix_s,
-            machine: Machine::this(),
             larder: terminal::version::VERSION.into(),
             runs,
-            charts: Vec::new(),
-            expectations: Vec::new(),
+            ..begun
         };
         self.write(&report)?;
         let failures: Vec<String> = report.runs.iter().filter_map(Run::failure).collect();

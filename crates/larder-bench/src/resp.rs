@@ -7,16 +7,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bench::progress::{Progress, Style};
-use bench::resp::{
-    Choice, Expiry, Login, Pace, Preload, Protocol, RespLoad, RespRun, Reuse, Topology, Until, Values,
-    Workload,
-};
+use bench::resp::{Choice, Login, Preload, Protocol, RespLoad, RespRun, Reuse, Values, Workload};
 use bench::result::Run;
 use clap::Args;
 use terminal::output;
 use terminal::quantity::{number, whole_number};
 
-use super::http::{REQUESTS_MAX, time};
+use super::amount::{Amount, time};
 use super::outputs::OutputArguments;
 use super::server::{Server, ServerArguments};
 
@@ -30,23 +27,22 @@ use super::server::{Server, ServerArguments};
 ///
 ///   larder-bench resp 127.0.0.1:6379 --workload set --pipeline 100 -n 1000000 --server-pid $(pidof redis-server)
 ///
-///   larder-bench resp 127.0.0.1:7000 --cluster --keys 1000000 --zipf 0.99 --rate 20000 -d 1m --json result.json
+///   larder-bench resp 127.0.0.1:6379 --keys 1000000 --zipf 0.99 --rate 20000 -d 1m --json result.json
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct RespArguments {
-    /// Host and port of the server, or of any node of a cluster; an optional `redis://` prefix is allowed
+    /// Host and port of the server; an optional `redis://` prefix is allowed
     #[arg(value_name = "ADDRESS", value_parser = address)]
     address: String,
-
-    /// Send each command to the node that owns the slot of its key, and follow redirections
-    #[arg(long)]
-    cluster: bool,
 
     #[command(flatten)]
     commands: Commands,
 
     #[command(flatten)]
     amount: Amount,
+
+    #[command(flatten)]
+    connections: Connections,
 
     #[command(flatten)]
     server: ServerArguments,
@@ -117,8 +113,8 @@ struct Commands {
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
-struct Amount {
-    /// Concurrent connections; on a cluster, to each node
+struct Connections {
+    /// Concurrent connections
     #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = whole_number(1..=65_536_usize))]
     connections: usize,
 
@@ -129,26 +125,6 @@ struct Amount {
     /// Commands to send on a connection before reading replies, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number(1..=1000_usize))]
     pipeline: usize,
-
-    /// Stop after this many commands
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", value_parser = whole_number(1..=REQUESTS_MAX))]
-    requests: Option<u64>,
-
-    /// Stop after this time, such as 10s or 5m; a bare number is seconds [default: 10s]
-    #[arg(short, long, value_name = "TIME", value_parser = time)]
-    duration: Option<Duration>,
-
-    /// Open loop: commands per second, due at fixed times; latency counts from when a command was due
-    #[arg(long, value_name = "R", value_parser = number(0.001..=100_000_000.0))]
-    rate: Option<f64>,
-
-    /// Generator threads; one is enough for most servers
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number(1..=256_usize))]
-    threads: usize,
-
-    /// Warm-up before the measured load, for this time
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    warm_up: Option<Duration>,
 
     /// Give up on a connection's commands when their replies take longer
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
@@ -179,7 +155,7 @@ fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
 }
 
 fn load(arguments: &RespArguments) -> anyhow::Result<RespLoad> {
-    let (commands, amount) = (&arguments.commands, &arguments.amount);
+    let RespArguments { commands, amount, connections, .. } = arguments;
     let address = resolved(&arguments.address)?;
     let choice = match (commands.zipf, commands.in_turn) {
         (Some(exponent), _) => Choice::Zipf(exponent),
@@ -188,28 +164,24 @@ fn load(arguments: &RespArguments) -> anyhow::Result<RespLoad> {
     };
     Ok(RespLoad {
         address,
-        topology: if arguments.cluster { Topology::Cluster } else { Topology::Single },
         protocol: commands.protocol,
         login: login(commands)?,
         workload: commands.workload,
         key_bytes: commands.key_size,
         value_bytes: commands.value_size,
         values: if commands.fixed_values { Values::Fixed } else { Values::OfKey },
-        expiry: commands.expire.map_or(Expiry::Never, Expiry::AfterSeconds),
+        ttl_s: commands.expire,
         keys: commands.keys,
         choice,
         preload: if commands.preload { Preload::AllKeys } else { Preload::Nothing },
-        connections: amount.connections,
-        reuse: if amount.connection_per_request { Reuse::OnePerBatch } else { Reuse::KeepOpen },
-        pipeline: amount.pipeline,
+        connections: connections.connections,
+        reuse: if connections.connection_per_request { Reuse::OnePerRequest } else { Reuse::KeepAlive },
+        pipeline: connections.pipeline,
         threads: amount.threads,
-        until: match (amount.requests, amount.duration) {
-            (Some(requests), _) => Until::Requests(requests),
-            (None, duration) => Until::Elapsed(duration.unwrap_or(DURATION)),
-        },
+        until: amount.until(),
         warm_up: amount.warm_up,
-        pace: amount.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second }),
-        timeout: amount.timeout,
+        pace: amount.pace(),
+        timeout: connections.timeout,
         seed: commands.seed,
     })
 }
@@ -219,8 +191,6 @@ fn login(commands: &Commands) -> anyhow::Result<Option<Login>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     Ok(Some(Login { user: commands.user.clone(), password: text.trim_end_matches(['\r', '\n']).to_owned() }))
 }
-
-const DURATION: Duration = Duration::from_secs(10);
 
 /// Parses an address, also in the form that `larder kv` prints. A user or a database in a URL has an option of its own, or none.
 fn address(text: &str) -> Result<String, String> {

@@ -47,24 +47,20 @@ fn an_address_may_be_a_url() {
 #[test]
 fn the_null_server_answers_a_load_with_fixed_values() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) =
-        null::start("null-resp", folder.path(), &["--replies", "set,get,miss", "--value-size", "100"]);
-    let told = run(&format!("{address} --fixed-values --value-size 100 -n 3000 -c 3 --pipeline 30"));
+    let (_server, address) = null::start("null-resp", folder.path(), &["--value-size", "100"]);
+    let get = format!("{address} --workload get --value-size 100 --pipeline 30");
+    let told = run(&format!("{get} --fixed-values -n 3000 -c 3"));
     assert_eq!(
         (told["requests"].as_u64(), told["errors"]["wrong"].as_u64()),
         (Some(3000), Some(0)),
         "{told}"
     );
     // Without --fixed-values it expects values that the server can't know.
-    let output = bench(&format!("{address} --value-size 100 -n 300 -c 1 --pipeline 30 --json -"));
+    let output = bench(&format!("{get} --in-turn --keys 1000 -n 300 -c 1 --json -"));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(told["runs"][0]["errors"]["wrong"], 100, "{told}");
+    assert_eq!(told["runs"][0]["errors"]["wrong"], 299, "{told}");
     assert_eq!(output.status, 1, "{}", output.stderr);
-    assert!(
-        output.stderr.contains("100 of 300 requests failed: 100 answers were not the expected ones"),
-        "{}",
-        output.stderr
-    );
+    assert!(output.stderr.contains("299 of 300 requests failed: wrong answer: 299"), "{}", output.stderr);
 }
 
 /// It ends after a second, not after the requested duration.

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::http::{Detail, HttpLoad, Until};
-use crate::result::{Chart, Expectation, Point, Run, Series, UrlFigures};
+use crate::result::{Chart, Expectation, Point, Run, Series};
 
 use super::findings::{ExperimentError, Findings, all_answered};
-use super::fleet::Store;
 use super::stage::{Server, Stage, free_address, origin_requests, program, write_filled};
+use super::store::Store;
 
 /// Requests per URL, connections, URLs.
 struct Cell {
@@ -178,23 +178,13 @@ fn chart(measured: &Measured<'_>) -> Chart {
     let Measured { cell, cached, without } = measured;
     let runs = cached.iter().chain([without]);
     let title = format!("Mean per URL, n = {}, c = {}", cell.n, cell.c);
-    let series = runs.map(|run| series(way_of(run), run)).collect();
+    let series = runs.map(|run| Series::of_urls(way_of(run), run)).collect();
     Chart::linear(&format!("urls-n{}-c{}", cell.n, cell.c), &title, ("URL", "Time (ms)"), series)
 }
 
 /// The part of the run's name after that of the cell.
 fn way_of(run: &Run) -> &str {
     run.name.split_once(", ").map_or(&*run.name, |(_, way)| way)
-}
-
-fn series(name: &str, run: &Run) -> Series {
-    let points = run.urls.iter().enumerate().map(|(index, figures)| point(index, figures));
-    Series { name: name.to_owned(), points: points.collect() }
-}
-
-fn point(index: usize, figures: &UrlFigures) -> Point {
-    let (mean_ms, sd_ms) = (figures.mean_us / 1000.0, figures.sd_us / 1000.0);
-    Point { x: index as f64, y: mean_ms, ribbon: Some(((mean_ms - sd_ms).max(0.0), mean_ms + sd_ms)) }
 }
 
 fn saved_chart(ways: &[Way], all: &[Measured<'_>]) -> Chart {
@@ -267,11 +257,6 @@ fn by_connections(values: &[(usize, f64)]) -> String {
 mod tests {
     use super::*;
 
-    fn run(mean_us: f64) -> Run {
-        let figures = UrlFigures { mean_us, sd_us: 2.0 * mean_us, ..UrlFigures::default() };
-        Run { requests: 1, urls: vec![figures], ..Run::default() }
-    }
-
     #[test]
     fn what_is_saved_has_to_grow() {
         #[track_caller]
@@ -288,15 +273,10 @@ mod tests {
 
     #[test]
     fn one_request_at_the_origin_fails() {
-        assert!(from_cache(&run(1.0), 0).holds);
-        assert!(!from_cache(&run(1.0), 1).holds);
+        let run = Run { requests: 1, ..Run::default() };
+        assert!(from_cache(&run, 0).holds);
+        assert!(!from_cache(&run, 1).holds);
         assert!(!from_cache(&Run::default(), 0).holds);
-    }
-
-    #[test]
-    fn ribbon_does_not_go_below_zero() {
-        let series = series("with", &run(1000.0));
-        assert_eq!((series.points[0].y, series.points[0].ribbon), (1.0, Some((0.0, 3.0))));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::resp::Client;
 use crate::result::{Expectation, Run};
 
 use super::findings::{ExperimentError, Findings, all_answered};
-use super::fleet::{Store, unanswered};
 use super::stage::{Server, Stage, free_address, program, write_filled};
+use super::store::{Store, unanswered};
 
 const REQUESTS: u64 = 10_000;
 const CONNECTIONS: usize = 512;

@@ -7,18 +7,19 @@ mod cache_aside;
 mod coalescing;
 mod edge;
 mod findings;
-mod fleet;
 mod kv;
 mod proxy_cache;
 mod samples;
 mod settings;
 mod stage;
+mod store;
+mod suite;
 
 use crate::result::Report;
 
 pub use findings::ExperimentError;
 use findings::Findings;
-pub use settings::{Contender, Settings, Suites, Way};
+pub use settings::{Settings, Way};
 use stage::Stage;
 
 /// An experiment.
@@ -42,7 +43,7 @@ impl Experiment {
     pub const ALL: [Self; 5] = [
         experiment(
             "coalescing",
-            "many clients, one slow URL that expires: requests that reach the origin; several gateways with --instances",
+            "many clients, one slow URL that expires: requests that reach the origin",
             coalescing::run,
         ),
         experiment(
@@ -78,8 +79,9 @@ impl Experiment {
     /// Returns an error if a server isn't installed or doesn't start, or if a load can't be made. A failed expectation isn't an error: the
     /// report has it.
     pub fn run(self, settings: &Settings) -> Result<Report, ExperimentError> {
-        let mut stage = Stage::new(settings)?;
-        let findings = (self.run)(&mut stage)?;
-        Ok(stage.report(findings))
+        let begun = Report::begin();
+        let Findings { title, description, runs, charts, expectations } =
+            (self.run)(&mut Stage::new(settings)?)?;
+        Ok(Report { title: title.to_owned(), description, runs, charts, expectations, ..begun })
     }
 }

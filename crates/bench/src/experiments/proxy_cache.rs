@@ -9,8 +9,8 @@ use crate::http::{HttpLoad, Until};
 use crate::result::{Expectation, Run};
 
 use super::findings::{ExperimentError, Findings, all_answered};
-use super::fleet::{self, Store};
 use super::stage::{Server, Stage, origin_requests};
+use super::store::{self, Store};
 
 /// Connections of the clients, with one request at a time each.
 const CONNECTIONS: usize = 10;
@@ -27,11 +27,11 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     warm(stage, &targets, &gateway)?;
     let (memory, memory_forwards) = cached(stage, "memory", &targets, &gateway, &origin)?;
     let store = Store::Redis.start(stage)?;
-    let tables = fleet::shared(store.address);
+    let tables = store::shared(store.address);
     let gateways = [stage.gateway_with(&origin, &tables, "")?, stage.gateway_with(&origin, &tables, "")?];
-    fleet::are_one(&gateways)?;
+    store::are_one(&gateways)?;
     warm(stage, &targets, &gateways[0])?;
-    fleet::is_written(&gateways[0])?;
+    store::is_written(&gateways[0])?;
     let (shared, shared_forwards) = cached(stage, "shared store", &targets, &gateways[1], &origin)?;
     let mut expectations: Vec<_> = [&none, &memory, &shared].map(all_answered).into();
     for (run, forwards) in [(&memory, memory_forwards), (&shared, shared_forwards)] {
@@ -70,7 +70,7 @@ fn load(targets: &[String], server: &Server) -> Result<HttpLoad, ExperimentError
     for target in &mut load.targets {
         target.status = Some(200);
         // The same host for every server, since it is part of the cache key.
-        target.fields.push(("Host".to_owned(), fleet::HOST.to_owned()));
+        target.fields.push(("Host".to_owned(), store::HOST.to_owned()));
     }
     Ok(load)
 }

@@ -1,8 +1,6 @@
 //! Number of requests at an origin over time.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::result::{Interval, Point, Run, Series};
 
@@ -13,45 +11,41 @@ pub(super) struct Sample {
     pub(super) total: u64,
 }
 
-/// Reads a count once a second on its own thread, until it is finished.
-pub(super) struct Sampler {
-    stop: SyncSender<()>,
-    thread: JoinHandle<Vec<Sample>>,
+/// Reads a count once a second.
+pub(super) struct Sampler<R> {
+    read: R,
+    begin: Instant,
+    samples: Vec<Sample>,
+    seconds: u64,
 }
 
-impl Sampler {
-    /// Starts the sampler. If `read` returns `None`, the second has no sample.
-    pub(super) fn start(mut read: impl FnMut() -> Option<u64> + Send + 'static) -> Self {
-        let (stop, stopped) = sync_channel(0);
-        let begin = Instant::now();
-        let thread = thread::spawn(move || {
-            let mut samples = Vec::new();
-            loop {
-                let sample = read().map(|total| Sample { at_s: begin.elapsed().as_secs_f64(), total });
-                samples.extend(sample);
-                if is_over(&stopped, next_turn(begin.elapsed())) {
-                    samples.extend(read().map(|total| Sample { at_s: begin.elapsed().as_secs_f64(), total }));
-                    return samples;
-                }
-            }
-        });
-        Self { stop, thread }
+impl<R: FnMut() -> Option<u64>> Sampler<R> {
+    /// Takes the first sample. If `read` returns `None`, the second has no sample.
+    pub(super) fn start(read: R) -> Self {
+        let mut sampler = Self { read, begin: Instant::now(), samples: Vec::new(), seconds: 0 };
+        sampler.sample();
+        sampler
     }
 
-    /// Stops the sampler, and returns all samples with a last one taken now.
-    pub(super) fn finish(self) -> Vec<Sample> {
-        drop(self.stop);
-        self.thread.join().unwrap_or_default()
+    fn sample(&mut self) {
+        let sample = (self.read)().map(|total| Sample { at_s: self.begin.elapsed().as_secs_f64(), total });
+        self.samples.extend(sample);
     }
-}
 
-fn is_over(stopped: &Receiver<()>, wait: Duration) -> bool {
-    !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout))
-}
+    /// Takes a sample if a second has passed. Called several times a second.
+    pub(super) fn tick(&mut self) {
+        let seconds = self.begin.elapsed().as_secs();
+        if seconds > self.seconds {
+            self.seconds = seconds;
+            self.sample();
+        }
+    }
 
-/// Time until the next full second.
-fn next_turn(elapsed: Duration) -> Duration {
-    Duration::from_secs(1) - Duration::from_nanos(u64::from(elapsed.subsec_nanos()))
+    /// Takes the last sample, and returns all.
+    pub(super) fn finish(mut self) -> Vec<Sample> {
+        self.sample();
+        self.samples
+    }
 }
 
 /// Growth from the first sample to the last.
@@ -129,12 +123,12 @@ mod tests {
     #[test]
     fn sampler_reads_at_begin_and_end() {
         let mut count = 0;
-        let sampler = Sampler::start(move || {
+        let mut sampler = Sampler::start(|| {
             count += 5;
             Some(count)
         });
-        let samples = sampler.finish();
-        assert!(samples.len() >= 2, "{samples:?}");
-        assert_eq!(samples.last().map(|sample| sample.total), Some(5 * samples.len() as u64));
+        sampler.tick();
+        let totals: Vec<u64> = sampler.finish().iter().map(|sample| sample.total).collect();
+        assert_eq!(totals, [5, 10], "and not again within a second");
     }
 }

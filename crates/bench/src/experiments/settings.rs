@@ -16,32 +16,11 @@ pub struct Settings {
     pub requests: Option<u64>,
     /// Concurrent connections, in experiments without a fixed number.
     pub connections: Option<usize>,
-    /// Number of gateways that share a store, if the experiment compares them with one alone.
-    pub instances: Option<usize>,
-    /// Settings of the experiment `kv`.
-    pub suites: Suites,
-    pub progress: Style,
-}
-
-/// The suites to run, and the servers to run them on.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Suites {
-    /// `None` for all.
+    /// The suites of the experiment `kv`. `None` for all.
     pub way: Option<Way>,
-    /// Commands per batch. `None` for the sizes of the published figures.
+    /// Its commands per batch. `None` for the size of the published figures.
     pub batch: Option<usize>,
-    /// `None` for all.
-    pub server: Option<Contender>,
-}
-
-/// A server and its protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
-    /// Larder with the protocol of poor-man-s-cache.
-    LarderText,
-    /// Larder with the Redis protocol.
-    LarderResp,
-    Redis,
+    pub progress: Style,
 }
 
 /// The way of sending commands.
@@ -50,5 +29,4 @@ pub enum Way {
     /// On persistent connections, without pipelining.
     OneByOne,
     Batches,
-    ConnectionEach,
 }

@@ -5,27 +5,26 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::drive::Until;
 use crate::http::HttpLoad;
 use crate::observe::Observer;
 use crate::peers::{Client, Values};
 use crate::programs::on_path;
 use crate::progress::Progress;
-use crate::result::{Machine, Report, Run, SCHEMA};
+use crate::result::Run;
 use crate::server::{self, Ready, ServerCommand, ServerProbe, ServerProcess};
-use crate::until::Until;
 
-use super::findings::{ExperimentError, Findings};
+use super::findings::ExperimentError;
 use super::settings::Settings;
 
 /// The environment of an experiment.
 pub(super) struct Stage<'a> {
     pub(super) settings: &'a Settings,
     folder: TempDir,
-    started_at: SystemTime,
     /// Number of servers so far, which names their folders.
     servers: usize,
 }
@@ -48,7 +47,7 @@ impl<'a> Stage<'a> {
     pub(super) fn new(settings: &'a Settings) -> Result<Self, ExperimentError> {
         let folder =
             tempfile::tempdir().map_err(|source| io_error("a temporary folder can't be made", source))?;
-        Ok(Self { settings, folder, started_at: SystemTime::now(), servers: 0 })
+        Ok(Self { settings, folder, servers: 0 })
     }
 
     /// Duration of a load, unless the user chose another.
@@ -132,21 +131,6 @@ impl<'a> Stage<'a> {
         let run = run?;
         let spent = probe.end()?.per_request(run.requests);
         Ok(Run { name: name.to_owned(), server: Some(spent), ..run })
-    }
-
-    pub(super) fn report(&self, findings: Findings) -> Report {
-        let started = self.started_at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Report {
-            schema: SCHEMA.to_owned(),
-            title: findings.title.to_owned(),
-            description: findings.description,
-            started_at_unix_s: started.as_secs(),
-            machine: Machine::this(),
-            larder: String::new(),
-            runs: findings.runs,
-            charts: findings.charts,
-            expectations: findings.expectations,
-        }
     }
 }
 

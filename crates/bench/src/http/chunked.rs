@@ -1,6 +1,6 @@
 //! Skips a chunked body (RFC 9112 section 7.1), trailer section included.
 
-use super::exchange::Malformed;
+use crate::drive::Malformed;
 
 /// Maximum size of trailers and chunk extensions of a body. A larger size is taken for an attack.
 const EXTRA_BYTES_MAX: usize = 64 * 1024;

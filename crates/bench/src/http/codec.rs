@@ -1,44 +1,31 @@
-//! The protocol of a connection, without the socket: converts requests to bytes, and bytes to answers.
+//! HTTP on a connection, without the socket: converts requests to bytes, and bytes to answers.
 
-use std::fmt::Debug;
-use std::time::Instant;
-
-use super::exchange::{Malformed, Pending, Sink, Then};
 use super::prepare::Prepared;
+use crate::drive::{Codec, Malformed, Pending, Then};
 
-pub(super) trait Codec: Debug + Send {
-    /// Appends the opening bytes of a connection, such as a preface.
-    fn open(&mut self, _out: &mut Vec<u8>) {}
-
-    /// Whether requests may be sent.
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    /// Number of requests that the connection can take now.
-    fn room(&self) -> usize;
-
-    /// When the oldest pending request was sent.
-    fn oldest(&self) -> Option<Instant>;
-
-    /// Appends a request to the output. A tag makes it conditional.
-    fn begin(&mut self, pending: Pending, prepared: &Prepared, known_tag: Option<&[u8]>, out: &mut Vec<u8>);
-
-    /// Appends pending protocol bytes to the output, if `begin` hasn't done so.
-    fn flush(&mut self, _out: &mut Vec<u8>) {}
+pub(crate) trait HttpCodec: Codec {
+    /// Appends a request to the output.
+    fn begin(&mut self, pending: Pending, prepared: &Prepared, out: &mut Vec<u8>);
 
     /// Parses received bytes, and appends any reply that the protocol requires to the output.
     fn receive(&mut self, input: &[u8], sink: &mut dyn Sink, out: &mut Vec<u8>) -> Result<Then, Malformed>;
 
     /// The server ended the connection, which may also end an answer.
     fn end(&mut self, _sink: &mut dyn Sink) {}
+}
 
-    /// Whether the server may have meant to close an idle connection if it closes now: no answer is half read, and the protocol
-    /// has no other signal for it.
-    fn is_between(&self) -> bool {
-        false
-    }
+/// Outcome of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Status(u16),
+    /// The server reset this request alone, and kept the connection (HTTP/2).
+    Reset,
+}
 
-    /// Resets the protocol for the next connection, and returns the unanswered requests, oldest first.
-    fn give_up(&mut self) -> Vec<Pending>;
+/// Receives the answers that are parsed from a connection's bytes.
+pub(crate) trait Sink {
+    fn answered(&mut self, pending: Pending, answer: Answer);
+
+    /// The first byte of a response has arrived, possibly of an interim one.
+    fn first_byte(&mut self, pending: Pending);
 }

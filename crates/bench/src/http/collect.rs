@@ -1,16 +1,16 @@
 //! Runs the workers of a load, and merges their results.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::load::{HttpLoad, Until};
 use super::plan::Plan;
+use super::side::HttpSide;
 use super::tally::Tally;
-use super::worker::{Opened, Worker};
 use super::{LoadError, words};
+use crate::drive::{self, Opened, Worked, Worker};
 use crate::observe::Observer;
-use crate::result::{Interval, Latencies, Outcome, Run, Timeline};
-use crate::work::{self, Worked};
+use crate::result::{Interval, Outcome, Run};
 
 /// Runs a load and returns its result. The observer sees each tenth of a second, and can end the load early with the results so far.
 ///
@@ -18,175 +18,88 @@ use crate::work::{self, Worked};
 ///
 /// Returns [`LoadError`] for settings that no load can follow, and for a server that was never reached. Later failures are counted in the run.
 pub fn run(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Run, LoadError> {
-    Ok(measure(load, observer)?.into_run(load))
+    let plan = Plan::of(load)?;
+    Ok(named(measure(&plan, load, observer)?, &plan, load))
 }
 
-/// Runs the loads of several sides in turn, so that changes on the machine affect all sides: the first load of each side, the
-/// second of each side, and so on, in reverse order every other time. Returns one run per side, with figures per URL merged by
-/// URL. The observer sees all loads, one after the other.
+/// Runs the loads of several sides in rounds, so that changes on the machine affect all sides: each side once, in reverse order
+/// every other time. Returns one run per side, the sum of its rounds. The observer sees all loads, one after the other.
 ///
 /// # Errors
 ///
 /// Returns the errors of [`run`], and [`LoadError::Ended`] if the observer ends the load before each side had a round.
-pub fn run_in_turn(sides: &[Vec<HttpLoad>], observer: &mut dyn Observer) -> Result<Vec<Run>, LoadError> {
+pub fn run_in_turn(
+    sides: &[HttpLoad],
+    rounds: u32,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Run>, LoadError> {
     let is_over = Cell::new(false);
-    let mut observer = |interval: &Interval, latencies: &Latencies| {
-        let flow = observer.observe(interval, latencies);
+    let mut observer = |interval: &Interval| {
+        let flow = observer.observe(interval);
         is_over.set(is_over.get() || flow.is_break());
         flow
     };
+    let plans = sides.iter().map(Plan::of).collect::<Result<Vec<_>, _>>()?;
     let mut sums: Vec<Option<Measured>> = sides.iter().map(|_| None).collect();
-    for round in 0..sides.iter().map(Vec::len).max().unwrap_or_default() {
-        let mut order: Vec<usize> = (0..sides.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
+    let turns = (0..rounds).flat_map(|round| {
+        let order = 0..sides.len();
+        if round % 2 == 0 { order.collect::<Vec<_>>() } else { order.rev().collect() }
+    });
+    for side in turns {
+        if is_over.get() {
+            break;
         }
-        for side in order.into_iter().filter(|&side| round < sides[side].len()) {
-            if is_over.get() {
-                return summed_up(sums, sides);
-            }
-            let measured = measure(&sides[side][round], &mut observer)?;
-            match &mut sums[side] {
-                None => sums[side] = Some(measured),
-                Some(sum) => sum.add(measured),
-            }
+        let measured = measure(&plans[side], &sides[side], &mut observer)?;
+        match &mut sums[side] {
+            None => sums[side] = Some(measured),
+            Some(sum) => sum.add(measured),
         }
     }
-    summed_up(sums, sides)
+    let sides = sums.into_iter().zip(plans.iter().zip(sides));
+    sides.map(|(sum, (plan, load))| Ok(named(sum.ok_or(LoadError::Ended)?, plan, load))).collect()
 }
 
-fn summed_up(sums: Vec<Option<Measured>>, sides: &[Vec<HttpLoad>]) -> Result<Vec<Run>, LoadError> {
-    let run = |(sum, loads): (Option<Measured>, &Vec<HttpLoad>)| match (sum, loads.first()) {
-        (_, None) => Err(LoadError::NoTargets),
-        (None, Some(_)) => Err(LoadError::Ended),
-        (Some(sum), Some(load)) => Ok(sum.into_run(load)),
-    };
-    sums.into_iter().zip(sides).map(run).collect()
-}
-
-fn measure(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Measured, LoadError> {
-    let plan = Plan::of(load)?;
+fn measure(plan: &Arc<Plan>, load: &HttpLoad, observer: &mut dyn Observer) -> Result<Measured, LoadError> {
     if let Some(warm_up) = load.warm_up {
-        round(&plan, load, warm_up, &mut ())?;
+        round(plan, load, warm_up, &mut ())?;
     }
-    round(&plan, load, load.until, observer)
+    round(plan, load, load.until, observer)
 }
+
+type Measured = Worked<HttpSide>;
 
 fn round(
-    plan: &Plan,
+    plan: &Arc<Plan>,
     load: &HttpLoad,
     until: Until,
     observer: &mut dyn Observer,
 ) -> Result<Measured, LoadError> {
+    let unreachable = |source| LoadError::Unreachable { address: plan.name.clone(), source };
     let mut workers = Vec::new();
-    for part in plan.parts(load, until) {
-        let address = part.server.name.clone();
-        let mut worker = Worker::new(load, until, part, plan.figures.len())?;
+    for thread in 0..load.threads {
+        let (conduct, tickets) = plan.part(load, until, thread);
+        let mut worker = Worker::new(HttpSide::new(plan, load), conduct, tickets)?;
         if let Opened::NotOne(source) = worker.open_all()? {
-            return Err(LoadError::Unreachable { address, source });
+            return Err(unreachable(source));
         }
         workers.push(worker);
     }
-    let collected = work(workers, until, observer)?;
-    if let Some(source) = collected.never_reached {
-        return Err(LoadError::Unreachable { address: plan.servers[0].name.clone(), source });
-    }
-    Ok(collected.named(plan))
+    let mut worked = drive::on_threads(workers, until, observer)?;
+    worked.never_reached.take().map_or(Ok(worked), |source| Err(unreachable(source)))
 }
 
-/// Merged counts of all workers.
-struct Collected {
-    tally: Tally,
-    latencies: Latencies,
-    timeline: Timeline,
-    elapsed: Duration,
-    cpu: Duration,
-    never_reached: Option<std::io::Error>,
-}
-
-fn work(workers: Vec<Worker>, until: Until, observer: &mut dyn Observer) -> Result<Collected, LoadError> {
-    let Worked { workers, latencies, timeline, elapsed, cpu } =
-        work::on_threads(workers, until.duration(), observer, Worker::run)?;
-    let mut sum: Option<Tally> = None;
-    let mut trouble = None;
-    for mut worker in workers {
-        trouble = trouble.or_else(|| worker.take_trouble());
-        match &mut sum {
-            None => sum = Some(worker.tally),
-            Some(sum) => sum.add(&worker.tally),
-        }
-    }
-    let tally = sum.expect("there is at least one worker");
-    let is_reached = tally.read_bytes > 0 || tally.completed > tally.errors.connect || tally.completed == 0;
-    let never_reached = trouble.filter(|_| !is_reached);
-    Ok(Collected { tally, latencies, timeline, elapsed, cpu, never_reached })
-}
-
-impl Collected {
-    fn named(self, plan: &Plan) -> Measured {
-        let servers = plan.servers.iter().map(|server| server.name.clone()).collect();
-        Measured { servers, figures: plan.figures.clone(), collected: self }
-    }
-
-    /// Adds the results of a further load, as if it had followed this one.
-    fn add(&mut self, other: Self) {
-        self.tally.add(&other.tally);
-        self.latencies.add(&other.latencies);
-        self.timeline.append(other.timeline);
-        self.elapsed += other.elapsed;
-        self.cpu += other.cpu;
-    }
-}
-
-/// Results of a load, or of several on the same side, before they are summarised.
-struct Measured {
-    servers: Vec<String>,
-    /// The URLs of the tally's figures, in the same order.
-    figures: Vec<String>,
-    collected: Collected,
-}
-
-impl Measured {
-    fn add(&mut self, mut other: Self) {
-        for server in other.servers {
-            if !self.servers.contains(&server) {
-                self.servers.push(server);
-            }
-        }
-        for (url, figures) in other.figures.into_iter().zip(std::mem::take(&mut other.collected.tally.urls)) {
-            match self.figures.iter().position(|known| *known == url) {
-                Some(at) => self.collected.tally.urls[at].add(&figures),
-                None => {
-                    self.figures.push(url);
-                    self.collected.tally.urls.push(figures);
-                }
-            }
-        }
-        self.collected.add(other.collected);
-    }
-
-    fn into_run(self, load: &HttpLoad) -> Run {
-        let Collected { tally, latencies, timeline, elapsed, cpu, .. } = self.collected;
-        let outcome = |(status, count): (usize, &u64)| Outcome { name: status.to_string(), count: *count };
-        let figures = tally.urls.iter().zip(&self.figures);
-        Run {
-            name: self.servers.join(", "),
-            target: words::targets(load),
-            load: words::load(load),
-            errors: tally.errors,
-            unsent: tally.unsent,
-            reconnects: tally.reconnects,
-            outcomes: tally
-                .statuses
-                .iter()
-                .enumerate()
-                .filter(|(_, count)| **count > 0)
-                .map(outcome)
-                .collect(),
-            connect: tally.connects.part(),
-            first_byte: tally.first_bytes.part(),
-            urls: figures.map(|(tally, url)| tally.figures(url)).collect(),
-            ..Run::made(&latencies, timeline, elapsed, cpu).with_bytes(tally.read_bytes, tally.written_bytes)
-        }
+fn named(mut measured: Measured, plan: &Plan, load: &HttpLoad) -> Run {
+    let mut tally = Tally::new(load.detail, plan.figures.len());
+    measured.sides.drain(..).for_each(|side| tally.add(&side.tally));
+    let statuses = tally.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
+    let outcome = |(status, count): (usize, &u64)| Outcome { name: status.to_string(), count: *count };
+    Run {
+        name: plan.name.clone(),
+        target: words::targets(load),
+        load: words::load(load),
+        outcomes: statuses.map(outcome).collect(),
+        first_byte: tally.first_bytes.part(),
+        urls: tally.urls.iter().zip(&plan.figures).map(|(tally, url)| tally.figures(url)).collect(),
+        ..measured.into_run()
     }
 }

@@ -3,38 +3,29 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::codec::Codec;
-use super::exchange::{Answer, Malformed, Pending, Sink, Then};
+use super::codec::{Answer, HttpCodec, Sink};
 use super::prepare::Prepared;
-use super::response::{Body, Response, ResponseReader, Tags};
+use super::response::{Body, Response, ResponseReader};
+use crate::drive::{Codec, Malformed, Pending, Then};
 
 #[derive(Debug)]
 pub(super) struct H1 {
     depth: usize,
     waiting: VecDeque<(Pending, Body)>,
     reader: ResponseReader,
-    tags: Tags,
     /// Whether the first byte of the oldest request's response was reported. An interim response is not reported again.
     is_first_byte_told: bool,
 }
 
 impl H1 {
-    pub(super) fn new(depth: usize, tags: Tags) -> Self {
-        Self {
-            depth,
-            waiting: VecDeque::with_capacity(depth),
-            reader: ResponseReader::new(tags),
-            tags,
-            is_first_byte_told: false,
-        }
+    pub(super) fn new(depth: usize) -> Self {
+        let (waiting, reader) = (VecDeque::with_capacity(depth), ResponseReader::new());
+        Self { depth, waiting, reader, is_first_byte_told: false }
     }
 
     fn finish(&mut self, response: Response, sink: &mut dyn Sink) -> Then {
         self.is_first_byte_told = false;
         let (pending, _) = self.waiting.pop_front().expect("only read while a request waits");
-        if self.tags == Tags::Kept && !self.reader.entity_tag().is_empty() {
-            sink.entity_tag(pending.request, self.reader.entity_tag());
-        }
         sink.answered(pending, Answer::Status(response.status));
         response.then
     }
@@ -49,17 +40,21 @@ impl Codec for H1 {
         self.waiting.front().map(|(pending, _)| pending.sent)
     }
 
-    fn begin(&mut self, pending: Pending, prepared: &Prepared, known_tag: Option<&[u8]>, out: &mut Vec<u8>) {
+    fn is_between(&self) -> bool {
+        self.reader.is_between()
+    }
+
+    fn give_up(&mut self) -> Vec<Pending> {
+        self.reader = ResponseReader::new();
+        self.is_first_byte_told = false;
+        self.waiting.drain(..).map(|(pending, _)| pending).collect()
+    }
+}
+
+impl HttpCodec for H1 {
+    fn begin(&mut self, pending: Pending, prepared: &Prepared, out: &mut Vec<u8>) {
         debug_assert!(self.room() > 0, "more requests than the depth");
-        match known_tag {
-            None => out.extend_from_slice(&prepared.bytes),
-            Some(tag) => {
-                let (line_and_host, rest) = prepared.bytes.split_at(prepared.field_at);
-                for part in [line_and_host, b"If-None-Match: ", tag, b"\r\n", rest] {
-                    out.extend_from_slice(part);
-                }
-            }
-        }
+        out.extend_from_slice(&prepared.bytes);
         self.waiting.push_back((pending, prepared.body));
     }
 
@@ -90,16 +85,6 @@ impl Codec for H1 {
         if let Some(response) = self.reader.end() {
             self.finish(response, sink);
         }
-    }
-
-    fn is_between(&self) -> bool {
-        self.reader.is_between()
-    }
-
-    fn give_up(&mut self) -> Vec<Pending> {
-        self.reader = ResponseReader::new(self.tags);
-        self.is_first_byte_told = false;
-        self.waiting.drain(..).map(|(pending, _)| pending).collect()
     }
 }
 

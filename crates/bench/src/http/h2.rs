@@ -18,9 +18,9 @@ use h2::RecvStream;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::codec::Codec;
-use super::exchange::{Answer, Malformed, Pending, Sink, Then};
+use super::codec::{Answer, HttpCodec, Sink};
 use super::prepare::Prepared;
+use crate::drive::{Codec, Malformed, Pending, Then};
 
 const WINDOW_MAX: u32 = (1 << 31) - 1;
 const MALFORMED: Malformed = Malformed("bytes that are no HTTP/2");
@@ -139,7 +139,25 @@ impl Codec for H2 {
             .min()
     }
 
-    fn begin(&mut self, pending: Pending, prepared: &Prepared, _tag: Option<&[u8]>, _out: &mut Vec<u8>) {
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        if let Some(session) = &mut self.session {
+            session.poll(&mut Context::from_waker(&waker));
+        }
+        out.append(&mut self.pipe.bytes().output);
+    }
+
+    fn give_up(&mut self) -> Vec<Pending> {
+        let fresh = Self::new(self.depth);
+        let Self { exchanges, mut left, .. } = std::mem::replace(self, fresh);
+        left.extend(exchanges.into_iter().map(|exchange| exchange.pending));
+        left.sort_by_key(|pending| pending.sent);
+        left
+    }
+}
+
+impl HttpCodec for H2 {
+    fn begin(&mut self, pending: Pending, prepared: &Prepared, _out: &mut Vec<u8>) {
         let has_body = !prepared.payload.is_empty();
         let request = prepared.request.clone().expect("the load is of HTTP/2");
         let sent = self.session.as_mut().map(|session| session.requests.send_request(request, !has_body));
@@ -148,14 +166,6 @@ impl Codec for H2 {
             return self.left.push(pending);
         }
         self.exchanges.push(Exchange { pending, step: Step::Head(response) });
-    }
-
-    fn flush(&mut self, out: &mut Vec<u8>) {
-        let waker = Waker::from(Arc::clone(&self.woken));
-        if let Some(session) = &mut self.session {
-            session.poll(&mut Context::from_waker(&waker));
-        }
-        out.append(&mut self.pipe.bytes().output);
     }
 
     fn receive(&mut self, input: &[u8], sink: &mut dyn Sink, out: &mut Vec<u8>) -> Result<Then, Malformed> {
@@ -169,14 +179,6 @@ impl Codec for H2 {
             None if session.is_closing && self.exchanges.is_empty() => Ok(Then::Close),
             None => Ok(Then::GoOn),
         }
-    }
-
-    fn give_up(&mut self) -> Vec<Pending> {
-        let fresh = Self::new(self.depth);
-        let Self { exchanges, mut left, .. } = std::mem::replace(self, fresh);
-        left.extend(exchanges.into_iter().map(|exchange| exchange.pending));
-        left.sort_by_key(|pending| pending.sent);
-        left
     }
 }
 

@@ -6,23 +6,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use crate::until::Until;
+pub use crate::drive::{Pace, Reuse, Until};
 
 use super::LoadError;
 
-/// A load on one or more HTTP servers.
-///
-/// Targets on several servers share the connections, the rate and the requests.
+/// A load on an HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpLoad {
-    /// At least one target.
+    /// At least one target. All are of one server.
     pub targets: Vec<Target>,
     pub order: Order,
     pub protocol: Protocol,
     pub tls: TlsSettings,
-    /// Concurrent connections of all threads and servers together. At least one per thread.
+    /// Concurrent connections of all threads together. At least one per thread.
     pub connections: usize,
-    /// Generator threads. There are at least as many as servers.
+    /// Generator threads.
     pub threads: usize,
     pub reuse: Reuse,
     pub pace: Pace,
@@ -33,7 +31,6 @@ pub struct HttpLoad {
     pub timeout: Duration,
     /// Random pause of a connection before each request. Only with [`Pace::Closed`].
     pub think: Option<RangeInclusive<Duration>>,
-    pub revisit: Revisit,
     pub detail: Detail,
     /// Seed of [`Order::Random`] and of think times.
     pub seed: u64,
@@ -56,7 +53,6 @@ impl HttpLoad {
             warm_up: None,
             timeout: Duration::from_secs(30),
             think: None,
-            revisit: Revisit::Plain,
             detail: Detail::Total,
             seed: 1,
         }
@@ -234,34 +230,6 @@ pub enum Session {
     #[default]
     Resumed,
     AlwaysNew,
-}
-
-/// Whether a connection serves more than one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
-    KeepAlive,
-    /// A connection per request, with `Connection: close`. The latency includes the time to open it.
-    OnePerRequest,
-}
-
-/// The event that starts a request.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Pace {
-    /// The previous answer on the connection. A stalled server stalls the load, which hides most of the stall.
-    Closed,
-    /// The clock: request `i` is due `i / per_second` after the start. Its latency counts from then, whether or not a connection is free.
-    Open { per_second: f64 },
-    /// The clock: target `i` is due once, `due[i]` after the start. One time per target, in rising order.
-    Recorded { due: Vec<Duration> },
-}
-
-/// Form of a repeated request for a URL on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Revisit {
-    /// The same request.
-    Plain,
-    /// A conditional request: `If-None-Match` with the last `ETag`. HTTP/1.1 only.
-    Conditional,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,18 +1,15 @@
 //! Load on HTTP servers: HTTP/1.1 and HTTP/2, with and without TLS, in a closed or an open loop.
 //!
-//! Each thread runs one loop over non-blocking sockets (`worker`). It takes requests from a schedule (`tickets`), sends prepared
-//! bytes (`prepare`), and parses answers only as far as needed to find their ends (`h1`, `h2`, with the crate of that name). The
-//! protocols know no sockets, so tests can cut an answer into any sequence of reads. Memory is bounded: histograms have a fixed
-//! size, and a connection holds at most one partial head.
+//! The loop in `drive` sends prepared bytes (`prepare`), and answers are parsed only as far as needed to find their ends (`h1`,
+//! `h2`, with the crate of that name). The protocols know no sockets, so tests can cut an answer into any sequence of reads. Memory
+//! is bounded: histograms have a fixed size, and a connection holds at most one partial head.
 //!
 //! The caller's thread collects and reports while the others work. To run a load beside something else, give it a thread of its own.
 
 mod chunked;
 mod codec;
 mod collect;
-mod connection;
 mod error;
-mod exchange;
 mod h1;
 mod h2;
 pub mod list;
@@ -20,18 +17,16 @@ mod load;
 mod plan;
 mod prepare;
 mod response;
+mod side;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod tickets;
 mod tls;
-mod transport;
 mod words;
-mod worker;
 
 pub use collect::{run, run_in_turn};
 pub use error::LoadError;
 pub use load::{
-    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Scheme, Session, Target, TlsSettings, Trust,
-    Until, Url,
+    Detail, HttpLoad, Order, Pace, Protocol, Reuse, Scheme, Session, Target, TlsSettings, Trust, Until, Url,
 };
+pub(crate) use tls::Tls;

@@ -1,4 +1,4 @@
-//! The plan of a load: addresses, the bytes of each request, and the part of each worker.
+//! The plan of a load: the server's address, the bytes of each request, and the part of each worker.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,166 +7,98 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LoadError;
-use super::load::{Detail, HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Scheme, Target, Until, Url};
+use super::load::{Detail, HttpLoad, Order, Pace, Protocol, Reuse, Scheme, Target, Until, Url};
 use super::prepare::{self, Prepared};
-use super::tickets::{Schedule, Tickets};
 use super::tls::Tls;
+use crate::drive::{self, Conduct, Tickets, scramble};
 
-/// Maximum number of connections of a load. Each holds buffers and a file descriptor.
-pub(super) const CONNECTIONS_MAX: usize = 65_536;
-pub(super) const DEPTH_MAX: usize = 10_000;
-const THREADS_MAX: usize = 256;
+const DEPTH_MAX: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) servers: Vec<Arc<Server>>,
-    /// Keys of the figures: distinct URLs, in the order of the list.
-    pub(super) figures: Vec<String>,
-}
-
-#[derive(Debug)]
-pub(super) struct Server {
-    /// Host and port as in the URL.
+    /// Host and port as in the URLs.
     pub(super) name: String,
     pub(super) address: SocketAddr,
     pub(super) tls: Option<Tls>,
     /// Distinct requests.
     pub(super) requests: Vec<Prepared>,
-    sequence: Arc<Vec<u32>>,
-    due: Arc<Vec<Duration>>,
-}
-
-/// The part of one thread.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) server: Arc<Server>,
-    pub(super) connections: usize,
-    pub(super) tickets: Tickets,
+    /// The request at each position of the list.
+    sequence: Vec<usize>,
+    order: Order,
+    seed: u64,
+    /// Keys of the figures: distinct URLs, in the order of the list.
+    pub(super) figures: Vec<String>,
 }
 
 impl Plan {
-    pub(super) fn of(load: &HttpLoad) -> Result<Self, LoadError> {
+    pub(super) fn of(load: &HttpLoad) -> Result<Arc<Self>, LoadError> {
         check(load)?;
-        let mut drafts: Vec<Draft> = Vec::new();
+        let url = &load.targets.first().ok_or(LoadError::NoTargets)?.url;
         let mut figures = Figures::default();
-        for (place, target) in load.targets.iter().enumerate() {
-            let at = match drafts.iter().position(|draft| draft.is_at(&target.url)) {
-                Some(at) => at,
-                None => {
-                    drafts.push(Draft::at(&target.url, load)?);
-                    drafts.len() - 1
-                }
-            };
-            drafts[at].take(target, load, &mut figures)?;
-            if let Pace::Recorded { due } = &load.pace {
-                Arc::make_mut(&mut drafts[at].server.due).push(due[place]);
-            }
-        }
-        let servers = drafts.into_iter().map(|draft| Arc::new(draft.server)).collect();
-        Ok(Self { servers, figures: figures.names })
-    }
-
-    /// The parts of all threads.
-    pub(super) fn parts(&self, load: &HttpLoad, until: Until) -> Vec<Part> {
-        let threads = load.threads.max(self.servers.len());
-        (0..threads).map(|thread| self.part(load, until, thread, threads)).collect()
-    }
-
-    fn part(&self, load: &HttpLoad, until: Until, thread: usize, threads: usize) -> Part {
-        let place = thread % self.servers.len();
-        let server = &self.servers[place];
-        let (first, step) = (thread / self.servers.len(), (threads - place).div_ceil(self.servers.len()));
-        let limit = match (until, &load.pace) {
-            (_, Pace::Recorded { .. }) => Some(server.due.len() as u64),
-            (Until::Requests(requests), _) => Some(self.share(requests, place)),
-            (Until::Elapsed(_), _) => None,
-        };
-        let connections = load.connections / threads + usize::from(thread < load.connections % threads);
-        let (first, step) = (first as u64, step as u64);
-        let tickets = Tickets {
-            first,
-            step,
-            limit: limit.map(|limit| limit.saturating_sub(first).div_ceil(step)),
-            order: if matches!(load.pace, Pace::Recorded { .. }) { Order::InTurn } else { load.order },
-            seed: load.seed,
-            sequence: server.sequence.clone(),
-            schedule: self.schedule(&load.pace, place),
-            taken: 0,
-        };
-        Part { server: server.clone(), connections: connections.max(1), tickets }
-    }
-
-    fn schedule(&self, pace: &Pace, place: usize) -> Schedule {
-        match pace {
-            Pace::Closed => Schedule::Closed,
-            Pace::Open { per_second } => {
-                #[expect(clippy::cast_precision_loss, reason = "lists are shorter than 2^52")]
-                let part = self.servers[place].sequence.len() as f64 / self.targets() as f64;
-                Schedule::Every { per_second: per_second * part }
-            }
-            Pace::Recorded { .. } => Schedule::Recorded(self.servers[place].due.clone()),
-        }
-    }
-
-    /// The share of `requests` for a server, in proportion to its share of the list.
-    fn share(&self, requests: u64, place: usize) -> u64 {
-        let upto = |place: usize| {
-            let targets: usize = self.servers[..place].iter().map(|server| server.sequence.len()).sum();
-            u128::from(requests) * targets as u128 / self.targets() as u128
-        };
-        u64::try_from(upto(place + 1) - upto(place)).expect("a part of a u64")
-    }
-
-    fn targets(&self) -> usize {
-        self.servers.iter().map(|server| server.sequence.len()).sum()
-    }
-}
-
-/// A server whose requests are still being collected.
-#[derive(Debug)]
-struct Draft {
-    /// The first URL of the server.
-    url: Url,
-    known: HashMap<Target, u32>,
-    server: Server,
-}
-
-impl Draft {
-    fn at(url: &Url, load: &HttpLoad) -> Result<Self, LoadError> {
-        let tls = match url.scheme {
-            Scheme::Http => None,
-            Scheme::Https => Some(Tls::new(&load.tls, &url.host, load.protocol)?),
-        };
-        let server = Server {
+        let (requests, sequence) = requests(load, &mut figures)?;
+        Ok(Arc::new(Self {
             name: format!("{}:{}", url.host, url.port),
             address: resolve(url, load.timeout)?,
-            tls,
-            requests: Vec::new(),
-            sequence: Arc::default(),
-            due: Arc::default(),
+            tls: match url.scheme {
+                Scheme::Http => None,
+                Scheme::Https => Some(Tls::new(&load.tls, &url.host, load.protocol)?),
+            },
+            requests,
+            sequence,
+            order: load.order,
+            seed: load.seed,
+            figures: figures.names,
+        }))
+    }
+
+    /// The request at a place of the schedule.
+    pub(super) fn request_at(&self, place: u64) -> usize {
+        let places = self.sequence.len() as u64;
+        let place = match self.order {
+            Order::InTurn => place % places,
+            Order::Random => scramble(self.seed ^ scramble(place)) % places,
         };
-        Ok(Self { url: url.clone(), known: HashMap::new(), server })
+        self.sequence[usize::try_from(place).expect("less than the length of a slice")]
     }
 
-    fn is_at(&self, url: &Url) -> bool {
-        (self.url.scheme, self.url.port, &self.url.host) == (url.scheme, url.port, &url.host)
+    /// The part of one thread.
+    pub(super) fn part(&self, load: &HttpLoad, until: Until, thread: usize) -> (Conduct, Tickets) {
+        let (share, rest) = (load.connections / load.threads, load.connections % load.threads);
+        let conduct = Conduct {
+            address: self.address,
+            tls: self.tls.clone(),
+            connections: share + usize::from(thread < rest),
+            reuse: load.reuse,
+            until,
+            timeout: load.timeout,
+            think: load.think.clone(),
+            seed: load.seed,
+        };
+        let (first, step) = (thread as u64, load.threads as u64);
+        let limit = match until {
+            Until::Requests(requests) => Some(requests.saturating_sub(first).div_ceil(step)),
+            Until::Elapsed(_) => None,
+        };
+        (conduct, Tickets { first, step, limit, pace: load.pace, taken: 0 })
     }
+}
 
-    fn take(&mut self, target: &Target, load: &HttpLoad, figures: &mut Figures) -> Result<(), LoadError> {
-        let requests = &mut self.server.requests;
-        let place = match self.known.get(target) {
+/// The distinct requests of a load, and the one at each position of its list.
+fn requests(load: &HttpLoad, figures: &mut Figures) -> Result<(Vec<Prepared>, Vec<usize>), LoadError> {
+    let (mut requests, mut sequence) = (Vec::new(), Vec::new());
+    let mut known: HashMap<&Target, usize> = HashMap::new();
+    for target in &load.targets {
+        let place = match known.get(target) {
             Some(place) => *place,
             None => {
-                let figure = figures.of(target, load.detail);
-                let place = u32::try_from(requests.len()).expect("lists are shorter than 2^32");
-                requests.push(prepare::request(target, load, figure)?);
-                self.known.insert(target.clone(), place);
-                place
+                requests.push(prepare::request(target, load, figures.of(target, load.detail))?);
+                known.insert(target, requests.len() - 1);
+                requests.len() - 1
             }
         };
-        Arc::make_mut(&mut self.server.sequence).push(place);
-        Ok(())
+        sequence.push(place);
     }
+    Ok((requests, sequence))
 }
 
 #[derive(Debug, Default)]
@@ -213,45 +145,30 @@ fn resolve(url: &Url, timeout: Duration) -> Result<SocketAddr, LoadError> {
 
 /// Refuses settings that no run could follow.
 fn check(load: &HttpLoad) -> Result<(), LoadError> {
-    if load.targets.is_empty() {
-        return Err(LoadError::NoTargets);
-    }
     let depth = load.protocol.depth();
     let is_h2 = matches!(load.protocol, Protocol::Http2 { .. });
     let broken = [
-        (!(1..=CONNECTIONS_MAX).contains(&load.connections), "connections have to be 1 to 65536"),
-        (!(1..=THREADS_MAX).contains(&load.threads), "threads have to be 1 to 256"),
-        (load.threads > load.connections, "expected at least as many connections as threads"),
+        (!is_one_server(&load.targets), "expected URLs of one server"),
         (!(1..=DEPTH_MAX).contains(&depth), "expected 1 to 10000 requests in flight on a connection"),
-        (load.timeout.is_zero(), "the time limit of a request has to be above zero"),
         (
             depth > 1 && load.reuse == Reuse::OnePerRequest,
             "one connection per request leaves nothing to pipeline",
         ),
         (is_h2 && load.reuse == Reuse::OnePerRequest, "one connection per request needs HTTP/1.1"),
-        (is_h2 && load.revisit == Revisit::Conditional, "conditional requests need HTTP/1.1"),
         (load.think.is_some() && load.pace != Pace::Closed, "think times need the closed loop"),
         (load.think.as_ref().is_some_and(|think| think.is_empty()), "the range of think times is empty"),
         (load.think.is_some() && depth > 1, "think times and pipelining exclude each other"),
-        (load.until == Until::Requests(0), "the number of requests has to be above zero"),
-        (load.until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
     ];
-    if let Some((_, what)) = broken.iter().find(|(is_broken, _)| *is_broken) {
-        return Err(LoadError::Settings((*what).into()));
+    let broken = broken.iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| *what);
+    let amount = || drive::broken((load.connections, load.threads), (load.until, load.timeout), load.pace);
+    match broken.or_else(amount) {
+        Some(what) => Err(LoadError::Settings(what.into())),
+        None => Ok(()),
     }
-    check_pace(load)
 }
 
-fn check_pace(load: &HttpLoad) -> Result<(), LoadError> {
-    let what = match &load.pace {
-        Pace::Open { per_second } if !(0.001..=10_000_000.0).contains(per_second) => {
-            "the rate has to be 0.001 to 10000000 per second"
-        }
-        Pace::Recorded { due } if due.len() != load.targets.len() => {
-            "a recorded load needs a time for each target"
-        }
-        Pace::Recorded { due } if !due.is_sorted() => "the times of a recorded load have to rise",
-        _ => return Ok(()),
-    };
-    Err(LoadError::Settings(what.into()))
+fn is_one_server(targets: &[Target]) -> bool {
+    let is_same =
+        |one: &Url, other: &Url| (one.scheme, one.port, &one.host) == (other.scheme, other.port, &other.host);
+    targets.windows(2).all(|pair| is_same(&pair[0].url, &pair[1].url))
 }

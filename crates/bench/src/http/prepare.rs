@@ -8,8 +8,6 @@ use super::response::Body;
 pub(super) struct Prepared {
     /// HTTP/1.1: the whole request.
     pub(super) bytes: Vec<u8>,
-    /// HTTP/1.1: where a further field can be inserted.
-    pub(super) field_at: usize,
     /// HTTP/2: the request without its content.
     pub(super) request: Option<http::Request<()>>,
     /// HTTP/2: its content.
@@ -28,7 +26,6 @@ pub(super) fn request(target: &Target, load: &HttpLoad, figure: usize) -> Result
     let body = if target.method == "HEAD" { Body::Never } else { Body::AsFramed };
     let mut prepared = Prepared {
         bytes: Vec::new(),
-        field_at: 0,
         request: None,
         payload: bytes::Bytes::new(),
         body,
@@ -37,9 +34,7 @@ pub(super) fn request(target: &Target, load: &HttpLoad, figure: usize) -> Result
     };
     match load.protocol {
         Protocol::Http1 { .. } => {
-            let head = head(target, load.reuse);
-            prepared.field_at = head.len() - 2;
-            prepared.bytes = [head.as_bytes(), &target.body].concat();
+            prepared.bytes = [head(target, load.reuse).as_bytes(), &target.body].concat();
         }
         Protocol::Http2 { .. } => {
             prepared.request = Some(h2_request(target)?);

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use httparse::{Header, ParserConfig, Status};
 
 use super::chunked::Chunks;
-use super::exchange::{Malformed, Then};
+use crate::drive::{Malformed, Then};
 
 /// Maximum size of a head.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -29,20 +29,12 @@ pub(super) enum Body {
     Never,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tags {
-    Ignored,
-    Kept,
-}
-
 #[derive(Debug)]
 pub(super) struct ResponseReader {
     state: State,
     /// The bytes of an incomplete head.
     partial_head: Vec<u8>,
     response: Response,
-    tags: Tags,
-    tag: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -62,19 +54,14 @@ struct Head {
 }
 
 impl ResponseReader {
-    pub(super) fn new(tags: Tags) -> Self {
+    pub(super) fn new() -> Self {
         let response = Response { status: 0, then: Then::GoOn };
-        Self { state: State::Head, partial_head: Vec::new(), response, tags, tag: Vec::new() }
+        Self { state: State::Head, partial_head: Vec::new(), response }
     }
 
     /// Whether no part of a response was read since the last whole one.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.state, State::Head) && self.partial_head.is_empty()
-    }
-
-    /// The entity tag of the last head. Empty if it had none.
-    pub(super) fn entity_tag(&self) -> &[u8] {
-        &self.tag
     }
 
     /// Reads on. Returns the number of input bytes used, and the response that they completed. Without a response, all of the input was used.
@@ -124,10 +111,10 @@ impl ResponseReader {
     fn read_head(&mut self, input: &[u8], body: Body) -> Result<Option<usize>, Malformed> {
         let before = self.partial_head.len();
         let head = if before == 0 {
-            parse(input, body, self.tags, &mut self.tag)?
+            parse(input, body)?
         } else {
             self.partial_head.extend_from_slice(input);
-            parse(&self.partial_head, body, self.tags, &mut self.tag)?
+            parse(&self.partial_head, body)?
         };
         let Some(head) = head else {
             if before == 0 {
@@ -153,7 +140,7 @@ fn is_interim(status: u16) -> bool {
 }
 
 /// Parses a head from its start. Returns `None` if it is incomplete.
-fn parse(input: &[u8], body: Body, tags: Tags, tag: &mut Vec<u8>) -> Result<Option<Head>, Malformed> {
+fn parse(input: &[u8], body: Body) -> Result<Option<Head>, Malformed> {
     let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
     let outcome = ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, input, &mut fields);
@@ -167,12 +154,8 @@ fn parse(input: &[u8], body: Body, tags: Tags, tag: &mut Vec<u8>) -> Result<Opti
         return Err(Malformed("a change of protocol that was not asked for"));
     }
     let mut framing = Framing::new(parsed.version == Some(1));
-    tag.clear();
     for field in parsed.headers.iter() {
         framing.take(field)?;
-        if tags == Tags::Kept && field.name.eq_ignore_ascii_case("etag") {
-            tag.extend_from_slice(field.value);
-        }
     }
     let (framing, then) = framing.decide(status, body)?;
     Ok(Some(Head { length, response: Response { status, then }, framing }))

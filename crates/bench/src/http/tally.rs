@@ -1,89 +1,41 @@
 //! Counts the outcomes of one worker's requests.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::exchange::{Answer, Pending};
 use super::load::Detail;
 use super::prepare::Prepared;
-use crate::result::{Errors, Failure, Latencies, UrlFigures};
-use crate::work::Slice;
+use crate::result::{Latencies, UrlFigures};
 
-/// Total counts of a worker, besides the latencies of its slices.
+/// Counts of a worker, besides those that every kind of load has.
 #[derive(Debug)]
 pub(super) struct Tally {
-    pub(super) slice: Slice,
     pub(super) statuses: Vec<u64>,
-    pub(super) errors: Errors,
     pub(super) urls: Vec<UrlTally>,
-    pub(super) read_bytes: u64,
-    pub(super) written_bytes: u64,
-    /// Time to open each connection.
-    pub(super) connects: Latencies,
     pub(super) first_bytes: Latencies,
-    pub(super) reconnects: u64,
-    pub(super) unsent: u64,
-    /// Requests that have been answered or have failed.
-    pub(super) completed: u64,
     detail: Detail,
 }
 
 impl Tally {
     pub(super) fn new(detail: Detail, figures: usize) -> Self {
-        Self {
-            slice: Slice::default(),
-            statuses: vec![0; 1000],
-            errors: Errors::default(),
-            urls: vec![UrlTally::default(); if detail == Detail::PerUrl { figures } else { 0 }],
-            read_bytes: 0,
-            written_bytes: 0,
-            connects: Latencies::default(),
-            first_bytes: Latencies::default(),
-            reconnects: 0,
-            unsent: 0,
-            completed: 0,
-            detail,
-        }
+        let urls = vec![UrlTally::default(); if detail == Detail::PerUrl { figures } else { 0 }];
+        Self { statuses: vec![0; 1000], urls, first_bytes: Latencies::default(), detail }
     }
 
-    pub(super) fn answer(&mut self, pending: Pending, prepared: &Prepared, answer: Answer, now: Instant) {
-        let Answer::Status(status) = answer else { return self.failure(Failure::Broken, prepared) };
-        self.completed += 1;
-        self.statuses[usize::from(status)] += 1;
-        if prepared.status.is_some_and(|expected| expected != status) {
-            self.errors.wrong += 1;
-            return self.error(prepared);
-        }
-        let latency = now.saturating_duration_since(pending.since);
-        self.slice.latencies.record_time(latency);
+    pub(super) fn right(&mut self, prepared: &Prepared, latency: Duration) {
         if self.detail == Detail::PerUrl {
             self.urls[prepared.figure].record(latency);
         }
     }
 
-    pub(super) fn first_byte(&mut self, pending: Pending, now: Instant) {
-        self.first_bytes.record_time(now.saturating_duration_since(pending.since));
-    }
-
-    pub(super) fn connected(&mut self, since: Instant, now: Instant) {
-        self.connects.record_time(now.saturating_duration_since(since));
-    }
-
-    pub(super) fn failure(&mut self, failure: Failure, prepared: &Prepared) {
-        self.completed += 1;
-        self.errors.count(failure, 1);
-        self.error(prepared);
-    }
-
-    fn error(&mut self, prepared: &Prepared) {
-        self.slice.errors += 1;
+    pub(super) fn error(&mut self, prepared: &Prepared) {
         if self.detail == Detail::PerUrl {
             self.urls[prepared.figure].errors += 1;
         }
     }
 
-    /// Adds the counts of another worker. Slices are merged by the collector.
+    /// Adds the counts of another worker.
     pub(super) fn add(&mut self, other: &Self) {
         for (sum, count) in self.statuses.iter_mut().zip(&other.statuses) {
             *sum += count;
@@ -91,68 +43,42 @@ impl Tally {
         for (sum, part) in self.urls.iter_mut().zip(&other.urls) {
             sum.add(part);
         }
-        self.errors += other.errors;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
-        self.connects.add(&other.connects);
         self.first_bytes.add(&other.first_bytes);
-        self.reconnects += other.reconnects;
-        self.unsent += other.unsent;
-        self.completed += other.completed;
     }
 }
 
-/// The latencies of one URL: exact mean and deviation, and percentiles to two digits. Takes only as much memory as the range of its latencies needs.
+/// The latencies of one URL, to two digits. Takes only as much memory as the range of its latencies needs.
 #[derive(Clone, Debug)]
 pub(super) struct UrlTally {
     errors: u64,
     histogram: Histogram<u32>,
-    mean_us: f64,
-    /// Sum of the squared distances from the mean (Welford).
-    squares: f64,
 }
 
 impl Default for UrlTally {
     fn default() -> Self {
         let mut histogram = Histogram::new(2).expect("two digits are allowed");
         histogram.auto(true);
-        Self { errors: 0, histogram, mean_us: 0.0, squares: 0.0 }
+        Self { errors: 0, histogram }
     }
 }
 
 impl UrlTally {
     fn record(&mut self, latency: Duration) {
-        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.histogram.saturating_record(latency_us);
-        #[expect(clippy::cast_precision_loss, reason = "latencies and counts below 2^52")]
-        let (latency_us, count) = (latency_us as f64, self.histogram.len() as f64);
-        let distance = latency_us - self.mean_us;
-        self.mean_us += distance / count;
-        self.squares += distance * (latency_us - self.mean_us);
+        self.histogram.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
-    pub(super) fn add(&mut self, other: &Self) {
-        let (own, others) = (self.histogram.len() as f64, other.histogram.len() as f64);
+    fn add(&mut self, other: &Self) {
         self.errors += other.errors;
-        if other.histogram.is_empty() {
-            return;
-        }
-        let distance = other.mean_us - self.mean_us;
-        self.squares += other.squares + distance * distance * own * others / (own + others);
-        self.mean_us += distance * others / (own + others);
         self.histogram.add(&other.histogram).expect("an automatic one grows");
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
     pub(super) fn figures(&self, url: &str) -> UrlFigures {
-        let requests = self.histogram.len();
         UrlFigures {
             url: url.into(),
-            requests,
+            requests: self.histogram.len(),
             errors: self.errors,
-            mean_us: self.mean_us,
-            sd_us: if requests == 0 { 0.0 } else { (self.squares / requests as f64).sqrt() },
+            mean_us: self.histogram.mean(),
+            sd_us: self.histogram.stdev(),
             p50_us: self.histogram.value_at_percentile(50.0),
             p99_us: self.histogram.value_at_percentile(99.0),
             max_us: self.histogram.max(),

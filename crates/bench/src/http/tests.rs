@@ -4,19 +4,17 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
-use super::codec::Codec;
-use super::exchange::{Answer, Malformed, Pending, Sink, Then};
+use super::codec::{Answer, HttpCodec, Sink};
 use super::h1::H1;
 use super::h2::H2;
 use super::load::{HttpLoad, Protocol, Target};
 use super::prepare::{self, Prepared};
-use super::response::Tags;
+use crate::drive::{Codec as _, Malformed, Pending, Then};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     first_bytes: Vec<usize>,
     answers: Vec<(usize, Answer)>,
-    tags: Vec<(usize, Vec<u8>)>,
 }
 
 impl Sink for Seen {
@@ -27,14 +25,10 @@ impl Sink for Seen {
     fn first_byte(&mut self, pending: Pending) {
         self.first_bytes.push(pending.request);
     }
-
-    fn entity_tag(&mut self, request: usize, tag: &[u8]) {
-        self.tags.push((request, tag.to_vec()));
-    }
 }
 
 /// The results of a connection that reads these pieces, and then its end.
-fn read(mut codec: impl Codec, pieces: &[&[u8]]) -> (Seen, Result<Then, Malformed>, Vec<Pending>) {
+fn read(mut codec: impl HttpCodec, pieces: &[&[u8]]) -> (Seen, Result<Then, Malformed>, Vec<Pending>) {
     let mut seen = Seen::default();
     for piece in pieces {
         match codec.receive(piece, &mut seen, &mut Vec::new()) {
@@ -61,7 +55,7 @@ fn cut<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
 }
 
 fn pending(request: usize, at: Instant) -> Pending {
-    Pending { request, since: at, sent: at }
+    Pending { request, answers: 1, since: at, sent: at }
 }
 
 fn prepared(protocol: Protocol, method: &str) -> Prepared {
@@ -72,14 +66,14 @@ fn prepared(protocol: Protocol, method: &str) -> Prepared {
 }
 
 fn h1(requests: usize, at: Instant) -> H1 {
-    let mut codec = H1::new(requests, Tags::Kept);
+    let mut codec = H1::new(requests);
     let (get, head) = (
         prepared(Protocol::Http1 { pipelining: 1 }, "GET"),
         prepared(Protocol::Http1 { pipelining: 1 }, "HEAD"),
     );
     for request in 0..requests {
         let prepared = if request % 4 == 3 { &head } else { &get };
-        codec.begin(pending(request, at), prepared, None, &mut Vec::new());
+        codec.begin(pending(request, at), prepared, &mut Vec::new());
     }
     codec
 }
@@ -90,7 +84,7 @@ fn h2(requests: usize, at: Instant) -> H2 {
     codec.open(&mut Vec::new());
     codec.receive(&frame(4, 0, 0, &[]), &mut Seen::default(), &mut Vec::new()).expect("settings");
     for request in 0..requests {
-        codec.begin(pending(request, at), &prepared(protocol, "GET"), None, &mut Vec::new());
+        codec.begin(pending(request, at), &prepared(protocol, "GET"), &mut Vec::new());
     }
     codec.flush(&mut Vec::new());
     codec

@@ -15,7 +15,7 @@ use super::LoadError;
 use super::load::{Protocol, Session, TlsSettings, Trust};
 
 #[derive(Clone, Debug)]
-pub(super) struct Tls {
+pub(crate) struct Tls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
@@ -47,7 +47,7 @@ impl Tls {
         Ok(Self { config: Arc::new(config), name })
     }
 
-    pub(super) fn connection(&self) -> Result<ClientConnection, rustls::Error> {
+    pub(crate) fn connection(&self) -> Result<ClientConnection, rustls::Error> {
         ClientConnection::new(self.config.clone(), self.name.clone())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::load::{HttpLoad, Order, Pace, Protocol, Reuse, Revisit, Until};
+use super::load::{HttpLoad, Order, Protocol, Reuse};
 
 /// Describes a load: `64 connections, closed loop, 10 s`.
 pub(super) fn load(load: &HttpLoad) -> String {
@@ -18,21 +18,14 @@ pub(super) fn load(load: &HttpLoad) -> String {
     if load.reuse == Reuse::OnePerRequest {
         words.push("a connection per request".into());
     }
-    words.push(match &load.pace {
-        Pace::Closed => "closed loop".into(),
-        Pace::Open { per_second } => format!("open loop at {per_second} requests/s"),
-        Pace::Recorded { due } => format!("{} at recorded times", count(due.len(), "request")),
-    });
+    words.push(load.pace.to_string());
     if let Some(think) = &load.think {
         words.push(format!("think time {} to {}", seconds(*think.start()), seconds(*think.end())));
-    }
-    if load.revisit == Revisit::Conditional {
-        words.push("conditional when seen before".into());
     }
     if load.targets.len() > 1 && load.order == Order::Random {
         words.push(format!("random order, seed {}", load.seed));
     }
-    words.push(until(load.until));
+    words.push(load.until.to_string());
     words.join(", ")
 }
 
@@ -42,14 +35,6 @@ pub(super) fn targets(load: &HttpLoad) -> String {
         [] => String::new(),
         [only] => only.url.to_string(),
         [first, rest @ ..] => format!("{} and {}", first.url, count(rest.len(), "other")),
-    }
-}
-
-fn until(until: Until) -> String {
-    match until {
-        Until::Requests(1) => "1 request".into(),
-        Until::Requests(requests) => format!("{requests} requests"),
-        Until::Elapsed(duration) => seconds(duration),
     }
 }
 

@@ -12,19 +12,8 @@ use super::{Answers, NullServer, Script};
 #[derive(Clone, Debug, Default)]
 pub struct NullHttp {
     pub body_bytes: usize,
-    /// Fields in addition to `Content-Length`.
-    pub fields: Vec<(String, String)>,
-    pub after: After,
     /// Periodic stalls, for tests of the tools that measure them.
     pub stall: Option<Stall>,
-}
-
-/// The fate of a connection whose requests are answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum After {
-    #[default]
-    KeepAlive,
-    Close,
 }
 
 /// The whole server stalls for `length`, first `every` after the first request, and then at the same interval.
@@ -43,20 +32,13 @@ impl NullHttp {
     ///
     /// Returns an error if the address is in use, or the system refuses.
     pub fn bind(&self, address: SocketAddr) -> io::Result<NullServer> {
-        let scripts = vec![Script::of(&[self.response()])];
+        let scripts = vec![Script::of(&self.response())];
         let answers = Answers { count: heads_ended, choose: |_| Some(0), scripts };
-        Ok(NullServer { after: self.after, stall: self.stall, ..NullServer::bind(address, answers)? })
+        Ok(NullServer { stall: self.stall, ..NullServer::bind(address, answers)? })
     }
 
     fn response(&self) -> Vec<u8> {
-        let mut head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", self.body_bytes);
-        for (name, value) in &self.fields {
-            head += &format!("{name}: {value}\r\n");
-        }
-        if self.after == After::Close {
-            head += "Connection: close\r\n";
-        }
-        head += "\r\n";
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", self.body_bytes);
         let mut response = head.into_bytes();
         response.resize(response.len() + self.body_bytes, b'x');
         response
@@ -96,13 +78,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn a_response_says_its_length() {
-        let server =
-            NullHttp { body_bytes: 3, fields: vec![("A".into(), "b".into())], ..NullHttp::default() };
-        assert_eq!(server.response(), b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nA: b\r\n\r\nxxx");
-    }
 
     proptest! {
         #[test]

@@ -17,8 +17,8 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
-pub use http::{After, NullHttp, Stall};
-pub use resp::{NullReply, NullResp};
+pub use http::{NullHttp, Stall};
+pub use resp::NullResp;
 
 /// A listening server.
 #[derive(Debug)]
@@ -28,7 +28,6 @@ pub struct NullServer {
     poll: Poll,
     waker: Arc<Waker>,
     answers: Answers,
-    after: After,
     stall: Option<Stall>,
     next_stall: Option<Instant>,
     connections: Slab<Connection>,
@@ -60,27 +59,17 @@ struct Answers {
     scripts: Vec<Script>,
 }
 
-/// Answers, repeated until one write covers any batch.
+/// One answer, repeated until one write covers any batch.
 #[derive(Debug)]
 struct Script {
     bytes: Vec<u8>,
-    /// Start of each answer, and end of the last one.
-    edges: Vec<usize>,
-    /// Answers per round.
-    round: usize,
+    answer_bytes: usize,
 }
 
 impl Script {
-    /// Repeats these answers.
-    fn of(round: &[Vec<u8>]) -> Self {
-        let (mut bytes, mut edges) = (Vec::new(), vec![0]);
-        while edges.len() == 1 || (edges.len() < ANSWERS_MIN && bytes.len() < SCRIPT_BYTES) {
-            for answer in round {
-                bytes.extend_from_slice(answer);
-                edges.push(bytes.len());
-            }
-        }
-        Self { bytes, edges, round: round.len() }
+    fn of(answer: &[u8]) -> Self {
+        let count = (SCRIPT_BYTES / answer.len()).clamp(1, ANSWERS_MAX);
+        Self { bytes: answer.repeat(count), answer_bytes: answer.len() }
     }
 }
 
@@ -90,8 +79,6 @@ struct Connection {
     /// The last bytes read, if they matter for the next ones.
     tail: Vec<u8>,
     script: Option<usize>,
-    /// Number of answers written, modulo the length of the script.
-    place: usize,
     /// Requests without a complete answer, and the bytes written of the first of these answers.
     owed: usize,
     written: usize,
@@ -102,8 +89,8 @@ struct Connection {
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 const READ_BYTES: usize = 256 << 10;
-/// Minimum number of answers in a script, if they are short.
-const ANSWERS_MIN: usize = 3072;
+/// More than the commands of any batch.
+const ANSWERS_MAX: usize = 3072;
 const SCRIPT_BYTES: usize = 1 << 20;
 
 impl NullServer {
@@ -119,7 +106,6 @@ impl NullServer {
             waker: Arc::new(Waker::new(poll.registry(), WAKER)?),
             poll,
             answers,
-            after: After::KeepAlive,
             stall: None,
             next_stall: None,
             connections: Slab::new(),
@@ -167,8 +153,8 @@ impl NullServer {
             let entry = self.connections.vacant_entry();
             let interest = Interest::READABLE | Interest::WRITABLE;
             self.poll.registry().register(&mut stream, Token(entry.key()), interest)?;
-            let (tail, script, place, owed, written, has_asked) = (Vec::new(), None, 0, 0, 0, false);
-            entry.insert(Connection { stream, tail, script, place, owed, written, has_asked });
+            let (tail, script, owed, written, has_asked) = (Vec::new(), None, 0, 0, false);
+            entry.insert(Connection { stream, tail, script, owed, written, has_asked });
         }
         Ok(())
     }
@@ -179,8 +165,7 @@ impl NullServer {
         if connection.has_asked && self.next_stall.is_none() {
             self.next_stall = self.stall.map(|stall| Instant::now() + stall.every);
         }
-        let is_done = self.after == After::Close && connection.has_asked && connection.owed == 0;
-        if outcome.is_err() || is_done {
+        if outcome.is_err() {
             self.connections.remove(index);
         }
     }
@@ -226,24 +211,16 @@ impl Connection {
     fn write(&mut self, answers: &Answers) -> io::Result<bool> {
         let Some(script) = self.script.map(|script| &answers.scripts[script]) else { return Ok(true) };
         while self.owed > 0 {
-            let most = self.owed.min(script.edges.len() - 1 - self.place);
-            let begin = script.edges[self.place] + self.written;
-            let end = script.edges[self.place + most];
-            let bytes = match self.stream.write(&script.bytes[begin..end]) {
+            let end = script.bytes.len().min(self.owed * script.answer_bytes);
+            let bytes = match self.stream.write(&script.bytes[self.written..end]) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            // The common case needs no search.
-            let whole = if begin + bytes == end {
-                most
-            } else {
-                script.edges.partition_point(|edge| *edge <= begin + bytes) - 1 - self.place
-            };
-            self.written = begin + bytes - script.edges[self.place + whole];
-            self.owed -= whole;
-            self.place = (self.place + whole) % script.round;
+            let written = self.written + bytes;
+            self.owed -= written / script.answer_bytes;
+            self.written = written % script.answer_bytes;
         }
         Ok(true)
     }

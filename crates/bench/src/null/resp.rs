@@ -1,31 +1,17 @@
-//! Replies to the commands of a load. The server stores and parses nothing: a command is a `*`, or in the text protocol a 0x1F,
-//! which occur neither in keys nor in values of a load. So its replies are right only for [`Values::Fixed`], and each connection
-//! has to send one kind of command, detected by the first one, or the kinds in a fixed order.
+//! Replies to the commands of a load. The server stores and parses nothing: a command is a `*`, which occurs neither in keys nor in
+//! values of a load. So its replies are right only for [`Values::Fixed`], and each connection has to send one kind of command, which
+//! the first one shows.
 
 use std::io;
 use std::net::SocketAddr;
 
-use clap::ValueEnum;
-use resp::separator::SEPARATOR;
-
 use super::{Answers, NullServer, Script};
-use crate::resp::{Dialect, Due, Protocol, RespLoad, Values, Verb};
+use crate::resp::{Dialect, Due, RespLoad, Values, Verb};
 
 /// The replies of the server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct NullResp {
-    pub protocol: Protocol,
     pub value_bytes: usize,
-    /// Replies of a connection, repeated in this order. If empty, the reply to the connection's first command.
-    pub replies: Vec<NullReply>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum NullReply {
-    Set,
-    Get,
-    Miss,
-    Del,
 }
 
 impl NullResp {
@@ -35,33 +21,15 @@ impl NullResp {
     ///
     /// Returns an error if the address is in use, or the system refuses.
     pub fn bind(&self, address: SocketAddr) -> io::Result<NullServer> {
-        let (protocol, value_bytes, values) = (self.protocol, self.value_bytes, Values::Fixed);
-        let dialect = Dialect::of(&RespLoad { protocol, value_bytes, values, ..RespLoad::of(address) });
-        let script = |replies: &[NullReply]| {
-            Script::of(&replies.iter().map(|reply| reply.bytes(&dialect)).collect::<Vec<_>>())
+        let load = RespLoad { value_bytes: self.value_bytes, values: Values::Fixed, ..RespLoad::of(address) };
+        let dialect = Dialect::of(&load);
+        let script = |verb| {
+            let mut reply = Vec::new();
+            dialect.write_reply(&mut reply, Due { verb, key: 0 });
+            Script::of(&reply)
         };
-        let count = if protocol == Protocol::UnitSeparator { marks::<SEPARATOR> } else { marks::<b'*'> };
-        let answers = if self.replies.is_empty() {
-            let scripts = [NullReply::Set, NullReply::Get, NullReply::Del].map(|reply| script(&[reply]));
-            Answers { count, choose: by_letter, scripts: scripts.into() }
-        } else {
-            Answers { count, choose: |_| Some(0), scripts: vec![script(&self.replies)] }
-        };
-        NullServer::bind(address, answers)
-    }
-}
-
-impl NullReply {
-    fn bytes(self, dialect: &Dialect) -> Vec<u8> {
-        let verb = match self {
-            Self::Set => Verb::Set,
-            Self::Get => Verb::Get,
-            Self::Miss => Verb::GetMissing,
-            Self::Del => Verb::Del,
-        };
-        let mut bytes = Vec::new();
-        dialect.write_reply(&mut bytes, Due { verb, redirects: 0, key: 0 });
-        bytes
+        let scripts = [Verb::Set, Verb::Get, Verb::Del].map(script).into();
+        NullServer::bind(address, Answers { count: commands, choose: by_letter, scripts })
     }
 }
 
@@ -75,6 +43,6 @@ fn by_letter(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-fn marks<const MARK: u8>(_tail: &mut Vec<u8>, bytes: &[u8]) -> usize {
-    memchr::memchr_iter(MARK, bytes).count()
+fn commands(_tail: &mut Vec<u8>, bytes: &[u8]) -> usize {
+    memchr::memchr_iter(b'*', bytes).count()
 }

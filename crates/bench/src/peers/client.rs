@@ -16,8 +16,8 @@ pub struct Answer {
 /// A persistent HTTP/1.1 connection.
 #[derive(Debug)]
 pub struct Client {
-    /// Written as browsers and our generator do, so that a cache uses the same key.
-    host: String,
+    /// Its `Host`, written as browsers and our generator do, so that a cache uses the same key.
+    address: SocketAddr,
     reader: BufReader<TcpStream>,
 }
 
@@ -34,16 +34,7 @@ impl Client {
         let stream = TcpStream::connect_timeout(&address, LIMIT)?;
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_nodelay(true)?;
-        Ok(Self { host: address.to_string(), reader: BufReader::with_capacity(READ_BYTES, stream) })
-    }
-
-    /// Connects, and sends requests for this host, whatever the address.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if nothing listens on the address.
-    pub fn connect_for(host: &str, address: SocketAddr) -> io::Result<Self> {
-        Ok(Self { host: host.to_owned(), ..Self::connect(address)? })
+        Ok(Self { address, reader: BufReader::with_capacity(READ_BYTES, stream) })
     }
 
     /// Sends a GET with further field lines, and reads the answer.
@@ -63,7 +54,7 @@ impl Client {
     /// Returns an error if the connection breaks.
     pub fn send(&mut self, path: &str, fields: &[&str]) -> io::Result<()> {
         let more: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{more}\r\n", self.host);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{more}\r\n", self.address);
         self.reader.get_mut().write_all(request.as_bytes())
     }
 

@@ -1,11 +1,9 @@
 //! The known servers, as data: program, configuration and arguments.
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 
 /// A server that the comparison can start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Peer {
     /// Reads and writes fixed bytes: the limit.
     Null,

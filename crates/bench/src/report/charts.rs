@@ -104,16 +104,9 @@ fn throughput(runs: &[Run]) -> Chart {
     Chart::over_time("throughput-over-time", "Throughput over time", "Requests per second", series)
 }
 
-/// Mean of each URL, with a ribbon of one standard deviation.
 fn urls(runs: &[Run]) -> Chart {
-    let series = series(runs, |run| {
-        let answered = run.urls.iter().enumerate().filter(|(_, figures)| figures.requests > 0);
-        let point = |(index, url): (usize, &crate::result::UrlFigures)| {
-            let (mean, sd) = (url.mean_us / 1e3, url.sd_us / 1e3);
-            Point { x: index as f64, y: mean, ribbon: Some(((mean - sd).max(0.0), mean + sd)) }
-        };
-        answered.map(point).collect()
-    });
+    let series = runs.iter().map(|run| Series::of_urls(&run.name, run));
+    let series = series.filter(|series| !series.points.is_empty()).collect();
     let title = "Mean time per URL, within one standard deviation";
     Chart::linear("urls", title, ("URL", "Time (ms)"), series)
 }

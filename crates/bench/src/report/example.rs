@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::result::{
     Axis, Chart, Errors, Expectation, Interval, LatencySummary, Machine, Outcome, Percentile, Point, Report,
-    Run, SCHEMA, Scale, Series, ServerCost, UrlFigures,
+    Run, Scale, Series, ServerCost, UrlFigures,
 };
 
 /// Compares with `golden/NAME`. With `UPDATE_GOLDEN=1`, writes the file, whose diff must then be reviewed.
@@ -44,15 +44,11 @@ pub(super) fn report() -> Report {
 /// An empty report.
 pub(super) fn empty() -> Report {
     Report {
-        schema: SCHEMA.into(),
         title: "Nothing".into(),
-        description: String::new(),
         started_at_unix_s: 0,
         machine: Machine::default(),
         larder: "larder".into(),
-        runs: Vec::new(),
-        charts: Vec::new(),
-        expectations: Vec::new(),
+        ..Report::begin()
     }
 }
 

@@ -5,18 +5,28 @@ use std::time::{Duration, UNIX_EPOCH};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::charts::charts;
-use super::text::{Column, amounts, columns, machine, parts, troubles};
-use crate::result::{Expectation, Report, Run, Verdict};
+use super::text;
+use crate::result::Report;
 
-const STYLE: &str = include_str!("page/style.css");
+const STYLE: &str = "
+    :root { color-scheme: light dark; }
+    body { margin: 2rem auto; padding: 0 1rem; max-width: 76rem; font: 16px/1.5 system-ui, sans-serif; }
+    pre { font-size: .85rem; }
+    pre, figure { margin: 1.5rem 0; overflow-x: auto; }
+    svg { max-width: 100%; height: auto; }
+    @media print { figure { break-inside: avoid; } }
+";
 
-/// The HTML page of a report: machine and load, expectations, a table of the runs, charts, and details.
+/// The HTML page of a report: its text, which has the tables, and its charts.
 #[must_use]
 pub fn html(report: &Report) -> String {
     page(report).into_string()
 }
 
 fn page(report: &Report) -> Markup {
+    // The last second that the date format can express.
+    let started_at_s = report.started_at_unix_s.min(253_402_300_799);
+    let started_at = UNIX_EPOCH + Duration::from_secs(started_at_s);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -30,107 +40,10 @@ fn page(report: &Report) -> Markup {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                (heading(report))
-                main {
-                    (expectations(&report.expectations))
-                    (runs(&report.runs))
-                    @for chart in charts(report) { figure { (PreEscaped(chart)) } }
-                    (details(&report.runs))
-                }
+                header { (httpdate::fmt_http_date(started_at)) }
+                pre { (text(report)) }
+                @for chart in charts(report) { figure { (PreEscaped(chart)) } }
             }
-        }
-    }
-}
-
-fn heading(report: &Report) -> Markup {
-    // The last second that the date format can express.
-    let started_at_s = report.started_at_unix_s.min(253_402_300_799);
-    let started_at = UNIX_EPOCH + Duration::from_secs(started_at_s);
-    html! {
-        header {
-            h1 { (report.title) }
-            @if !report.description.is_empty() { p { (report.description) } }
-            p.facts {
-                (httpdate::fmt_http_date(started_at)) " · " (report.larder)
-                @if let Some(machine) = machine(&report.machine) { " · " (machine) }
-            }
-        }
-    }
-}
-
-fn expectations(expectations: &[Expectation]) -> Markup {
-    let head =
-        html! { th scope="col" { "Expected" } th.words scope="col" { "Measured" } th scope="col" { "" } };
-    let rows = html! {
-        @for expectation in expectations {
-            tr {
-                th scope="row" { (expectation.what) }
-                td.words { (expectation.measured) }
-                @match expectation.verdict() {
-                    Verdict::Holds => { td.holds { "✓ holds" } }
-                    Verdict::Fails => { td.fails { "✗ fails" } }
-                    Verdict::NotJudged => { td { "not judged" } }
-                }
-            }
-        }
-    };
-    let caption = "What was promised, what was seen, and whether it held";
-    table("Expectations", caption, expectations.len(), &head, &rows)
-}
-
-/// A table. Empty if there are no rows.
-fn table(title: &str, caption: &str, count: usize, head: &Markup, rows: &Markup) -> Markup {
-    html! {
-        @if count > 0 {
-            h2 { (title) }
-            div.scroll {
-                table {
-                    caption { (caption) }
-                    thead { tr { (head) } }
-                    tbody { (rows) }
-                }
-            }
-        }
-    }
-}
-
-fn runs(runs: &[Run]) -> Markup {
-    let columns = columns(runs);
-    let head = html! {
-        th scope="col" { "run" }
-        @for column in &columns {
-            th scope="col" title=(column.meaning) { (column.heading) }
-        }
-    };
-    let rows = html! { @for (row, run) in runs.iter().enumerate() { (run_row(run, row, &columns)) } };
-    table("Runs", "One row for each run", runs.len(), &head, &rows)
-}
-
-fn run_row(run: &Run, row: usize, columns: &[Column]) -> Markup {
-    html! {
-        tr {
-            th scope="row" { (run.name) }
-            @for column in columns { td { (column.cells[row]) } }
-        }
-    }
-}
-
-fn details(runs: &[Run]) -> Markup {
-    let head = html! {
-        th scope="col" { "run" }
-        @for heading in ["target and load", "amounts", "trouble"] { th.words scope="col" { (heading) } }
-    };
-    let rows = html! { @for run in runs { (details_row(run)) } };
-    table("Details", "What was asked of whom, and what came back", runs.len(), &head, &rows)
-}
-
-fn details_row(run: &Run) -> Markup {
-    html! {
-        tr {
-            th scope="row" { (run.name) }
-            td.words { (run.target) br; (run.load) }
-            td.words { (amounts(run)) @if let Some(parts) = parts(run) { br; (parts) } }
-            td.words { (troubles(run).unwrap_or_else(|| String::from("none"))) }
         }
     }
 }

@@ -13,5 +13,5 @@ mod text;
 
 pub use drawing::bars;
 pub use html::html;
-pub use json::{ReadError, read, schema, write};
+pub use json::{ReadError, read, write};
 pub use text::{markdown, text};

@@ -1,16 +1,10 @@
 //! Figures for readers: thousands separators, and the unit that keeps them short.
 
+use indicatif::HumanCount;
+
 /// A count, with a comma between thousands: `1,234,567`.
-pub(super) fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (position, digit) in digits.char_indices() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+pub(crate) fn count(value: u64) -> String {
+    HumanCount(value).to_string()
 }
 
 /// A rate: a whole number above 100, three significant digits below.

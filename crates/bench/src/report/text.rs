@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::number;
-use crate::result::{Errors, Expectation, LatencySummary, Machine, Report, Run, Verdict};
+use crate::result::{Expectation, LatencySummary, Machine, Report, Run, Verdict, in_words};
 
 /// The report for a terminal: title and machine, a table of the runs, details of each run, expectations.
 #[must_use]
@@ -46,7 +46,7 @@ fn table(runs: &[Run]) -> String {
 }
 
 /// The machine, in one line. `None` if the report doesn't name it.
-pub(super) fn machine(machine: &Machine) -> Option<String> {
+fn machine(machine: &Machine) -> Option<String> {
     let cores = format!("{} core{}", machine.cores, if machine.cores == 1 { "" } else { "s" });
     (*machine != Machine::default()).then(|| {
         format!("{}, {cores}, {}, {}", machine.cpu, number::bytes(machine.memory_bytes), machine.kernel)
@@ -55,18 +55,15 @@ pub(super) fn machine(machine: &Machine) -> Option<String> {
 
 /// A column of the table: its cells for all runs.
 #[derive(Debug)]
-pub(super) struct Column {
-    pub(super) heading: &'static str,
-    /// Explanation of the heading, in a sentence.
-    pub(super) meaning: &'static str,
-    pub(super) cells: Vec<String>,
+struct Column {
+    heading: &'static str,
+    cells: Vec<String>,
 }
 
 /// Whether every load had a fixed rate, so that the latencies are the figures to compare. Detected by the description of the
 /// load, which older reports have too.
 pub(super) fn is_open(runs: &[Run]) -> bool {
-    let is_open = |run: &Run| run.load.contains("open loop") || run.load.contains("at recorded times");
-    !runs.is_empty() && runs.iter().all(is_open)
+    !runs.is_empty() && runs.iter().all(|run| run.load.contains("open loop"))
 }
 
 /// Whether the report has requests per second. They mean nothing for runs in alternating rounds.
@@ -75,7 +72,7 @@ pub(super) fn have_rates(runs: &[Run]) -> bool {
 }
 
 /// The columns in which at least one run has a value, without the names of the runs.
-pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
+fn columns(runs: &[Run]) -> Vec<Column> {
     type Figure = fn(&Run) -> Option<f64>;
     type Told = fn(f64) -> String;
     let rates = have_rates(runs);
@@ -84,61 +81,30 @@ pub(super) fn columns(runs: &[Run]) -> Vec<Column> {
     let latency =
         |run: &Run, us: fn(&LatencySummary) -> f64| (run.latency.count > 0).then(|| us(&run.latency));
     let mut columns = Vec::new();
-    let mut add = |heading, meaning, figure: &dyn Fn(&Run) -> Option<f64>, told: Told| {
+    let mut add = |heading, figure: &dyn Fn(&Run) -> Option<f64>, told: Told| {
         let figures: Vec<_> = runs.iter().map(figure).collect();
         if figures.iter().any(Option::is_some) {
             let cell = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), told);
-            columns.push(Column { heading, meaning, cells: figures.into_iter().map(cell).collect() });
+            columns.push(Column { heading, cells: figures.into_iter().map(cell).collect() });
         }
     };
     let ratio: Told = |ratio| format!("{ratio:.2}");
-    add("req/s", "Answered requests per second.", &|run| rate(run).filter(|_| rates), number::rate);
-    let meaning = "Requests per second over those of the first run.";
-    add("vs 1st", meaning, &|run| to_first(runs, run, rate).filter(|_| rates && !is_open(runs)), ratio);
-    add("mean", "Mean latency.", &|run| latency(run, |of| of.mean_us), number::time);
-    add(
-        "p50",
-        "Half of the requests took no longer.",
-        &|run| latency(run, |of| of.p50_us as f64),
-        number::time,
-    );
-    add(
-        "p90",
-        "90 % of the requests took no longer.",
-        &|run| latency(run, |of| of.p90_us as f64),
-        number::time,
-    );
-    add(
-        "p99",
-        "99 % of the requests took no longer.",
-        &|run| latency(run, |of| of.p99_us as f64),
-        number::time,
-    );
-    add(
-        "p99.9",
-        "99.9 % of the requests took no longer.",
-        &|run| latency(run, |of| of.p999_us as f64),
-        number::time,
-    );
-    add("max", "The slowest request.", &|run| latency(run, |of| of.max_us as f64), number::time);
-    let meaning = "Requests without an answer, or with a wrong one.";
-    add("errors", meaning, &|run| errors.then(|| run.errors.total() as f64), |count| {
-        number::count(count as u64)
-    });
-    let meaning = "Time that the core of the server was busy, soft interrupts included, per request.";
-    add("core/req", meaning, &core_busy_us, number::time);
-    add(
-        "core vs 1st",
-        "Core time per request over that of the first run.",
-        &|run| to_first(runs, run, core_busy_us),
-        ratio,
-    );
-    let meaning = "CPU time of the server's processes, user and system, per request.";
-    add("cpu/req", meaning, &|run| run.server?.process_cpu_us_per_request, number::time);
+    add("req/s", &|run| rate(run).filter(|_| rates), number::rate);
+    add("vs 1st", &|run| to_first(runs, run, rate).filter(|_| rates && !is_open(runs)), ratio);
+    add("mean", &|run| latency(run, |of| of.mean_us), number::time);
+    add("p50", &|run| latency(run, |of| of.p50_us as f64), number::time);
+    add("p90", &|run| latency(run, |of| of.p90_us as f64), number::time);
+    add("p99", &|run| latency(run, |of| of.p99_us as f64), number::time);
+    add("p99.9", &|run| latency(run, |of| of.p999_us as f64), number::time);
+    add("max", &|run| latency(run, |of| of.max_us as f64), number::time);
+    add("errors", &|run| errors.then(|| run.errors.total() as f64), |count| number::count(count as u64));
+    add("core/req", &core_busy_us, number::time);
+    add("core vs 1st", &|run| to_first(runs, run, core_busy_us), ratio);
+    add("cpu/req", &|run| run.server?.process_cpu_us_per_request, number::time);
     let memory = |run: &Run| run.server?.peak_rss_bytes.map(|bytes| bytes as f64);
-    add("peak mem", "Most memory of the server that was seen.", &memory, |bytes| number::bytes(bytes as u64));
+    add("peak mem", &memory, |bytes| number::bytes(bytes as u64));
     let generator = |run: &Run| Some(run.generator_cpu_us_per_request).filter(|us| *us > 0.0);
-    add("gen/req", "CPU time of the generator, user and system, per request.", &generator, number::time);
+    add("gen/req", &generator, number::time);
     columns
 }
 
@@ -160,7 +126,7 @@ fn details(run: &Run) -> String {
 }
 
 /// Requests, bytes and outcomes, in one line.
-pub(super) fn amounts(run: &Run) -> String {
+fn amounts(run: &Run) -> String {
     let (requests, elapsed_s) = (number::count(run.requests), number::significant(run.elapsed_s));
     let mut amounts = format!("{requests} requests in {elapsed_s} s");
     if run.read_bytes + run.written_bytes > 0 {
@@ -179,7 +145,7 @@ pub(super) fn amounts(run: &Run) -> String {
 }
 
 /// Parts of the latency, in one line. `None` if they weren't measured.
-pub(super) fn parts(run: &Run) -> Option<String> {
+fn parts(run: &Run) -> Option<String> {
     let told = |(name, part): (&str, &Option<LatencySummary>)| {
         let LatencySummary { mean_us, sd_us, p99_us, max_us, .. } = part.as_ref()?;
         let [mean, sd, p99, max] = [*mean_us, *sd_us, *p99_us as f64, *max_us as f64].map(number::time);
@@ -191,21 +157,10 @@ pub(super) fn parts(run: &Run) -> Option<String> {
 }
 
 /// Causes of errors, in one line. `None` without errors.
-pub(super) fn troubles(run: &Run) -> Option<String> {
-    let Errors { connect, broken, malformed, timeout, wrong } = run.errors;
-    let causes = [
-        ("no connection", connect),
-        ("broken connection", broken),
-        ("malformed answer", malformed),
-        ("timeout", timeout),
-        ("wrong answer", wrong),
-        ("not sent in time", run.unsent),
-        ("connected again", run.reconnects),
-    ];
-    let named = causes.iter().filter(|(_, count)| *count > 0);
-    let named: Vec<String> =
-        named.map(|(cause, count)| format!("{cause}: {}", number::count(*count))).collect();
-    (!named.is_empty()).then(|| named.join(", "))
+fn troubles(run: &Run) -> Option<String> {
+    let others = in_words(&[("not sent in time", run.unsent), ("connected again", run.reconnects)]);
+    let words = [run.errors.in_words(), others].into_iter().filter(|words| !words.is_empty());
+    Some(words.collect::<Vec<_>>().join(", ")).filter(|words| !words.is_empty())
 }
 
 fn expectation(expectation: &Expectation) -> String {

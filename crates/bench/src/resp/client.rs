@@ -10,9 +10,6 @@ use resp::{Limits, Scanner};
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    /// Received bytes, and the number of them that belong to returned replies.
-    unread: Vec<u8>,
-    taken: usize,
 }
 
 /// Longer than any command here takes, including a SAVE of gigabytes.
@@ -31,7 +28,7 @@ impl Client {
         let stream = TcpStream::connect_timeout(&address, limit)?;
         stream.set_read_timeout(Some(limit))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, unread: Vec::new(), taken: 0 })
+        Ok(Self { stream })
     }
 
     /// Sends a command, and returns the bytes of its reply, even of an error reply.
@@ -39,17 +36,9 @@ impl Client {
     /// # Errors
     /// Returns an error if the connection breaks, or the reply isn't RESP.
     pub fn ask(&mut self, words: &[&[u8]]) -> io::Result<Vec<u8>> {
-        self.send(&[words])?;
-        self.reply()
-    }
-
-    /// Sends commands at once, and returns the bytes of each reply.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Self::ask`].
-    pub fn ask_all(&mut self, commands: &[&[&[u8]]]) -> io::Result<Vec<Vec<u8>>> {
-        self.send(commands)?;
-        commands.iter().map(|_| self.reply()).collect()
+        let mut command = Vec::new();
+        resp::encode_command(&mut command, words);
+        self.exchange(&command)
     }
 
     /// A field of a section of INFO. `None` if the server has no such field.
@@ -69,32 +58,20 @@ impl Client {
         self.reply()
     }
 
-    fn send(&mut self, commands: &[&[&[u8]]]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        commands.iter().for_each(|words| resp::encode_command(&mut bytes, words));
-        self.stream.write_all(&bytes)
-    }
-
     fn reply(&mut self) -> io::Result<Vec<u8>> {
-        let mut scanner = Scanner::new(Limits::default());
+        let (mut scanner, mut received) = (Scanner::new(Limits::default()), Vec::new());
+        let mut piece = vec![0; READ_BYTES];
         loop {
-            let found = scanner.scan(&self.unread[self.taken..]);
+            let found = scanner.scan(&received);
             if let Some(length) = found.map_err(|error| Error::new(ErrorKind::InvalidData, error))? {
-                let reply = self.unread[self.taken..self.taken + length].to_vec();
-                self.taken += length;
-                return Ok(reply);
+                received.truncate(length);
+                return Ok(received);
             }
-            self.read()?;
+            let bytes = self.stream.read(&mut piece)?;
+            if bytes == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            received.extend_from_slice(&piece[..bytes]);
         }
-    }
-
-    fn read(&mut self) -> io::Result<()> {
-        self.unread.drain(..self.taken);
-        self.taken = 0;
-        let before = self.unread.len();
-        self.unread.resize(before + READ_BYTES, 0);
-        let read = self.stream.read(&mut self.unread[before..]);
-        self.unread.truncate(before + read.as_ref().map_or(0, |bytes| *bytes));
-        if read? == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 }

@@ -1,16 +1,17 @@
 //! Runs the workers of a load, and merges their results.
 
+use std::io;
 use std::sync::Arc;
 
-use super::cluster::{self, Nodes};
+use super::client::Client;
 use super::dialect::Dialect;
 use super::keys::Share;
-use super::load::{Preload, RespError, RespLoad, Until};
+use super::load::{Pace, Preload, RespError, RespLoad, Until};
+use super::side::RespSide;
 use super::tally::Tally;
-use super::worker::Worker;
+use crate::drive::{self, Conduct, Opened, Tickets, Worked, Worker};
 use crate::observe::Observer;
 use crate::result::Run;
-use crate::work::{self, Worked};
 
 /// Result of a load.
 #[derive(Clone, Debug)]
@@ -58,32 +59,76 @@ fn preload(load: &RespLoad) -> Result<(), RespError> {
 
 fn make(load: &RespLoad, observer: &mut dyn Observer) -> Result<RespRun, RespError> {
     let dialect = Arc::new(Dialect::of(load));
-    let nodes = cluster::find_nodes(load, &dialect)?;
-    let of = load.threads as u64;
+    greet(load, &dialect)?;
     let mut workers = Vec::new();
-    for index in 0..of {
-        let mut worker = Worker::new(load, &dialect, nodes.clone(), Share { index, of })?;
-        worker.open_all()?;
+    for index in 0..load.threads as u64 {
+        let share = Share { index, of: load.threads as u64 };
+        let (conduct, tickets) = part(load, share);
+        let mut worker = Worker::new(RespSide::new(load, &dialect, share), conduct, tickets)?;
+        if let Opened::NotOne(source) = worker.open_all()? {
+            return Err(RespError::Unreachable { address: load.address, source });
+        }
         workers.push(worker);
     }
-    let worked = work::on_threads(workers, load.until.duration(), observer, Worker::run)?;
-    Ok(result(load, &nodes, worked))
+    Ok(result(load, drive::on_threads(workers, load.until, observer)?))
 }
 
-fn result(load: &RespLoad, nodes: &Nodes, worked: Worked<Worker>) -> RespRun {
+/// Checks that the server answers, and accepts the greeting.
+fn greet(load: &RespLoad, dialect: &Dialect) -> Result<(), RespError> {
+    let address = load.address;
+    let unreachable = |source| RespError::Unreachable { address, source };
+    let mut client = Client::connect_within(address, load.timeout).map_err(unreachable)?;
+    if dialect.greeting.is_empty() {
+        return Ok(());
+    }
+    let reply = client.exchange(&dialect.greeting).map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidData => RespError::Malformed { address, source },
+        _ => unreachable(source),
+    })?;
+    match reply.strip_prefix(b"-") {
+        None => Ok(()),
+        Some(error) => {
+            Err(RespError::Refused { address, reply: String::from_utf8_lossy(error).trim_end().to_owned() })
+        }
+    }
+}
+
+/// The part of one thread. The schedule counts batches.
+fn part(load: &RespLoad, share: Share) -> (Conduct, Tickets) {
+    let pipeline = load.pipeline as u64;
+    let connections = usize::try_from(share.amount_of(load.connections as u64));
+    let conduct = Conduct {
+        address: load.address,
+        tls: None,
+        connections: connections.expect("no more than all connections"),
+        reuse: load.reuse,
+        until: load.until,
+        timeout: load.timeout,
+        think: None,
+        seed: load.seed,
+    };
+    let limit = match load.until {
+        Until::Requests(requests) => Some(share.amount_of(requests).div_ceil(pipeline)),
+        Until::Elapsed(_) => None,
+    };
+    let pace = match load.pace {
+        Pace::Closed => Pace::Closed,
+        Pace::Open { per_second } => Pace::Open { per_second: per_second / load.pipeline as f64 },
+    };
+    (conduct, Tickets { first: share.index, step: share.of, limit, pace, taken: 0 })
+}
+
+fn result(load: &RespLoad, mut worked: Worked<RespSide>) -> RespRun {
     let mut tally = Tally::default();
-    worked.workers.into_iter().for_each(|worker| tally.add(worker.tally));
-    let targets: Vec<String> = (0..nodes.count()).map(|node| nodes.address(node).to_string()).collect();
+    worked.sides.drain(..).for_each(|side| tally.add(side.tally));
+    let run = worked.into_run();
     let run = Run {
         name: load.address.to_string(),
-        target: targets.join(", "),
+        target: load.address.to_string(),
         load: load.words(),
-        errors: tally.errors,
-        unsent: tally.unsent,
-        reconnects: tally.reconnects,
         outcomes: tally.outcomes(),
-        ..Run::made(&worked.latencies, worked.timeline, worked.elapsed, worked.cpu)
-            .with_bytes(tally.read_bytes, tally.written_bytes)
+        unsent: run.unsent * load.pipeline as u64,
+        ..run
     };
     RespRun { run, first_problem: tally.first_problem }
 }

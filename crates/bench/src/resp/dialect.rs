@@ -3,14 +3,12 @@
 use resp::separator;
 
 use super::keys::{KeyKind, ValuePool, write_key};
-use super::load::{Choice, Expiry, Login, Preload, Protocol, RespLoad, Until, Workload};
+use super::load::{Choice, Login, Preload, Protocol, RespLoad, Until, Workload};
 
 /// A command that waits for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) verb: Verb,
-    /// Number of redirections so far.
-    pub(crate) redirects: u8,
     pub(crate) key: u64,
 }
 
@@ -20,8 +18,6 @@ pub(crate) enum Verb {
     Get,
     GetMissing,
     Del,
-    /// ASKING, before a command about a slot that is migrating. Not counted.
-    Asking,
     /// HELLO or AUTH. Not counted.
     Greeting,
 }
@@ -29,7 +25,7 @@ pub(crate) enum Verb {
 impl Verb {
     /// Whether it is one of the measured commands.
     pub(super) fn is_counted(self) -> bool {
-        !matches!(self, Self::Asking | Self::Greeting)
+        self != Self::Greeting
     }
 }
 
@@ -117,7 +113,6 @@ impl Dialect {
             Verb::Get => (&self.get, KeyKind::Stored),
             Verb::GetMissing => (&self.get, KeyKind::Missing),
             Verb::Del => (&self.del, KeyKind::Stored),
-            Verb::Asking => return out.extend_from_slice(b"*1\r\n$6\r\nASKING\r\n"),
             Verb::Greeting => return out.extend_from_slice(&self.greeting),
         };
         out.extend_from_slice(&form.head);
@@ -129,17 +124,11 @@ impl Dialect {
         }
     }
 
-    /// Appends the key of a command, for messages and for its slot.
-    pub(super) fn write_key_of(&self, out: &mut Vec<u8>, due: Due) {
-        let kind = if due.verb == Verb::GetMissing { KeyKind::Missing } else { KeyKind::Stored };
-        write_key(out, kind, due.key, self.key_bytes);
-    }
-
     /// Compares the bytes with the expected reply, without parsing or copying.
     #[inline]
     pub(super) fn compare(&self, due: Due, bytes: &[u8]) -> Seen {
         match due.verb {
-            Verb::Set | Verb::Asking => literal(self.ok, bytes),
+            Verb::Set => literal(self.ok, bytes),
             Verb::Get => self.compare_value(self.pool.value(due.key), bytes),
             Verb::GetMissing => literal(self.nil, bytes),
             Verb::Del => literal(self.deleted, bytes),
@@ -167,7 +156,7 @@ impl Dialect {
     /// Appends the expected reply, for messages and for servers that have no other.
     pub(crate) fn write_reply(&self, out: &mut Vec<u8>, due: Due) {
         match due.verb {
-            Verb::Set | Verb::Asking | Verb::Greeting => out.extend_from_slice(self.ok),
+            Verb::Set | Verb::Greeting => out.extend_from_slice(self.ok),
             Verb::Get => {
                 out.extend_from_slice(&self.value_head);
                 out.extend_from_slice(self.pool.value(due.key));
@@ -203,7 +192,8 @@ fn form(load: &RespLoad, verb: &str) -> Form {
 }
 
 fn array(load: &RespLoad, verb: &str) -> Form {
-    let options = if verb == "SET" { expiry_options(load.expiry) } else { Vec::new() };
+    let ttl = load.ttl_s.filter(|_| verb == "SET").map(|seconds| ["EX".to_owned(), seconds.to_string()]);
+    let options = ttl.as_slice().as_flattened();
     let count = options.len() + if verb == "SET" { 3 } else { 2 };
     let bulk = |text: &String| format!("${}\r\n{text}\r\n", text.len());
     let middle = if verb == "SET" { format!("\r\n${}\r\n", load.value_bytes) } else { "\r\n".to_owned() };
@@ -215,26 +205,14 @@ fn array(load: &RespLoad, verb: &str) -> Form {
 }
 
 fn meta(load: &RespLoad, verb: &str) -> Form {
-    let expiry = match load.expiry {
-        Expiry::Never => String::new(),
-        // memcached takes values above 30 days for an absolute time.
-        Expiry::AfterSeconds(seconds) => format!(" T{seconds}"),
-        Expiry::AtUnixMs(ms) => format!(" T{}", ms / 1000),
-    };
+    // memcached takes values above 30 days for an absolute time.
+    let expiry = load.ttl_s.map_or_else(String::new, |seconds| format!(" T{seconds}"));
     let (head, middle) = match verb {
         "SET" => ("ms ", format!(" {}{expiry}\r\n", load.value_bytes)),
         "GET" => ("mg ", " v\r\n".to_owned()),
         _ => ("md ", "\r\n".to_owned()),
     };
     Form { head: head.into(), middle: middle.into_bytes(), tail: b"\r\n".to_vec() }
-}
-
-fn expiry_options(expiry: Expiry) -> Vec<String> {
-    match expiry {
-        Expiry::Never => Vec::new(),
-        Expiry::AfterSeconds(seconds) => vec!["EX".to_owned(), seconds.to_string()],
-        Expiry::AtUnixMs(ms) => vec!["PXAT".to_owned(), ms.to_string()],
-    }
 }
 
 fn text(verb: &str) -> Form {

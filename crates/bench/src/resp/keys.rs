@@ -139,6 +139,12 @@ impl Share {
         let edge = |index| u64::try_from(up_to(index)).unwrap_or(whole);
         edge(self.index)..edge(self.index + 1)
     }
+
+    /// The length of that range.
+    pub(super) fn amount_of(self, whole: u64) -> u64 {
+        let part = self.part_of(whole);
+        part.end - part.start
+    }
 }
 
 #[cfg(test)]

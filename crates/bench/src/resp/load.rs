@@ -7,14 +7,14 @@ use std::time::Duration;
 use clap::ValueEnum;
 use thiserror::Error;
 
-pub use crate::until::Until;
+use crate::drive;
 
-/// A load on a server, or on a cluster of servers.
+pub use crate::drive::{Pace, Reuse, Until};
+
+/// A load on a server.
 #[derive(Clone, Debug)]
 pub struct RespLoad {
-    /// The server, or any node of the cluster.
     pub address: SocketAddr,
-    pub topology: Topology,
     pub protocol: Protocol,
     pub login: Option<Login>,
     pub workload: Workload,
@@ -23,8 +23,8 @@ pub struct RespLoad {
     /// Size of a value: up to 64 MiB.
     pub value_bytes: usize,
     pub values: Values,
-    /// Expiry of the keys that are set.
-    pub expiry: Expiry,
+    /// TTL of the keys that are set, in seconds.
+    pub ttl_s: Option<u32>,
     /// Number of distinct keys.
     pub keys: u64,
     pub choice: Choice,
@@ -44,13 +44,6 @@ pub struct RespLoad {
     pub seed: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topology {
-    Single,
-    /// Each command goes to the node that owns the slot of its key.
-    Cluster,
-}
-
 /// Also the values of a command-line option, with their descriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
@@ -61,17 +54,6 @@ pub enum Protocol {
     // The commands mg, ms and md, from memcached 1.6.10 on.
     /// The meta commands of memcached
     Memcached,
-}
-
-/// The TTL that SET gives a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Expiry {
-    #[default]
-    Never,
-    /// This many seconds after it is set.
-    AfterSeconds(u32),
-    /// At this Unix time in milliseconds: all keys at once.
-    AtUnixMs(u64),
 }
 
 /// Credentials for AUTH.
@@ -118,21 +100,6 @@ pub enum Preload {
     AllKeys,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
-    KeepOpen,
-    /// A new connection for each batch, which is one command unless pipelining is on.
-    OnePerBatch,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
-    /// The next batch is sent when the last one has its replies.
-    Closed,
-    /// At this rate, whatever the server does. Latency counts from when a command was due.
-    Open { per_second: f64 },
-}
-
 /// Why there is no result.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -143,9 +110,9 @@ pub enum RespError {
     /// Nothing listens on the address, or the server doesn't answer in time.
     #[error("{address} can't be reached")]
     Unreachable { address: SocketAddr, source: io::Error },
-    /// The server refuses the greeting, or a question about the cluster.
-    #[error("{address} answers {command} with: {reply}")]
-    Refused { address: SocketAddr, command: &'static str, reply: String },
+    /// The server refuses the greeting.
+    #[error("{address} answers the greeting with: {reply}")]
+    Refused { address: SocketAddr, reply: String },
     /// The server speaks another protocol.
     #[error("{address} does not answer in RESP")]
     Malformed { address: SocketAddr, source: io::Error },
@@ -163,19 +130,18 @@ impl RespLoad {
     pub fn of(address: SocketAddr) -> Self {
         Self {
             address,
-            topology: Topology::Single,
             protocol: Protocol::Resp2,
             login: None,
             workload: Workload::Get,
             key_bytes: 16,
             value_bytes: 12,
             values: Values::OfKey,
-            expiry: Expiry::Never,
+            ttl_s: None,
             keys: 100_000,
             choice: Choice::Uniform,
             preload: Preload::AllKeys,
             connections: 50,
-            reuse: Reuse::KeepOpen,
+            reuse: Reuse::KeepAlive,
             pipeline: 1,
             threads: 1,
             until: Until::Elapsed(Duration::from_secs(1)),
@@ -201,21 +167,16 @@ impl RespLoad {
             (!(2..=65_536).contains(&self.key_bytes), "a key has to have 2 to 65536 bytes"),
             (self.value_bytes > VALUE_BYTES_MAX, "a value may have at most 67108864 bytes"),
             (!(1..=PIPELINE_MAX).contains(&self.pipeline), "expected a pipeline of 1 to 1000 commands"),
-            (!(1..=65_536).contains(&self.connections), "connections have to be 1 to 65536"),
-            (!(1..=256).contains(&self.threads), "threads have to be 1 to 256"),
-            (self.threads > self.connections, "expected at least as many connections as threads"),
-            (self.until == Until::Requests(0), "the number of requests has to be above zero"),
-            (self.until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
-            (self.timeout.is_zero(), "the time limit has to be above zero"),
-            (!is_resp && self.topology == Topology::Cluster, "a cluster needs RESP"),
             (is_text && self.login.is_some(), "the 0x1F text protocol has no passwords"),
-            (is_text && self.expiry != Expiry::Never, "keys of the 0x1F text protocol don't expire"),
+            (is_text && self.ttl_s.is_some(), "keys of the 0x1F text protocol don't expire"),
             (!is_resp && self.login.is_some(), "a login to memcached is not known here"),
             (!self.is_choice_possible(), "the exponent of Zipf has to be above 0 and at most 10"),
-            (!self.is_rate_possible(), "the rate has to be 0.001 to 100000000 per second"),
         ];
-        match broken.iter().find(|(is_broken, _)| *is_broken) {
-            Some((_, what)) => Err(RespError::Settings((*what).into())),
+        let broken = broken.iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| *what);
+        let amount =
+            || drive::broken((self.connections, self.threads), (self.until, self.timeout), self.pace);
+        match broken.or_else(amount) {
+            Some(what) => Err(RespError::Settings(what.into())),
             None => Ok(()),
         }
     }
@@ -225,11 +186,6 @@ impl RespLoad {
         exponent > 0.0 && exponent <= 10.0
     }
 
-    fn is_rate_possible(&self) -> bool {
-        let Pace::Open { per_second } = self.pace else { return true };
-        (0.001..=1e8).contains(&per_second)
-    }
-
     /// The load that sets every key once.
     pub(super) fn preload(&self) -> Self {
         let keys = self.keys;
@@ -237,7 +193,7 @@ impl RespLoad {
             workload: Workload::Set,
             choice: Choice::InTurn,
             preload: Preload::Nothing,
-            reuse: Reuse::KeepOpen,
+            reuse: Reuse::KeepAlive,
             pipeline: if self.value_bytes > 16 << 10 { 1 } else { 100 },
             until: Until::Requests(keys),
             warm_up: None,
@@ -260,16 +216,8 @@ impl RespLoad {
             Choice::InTurn => "in turn".to_owned(),
         };
         let connections = match self.reuse {
-            Reuse::KeepOpen => format!("{} connections", self.connections),
-            Reuse::OnePerBatch => format!("{} clients with one connection per request", self.connections),
-        };
-        let pace = match self.pace {
-            Pace::Closed => "closed loop".to_owned(),
-            Pace::Open { per_second } => format!("open loop, {per_second} per second"),
-        };
-        let until = match self.until {
-            Until::Requests(requests) => format!("{requests} requests"),
-            Until::Elapsed(duration) => format!("{} s", duration.as_secs_f64()),
+            Reuse::KeepAlive => format!("{} connections", self.connections),
+            Reuse::OnePerRequest => format!("{} clients with one connection per request", self.connections),
         };
         let protocol = match self.protocol {
             Protocol::Resp2 => "RESP2",
@@ -277,11 +225,10 @@ impl RespLoad {
             Protocol::UnitSeparator => "0x1F text protocol",
             Protocol::Memcached => "memcached",
         };
-        let cluster = if self.topology == Topology::Cluster { " on a cluster" } else { "" };
         format!(
-            "{workload}, {protocol}{cluster}, {connections}, pipeline {}, {} keys ({choice}) of {} bytes, values of {} \
-             bytes, {pace}, {until}",
-            self.pipeline, self.keys, self.key_bytes, self.value_bytes
+            "{workload}, {protocol}, {connections}, pipeline {}, {} keys ({choice}) of {} bytes, values of {} \
+             bytes, {}, {}",
+            self.pipeline, self.keys, self.key_bytes, self.value_bytes, self.pace, self.until
         )
     }
 }

@@ -1,25 +1,20 @@
 //! Load on servers that speak the Redis protocol, or the 0x1F text protocol.
 //!
 //! Every reply is compared, byte for byte, with the expected one. The value of a key is a function of the key ([`ValuePool`]), so nothing
-//! is stored here, and keys that are never set have a distinct first byte. One thread runs one loop over its connections. A batch is
+//! is stored here, and keys that are never set have a distinct first byte. A batch is
 //! written at once, and an expected reply costs a comparison and no allocation. Other replies take the slow path, through the codec.
 
 mod client;
-mod cluster;
 mod collect;
 mod dialect;
 mod keys;
-mod lane;
 mod load;
+mod side;
 mod tally;
 mod verify;
-mod worker;
 
 pub use client::Client;
 pub use collect::{RespRun, prepare, run};
 pub(crate) use dialect::{Dialect, Due, Verb};
 pub use keys::ValuePool;
-pub use load::{
-    Choice, Expiry, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Topology, Until, Values,
-    Workload,
-};
+pub use load::{Choice, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Until, Values, Workload};

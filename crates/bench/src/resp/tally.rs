@@ -4,22 +4,14 @@ use std::collections::BTreeMap;
 
 use super::dialect::{Dialect, Due, Verb};
 use super::verify::Outcome;
-use crate::result::{Errors, Failure, Outcome as OutcomeCount};
+use crate::result::Outcome as OutcomeCount;
 
-/// Counts of a worker, besides the latencies of its slices.
+/// Counts of a worker, besides those that every kind of load has.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    pub(super) errors: Errors,
     /// Expected replies, by [`place`].
     right: [u64; 4],
     others: BTreeMap<String, u64>,
-    pub(super) read_bytes: u64,
-    pub(super) written_bytes: u64,
-    pub(super) reconnects: u64,
-    pub(super) unsent: u64,
-    /// Commands that a cluster node redirected with MOVED and ASK.
-    pub(super) moved: u64,
-    pub(super) asked: u64,
     /// Description of the first wrong reply.
     pub(super) first_problem: Option<String>,
 }
@@ -38,18 +30,9 @@ impl Tally {
         self.other_named(name(outcome), 1);
     }
 
-    pub(super) fn other_named(&mut self, name: &str, count: u64) {
+    fn other_named(&mut self, name: &str, count: u64) {
         let is_room = self.others.len() < NAMES_MAX || self.others.contains_key(name);
         *self.others.entry(if is_room { name } else { "other" }.to_owned()).or_default() += count;
-    }
-
-    /// Counts commands whose connection has ended.
-    pub(super) fn fail(&mut self, failure: Failure, commands: u64) {
-        let first = commands.min(1);
-        self.errors.count(failure, first);
-        // If one reply is malformed, the other commands have lost their connection by it.
-        let others = if failure == Failure::Malformed { Failure::Broken } else { failure };
-        self.errors.count(others, commands - first);
     }
 
     /// Keeps the first wrong reply, for the report.
@@ -81,13 +64,6 @@ impl Tally {
     pub(super) fn add(&mut self, other: Self) {
         self.right.iter_mut().zip(other.right).for_each(|(sum, part)| *sum += part);
         other.others.iter().for_each(|(name, count)| self.other_named(name, *count));
-        self.errors += other.errors;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
-        self.reconnects += other.reconnects;
-        self.unsent += other.unsent;
-        self.moved += other.moved;
-        self.asked += other.asked;
         self.first_problem = self.first_problem.take().or(other.first_problem);
     }
 
@@ -96,8 +72,6 @@ impl Tally {
         for (outcome, count) in RIGHT.iter().zip(self.right) {
             *sums.entry(name(outcome).to_owned()).or_default() += count;
         }
-        sums.insert("moved".to_owned(), self.moved);
-        sums.insert("ask".to_owned(), self.asked);
         let counts = sums.into_iter().filter(|(_, count)| *count > 0);
         counts.map(|(name, count)| OutcomeCount { name, count }).collect()
     }
@@ -107,7 +81,7 @@ const RIGHT: [Outcome; 4] = [Outcome::Ok, Outcome::Value, Outcome::Nil, Outcome:
 
 fn place(verb: Verb) -> usize {
     match verb {
-        Verb::Set | Verb::Asking | Verb::Greeting => 0,
+        Verb::Set | Verb::Greeting => 0,
         Verb::Get => 1,
         Verb::GetMissing => 2,
         Verb::Del => 3,

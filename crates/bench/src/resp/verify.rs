@@ -1,7 +1,5 @@
 //! The slow path: classifies a reply that isn't byte for byte the expected one.
 
-use std::net::SocketAddr;
-
 use resp::{Limits, Scanner, Value, separator};
 
 use super::dialect::{Certainty, Dialect, Due, Verb};
@@ -24,17 +22,6 @@ pub(super) enum Reply {
     Wrong {
         bytes: usize,
         outcome: Outcome,
-    },
-    /// MOVED: another node owns the slot.
-    Moved {
-        bytes: usize,
-        slot: u16,
-        to: SocketAddr,
-    },
-    /// ASK: another node may have the key while its slot migrates.
-    Ask {
-        bytes: usize,
-        to: SocketAddr,
     },
     /// Not a message of the protocol.
     Malformed,
@@ -60,17 +47,17 @@ impl Outcome {
             Verb::Get => Self::Value,
             Verb::GetMissing => Self::Nil,
             Verb::Del => Self::Deleted,
-            Verb::Set | Verb::Asking | Verb::Greeting => Self::Ok,
+            Verb::Set | Verb::Greeting => Self::Ok,
         }
     }
 }
 
-/// Parses a reply that isn't the expected one. `node` is its sender.
-pub(super) fn read(dialect: &Dialect, due: Due, bytes: &[u8], node: SocketAddr) -> Reply {
+/// Parses a reply that isn't the expected one.
+pub(super) fn read(dialect: &Dialect, due: Due, bytes: &[u8]) -> Reply {
     match dialect.protocol {
         Protocol::UnitSeparator => read_text(dialect, due, bytes),
         Protocol::Memcached => read_meta(dialect, due, bytes),
-        Protocol::Resp2 | Protocol::Resp3 => read_value(dialect, due, bytes, node),
+        Protocol::Resp2 | Protocol::Resp3 => read_value(dialect, due, bytes),
     }
 }
 
@@ -81,7 +68,7 @@ const LIMITS: Limits = Limits {
     line_bytes_max: 64 << 10,
 };
 
-fn read_value(dialect: &Dialect, due: Due, bytes: &[u8], node: SocketAddr) -> Reply {
+fn read_value(dialect: &Dialect, due: Due, bytes: &[u8]) -> Reply {
     let length = match Scanner::new(LIMITS).scan(bytes) {
         Ok(None) => return Reply::Begin,
         Ok(Some(length)) => length,
@@ -95,7 +82,9 @@ fn read_value(dialect: &Dialect, due: Due, bytes: &[u8], node: SocketAddr) -> Re
         return Reply::Push { bytes: length };
     }
     if let Some(text) = value.error() {
-        return error(length, text, node);
+        let text = String::from_utf8_lossy(text);
+        let word = text.split(' ').next().unwrap_or_default();
+        return Reply::Wrong { bytes: length, outcome: Outcome::Error(format!("-{word}")) };
     }
     let outcome = match value {
         Value::Simple(b"OK") => Outcome::Ok,
@@ -118,32 +107,6 @@ fn judged(dialect: &Dialect, due: Due, bytes: usize, outcome: Outcome, is_value:
         (verb, outcome) => *outcome == Outcome::expected(verb),
     };
     if is_right { Reply::Right { bytes, outcome } } else { Reply::Wrong { bytes, outcome } }
-}
-
-fn error(bytes: usize, text: &[u8], node: SocketAddr) -> Reply {
-    let text = String::from_utf8_lossy(text);
-    let words: Vec<&str> = text.split(' ').collect();
-    match words[..] {
-        ["MOVED", slot, to] | ["ASK", slot, to] => {
-            let slot = slot.parse().ok().filter(|slot| *slot < resp::SLOTS);
-            match (slot, redirected(to, node)) {
-                (Some(slot), Some(to)) if words[0] == "MOVED" => Reply::Moved { bytes, slot, to },
-                (Some(_), Some(to)) => Reply::Ask { bytes, to },
-                _ => Reply::Malformed,
-            }
-        }
-        _ => Reply::Wrong { bytes, outcome: Outcome::Error(format!("-{}", words[0])) },
-    }
-}
-
-/// The address in a redirection. Without a host, the host is that of the sender.
-fn redirected(to: &str, node: SocketAddr) -> Option<SocketAddr> {
-    let (host, port) = to.rsplit_once(':')?;
-    if host.is_empty() {
-        return Some(SocketAddr::new(node.ip(), port.parse().ok()?));
-    }
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    Some(SocketAddr::new(host.parse().ok()?, port.parse().ok()?))
 }
 
 fn read_text(dialect: &Dialect, due: Due, bytes: &[u8]) -> Reply {

@@ -1,10 +1,11 @@
 //! A chart as values. The report determines its look.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Run, UrlFigures};
+
 /// Lines over a common axis, with a ribbon at points that have one.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Chart {
     /// Unique in its report, from `a-z`, `0-9` and `-`: names the files of the chart.
     pub id: String,
@@ -26,14 +27,14 @@ impl Chart {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Axis {
     /// With the unit in brackets: `Time (ms)`.
     pub label: String,
     pub scale: Scale,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
     Linear,
@@ -43,13 +44,25 @@ pub enum Scale {
     Percentile,
 }
 
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Series {
     pub name: String,
     pub points: Vec<Point>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+impl Series {
+    /// The mean of each URL, with a ribbon of one standard deviation.
+    pub(crate) fn of_urls(name: &str, run: &Run) -> Self {
+        let answered = run.urls.iter().enumerate().filter(|(_, figures)| figures.requests > 0);
+        let point = |(index, url): (usize, &UrlFigures)| {
+            let (mean_ms, sd_ms) = (url.mean_us / 1e3, url.sd_us / 1e3);
+            Point { x: index as f64, y: mean_ms, ribbon: Some(((mean_ms - sd_ms).max(0.0), mean_ms + sd_ms)) }
+        };
+        Self { name: name.to_owned(), points: answered.map(point).collect() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Point {
     pub x: f64,
     pub y: f64,

@@ -1,6 +1,7 @@
 //! Whether a run has failed and why, in a sentence beside the exit status.
 
 use super::{Errors, Run};
+use crate::report::number;
 
 impl Run {
     /// Why the run has failed: none or only some of the requests were answered as expected. `None` if all were.
@@ -40,18 +41,23 @@ impl Errors {
         } += requests;
     }
 
-    fn in_words(self) -> String {
+    /// The causes that occurred, in words.
+    pub(crate) fn in_words(self) -> String {
         let kinds = [
-            (self.connect, "connections could not be made"),
-            (self.broken, "connections broke"),
-            (self.malformed, "answers were not of the protocol"),
-            (self.timeout, "answers did not come in time"),
-            (self.wrong, "answers were not the expected ones"),
+            ("no connection", self.connect),
+            ("broken connection", self.broken),
+            ("malformed answer", self.malformed),
+            ("timeout", self.timeout),
+            ("wrong answer", self.wrong),
         ];
-        let words =
-            kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
-        words.collect::<Vec<_>>().join(", ")
+        in_words(&kinds)
     }
+}
+
+/// The counts above zero: `timeout: 3, wrong answer: 1,234`.
+pub(crate) fn in_words(counts: &[(&str, u64)]) -> String {
+    let counted = counts.iter().filter(|(_, count)| *count > 0);
+    counted.map(|(what, count)| format!("{what}: {}", number::count(*count))).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -67,14 +73,9 @@ mod tests {
         check(10, Errors::default(), None);
         check(0, Errors::default(), Some("run: no request was answered in 2.0 s"));
         let wrong = Errors { wrong: 15_012, ..Errors::default() };
-        check(
-            0,
-            wrong,
-            Some("run: no request was answered as expected: 15012 answers were not the expected ones"),
-        );
+        check(0, wrong, Some("run: no request was answered as expected: wrong answer: 15,012"));
         let some = Errors { connect: 1, timeout: 2, ..Errors::default() };
-        let expected =
-            "run: 3 of 10 requests failed: 1 connections could not be made, 2 answers did not come in time";
+        let expected = "run: 3 of 10 requests failed: no connection: 1, timeout: 2";
         check(7, some, Some(expected));
     }
 }

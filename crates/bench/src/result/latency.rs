@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Longest latency that is recorded as it is. A longer one counts as this.
@@ -106,7 +105,7 @@ const CURVE_PERCENT: [f64; 21] = [
 ];
 
 /// Latencies of a run. With an open loop, measured from the time at which the request was due.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct LatencySummary {
     pub count: u64,
     pub mean_us: f64,
@@ -115,8 +114,6 @@ pub struct LatencySummary {
     pub min_us: u64,
     pub p50_us: u64,
     pub p90_us: u64,
-    /// 0 in reports of versions without this field.
-    #[serde(default)]
     pub p95_us: u64,
     pub p99_us: u64,
     pub p999_us: u64,
@@ -125,7 +122,7 @@ pub struct LatencySummary {
     pub curve: Vec<Percentile>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Percentile {
     pub percent: f64,
     pub latency_us: u64,

@@ -9,12 +9,11 @@ mod machine;
 mod timeline;
 
 use std::ops::AddAssign;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use failure::Failure;
+pub(crate) use failure::{Failure, in_words};
 
 pub use chart::{Axis, Chart, Point, Scale, Series};
 pub use latency::{Latencies, LatencySummary, Percentile};
@@ -24,7 +23,7 @@ pub use timeline::Timeline;
 pub const SCHEMA: &str = "larder-bench/1";
 
 /// All measurements of one command.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
@@ -42,8 +41,26 @@ pub struct Report {
     pub expectations: Vec<Expectation>,
 }
 
+impl Report {
+    /// An empty report of a measurement on this machine that begins now.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            title: String::new(),
+            description: String::new(),
+            started_at_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            machine: Machine::this(),
+            larder: String::new(),
+            runs: Vec::new(),
+            charts: Vec::new(),
+            expectations: Vec::new(),
+        }
+    }
+}
+
 /// The machine of the measurement.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Machine {
     pub cpu: String,
     pub cores: usize,
@@ -52,7 +69,7 @@ pub struct Machine {
 }
 
 /// One load on one target.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Run {
     /// Short and unique in its report: `larder`, `nginx`, `with cache n=10 c=4`.
     pub name: String,
@@ -67,10 +84,8 @@ pub struct Run {
     /// Requests without an answer, or with a wrong one.
     pub errors: Errors,
     /// Requests that were due before the end of an open loop and found no free connection: neither answered nor failed.
-    #[serde(default)]
     pub unsent: u64,
     /// Connections that were opened again after one had ended.
-    #[serde(default)]
     pub reconnects: u64,
     /// HTTP status codes, or kinds of replies, with their counts, sorted.
     pub outcomes: Vec<Outcome>,
@@ -78,14 +93,11 @@ pub struct Run {
     pub read_bytes: u64,
     pub written_bytes: u64,
     /// Transfer rate: bytes read per elapsed time.
-    #[serde(default)]
     pub read_bytes_per_s: f64,
     pub latency: LatencySummary,
     /// Time to open each connection, TLS included. Connections that were opened before the clock ran count too.
-    #[serde(default)]
     pub connect: Option<LatencySummary>,
     /// The part of the latency until the first byte of the response.
-    #[serde(default)]
     pub first_byte: Option<LatencySummary>,
     /// The intervals of the run, oldest first. At most [`INTERVALS_MAX`].
     pub intervals: Vec<Interval>,
@@ -126,7 +138,7 @@ impl Run {
 pub const INTERVALS_MAX: usize = 1024;
 
 /// Requests without a good answer, by cause.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Errors {
     /// The connection was refused, or couldn't be opened in time.
     pub connect: u64,
@@ -157,7 +169,7 @@ impl AddAssign for Errors {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// `200`, `+OK`, `nil`.
     pub name: String,
@@ -165,7 +177,7 @@ pub struct Outcome {
 }
 
 /// One interval of a run.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Interval {
     /// Start of the interval, from the start of the run.
     pub at_s: f64,
@@ -179,7 +191,7 @@ pub struct Interval {
 }
 
 /// Figures of one URL of a list.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct UrlFigures {
     pub url: String,
     pub requests: u64,
@@ -192,18 +204,18 @@ pub struct UrlFigures {
 }
 
 /// Cost of a run for the server's processes and core.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct ServerCost {
     /// User and system time of the process and its descendants, per request.
     pub process_cpu_us_per_request: Option<f64>,
     /// Time that the named core wasn't idle, soft interrupts included, per request: the figure to trust if the server has the core for itself.
     pub core_busy_us_per_request: Option<f64>,
-    /// Highest sum of resident memory of the processes.
+    /// Sum of the peak resident memory of each process.
     pub peak_rss_bytes: Option<u64>,
 }
 
 /// An expectation of an experiment, and whether it held.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Expectation {
     /// `collapsing cuts origin requests by more than 90 %`.
     pub what: String,

@@ -23,8 +23,8 @@ pub struct ServerCommand {
     command: Command,
     /// The command as text, for messages.
     text: String,
-    /// Allowed cores. Empty means any core.
-    cores: Vec<usize>,
+    /// The allowed core. `None` means any core.
+    core: Option<usize>,
     ready: Ready,
     patience: Duration,
 }
@@ -53,7 +53,7 @@ impl ServerCommand {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
         let text = words.join(" ");
-        Self { command, text, cores: Vec::new(), ready, patience: PATIENCE }
+        Self { command, text, core: None, ready, patience: PATIENCE }
     }
 
     /// Creates a server command from a line for the shell, as in `--server-cmd`.
@@ -67,13 +67,7 @@ impl ServerCommand {
     /// Restricts the server, with all its processes and threads, to this core.
     #[must_use]
     pub fn on_core(self, core: Option<usize>) -> Self {
-        Self { cores: core.into_iter().collect(), ..self }
-    }
-
-    /// Restricts the server, with all its processes and threads, to these cores.
-    #[must_use]
-    pub fn on_cores(self, cores: &[usize]) -> Self {
-        Self { cores: cores.to_vec(), ..self }
+        Self { core, ..self }
     }
 
     /// Sets the time in which the server must become ready. The default is 30 seconds.
@@ -90,7 +84,7 @@ impl ServerCommand {
         self.refuse_taken()?;
         self.command.process_group(0);
         self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = spawn_on(&mut self.command, &self.cores)
+        let mut child = spawn_on(&mut self.command, self.core)
             .map_err(|source| ServerError::Start { command: self.text.clone(), source })?;
         let output = Output::of(&mut child);
         let group = Pid::from_child(&child);
@@ -201,20 +195,16 @@ fn kill(group: Pid, family: &BTreeSet<u32>) {
     }
 }
 
-/// Starts a command on given cores. The affinity is set on a new thread, since a child inherits it and the calling thread would
+/// Starts a command on a core. The affinity is set on a new thread, since a child inherits it and the calling thread would
 /// keep it. taskset(1) may be missing.
-fn spawn_on(command: &mut Command, cores: &[usize]) -> io::Result<Child> {
-    if cores.is_empty() {
-        return command.spawn();
-    }
+fn spawn_on(command: &mut Command, core: Option<usize>) -> io::Result<Child> {
+    let Some(core) = core else { return command.spawn() };
     let spawn = || {
-        let mut set = CpuSet::new();
-        for core in cores {
-            if *core >= CpuSet::MAX_CPU {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no core {core}")));
-            }
-            set.set(*core);
+        if core >= CpuSet::MAX_CPU {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no core {core}")));
         }
+        let mut set = CpuSet::new();
+        set.set(core);
         sched_setaffinity(None, &set)?;
         command.spawn()
     };

@@ -1,7 +1,7 @@
 //! The server under load: started and stopped, and the cost of its processes and its core.
 //!
 //! [`ServerProcess`] runs a command as a server and leaves no process behind. [`ServerProbe`] reads `/proc` before and after a
-//! load, and the resident memory ten times a second in between.
+//! load.
 
 mod command;
 mod probe;

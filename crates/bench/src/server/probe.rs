@@ -3,13 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use procfs::process::{self, Process};
 use procfs::{CurrentSI as _, KernelStats};
-use rustix::param::{clock_ticks_per_second, page_size};
+use rustix::param::clock_ticks_per_second;
 
 use super::ServerError;
 use super::processes::{self, ProcessStat};
@@ -38,7 +35,7 @@ pub struct Spent {
     pub process_cpu_us: Option<f64>,
     /// Time during which the core wasn't idle.
     pub core_busy_us: Option<f64>,
-    /// Maximum of the summed resident memory.
+    /// Sum of the peak resident memory of each process.
     pub peak_rss_bytes: Option<u64>,
     /// Time of other processes on the machine, which are neither watched nor descend from this one, and time stolen by the host.
     pub others_cpu_us: Option<f64>,
@@ -57,7 +54,7 @@ impl ServerProbe {
         Ok(Self { pids: pids.to_vec(), core })
     }
 
-    /// Begins the measurement. A thread reads the resident memory ten times a second until the end.
+    /// Begins the measurement.
     ///
     /// # Errors
     /// Returns an error if a process has ended.
@@ -108,38 +105,38 @@ impl Spent {
 #[derive(Debug)]
 struct Watched {
     roots: Vec<u32>,
-    /// Time of each process when the watch began. A later process begins at zero.
+    /// Each process when the watch began. A later process begins at zero.
     begin: BTreeMap<u32, ProcessStat>,
-    stop: SyncSender<()>,
-    sampler: JoinHandle<Sampled>,
 }
 
 impl Watched {
     fn begin(roots: &[u32]) -> Result<Self, ServerError> {
-        let mut sampled = Sampled { known: roots.iter().copied().collect(), peak_bytes: 0 };
-        let begin = sampled.read_family()?;
-        let (stop, stopped) = mpsc::sync_channel(0);
-        let sampler = thread::Builder::new().name("server-probe".to_owned());
-        let sampler = sampler.spawn(move || sampled.until(&stopped)).map_err(ServerError::Own)?;
+        let begin = members(all_processes()?, &roots.iter().copied().collect());
         let begin = begin.into_iter().map(|process| (process.pid, process)).collect();
-        Ok(Self { roots: roots.to_vec(), begin, stop, sampler })
+        Ok(Self { roots: roots.to_vec(), begin })
     }
 
     /// Returns CPU time in microseconds and peak memory in bytes.
     fn end(self) -> Result<(f64, u64), ServerError> {
-        drop(self.stop);
-        let mut sampled = self.sampler.join().expect("the sampler does not panic");
-        let end = sampled.read_family()?;
-        for &pid in &self.roots {
-            let start = self.begin.get(&pid).map(|process| process.start_ticks);
-            let same = end.iter().any(|process| process.pid == pid && Some(process.start_ticks) == start);
-            if !same {
-                return Err(ServerError::NoProcess { pid });
-            }
+        let processes = all_processes()?;
+        // Numbers of processes that have ended may be those of others now.
+        let start_of = |pid| self.begin.get(&pid).map(|process| process.start_ticks);
+        let still = processes.iter().filter(|process| start_of(process.pid) == Some(process.start_ticks));
+        let known: BTreeSet<u32> = still.map(|process| process.pid).collect();
+        if let Some(&pid) = self.roots.iter().find(|pid| !known.contains(pid)) {
+            return Err(ServerError::NoProcess { pid });
         }
-        let high_water = end.iter().filter_map(|process| high_water_bytes(process.pid)).max().unwrap_or(0);
-        Ok((us(spent_ticks(&self.begin, &end)), sampled.peak_bytes.max(high_water)))
+        let end = members(processes, &known);
+        let peak_bytes = end.iter().filter_map(|process| high_water_bytes(process.pid)).sum();
+        Ok((us(spent_ticks(&self.begin, &end)), peak_bytes))
     }
+}
+
+/// The known processes and all their descendants.
+fn members(mut processes: Vec<ProcessStat>, known: &BTreeSet<u32>) -> Vec<ProcessStat> {
+    let family = processes::family(&processes, known);
+    processes.retain(|process| family.contains(&process.pid));
+    processes
 }
 
 /// CPU time of a family between two readings. The time of a child that ended is in that of the parent that waited for it, so the
@@ -157,53 +154,6 @@ fn others_ticks(roots: &[u32]) -> Result<u64, ServerError> {
     Ok(others + kernel_stats()?.total.steal.unwrap_or(0))
 }
 
-/// State of the sampler.
-#[derive(Debug)]
-struct Sampled {
-    /// All processes ever seen as members, including those whose parent has ended since.
-    known: BTreeSet<u32>,
-    peak_bytes: u64,
-}
-
-impl Sampled {
-    fn until(mut self, stopped: &mpsc::Receiver<()>) -> Self {
-        for sample in 1_u32.. {
-            match stopped.recv_timeout(SAMPLE_INTERVAL) {
-                Err(RecvTimeoutError::Timeout) => {}
-                _ => break,
-            }
-            // New members are searched for only now and then, since it takes a scan of all processes.
-            if sample.is_multiple_of(SAMPLES_PER_SEARCH) {
-                let _ = self.read_family();
-            } else {
-                let pids: Vec<u32> = self.known.iter().copied().collect();
-                let members: Vec<_> = pids.into_iter().filter_map(stat_of).collect();
-                self.note_memory(&members);
-            }
-        }
-        self
-    }
-
-    /// Reads all living members, and finds new ones.
-    fn read_family(&mut self) -> Result<Vec<ProcessStat>, ServerError> {
-        let mut processes = all_processes()?;
-        let family = processes::family(&processes, &self.known);
-        processes.retain(|process| family.contains(&process.pid));
-        // Process numbers are reused, so members that have ended are forgotten.
-        self.known = processes.iter().map(|process| process.pid).collect();
-        self.note_memory(&processes);
-        Ok(processes)
-    }
-
-    fn note_memory(&mut self, members: &[ProcessStat]) {
-        let pages: u64 = members.iter().map(|process| process.resident_pages).sum();
-        self.peak_bytes = self.peak_bytes.max(pages * page_size() as u64);
-    }
-}
-
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-const SAMPLES_PER_SEARCH: u32 = 10;
-
 /// All visible processes. A process that ends during the scan is left out.
 pub(super) fn all_processes() -> Result<Vec<ProcessStat>, ServerError> {
     let processes = process::all_processes();
@@ -214,10 +164,6 @@ pub(super) fn all_processes() -> Result<Vec<ProcessStat>, ServerError> {
 /// The process with this number, if it exists.
 fn process(pid: u32) -> Option<Process> {
     Process::new(pid.try_into().ok()?).ok()
-}
-
-fn stat_of(pid: u32) -> Option<ProcessStat> {
-    Some(process(pid)?.stat().ok()?.into())
 }
 
 /// Peak resident memory of a process. `None` for a zombie, which has no memory.
@@ -259,7 +205,7 @@ fn us(ticks: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -281,8 +227,7 @@ mod tests {
 
     #[test]
     fn children_count_while_they_run_and_after() {
-        let member =
-            |pid, cpu_ticks| ProcessStat { pid, parent: 1, cpu_ticks, start_ticks: 0, resident_pages: 0 };
+        let member = |pid, cpu_ticks| ProcessStat { pid, parent: 1, cpu_ticks, start_ticks: 0 };
         let begin = BTreeMap::from([(2, member(2, 50)), (3, member(3, 10))]);
         assert_eq!(spent_ticks(&begin, &[member(2, 60), member(3, 30)]), 30);
         assert_eq!(spent_ticks(&begin, &[member(2, 90)]), 30, "its parent waited for 3, which had 30");
@@ -321,7 +266,8 @@ mod tests {
     }
 
     fn own_ticks() -> u64 {
-        stat_of(std::process::id()).expect("we run").cpu_ticks
+        let stat = process(std::process::id()).and_then(|process| process.stat().ok()).expect("we run");
+        ProcessStat::from(stat).cpu_ticks
     }
 
     /// Spins, so that CPU time is spent.

@@ -14,7 +14,6 @@ pub(crate) struct ProcessStat {
     pub(crate) cpu_ticks: u64,
     /// Start time, in clock ticks after boot, which distinguishes processes that reuse a number.
     pub(crate) start_ticks: u64,
-    pub(crate) resident_pages: u64,
 }
 
 impl From<Stat> for ProcessStat {
@@ -24,7 +23,6 @@ impl From<Stat> for ProcessStat {
             parent: stat.ppid.unsigned_abs(),
             cpu_ticks: stat.utime + stat.stime + (stat.cutime + stat.cstime).unsigned_abs(),
             start_ticks: stat.starttime,
-            resident_pages: stat.rss,
         }
     }
 }
@@ -64,8 +62,7 @@ mod tests {
 
     #[test]
     fn family_is_found_in_any_order() {
-        let process =
-            |pid, parent| ProcessStat { pid, parent, cpu_ticks: 0, start_ticks: 0, resident_pages: 0 };
+        let process = |pid, parent| ProcessStat { pid, parent, cpu_ticks: 0, start_ticks: 0 };
         let processes = [process(3, 9), process(9, 5), process(5, 1), process(6, 1), process(7, 3)];
         assert_eq!(family(&processes, &BTreeSet::from([5])), BTreeSet::from([3, 5, 7, 9]));
         assert_eq!(family(&processes, &BTreeSet::from([6, 7])), BTreeSet::from([6, 7]));

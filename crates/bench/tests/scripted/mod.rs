@@ -4,14 +4,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
-/// The next step, taken after the client has sent data. Taken at once after a partial reply or a stall, and for a close.
+/// The next step, taken after the client has sent data. Taken at once after a partial reply, and for a close.
 pub(crate) enum Step {
     /// Writes these bytes.
     Reply(Vec<u8>),
-    /// Sends nothing for a while, then goes on.
-    Stall(Duration),
     /// Closes the connection. The next one continues with the next step.
     Close,
     /// Sends nothing any more.
@@ -25,15 +22,10 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn start(steps: Vec<Step>) -> Self {
-        Self::with_address(|_| steps)
-    }
-
-    /// Creates a server whose steps depend on its address.
-    pub(crate) fn with_address(steps: impl FnOnce(SocketAddr) -> Vec<Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let received = Arc::new(Mutex::new(Vec::new()));
-        let (steps, seen) = (steps(address), Arc::clone(&received));
+        let seen = Arc::clone(&received);
         thread::spawn(move || serve(&listener, steps, &seen));
         Self { address, received }
     }
@@ -62,11 +54,6 @@ fn serve(listener: &TcpListener, steps: Vec<Step>, received: &Mutex<Vec<u8>>) {
                     if stream.write_all(&bytes).is_err() {
                         break;
                     }
-                }
-                Some(Step::Stall(duration)) => {
-                    // The stall is the condition under test, not a wait for one.
-                    thread::park_timeout(duration);
-                    owes = true;
                 }
                 Some(Step::Silence) => while hear(&mut stream, received) {},
                 Some(Step::Close) | None => break,

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bench::progress::Style;
 use clap::Args;
-use terminal::quantity::{number, parse_duration, whole_number};
+use terminal::quantity::whole_number;
 
+use super::super::amount::{Amount, time};
 use super::super::outputs::OutputArguments;
 use super::super::server::ServerArguments;
 
@@ -22,10 +23,10 @@ use super::super::server::ServerArguments;
 ///
 ///   larder-bench http http://127.0.0.1:8080/ -c 200 --rate 5000 -d 1m --json result.json
 ///
-///   larder-bench http --list urls.txt -n 10 -c 2 --compare-replace /cached/=/plain/ --per-url
+///   larder-bench http --list urls.txt --per-url -c 2 --compare http://127.0.0.1:8081/
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["urls", "list", "replay"])))]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["urls", "list"])))]
 pub(crate) struct HttpArguments {
     /// URLs to request, in turn
     #[arg(value_name = "URL")]
@@ -35,20 +36,15 @@ pub(crate) struct HttpArguments {
     #[arg(long, value_name = "FILE")]
     pub(super) list: Option<PathBuf>,
 
-    /// Access log to replay (common, combined, or Larder's JSON lines): its GET and HEAD requests
-    #[arg(long, value_name = "FILE", requires = "base")]
-    pub(super) replay: Option<PathBuf>,
-
-    /// Server for the paths of a list or an access log
+    /// Server for the paths of a list
     #[arg(long, value_name = "URL")]
     pub(super) base: Option<String>,
 
-    /// Replay the log at its own pace times this factor, in an open loop
-    #[arg(long, value_name = "FACTOR", requires = "replay", conflicts_with_all = ["rate", "requests", "duration"], value_parser = number(0.001..=1e6))]
-    pub(super) replay_speed: Option<f64>,
-
     #[command(flatten)]
     pub(super) amount: Amount,
+
+    #[command(flatten)]
+    pub(super) connections: Connections,
 
     #[command(flatten)]
     pub(super) request: Request,
@@ -56,8 +52,13 @@ pub(crate) struct HttpArguments {
     #[command(flatten)]
     pub(super) tls: Tls,
 
-    #[command(flatten)]
-    pub(super) compare: Compare,
+    /// Second server to send the same paths to, in alternating rounds
+    #[arg(long, value_name = "URL", help_heading = "Comparison", conflicts_with_all = ["server_pid", "server_cmd", "server_core"])]
+    pub(super) compare: Option<String>,
+
+    /// Rounds of --compare: runs of each server, alternating
+    #[arg(long, value_name = "N", help_heading = "Comparison", default_value_t = 5, value_parser = whole_number(1..=1000_u32))]
+    pub(super) rounds: u32,
 
     #[command(flatten)]
     pub(super) server: ServerArguments,
@@ -82,22 +83,10 @@ impl HttpArguments {
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
-pub(super) struct Amount {
+pub(super) struct Connections {
     /// Concurrent connections
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = whole_number(1..=65_536_usize))]
     pub(super) connections: usize,
-
-    /// Stop after this many requests
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", value_parser = whole_number(1..=REQUESTS_MAX))]
-    pub(super) requests: Option<u64>,
-
-    /// Stop after this time, such as 10s or 5m; a bare number is seconds [default: 10s]
-    #[arg(short, long, value_name = "TIME", value_parser = time)]
-    pub(super) duration: Option<Duration>,
-
-    /// Open loop: requests per second, due at fixed times on up to `-c` connections
-    #[arg(long, value_name = "R", value_parser = number(0.001..=10_000_000.0))]
-    pub(super) rate: Option<f64>,
 
     /// HTTP/1.1 requests to send on a connection before the first response
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "http2", value_parser = whole_number(1..=10_000_usize))]
@@ -110,10 +99,6 @@ pub(super) struct Amount {
     /// Concurrent HTTP/2 requests on a connection
     #[arg(long, value_name = "N", default_value_t = 1, requires = "http2", value_parser = whole_number(1..=10_000_usize))]
     pub(super) streams: usize,
-
-    /// Generator threads; one is enough for most servers
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number(1..=256_usize))]
-    pub(super) threads: usize,
 
     /// Open a connection for each request
     #[arg(long)]
@@ -130,10 +115,6 @@ pub(super) struct Amount {
     /// Seed of random order and think times
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-
-    /// Warm-up before the measured load, for this time
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub(super) warm_up: Option<Duration>,
 
     /// Give up on a request after this time
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
@@ -162,10 +143,6 @@ pub(super) struct Request {
     /// Count responses with another status as errors
     #[arg(long, value_name = "STATUS", value_parser = whole_number(100..=999_u16))]
     pub(super) expect_status: Option<u16>,
-
-    /// Send If-None-Match with ETags that the connection has received
-    #[arg(long, conflicts_with = "http2")]
-    pub(super) conditional: bool,
 }
 
 #[derive(Args, Debug)]
@@ -188,32 +165,6 @@ pub(super) struct Tls {
     pub(super) no_resumption: bool,
 }
 
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Comparison")]
-pub(super) struct Compare {
-    /// Second server to send the same paths to, in alternating rounds
-    #[arg(long, value_name = "URL", conflicts_with_all = ["compare_replace", "replay_speed", "server_pid", "server_cmd", "server_core"])]
-    pub(super) compare: Option<String>,
-
-    /// Compare each URL with a twin in which FROM is replaced by TO: the whole load on the URL, then on the twin
-    #[arg(long, value_name = "FROM=TO", value_parser = replacement, conflicts_with_all = ["replay_speed", "server_pid", "server_cmd", "server_core"])]
-    pub(super) compare_replace: Option<(String, String)>,
-
-    /// Rounds of --compare: runs of each server, alternating
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole_number(1..=1000_u32))]
-    pub(super) rounds: u32,
-}
-
-/// Enough for years of load.
-pub(crate) const REQUESTS_MAX: u64 = 1_000_000_000_000_000;
-
-/// Parses `10s`, `500ms`, `1m30s`. A bare number is seconds, as in other load generators.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let time = seconds.or_else(|| parse_duration(text)).filter(|time| !time.is_zero());
-    time.ok_or_else(|| "expected a time above zero, such as 10s, 500ms or 1m30s".into())
-}
-
 fn range(text: &str) -> Result<(Duration, Duration), String> {
     let (from, to) = text.split_once('-').ok_or("expected a range of times, such as 100ms-2s")?;
     let from = if from == "0" { Duration::ZERO } else { time(from)? };
@@ -224,31 +175,14 @@ fn range(text: &str) -> Result<(Duration, Duration), String> {
     Ok((from, to))
 }
 
-pub(crate) fn field(text: &str) -> Result<(String, String), String> {
+fn field(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected a header field, such as `Name: value`")?;
     Ok((name.trim().into(), value.trim().into()))
-}
-
-fn replacement(text: &str) -> Result<(String, String), String> {
-    let (from, to) = text.split_once('=').ok_or("expected `FROM=TO`")?;
-    if from.is_empty() {
-        return Err("FROM is empty".into());
-    }
-    Ok((from.into(), to.into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_units_or_are_seconds() {
-        let cases = [("10s", Some(10_000)), ("1.5", Some(1500)), ("250ms", Some(250)), ("2m", Some(120_000))];
-        let refused = ["0", "-1", "", "soon", "nan", "0s"].map(|text| (text, None));
-        for (text, expected) in cases.into_iter().chain(refused) {
-            assert_eq!(time(text).ok(), expected.map(Duration::from_millis), "{text}");
-        }
-    }
 
     #[test]
     fn ranges_rise() {
@@ -257,14 +191,6 @@ mod tests {
         assert_eq!(range("0-1"), Ok((ms(0), ms(1000))));
         for text in ["1s", "2s-1s", "a-b"] {
             assert!(range(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_replacement_names_what_it_replaces() {
-        assert_eq!(replacement("/a=/b=c"), Ok(("/a".into(), "/b=c".into())));
-        for text in ["/a", "=/b"] {
-            assert!(replacement(text).is_err(), "{text}");
         }
     }
 }

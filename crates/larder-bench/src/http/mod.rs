@@ -12,15 +12,14 @@ use bench::progress::Progress;
 use bench::result::Run;
 
 pub(crate) use arguments::HttpArguments;
-pub(super) use arguments::{REQUESTS_MAX, field, time};
 
 use super::server::Server;
 
 /// Runs the load and prints the result.
 pub(super) fn run(arguments: &HttpArguments) -> anyhow::Result<()> {
     let load = load::of(arguments)?;
-    arguments.outputs.of_load("HTTP load", || match sides::of(arguments, &load)? {
-        Some(sides) => sides::run(arguments, &sides),
+    arguments.outputs.of_load("HTTP load", || match &arguments.compare {
+        Some(url) => sides::run(arguments, &load, url),
         None => Ok(vec![one(arguments, &load)?]),
     })
 }

@@ -2,12 +2,14 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustls::ClientConnection;
+use socket2::SockRef;
 
-use super::tls::Tls;
+use crate::http::Tls;
 
 #[derive(Debug)]
 pub(super) struct Transport {
@@ -84,6 +86,11 @@ impl Transport {
             return Err(ErrorKind::WouldBlock.into());
         }
         Ok(taken)
+    }
+
+    /// Lets the close discard the connection at once, so that a load with many short connections doesn't run out of ports.
+    pub(super) fn discard(&self) {
+        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
     /// Sends the bytes that TLS holds back. Called when the socket is writable again.

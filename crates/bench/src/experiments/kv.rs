@@ -1,28 +1,19 @@
-//! The suites of poor-man-s-cache: set all keys, get all, delete all, store some JSON documents, then SET, GET and GET of a
-//! missing key in turn, which count as three. They run one command at a time, in batches, and with a connection for each request;
-//! on Larder with both of its protocols, and on Redis.
+//! The suites of poor-man-s-cache: set all keys, get all, delete all, then SET, GET and GET of a missing key in turn, which count as
+//! three. They run one command at a time and in batches, on Larder with both of its protocols, and on Redis.
 //!
 //! The published figures are shown beside ours, but come from other machines and other clients. The original test has one process
 //! per connection, and rests between the suites. Here one thread has all connections and never rests, so the generator rather
 //! than the server may limit a rate. The server's cost says more.
 
-mod contender;
-mod documents;
-mod suite;
-
 use super::findings::{ExperimentError, Findings};
-use super::settings::Contender;
 use super::stage::{Server, Stage};
-
-use suite::{SUITES, Suite};
+use super::store::Store;
+use super::suite::{self, SUITES, Suite};
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
-    let suites = stage.settings.suites;
-    let contenders = suites.server.map_or_else(|| Contender::ALL.to_vec(), |one| vec![one]);
-    let servers: Vec<(Contender, Server)> = contenders
-        .into_iter()
-        .map(|contender| Ok((contender, contender.start(stage)?)))
-        .collect::<Result<_, ExperimentError>>()?;
+    let stores = [Store::LarderText, Store::LarderKv, Store::Redis];
+    let start = |store: Store| Ok((store, store.start(stage)?));
+    let servers = stores.into_iter().map(start).collect::<Result<Vec<_>, ExperimentError>>()?;
     let mut findings = Findings {
         title: "The suites of poor-man-s-cache",
         description: "Keys and values of key{i} and value{i} size; rates are the client's, by the clock, the time of client and server, and a \
@@ -33,7 +24,8 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
         charts: Vec::new(),
         expectations: Vec::new(),
     };
-    for suite in SUITES.iter().filter(|suite| suites.way.is_none_or(|way| suite.way == way)) {
+    let wanted = stage.settings.way;
+    for suite in SUITES.iter().filter(|suite| wanted.is_none_or(|way| suite.way == way)) {
         play(suite, stage, &servers, &mut findings)?;
     }
     Ok(findings)
@@ -43,23 +35,17 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
 fn play(
     suite: &Suite,
     stage: &Stage<'_>,
-    servers: &[(Contender, Server)],
+    servers: &[(Store, Server)],
     findings: &mut Findings,
 ) -> Result<(), ExperimentError> {
     let mut runs = Vec::new();
-    for (contender, server) in servers {
-        if suite.is_workflow() {
-            documents::store(*contender, server.address)?;
-        }
-        let run = suite.run(stage, *contender, server)?;
+    for (store, server) in servers {
+        let run = suite.run(stage, *store, server)?;
         findings.expectations.push(suite::told(&run));
-        if suite.is_workflow() {
-            findings.expectations.push(documents::still_there(&run.name, *contender, server.address)?);
-        }
         runs.push(run);
     }
     let (redis, larder): (Vec<_>, Vec<_>) =
-        servers.iter().zip(&runs).partition(|((contender, _), _)| *contender == Contender::Redis);
+        servers.iter().zip(&runs).partition(|((store, _), _)| *store == Store::Redis);
     for (_, redis) in redis {
         let beside = larder.iter().map(|(_, larder)| suite::beside_redis(suite, larder, redis));
         findings.expectations.extend(beside);

@@ -3,12 +3,10 @@
 //! 500 requests per second for one URL whose origin takes 500 ms and sends `max-age=5`. Without collapsing, each expiry lets
 //! through all requests of half a second; with it, one.
 
-mod fleet;
-
 use std::time::Duration;
 
-use crate::http::{HttpLoad, Pace, Until};
-use crate::result::{Chart, Expectation, Run};
+use crate::http::{self, HttpLoad, Pace, Until};
+use crate::result::{Chart, Expectation, Interval, Run};
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::samples::{Sample, Sampler, client_series, growth, largest_step, rate_series};
@@ -31,11 +29,7 @@ struct Variant {
     origin: Vec<Sample>,
 }
 
-/// Runs the experiment with each setting of `collapse` for one gateway, or with all settings and several gateways.
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
-    if let Some(instances) = stage.settings.instances {
-        return fleet::run(instances, stage);
-    }
     let variants = ["off", "process"].into_iter().map(|name| variant(name, stage));
     let variants = variants.collect::<Result<Vec<_>, _>>()?;
     Ok(Findings {
@@ -56,9 +50,14 @@ fn variant(name: &'static str, stage: &mut Stage<'_>) -> Result<Variant, Experim
     load.connections = 600;
     load.pace = Pace::Open { per_second: RATE };
     load.until = Until::Elapsed(stage.duration(DURATION));
-    let address = origin.address;
-    let sampler = Sampler::start(move || origin_requests_of(address, &target).ok());
-    let run = stage.load(&format!("collapse = {name}"), &load, &gateway)?;
+    let mut sampler = Sampler::start(|| origin_requests_of(origin.address, &target).ok());
+    let run = stage.watch(&format!("collapse = {name}"), load.until, &gateway, |observer| {
+        let mut sampling = |interval: &Interval| {
+            sampler.tick();
+            observer.observe(interval)
+        };
+        Ok(http::run(&load, &mut sampling)?)
+    })?;
     Ok(Variant { name, run, origin: sampler.finish() })
 }
 

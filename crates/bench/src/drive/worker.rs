@@ -5,22 +5,20 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::event::Event;
 use mio::{Events, Poll, Token};
 
-use super::connection::{Connection, Log, State};
-use super::exchange::{Answer, Malformed, Pending, Sink, Then};
-use super::load::{HttpLoad, Reuse, Until};
-use super::plan::{Part, Server};
-use super::tally::Tally;
+use super::alarm::Alarm;
+use super::connection::{Connection, State};
+use super::counts::Counts;
+use super::pace::Reuse;
 use super::tickets::{Tickets, scramble};
 use super::transport::{Progress, Transport};
-use crate::alarm::Alarm;
+use super::work::{SLICE, Tell};
+use super::{Arrival, Choice, Codec, Conduct, Malformed, Pending, Side, Then};
 use crate::result::Failure;
-use crate::work::{SLICE, Tell};
 
 const READ_BYTES: usize = 128 * 1024;
 /// Consecutive reads from one connection before the others get their turn.
@@ -32,19 +30,16 @@ const ENDING_MAX: Duration = Duration::from_secs(1);
 const BACKOFF_FIRST: Duration = Duration::from_millis(1);
 const BACKOFF_DOUBLINGS: u32 = 7;
 
-#[derive(Debug)]
-pub(super) struct Worker {
-    server: Arc<Server>,
-    timeout: Duration,
-    reuse: Reuse,
-    until: Until,
-    think: Option<(Duration, Duration)>,
-    seed: u64,
+pub(crate) struct Worker<S: Side> {
+    pub(super) side: S,
+    conduct: Conduct,
+    /// Random state of think times.
+    random: u64,
     poll: Poll,
     alarm: Alarm,
-    connections: Vec<Connection>,
+    connections: Vec<Connection<S::Codec>>,
     tickets: Tickets,
-    pub(super) tally: Tally,
+    pub(super) counts: Counts,
     /// Queue of connections with room, for the open loop.
     line: VecDeque<usize>,
     /// Connections with a timer.
@@ -75,23 +70,20 @@ enum Rest {
     LateFailed,
 }
 
-impl Worker {
-    pub(super) fn new(load: &HttpLoad, until: Until, part: Part, figures: usize) -> io::Result<Self> {
+impl<S: Side> Worker<S> {
+    pub(crate) fn new(side: S, conduct: Conduct, tickets: Tickets) -> io::Result<Self> {
         let poll = Poll::new()?;
         let alarm = Alarm::register(poll.registry(), ALARM)?;
-        let connections = (0..part.connections).map(|_| Connection::new(load)).collect();
+        let connections = (0..conduct.connections).map(|_| Connection::new(side.codec())).collect();
         Ok(Self {
-            server: part.server,
-            timeout: load.timeout,
-            reuse: load.reuse,
-            until,
-            think: load.think.as_ref().map(|think| (*think.start(), *think.end())),
-            seed: scramble(load.seed ^ part.tickets.first),
+            side,
+            random: scramble(conduct.seed ^ tickets.first),
+            conduct,
             poll,
             alarm,
             connections,
-            tickets: part.tickets,
-            tally: Tally::new(load.detail, figures),
+            tickets,
+            counts: Counts::default(),
             line: VecDeque::new(),
             wakes: BinaryHeap::new(),
             unread: Vec::new(),
@@ -103,8 +95,8 @@ impl Worker {
     }
 
     /// Opens the persistent connections, before any clock runs.
-    pub(super) fn open_all(&mut self) -> io::Result<Opened> {
-        if self.reuse == Reuse::OnePerRequest {
+    pub(crate) fn open_all(&mut self) -> io::Result<Opened> {
+        if self.conduct.reuse == Reuse::OnePerRequest {
             return Ok(Opened::NothingToDo);
         }
         let begin = Instant::now();
@@ -115,10 +107,10 @@ impl Worker {
         while self.connections.iter().any(|connection| matches!(connection.state, State::Opening(_))) {
             let now = Instant::now();
             self.drop_late(now);
-            self.poll(&mut events, self.timeout.min(SLICE))?;
+            self.poll(&mut events, self.conduct.timeout.min(SLICE))?;
             events.iter().for_each(|event| self.ready(event));
         }
-        let is_open = |connection: &Connection| connection.state == State::Open;
+        let is_open = |connection: &Connection<S::Codec>| connection.state == State::Open;
         let trouble = self.trouble.take();
         Ok(match trouble {
             Some(trouble) if !self.connections.iter().any(is_open) => Opened::NotOne(trouble),
@@ -136,13 +128,13 @@ impl Worker {
             let now = Instant::now();
             while now >= slice_end {
                 slice_end += SLICE;
-                if tell(std::mem::take(&mut self.tally.slice)).is_break() {
+                if tell(std::mem::take(&mut self.counts.slice)).is_break() {
                     return Ok(());
                 }
             }
             if now >= late_check {
                 self.drop_late(now);
-                late_check = now + SLICE.min(self.timeout / 4);
+                late_check = now + SLICE.min(self.conduct.timeout / 4);
             }
             if self.is_over(now) {
                 break;
@@ -154,8 +146,8 @@ impl Worker {
             events.iter().for_each(|event| self.ready(event));
             self.read_on();
         }
-        self.tally.unsent = self.unsent();
-        let _ = tell(std::mem::take(&mut self.tally.slice));
+        self.counts.unsent = self.unsent();
+        let _ = tell(std::mem::take(&mut self.counts.slice));
         Ok(())
     }
 
@@ -168,9 +160,9 @@ impl Worker {
         self.start = start;
         self.phase = Phase::Running;
         for at in 0..self.connections.len() {
-            if self.connections[at].state == State::Closed && self.reuse == Reuse::KeepAlive {
+            if self.connections[at].state == State::Closed && self.conduct.reuse == Reuse::KeepAlive {
                 self.open(at, start);
-            } else if self.think.is_some() {
+            } else if self.conduct.think.is_some() {
                 self.rest(at, start);
             } else {
                 self.offer(at, start);
@@ -203,19 +195,19 @@ impl Worker {
     }
 
     fn end(&self) -> Option<Instant> {
-        Some(self.start + self.until.duration()?)
+        Some(self.start + self.conduct.until.duration()?)
     }
 
     /// Whether the load is over. A closed loop ends with its time or its last answer; an open loop waits for the answers to all sent requests.
     fn is_over(&self, now: Instant) -> bool {
-        let is_answered = self.tally.completed == self.tickets.taken;
+        let is_answered = self.counts.completed == self.tickets.taken;
         let is_late = self.end().is_some_and(|end| now >= end);
         (self.tickets.is_exhausted() && is_answered)
             || (is_late && (is_answered || self.tickets.is_closed_loop()))
     }
 
     fn unsent(&self) -> u64 {
-        self.until.duration().map_or(0, |duration| self.tickets.overdue(duration))
+        self.conduct.until.duration().map_or(0, |duration| self.tickets.overdue(duration))
     }
 
     /// Takes a request from the schedule, if there is one now.
@@ -225,7 +217,8 @@ impl Worker {
         }
         let ticket = self.tickets.take(now.saturating_duration_since(self.start))?;
         let since = if self.tickets.is_closed_loop() { now } else { self.start + ticket.due };
-        Some(Pending { request: ticket.request, since, sent: now })
+        let Choice { request, answers } = self.side.choose(ticket.place);
+        Some(Pending { request, answers, since, sent: now })
     }
 
     /// Gives a connection with room a request, or puts it into the queue.
@@ -237,7 +230,7 @@ impl Worker {
             self.fill(at, now);
         }
         let connection = &mut self.connections[at];
-        let is_idle_place = self.reuse == Reuse::OnePerRequest && connection.state == State::Closed;
+        let is_idle_place = self.conduct.reuse == Reuse::OnePerRequest && connection.state == State::Closed;
         let has_room = connection.room() > 0 || (is_idle_place && connection.next.is_empty());
         if !self.tickets.is_closed_loop() && has_room && !connection.is_in_line && !connection.is_resting {
             connection.is_in_line = true;
@@ -247,7 +240,7 @@ impl Worker {
 
     /// Begins as many requests as the connection takes, and sends them.
     fn fill(&mut self, at: usize, now: Instant) {
-        if self.reuse == Reuse::OnePerRequest && self.connections[at].state == State::Closed {
+        if self.conduct.reuse == Reuse::OnePerRequest && self.connections[at].state == State::Closed {
             return self.open_for_next(at, now);
         }
         let is_closed_loop = self.tickets.is_closed_loop();
@@ -255,9 +248,9 @@ impl Worker {
             let kept = self.connections[at].next.pop_front();
             let next = kept.or_else(|| if is_closed_loop { self.take(now) } else { None });
             let Some(pending) = next else { break };
-            let prepared = &self.server.requests[pending.request];
-            self.connections[at].begin(Pending { sent: now, ..pending }, prepared);
-            if self.reuse == Reuse::OnePerRequest {
+            let Connection { codec, out, .. } = &mut self.connections[at];
+            self.side.begin(codec, Pending { sent: now, ..pending }, out);
+            if self.conduct.reuse == Reuse::OnePerRequest {
                 break;
             }
         }
@@ -285,7 +278,8 @@ impl Worker {
         }
         while let Some(&at) = self.line.front() {
             let connection = &self.connections[at];
-            let is_idle_place = self.reuse == Reuse::OnePerRequest && connection.state == State::Closed;
+            let is_idle_place =
+                self.conduct.reuse == Reuse::OnePerRequest && connection.state == State::Closed;
             if connection.room() > 0 || is_idle_place {
                 let Some(pending) = self.take(now) else { break };
                 self.connections[at].next.push_back(pending);
@@ -305,7 +299,7 @@ impl Worker {
         {
             self.wakes.pop();
             self.connections[at].is_resting = false;
-            if self.connections[at].state == State::Closed && self.reuse == Reuse::KeepAlive {
+            if self.connections[at].state == State::Closed && self.conduct.reuse == Reuse::KeepAlive {
                 self.open(at, now);
             } else {
                 self.offer(at, now);
@@ -315,21 +309,22 @@ impl Worker {
 
     /// Pauses a connection for a think time.
     fn rest(&mut self, at: usize, now: Instant) {
-        let Some((least, most)) = self.think else { return };
-        self.seed = scramble(self.seed);
-        let spread_ns = u64::try_from((most - least).as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
+        let Some(think) = &self.conduct.think else { return };
+        self.random = scramble(self.random);
+        let spread_ns = u64::try_from((*think.end() - *think.start()).as_nanos()).unwrap_or(u64::MAX);
+        let think = *think.start() + Duration::from_nanos(self.random % spread_ns.saturating_add(1));
         self.connections[at].is_resting = true;
-        self.wakes.push(Reverse((now + least + Duration::from_nanos(self.seed % spread_ns), at)));
+        self.wakes.push(Reverse((now + think, at)));
     }
 
     fn open(&mut self, at: usize, now: Instant) {
-        let (address, tls) = (self.server.address, self.server.tls.as_ref());
+        let (address, tls) = (self.conduct.address, self.conduct.tls.as_ref());
         match Transport::connect(address, tls, self.poll.registry(), Token(at)) {
             Ok(transport) => {
                 let connection = &mut self.connections[at];
                 connection.transport = Some(transport);
                 connection.state = State::Opening(now);
-                connection.log.answers = 0;
+                connection.answered = 0;
                 connection.codec.open(&mut connection.out);
             }
             Err(error) => self.not_opened(at, error, Failure::Connect, now),
@@ -344,16 +339,23 @@ impl Worker {
             self.connections[at].next.extend(next);
         }
         if let Some(pending) = self.connections[at].next.pop_front() {
-            self.tally.failure(failure, &self.server.requests[pending.request]);
+            self.fail(&pending, failure);
         }
         self.shut(at);
         self.back_off(at, now);
     }
 
+    fn fail(&mut self, pending: &Pending, failure: Failure) {
+        self.counts.completed += 1;
+        self.counts.fail(failure, pending.answers);
+        self.side.failed(pending);
+    }
+
     /// Drops the connection and keeps its slot.
     fn shut(&mut self, at: usize) {
+        let is_discarded = S::CLOSES && self.conduct.reuse == Reuse::OnePerRequest;
         let connection = &mut self.connections[at];
-        connection.transport = None;
+        connection.transport.take().iter().filter(|_| is_discarded).for_each(Transport::discard);
         connection.state = State::Closed;
         connection.out.clear();
         connection.sent = 0;
@@ -417,7 +419,7 @@ impl Worker {
             && connection.codec.is_ready()
         {
             connection.state = State::Open;
-            self.tally.connected(since, now);
+            self.counts.connects.record_time(now.saturating_duration_since(since));
             self.offer(at, now);
         }
     }
@@ -445,7 +447,7 @@ impl Worker {
             match transport.write(&connection.out[connection.sent..]) {
                 Ok(bytes) => {
                     connection.sent += bytes;
-                    self.tally.written_bytes += bytes as u64;
+                    self.counts.written_bytes += bytes as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -473,7 +475,7 @@ impl Worker {
             match outcome {
                 Ok(0) => return self.ended(at),
                 Ok(bytes) => {
-                    self.tally.read_bytes += bytes as u64;
+                    self.counts.read_bytes += bytes as u64;
                     self.received(at, bytes);
                     if is_short_last && bytes < READ_BYTES {
                         return;
@@ -491,11 +493,11 @@ impl Worker {
     fn received(&mut self, at: usize, bytes: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[at];
-        let log = &mut connection.log;
-        let mut book = Book { server: &self.server, tally: &mut self.tally, log, now };
-        let before = book.log.answers;
-        let outcome = connection.codec.receive(&self.buffer[..bytes], &mut book, &mut connection.out);
-        let is_answered = connection.log.answers > before;
+        let before = connection.answered;
+        let Connection { codec, answered, out, .. } = connection;
+        let mut arrival = Arrival { counts: &mut self.counts, answered, now };
+        let outcome = self.side.receive(codec, &self.buffer[..bytes], &mut arrival, out);
+        let is_answered = connection.answered > before;
         match outcome {
             Ok(Then::GoOn) => {}
             Ok(Then::Close) => return self.ending(at, now),
@@ -506,10 +508,10 @@ impl Worker {
         }
         if is_answered {
             connection.failures = 0;
-            if self.reuse == Reuse::OnePerRequest {
+            if self.conduct.reuse == Reuse::OnePerRequest {
                 return self.ending(at, now);
             }
-            if self.think.is_some() {
+            if self.conduct.think.is_some() {
                 return self.rest(at, now);
             }
             self.offer(at, now);
@@ -523,7 +525,7 @@ impl Worker {
 
     /// The server announces that it will close: pending requests are sent again, on the next connection.
     fn ending(&mut self, at: usize, now: Instant) {
-        if self.reuse == Reuse::OnePerRequest {
+        if self.conduct.reuse == Reuse::OnePerRequest && !S::CLOSES {
             // The side that closes first keeps the port in TIME_WAIT for a minute: that is left to the server.
             self.connections[at].state = State::Ending(now);
             return;
@@ -534,10 +536,8 @@ impl Worker {
     /// Handles the end of a connection.
     fn ended(&mut self, at: usize) {
         let now = Instant::now();
-        let connection = &mut self.connections[at];
-        let log = &mut connection.log;
-        let mut book = Book { server: &self.server, tally: &mut self.tally, log, now };
-        connection.codec.end(&mut book);
+        let Connection { codec, answered, .. } = &mut self.connections[at];
+        self.side.end(codec, &mut Arrival { counts: &mut self.counts, answered, now });
         let error = || io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection at once");
         self.over(at, error, self.rest_of_broken(at), now);
     }
@@ -556,7 +556,7 @@ impl Worker {
     /// request that crossed its close: that request is sent again, alone on a connection, and fails if that breaks too.
     fn rest_of_broken(&self, at: usize) -> Rest {
         let connection = &self.connections[at];
-        if connection.log.answers > 0 && connection.codec.is_between() {
+        if connection.answered > 0 && connection.codec.is_between() {
             Rest::SentAgain
         } else {
             Rest::Failed(Failure::Broken)
@@ -572,18 +572,16 @@ impl Worker {
             Rest::LateFailed => Some(Failure::Timeout),
         };
         for pending in connection.codec.give_up() {
-            let is_late = now.saturating_duration_since(pending.sent) >= self.timeout;
+            let is_late = now.saturating_duration_since(pending.sent) >= self.conduct.timeout;
             match failure {
-                Some(failure) if rest != Rest::LateFailed || is_late => {
-                    self.tally.failure(failure, &self.server.requests[pending.request]);
-                }
-                _ => connection.next.push_back(pending),
+                Some(failure) if rest != Rest::LateFailed || is_late => self.fail(&pending, failure),
+                _ => self.connections[at].next.push_back(pending),
             }
             // One answer was malformed. Those after it are lost with the connection.
             failure =
                 failure.map(|failure| if failure == Failure::Malformed { Failure::Broken } else { failure });
         }
-        let has_served = connection.log.answers > 0;
+        let has_served = self.connections[at].answered > 0;
         self.shut(at);
         self.replace(at, has_served, now);
     }
@@ -596,16 +594,16 @@ impl Worker {
         if !has_served {
             return self.back_off(at, now);
         }
-        if self.reuse == Reuse::OnePerRequest {
-            return if self.think.is_some() { self.rest(at, now) } else { self.offer(at, now) };
+        if self.conduct.reuse == Reuse::OnePerRequest {
+            return if self.conduct.think.is_some() { self.rest(at, now) } else { self.offer(at, now) };
         }
-        self.tally.reconnects += 1;
+        self.counts.reconnects += 1;
         self.open(at, now);
     }
 
     /// Gives up requests that have timed out.
     fn drop_late(&mut self, now: Instant) {
-        let is_late = |since: Instant| now.saturating_duration_since(since) >= self.timeout;
+        let is_late = |since: Instant| now.saturating_duration_since(since) >= self.conduct.timeout;
         let late: Vec<usize> = (0..self.connections.len())
             .filter(|at| {
                 let connection = &self.connections[*at];
@@ -628,7 +626,7 @@ impl Worker {
 
 /// Outcome of opening the connections.
 #[derive(Debug)]
-pub(super) enum Opened {
+pub(crate) enum Opened {
     /// Each request opens its own connection.
     NothingToDo,
     Some,
@@ -642,29 +640,4 @@ enum Drained {
     AtShortRead,
     /// Only an error is: the end of the stream was already signalled.
     AtError,
-}
-
-/// Destination of the answers.
-struct Book<'a> {
-    server: &'a Server,
-    tally: &'a mut Tally,
-    log: &'a mut Log,
-    now: Instant,
-}
-
-impl Sink for Book<'_> {
-    fn answered(&mut self, pending: Pending, answer: Answer) {
-        self.log.answers += 1;
-        self.tally.answer(pending, &self.server.requests[pending.request], answer, self.now);
-    }
-
-    fn first_byte(&mut self, pending: Pending) {
-        self.tally.first_byte(pending, self.now);
-    }
-
-    fn entity_tag(&mut self, request: usize, tag: &[u8]) {
-        let known = self.log.tags.entry(request).or_default();
-        known.clear();
-        known.extend_from_slice(tag);
-    }
 }

@@ -1,18 +1,19 @@
 //! A part of the suite: its load, and its result in the terms of the original test.
 
-use crate::resp::{self, Choice, Pace, Preload, RespLoad, Reuse, Until, Values, Workload};
+use crate::resp::{self, Choice, Pace, Preload, RespLoad, Until, Values, Workload};
 use crate::result::{Expectation, Run};
 
-use super::super::findings::ExperimentError;
-use super::super::settings::{Contender, Way};
-use super::super::stage::{Server, Stage};
+use super::findings::ExperimentError;
+use super::settings::Way;
+use super::stage::{Server, Stage};
+use super::store::Store;
 
 /// A part of the suite, and its published figures: for poor-man-s-cache and for Redis under the same script.
 pub(super) struct Suite {
     pub(super) name: &'static str,
     workload: Workload,
     pub(super) way: Way,
-    published: Option<Published>,
+    published: Published,
 }
 
 /// Requests per second of poor-man-s-cache and of Redis on one machine, which isn't this one.
@@ -22,18 +23,18 @@ struct Published {
     redis_per_s: f64,
 }
 
-const ONE_BY_ONE: Option<Published> = published(100_000.0, 120_000.0);
-const GET_IN_BATCHES: Option<Published> = published(1.5e6, 900_000.0);
+const ONE_BY_ONE: Published = published(100_000.0, 120_000.0);
+const GET_IN_BATCHES: Published = published(1.5e6, 900_000.0);
 
-const fn published(per_s: f64, redis_per_s: f64) -> Option<Published> {
-    Some(Published { per_s, redis_per_s })
+const fn published(per_s: f64, redis_per_s: f64) -> Published {
+    Published { per_s, redis_per_s }
 }
 
 /// The rate of a shorter run is random.
 const JUDGED_FROM_S: f64 = 0.5;
 
 /// The order matters: keys are set before they are read and deleted, and no key is deleted twice.
-pub(super) const SUITES: [Suite; 9] = [
+pub(super) const SUITES: [Suite; 8] = [
     suite("SET", Workload::Set, Way::OneByOne, ONE_BY_ONE),
     suite("GET", Workload::Get, Way::OneByOne, ONE_BY_ONE),
     suite("DEL", Workload::Del, Way::OneByOne, ONE_BY_ONE),
@@ -42,51 +43,45 @@ pub(super) const SUITES: [Suite; 9] = [
     suite("GET in batches", Workload::Get, Way::Batches, GET_IN_BATCHES),
     suite("DEL in batches", Workload::Del, Way::Batches, GET_IN_BATCHES),
     suite("workflow in batches", Workload::Workflow, Way::Batches, published(3e6, 1.25e6)),
-    suite("workflow, a connection each", Workload::Workflow, Way::ConnectionEach, None),
 ];
 
-const fn suite(name: &'static str, workload: Workload, way: Way, published: Option<Published>) -> Suite {
+const fn suite(name: &'static str, workload: Workload, way: Way, published: Published) -> Suite {
     Suite { name, workload, way, published }
 }
 
 const REQUESTS: u64 = 200_000;
 const CONNECTIONS: usize = 96;
 const BATCH: usize = 100;
-/// Divisor of the number of commands if each has its own connection, since a connection costs as much as many commands.
-const REQUESTS_PER_CONNECTION: u64 = 20;
 /// SET, GET, and GET of a missing key.
 const COMMANDS_OF_WORKFLOW: u64 = 3;
 /// The published goal of poor-man-s-cache.
 const GOAL_PER_S: f64 = 10e6;
 
 impl Suite {
-    pub(super) fn is_workflow(&self) -> bool {
+    fn is_workflow(&self) -> bool {
         self.workload == Workload::Workflow
     }
 
     pub(super) fn run(
         &self,
         stage: &Stage<'_>,
-        contender: Contender,
+        store: Store,
         server: &Server,
     ) -> Result<Run, ExperimentError> {
-        let load = self.load(stage, contender, server);
-        let name = format!("{}: {}", self.name, contender.name());
+        let load = self.load(stage, store, server);
+        let name = format!("{}: {}", self.name, store.name());
         stage.watch(&name, load.until, server, |observer| Ok(resp::run(&load, observer)?.run))
     }
 
-    fn load(&self, stage: &Stage<'_>, contender: Contender, server: &Server) -> RespLoad {
+    fn load(&self, stage: &Stage<'_>, store: Store, server: &Server) -> RespLoad {
         let keys = stage.requests(REQUESTS);
         let commands = if self.is_workflow() { keys * COMMANDS_OF_WORKFLOW } else { keys };
-        let (pipeline, reuse, commands) = match self.way {
-            Way::OneByOne => (1, Reuse::KeepOpen, commands),
-            Way::Batches => (stage.settings.suites.batch.unwrap_or(BATCH), Reuse::KeepOpen, commands),
-            Way::ConnectionEach => {
-                (1, Reuse::OnePerBatch, (commands / REQUESTS_PER_CONNECTION).max(COMMANDS_OF_WORKFLOW))
-            }
+        let pipeline = match self.way {
+            Way::OneByOne => 1,
+            Way::Batches => stage.settings.batch.unwrap_or(BATCH),
         };
         RespLoad {
-            protocol: contender.protocol(),
+            protocol: store.protocol(),
             workload: self.workload,
             key_bytes: 11,
             value_bytes: 13,
@@ -99,7 +94,6 @@ impl Suite {
                 Workload::Set | Workload::Workflow => Preload::Nothing,
             },
             connections: stage.connections(CONNECTIONS),
-            reuse,
             pipeline,
             until: Until::Requests(commands),
             pace: Pace::Closed,
@@ -113,10 +107,7 @@ impl Suite {
 pub(super) fn beside_redis(suite: &Suite, larder: &Run, redis: &Run) -> Expectation {
     let rates = format!("{:.0}/s beside Redis's {:.0}/s", larder.requests_per_s, redis.requests_per_s);
     let has_failed = larder.errors.total() + redis.errors.total() > 0;
-    let Some(Published { per_s, redis_per_s }) = suite.published else {
-        let what = format!("{}: beside Redis; nothing is published", larder.name);
-        return Expectation { what, measured: rates, holds: !has_failed };
-    };
+    let Published { per_s, redis_per_s } = suite.published;
     let least = per_s / redis_per_s;
     let what = format!(
         "{}: at least {least:.2} times as fast as Redis (published: {per_s:.0}/s beside Redis's {redis_per_s:.0}/s)",
@@ -169,7 +160,7 @@ mod tests {
             let told = beside_redis(suite, &larder, &redis);
             assert!(told.holds == expected && told.measured.contains(words), "{told:?}");
         };
-        let [one_by_one, .., batches, each] = &SUITES;
+        let [one_by_one, .., batches] = &SUITES;
         check(one_by_one, run(71_547.0, 2.0, 8.0), run(80_000.0, 2.0, 8.0), true, "0.89 times");
         check(one_by_one, run(50_000.0, 2.0, 12.0), run(80_000.0, 2.0, 8.0), false, "0.62 times");
         check(
@@ -181,7 +172,6 @@ mod tests {
         );
         check(one_by_one, run(50_000.0, 0.1, 8.0), run(80_000.0, 2.0, 8.0), true, "not judged");
         check(batches, run(2e6, 2.0, 0.5), run(1e6, 2.0, 1.0), false, "2.00 times");
-        check(each, run(1.0, 2.0, 1.0), run(2.0, 2.0, 1.0), true, "1/s beside Redis's 2/s");
         let failed = Run { errors: Errors { wrong: 1, ..Errors::default() }, ..run(1e6, 2.0, 0.1) };
         check(one_by_one, failed, run(80_000.0, 2.0, 8.0), false, "12.50 times");
     }

@@ -1,22 +1,16 @@
 //! A slot for a connection, which is filled again and again during the load.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::codec::Codec;
-use super::exchange::Pending;
-use super::h1::H1;
-use super::h2::H2;
-use super::load::{HttpLoad, Protocol, Revisit};
-use super::prepare::Prepared;
-use super::response::Tags;
 use super::transport::Transport;
+use super::{Codec, Pending};
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct Connection<C: ?Sized> {
     pub(super) state: State,
     pub(super) transport: Option<Transport>,
-    pub(super) codec: Box<dyn Codec>,
+    pub(super) codec: Box<C>,
     /// Bytes to send. Those before `sent` have been sent.
     pub(super) out: Vec<u8>,
     pub(super) sent: usize,
@@ -25,18 +19,10 @@ pub(super) struct Connection {
     pub(super) is_resting: bool,
     /// Whether it is in the worker's queue of connections with room.
     pub(super) is_in_line: bool,
-    pub(super) log: Log,
+    /// Number of requests that were answered since it was opened.
+    pub(super) answered: u64,
     /// Consecutive connections without an answer.
     pub(super) failures: u32,
-}
-
-/// Results of the connection's requests.
-#[derive(Debug, Default)]
-pub(super) struct Log {
-    /// Number of answers since it was opened.
-    pub(super) answers: u64,
-    /// The last entity tag of each request. Empty unless tags are requested.
-    pub(super) tags: HashMap<usize, Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +35,8 @@ pub(super) enum State {
     Ending(Instant),
 }
 
-impl Connection {
-    pub(super) fn new(load: &HttpLoad) -> Self {
-        let tags = if load.revisit == Revisit::Conditional { Tags::Kept } else { Tags::Ignored };
-        let codec: Box<dyn Codec> = match load.protocol {
-            Protocol::Http1 { pipelining } => Box::new(H1::new(pipelining, tags)),
-            Protocol::Http2 { streams } => Box::new(H2::new(streams)),
-        };
+impl<C: Codec + ?Sized> Connection<C> {
+    pub(super) fn new(codec: Box<C>) -> Self {
         Self {
             state: State::Closed,
             transport: None,
@@ -65,7 +46,7 @@ impl Connection {
             next: VecDeque::new(),
             is_resting: false,
             is_in_line: false,
-            log: Log::default(),
+            answered: 0,
             failures: 0,
         }
     }
@@ -73,10 +54,5 @@ impl Connection {
     /// Number of requests that it can take now, including those in `next`.
     pub(super) fn room(&self) -> usize {
         if self.state != State::Open || self.is_resting { 0 } else { self.codec.room() }
-    }
-
-    pub(super) fn begin(&mut self, pending: Pending, prepared: &Prepared) {
-        let tag = self.log.tags.get(&pending.request).map(Vec::as_slice);
-        self.codec.begin(pending, prepared, tag, &mut self.out);
     }
 }

@@ -10,54 +10,84 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::counts::Counts;
+use super::worker::Worker;
+use super::{Side, Until};
 use crate::observe::Observer;
-use crate::result::{Interval, Latencies, Timeline};
+use crate::result::{Interval, Latencies, Run, Timeline};
 
 /// Length of a time slice, after which a worker reports its counts.
-pub(crate) const SLICE: Duration = Duration::from_millis(100);
+pub(super) const SLICE: Duration = Duration::from_millis(100);
 
 /// Counts of one time slice.
 #[derive(Debug, Default)]
-pub(crate) struct Slice {
-    pub(crate) latencies: Latencies,
-    pub(crate) errors: u64,
+pub(super) struct Slice {
+    pub(super) latencies: Latencies,
+    pub(super) errors: u64,
 }
 
 /// Receives each slice when it ends. A break ends the load.
-pub(crate) type Tell<'a> = &'a mut dyn FnMut(Slice) -> ControlFlow<()>;
+pub(super) type Tell<'a> = &'a mut dyn FnMut(Slice) -> ControlFlow<()>;
 
-/// Merged results of the workers.
+/// Merged results of the workers, and of all rounds of a load.
 #[derive(Debug)]
-pub(crate) struct Worked<W> {
-    pub(crate) workers: Vec<W>,
-    pub(crate) latencies: Latencies,
-    pub(crate) timeline: Timeline,
-    pub(crate) elapsed: Duration,
+pub(crate) struct Worked<S> {
+    pub(crate) sides: Vec<S>,
+    counts: Counts,
+    latencies: Latencies,
+    timeline: Timeline,
+    elapsed: Duration,
     /// CPU time of the threads, user and system.
-    pub(crate) cpu: Duration,
+    cpu: Duration,
+    /// Why no connection was ever made, if none was.
+    pub(crate) never_reached: Option<io::Error>,
 }
 
-/// Runs each worker on a thread. With `expected`, the intervals of the timeline suit a load of that length.
-pub(crate) fn on_threads<W: Send>(
-    workers: Vec<W>,
-    expected: Option<Duration>,
+impl<S> Worked<S> {
+    /// Adds the results of a further round, as if it had followed this one.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.sides.extend(other.sides);
+        self.counts.add(&other.counts);
+        self.latencies.add(&other.latencies);
+        self.timeline.append(other.timeline);
+        self.elapsed += other.elapsed;
+        self.cpu += other.cpu;
+    }
+
+    /// The result, without its names and outcomes.
+    pub(crate) fn into_run(self) -> Run {
+        let Counts { errors, reconnects, unsent, read_bytes, written_bytes, connects, .. } = self.counts;
+        Run {
+            errors,
+            unsent,
+            reconnects,
+            connect: connects.part(),
+            ..Run::made(&self.latencies, self.timeline, self.elapsed, self.cpu)
+                .with_bytes(read_bytes, written_bytes)
+        }
+    }
+}
+
+/// Runs each worker on a thread.
+pub(crate) fn on_threads<S: Side>(
+    workers: Vec<Worker<S>>,
+    until: Until,
     observer: &mut dyn Observer,
-    run: impl Fn(&mut W, Instant, Tell<'_>) -> io::Result<()> + Copy + Send,
-) -> io::Result<Worked<W>> {
+) -> io::Result<Worked<S>> {
     let is_enough = AtomicBool::new(false);
     let start = Instant::now();
-    let mut slices = Slices::new(workers.len(), expected);
+    let mut slices = Slices::new(workers.len(), until.duration());
     let (sender, receiver) = sync_channel(workers.len() * 4);
-    let done: Vec<Done<W>> = thread::scope(|scope| -> io::Result<Vec<Done<W>>> {
+    let done = thread::scope(|scope| -> io::Result<Vec<Done<S>>> {
         let mut threads = Vec::new();
         for (at, worker) in workers.into_iter().enumerate() {
             let teller = Teller { at, sender: sender.clone(), is_enough: &is_enough };
-            let body = move || drive(worker, start, &teller, run);
+            let body = move || drive(worker, start, &teller);
             threads.push(thread::Builder::new().name(format!("load-{at}")).spawn_scoped(scope, body)?);
         }
         drop(sender);
         slices.collect(&receiver, observer, &is_enough);
-        let join = |thread: thread::ScopedJoinHandle<'_, Done<W>>| match thread.join() {
+        let join = |thread: thread::ScopedJoinHandle<'_, Done<S>>| match thread.join() {
             Ok(done) => done,
             Err(panic) => std::panic::resume_unwind(panic),
         };
@@ -67,34 +97,35 @@ pub(crate) fn on_threads<W: Send>(
 }
 
 /// Result of one worker.
-struct Done<W> {
-    worker: W,
+struct Done<S: Side> {
+    worker: Worker<S>,
     outcome: io::Result<()>,
     end: Instant,
     cpu: Duration,
 }
 
-fn drive<W>(
-    mut worker: W,
-    start: Instant,
-    teller: &Teller<'_>,
-    run: impl Fn(&mut W, Instant, Tell<'_>) -> io::Result<()>,
-) -> Done<W> {
+fn drive<S: Side>(mut worker: Worker<S>, start: Instant, teller: &Teller<'_>) -> Done<S> {
     let cpu_before = thread_cpu();
-    let outcome = run(&mut worker, start, &mut |slice| teller.tell(slice));
+    let outcome = worker.run(start, &mut |slice| teller.tell(slice));
     Done { worker, outcome, end: Instant::now(), cpu: thread_cpu().saturating_sub(cpu_before) }
 }
 
-fn gather<W>(done: Vec<Done<W>>, slices: Slices, start: Instant) -> io::Result<Worked<W>> {
+fn gather<S: Side>(done: Vec<Done<S>>, slices: Slices, start: Instant) -> io::Result<Worked<S>> {
     let elapsed = done.iter().map(|done| done.end).max().unwrap_or(start).saturating_duration_since(start);
     let cpu = done.iter().map(|done| done.cpu).sum();
     let (latencies, timeline) = slices.finish(elapsed);
-    let mut workers = Vec::new();
-    for Done { worker, outcome, .. } in done {
+    let (mut sides, mut counts, mut trouble) = (Vec::new(), Counts::default(), None);
+    for Done { mut worker, outcome, .. } in done {
         outcome?;
-        workers.push(worker);
+        trouble = trouble.or_else(|| worker.take_trouble());
+        counts.add(&worker.counts);
+        sides.push(worker.side);
     }
-    Ok(Worked { workers, latencies, timeline, elapsed, cpu })
+    let is_reached = counts.read_bytes > 0
+        || latencies.count() + counts.errors.total() > counts.errors.connect
+        || counts.completed == 0;
+    let never_reached = trouble.filter(|_| !is_reached);
+    Ok(Worked { sides, counts, latencies, timeline, elapsed, cpu, never_reached })
 }
 
 /// CPU time of the calling thread, user and system.
@@ -153,8 +184,7 @@ impl Slices {
             self.take(worker, slice);
             // The last slice waits for the end, since its length isn't known before.
             while self.told.iter().all(|told| *told > self.complete + 1) {
-                let (interval, slice) = self.close_first(SLICE);
-                if observer.observe(&interval, &slice.latencies).is_break() {
+                if observer.observe(&self.close_first(SLICE)).is_break() {
                     is_enough.store(true, Ordering::Relaxed);
                 }
             }
@@ -173,11 +203,11 @@ impl Slices {
         }
     }
 
-    fn close_first(&mut self, length: Duration) -> (Interval, Slice) {
+    fn close_first(&mut self, length: Duration) -> Interval {
         let slice = self.open.pop_front().unwrap_or_default();
         self.complete += 1;
         self.latencies.add(&slice.latencies);
-        (self.timeline.add(&slice.latencies, slice.errors, length), slice)
+        self.timeline.add(&slice.latencies, slice.errors, length)
     }
 
     fn finish(mut self, elapsed: Duration) -> (Latencies, Timeline) {

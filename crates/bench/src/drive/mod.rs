@@ -1,0 +1,146 @@
+//! The loop that makes a load: connections to one server, requests that become due, and their counts.
+//!
+//! Each thread runs a [`Worker`], one loop over non-blocking sockets. A [`Side`] is a kind of load: it writes requests and counts
+//! their answers. It knows no sockets. A request here is what takes a connection's turn: for HTTP one request, for the Redis
+//! protocol a batch of commands that are written at once.
+
+mod alarm;
+mod connection;
+mod counts;
+mod pace;
+mod tickets;
+mod transport;
+mod work;
+mod worker;
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+pub(crate) use counts::Counts;
+pub(crate) use pace::broken;
+pub use pace::{Pace, Reuse, Until};
+pub(crate) use tickets::{Tickets, scramble};
+pub(crate) use work::{Worked, on_threads};
+pub(crate) use worker::{Opened, Worker};
+
+use crate::http::Tls;
+
+/// How a worker conducts its load.
+#[derive(Clone, Debug)]
+pub(crate) struct Conduct {
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: Option<Tls>,
+    /// Of this worker.
+    pub(crate) connections: usize,
+    pub(crate) reuse: Reuse,
+    pub(crate) until: Until,
+    pub(crate) timeout: Duration,
+    pub(crate) think: Option<RangeInclusive<Duration>>,
+    /// Seed of think times.
+    pub(crate) seed: u64,
+}
+
+/// A kind of load, on one worker.
+pub(crate) trait Side: Send {
+    type Codec: Codec + ?Sized;
+
+    /// Whether the client closes a connection after its only request. Otherwise the server does.
+    const CLOSES: bool;
+
+    /// The protocol of a new connection.
+    fn codec(&self) -> Box<Self::Codec>;
+
+    /// Chooses the request at a place of the schedule.
+    fn choose(&mut self, place: u64) -> Choice;
+
+    /// Appends a request to the output.
+    fn begin(&mut self, codec: &mut Self::Codec, pending: Pending, out: &mut Vec<u8>);
+
+    /// Parses received bytes, and counts the answers in them. Appends any reply that the protocol requires to the output.
+    fn receive(
+        &mut self,
+        codec: &mut Self::Codec,
+        input: &[u8],
+        arrival: &mut Arrival<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Then, Malformed>;
+
+    /// The server ended the connection, which may also end an answer.
+    fn end(&mut self, _codec: &mut Self::Codec, _arrival: &mut Arrival<'_>) {}
+
+    /// A request has failed. The worker counts the failure.
+    fn failed(&mut self, _pending: &Pending) {}
+}
+
+/// The protocol of a connection, without the socket.
+pub(crate) trait Codec: Debug + Send {
+    /// Appends the opening bytes of a connection, such as a preface.
+    fn open(&mut self, _out: &mut Vec<u8>) {}
+
+    /// Whether requests may be sent.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Number of requests that the connection can take now.
+    fn room(&self) -> usize;
+
+    /// When the oldest pending request was sent.
+    fn oldest(&self) -> Option<Instant>;
+
+    /// Appends pending protocol bytes to the output, if the beginning of a request hasn't done so.
+    fn flush(&mut self, _out: &mut Vec<u8>) {}
+
+    /// Whether the server may have meant to close an idle connection if it closes now: no answer is half read, and the protocol
+    /// has no other signal for it.
+    fn is_between(&self) -> bool {
+        false
+    }
+
+    /// Resets the protocol for the next connection, and returns the unanswered requests, oldest first.
+    fn give_up(&mut self) -> Vec<Pending>;
+}
+
+/// The request at a place of the schedule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    /// Index of the request, for the side.
+    pub(crate) request: usize,
+    /// Number of answers that it waits for: 1, or the commands of a batch.
+    pub(crate) answers: usize,
+}
+
+/// A request that was taken from the schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pending {
+    pub(crate) request: usize,
+    /// Number of answers that are still missing.
+    pub(crate) answers: usize,
+    /// Start of its latency: when it was due, or when its turn came.
+    pub(crate) since: Instant,
+    /// When it was handed to its connection. The time limit starts here.
+    pub(crate) sent: Instant,
+}
+
+/// The counts of received bytes.
+#[derive(Debug)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) counts: &'a mut Counts,
+    /// Number of requests that the connection has answered.
+    pub(crate) answered: &'a mut u64,
+    pub(crate) now: Instant,
+}
+
+/// The bytes violate the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+/// Whether a connection can be used after the received bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    GoOn,
+    /// The connection takes no further request. Pending requests are lost.
+    Close,
+}
